@@ -133,9 +133,6 @@ def _differences(run: SuiteRun, old: Sequence[SuiteRun]) -> Iterator[str]:
             yield f"{what}: {', '.join(sorted(then))} in the baseline, {now} here"
 
 
-# Intervals of unpaired times ---------------------------------------------------------------------------
-
-
 def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: float = 0.95) -> Interval:
     """Returns an interval of the factor between two groups of positive times; below 1, ``after`` is faster.
 

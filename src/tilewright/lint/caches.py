@@ -149,7 +149,6 @@ class CoveredByKey:
         return list(dict.fromkeys(missing))
 
     def _is_global(self, name: str) -> bool:
-        """Returns whether a name is imported, or defined at the top of the file."""
         return name in self.file.imports or bool(self.file.at_top(name))
 
     def _missing_name(self, name: ast.Name, ignored: set[str], depth: int) -> list[str]:
@@ -219,14 +218,13 @@ def _tensors(file: SourceFile, search: SearchSite, value: ast.AST) -> list[ast.e
     kernels = kernels_of(file, search.kernel)
     declared = parameters(kernels[0].node) if len(kernels) == 1 else ()
     tensors: list[ast.expr] = []
-    for whole in (each for each in passed if isinstance(each, ast.Tuple)):
+    for whole in (value for value in passed if isinstance(value, ast.Tuple)):
         if declared and len(declared) == len(whole.elts):
             pairs = zip(whole.elts, declared, strict=True)
             tensors += [tensor for tensor, into in pairs if not annotation(file, into)]
         else:
             owners = ((node, owner_of_parameter(file, node)) for node in whole.elts if isinstance(node, ast.Name))
-            used = ("dtype", "device")
-            tensors += [tensor for tensor, owner in owners if owner and _mentions(file, owner, tensor, *used)]
+            tensors += [tensor for tensor, owner in owners if owner and _reads(file, owner, tensor, "dtype", "device")]
     return tensors
 
 
@@ -241,7 +239,7 @@ def _from_caller(file: SourceFile, node: ast.AST, depth: int) -> bool:
     function = owner_of_parameter(file, node)
     if len(bindings) == 1 and bindings[0].kind == "value" and bindings[0].value is not None:
         return _from_caller(file, bindings[0].value, depth - 1)
-    if function is None or len(bindings) != 1 or _mentions(file, function, node, "contiguous", "is_contiguous"):
+    if function is None or len(bindings) != 1 or _reads(file, function, node, "contiguous", "is_contiguous"):
         return False
     if any("contiguous" in ast.unparse(decorator) for decorator in function.decorator_list):
         return False
@@ -251,7 +249,6 @@ def _from_caller(file: SourceFile, node: ast.AST, depth: int) -> bool:
     return not passed_on
 
 
-def _mentions(file: SourceFile, function: Named, tensor: ast.expr, *attributes: str) -> bool:
-    """Returns whether a function reads one of these attributes of a tensor."""
+def _reads(file: SourceFile, function: Named, tensor: ast.expr, *attributes: str) -> bool:
     chains = {f"{ast.unparse(tensor)}.{attribute}" for attribute in attributes}
     return any(node.attr in attributes and ast.unparse(node) in chains for node in file.every(ast.Attribute, function))

@@ -125,7 +125,6 @@ def _is_suppressed(file: SourceFile, finding: LintFinding) -> bool:
 
 # What a file contains --------------------------------------------------------------------------------
 
-
 What: TypeAlias = Literal["kernel", "launch", "registration", "space", "search"]
 MOST = 60
 """How many characters of source stand in for a missing name."""
@@ -147,7 +146,6 @@ class InventoryItem:
 
 
 def inventory(file: SourceFile) -> tuple[InventoryItem, ...]:
-    """Returns all items of a file, in the order of the text."""
     items = set()
     for what, node, name in _things(file):
         owner = file.owner(node)
@@ -208,7 +206,6 @@ def _makers(file: SourceFile, node: ast.AST | None, depth: int) -> Iterator[tupl
 
 # SARIF -----------------------------------------------------------------------------------------------
 
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "ROOT"
 
 
@@ -218,12 +215,11 @@ def sarif(report: LintReport, root: Path, version: str) -> dict[str, Json]:
     used = sorted({finding.rule for finding in report.findings}, key=lambda rule: rule.rule_id)
     driver: Json = {"name": "tilewright lint", "semanticVersion": version, "rules": [_sarif_rule(r) for r in used]}
     run: Json = {
-        "tool": {"driver": driver},
+        "tool": {"driver": driver}, "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {ROOT: {"uri": f"{root.resolve().as_uri().rstrip('/')}/"}},
-        "columnKind": "unicodeCodePoints",
         "results": [_sarif_result(finding, used.index(finding.rule), root) for finding in report.findings],
-    }
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    }  # fmt: skip
+    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
 
 def _sarif_rule(rule: Rule) -> Json:

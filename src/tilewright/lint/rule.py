@@ -47,7 +47,6 @@ class Rule(ABC):
         return tuple(dict.fromkeys(self.findings(file)))
 
     def at(self, file: SourceFile, node: ast.AST, message: str, level: Level | None = None) -> LintFinding:
-        """Returns a finding at the place of ``node``."""
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         return LintFinding(self, level or self.level, file.path, line, column + 1, message)
 

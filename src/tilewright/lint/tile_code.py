@@ -60,7 +60,6 @@ def extents(node: ast.expr | None) -> list[ast.expr]:
 
 
 def in_tile_code(file: SourceFile, node: ast.AST) -> bool:
-    """Returns whether ``node`` is in the body of a tile function."""
     return any(parent in tile_functions(file) for parent, _ in file.above(node))
 
 
@@ -89,7 +88,7 @@ class Accesses:
         return both
 
     def of(self, operation: str) -> dict[str, list[ast.AST]] | None:
-        """Returns the kind of access that ``operation`` makes; None if it makes none."""
+        """Returns the accesses of the kind that ``operation`` makes; None if it makes none."""
         if operation.startswith("atomic_"):
             return self.added
         return self.read if operation in READS else self.written if operation in WRITES else None

@@ -251,7 +251,7 @@ class NoOpHint(Rule):
             if repeats:
                 around = f"{len(rows)} configuration{'s' if len(rows) != 1 else ''}"
                 message = f"task {task.name}: {hint} {repeats}, around {around} of workload {workload.name} on {arch}"
-                yield self.at(file, _place(file, hint), message)
+                yield self.at(file, _first_mention(file, hint), message)
 
 
 def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> str:
@@ -271,8 +271,7 @@ def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> s
     return "; ".join(repeats)
 
 
-def _place(file: SourceFile, hint: str) -> ast.AST:
-    """Returns where the file names the hint first."""
+def _first_mention(file: SourceFile, hint: str) -> ast.AST:
     for node in file.nodes:
         if isinstance(node, ast.Constant) and node.value == hint:
             return node

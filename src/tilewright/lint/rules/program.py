@@ -14,6 +14,21 @@ from tilewright.lint.tile_code import annotation
 from tilewright.source.cutile import kernels_of, searches
 from tilewright.source.source_file import TOO_DEEP, Named, SourceFile, parameters, remembered, returned
 
+WORDS = r"(auto_?)?tun(e|ing).*(disabled|enabled|allowed)|(disable|enable|use|skip)_(auto)?_?tun(e|ing)"
+SWITCHES, VARIABLES = re.compile(WORDS, re.I), re.compile(r"TUNE|TUNING")
+READERS = {"os.environ.get", "os.getenv", "os.environ"}
+UNREAD_VARIABLES = {
+    "DISABLE_AUTOTUNE": "TILEGYM_DISABLE_AUTOTUNE=1 is what TileGym reads",
+    "DISABLE_CUTILE_TUNE": "TILEGYM_DISABLE_AUTOTUNE=1 is what TileGym reads",
+    "TILEIR_ENABLE_FTZ": "pass flush_to_zero=True to the operations",
+    "TILEIR_ENABLE_APPROX": "pass rounding_mode=ct.RoundingMode.APPROX to the operations",
+    "TILEIR_OPT_LEVEL": "pass opt_level= to ct.kernel",
+    "ENABLE_TILE": "it belongs to Triton's back end",
+}
+"""Environment variable that neither cuda-tile 1.7 nor TileGym 1.5 reads → what to do instead."""
+SETS = {"os.environ.setdefault", "os.putenv", "monkeypatch.setenv"}
+ASK_DEVICE = {"torch.cuda.get_device_capability", "torch.cuda.get_device_properties", "torch.cuda.get_device_name"}
+
 
 class CannotBeRead(Rule):
     """The file is not valid Python, or its expressions are nested too deep.
@@ -26,7 +41,6 @@ class CannotBeRead(Rule):
         return iter(())  # a file that can be read
 
     def because_of(self, path: Path, error: Exception) -> LintFinding:
-        """Returns the finding for the error of reading ``path``."""
         why, line, column = str(error).split("\n")[0] or type(error).__name__, 1, 1
         if isinstance(error, SyntaxError):
             why, line, column = error.msg or "not valid Python", error.lineno or 1, error.offset or 1
@@ -138,12 +152,6 @@ class SearchOnHotPath(Rule):
                 yield self.at(file, search.call, f"no cache is asked before {owner.name} searches")
 
 
-WORDS = r"(auto_?)?tun(e|ing).*(disabled|enabled|allowed)|(disable|enable|use|skip)_(auto)?_?tun(e|ing)"
-SWITCHES = re.compile(WORDS, re.I)
-VARIABLES = re.compile(r"TUNE|TUNING")
-READERS = {"os.environ.get", "os.getenv", "os.environ"}
-
-
 @remembered
 def switches(file: SourceFile) -> tuple[ast.AST, ...]:
     """Returns the places that read a tuning switch: calls, environment variables, and names such as ``use_tuning``."""
@@ -181,11 +189,10 @@ class SwitchAfterCache(Rule):
             test, owner = on_a_miss(file, switch), file.owner(switch)
             if test is None or owner is None or isinstance(test, Named):
                 continue
-            for cache in tuning_caches(file):
-                if any(file.owner(write.place) is owner for write in cache.writes):
-                    message = f"read only where {cache.name} misses, so a stored entry wins over it"
-                    yield self.at(file, switch, message)
-                    break
+            caches = tuning_caches(file)
+            here = [cache.name for cache in caches if any(file.owner(write.place) is owner for write in cache.writes)]
+            if here:
+                yield self.at(file, switch, f"read only where {here[0]} misses, so a stored entry wins over it")
 
 
 class NoSwitch(Rule):
@@ -205,19 +212,6 @@ class NoSwitch(Rule):
             yield self.at(file, calls[0], f"nothing in this file asks whether tuning is off before this search{more}")
 
 
-UNREAD = {
-    "DISABLE_AUTOTUNE": "TILEGYM_DISABLE_AUTOTUNE=1 is what TileGym reads",
-    "DISABLE_CUTILE_TUNE": "TILEGYM_DISABLE_AUTOTUNE=1 is what TileGym reads",
-    "TILEIR_ENABLE_FTZ": "pass flush_to_zero=True to the operations",
-    "TILEIR_ENABLE_APPROX": "pass rounding_mode=ct.RoundingMode.APPROX to the operations",
-    "TILEIR_OPT_LEVEL": "pass opt_level= to ct.kernel",
-    "ENABLE_TILE": "it belongs to Triton's back end",
-}
-"""Environment variable that neither cuda-tile 1.7 nor TileGym 1.5 reads → what to do instead."""
-SETS = {"os.environ.setdefault", "os.putenv", "monkeypatch.setenv"}
-ASKS = {"os.environ.get", "os.getenv"}
-
-
 class DeadSwitch(Rule):
     """An environment variable is set that nothing reads.
 
@@ -231,10 +225,10 @@ class DeadSwitch(Rule):
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         if file.packages & {"triton", "tilewright"} or not file.packages & {"cuda", "tilegym"}:
             return
-        asked = {name for _, name in _variables(file, ASKS, ast.Load)}
+        read = {name for _, name in _variables(file, READERS, ast.Load)}
         for node, name in _variables(file, SETS, ast.Store):
-            if name in UNREAD and name not in asked:
-                yield self.at(file, node, f"nothing reads {name}: {UNREAD[name]}")
+            if name in UNREAD_VARIABLES and name not in read:
+                yield self.at(file, node, f"nothing reads {name}: {UNREAD_VARIABLES[name]}")
 
 
 def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.Store]) -> Iterator[tuple[ast.AST, str]]:
@@ -247,9 +241,6 @@ def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.S
             key = node.args[0] if node.args else None
         if isinstance(key, ast.Constant):
             yield node, str(key.value)
-
-
-ASKED = {"torch.cuda.get_device_capability", "torch.cuda.get_device_properties", "torch.cuda.get_device_name"}
 
 
 class CurrentDevice(Rule):
@@ -267,20 +258,18 @@ class CurrentDevice(Rule):
         seen: set[ast.AST | None] = set()
         for call in file.every(ast.Call):
             name, owner = file.dotted(call.func), file.owner(call)
-            if name in ASKED and _current(file, call) and owner not in seen:
+            if name in ASK_DEVICE and _asks_current_device(file, call) and owner not in seen:
                 seen.add(owner)  # one finding for each function is enough
                 where = f"in {owner.name}" if owner is not None else "when the file is imported"
                 yield self.at(file, call, f"{name.rpartition('.')[2]} asks the current device, {where}")
 
 
-def _current(file: SourceFile, call: ast.Call) -> bool:
-    """Returns whether a call asks about the current device, since it names no other device."""
+def _asks_current_device(file: SourceFile, call: ast.Call) -> bool:
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    if not given:
-        return True
-    if isinstance(given[0], ast.Constant):
-        return given[0].value in ("cuda", None)
-    return isinstance(given[0], ast.Call) and file.dotted(given[0].func) == "torch.cuda.current_device"
+    device = given[0] if given else ast.Constant(None)
+    if isinstance(device, ast.Constant):
+        return device.value in ("cuda", None)
+    return isinstance(device, ast.Call) and file.dotted(device.func) == "torch.cuda.current_device"
 
 
 RULES = (

@@ -13,8 +13,21 @@ from tilewright.source.cutile import SEARCHES, SearchSite, kernels_of, launches,
 from tilewright.source.source_file import Function, SourceFile, elements, keywords, names, own, parameters, returned
 from tilewright.source.values import Unread, value_of
 
-FRESH = {"clone", "copy", "empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "full"}
-RESETS = {"zero_", "fill_", "copy_"}
+MAKES_ARRAY = {"clone", "copy", "empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "full"}
+RESET_METHODS = {"zero_", "fill_", "copy_"}
+ITERATORS = {"map", "filter", "zip", "iter", "itertools.product", "itertools.chain"}
+READ_INSTEAD = {
+    "best_config": "best.config",
+    "best_time_us": "best.mean_us",
+    "time_ms": "best.mean_us, in µs",
+    "best_time": "best.mean_us",
+    "timings": "successes",
+    "results": "successes",
+}
+RESULT_HAS = {"best", "successes", "failures", "summary"}
+LARGE_TILE = 256
+CAPABILITY = "torch.cuda.get_device_capability"
+MOST_CONFIGURATIONS = 64
 
 
 class InPlaceSearch(Rule):
@@ -60,7 +73,7 @@ def _is_reset(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
         return False
     for call in file.every(ast.Call, function):
         method = call.func
-        if isinstance(method, ast.Attribute) and method.attr in RESETS and value.id in names(method.value):
+        if isinstance(method, ast.Attribute) and method.attr in RESET_METHODS and value.id in names(method.value):
             return True
     return any(name.id == value.id and isinstance(name.ctx, ast.Store) for name in own(function, ast.Name))
 
@@ -73,13 +86,10 @@ def _is_scratch(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
         return False
     for call in made:
         method = call.func if isinstance(call, ast.Call) else None
-        if not isinstance(method, ast.Attribute) or method.attr not in FRESH:
+        if not isinstance(method, ast.Attribute) or method.attr not in MAKES_ARRAY:
             return False
     arguments = [launch.arguments for launch in launches(file) if file.owner(launch.call) is owner]
     return not any(used is not None and value.id in names(used) for used in (*arguments, *returned(owner)))
-
-
-ITERATORS = {"map", "filter", "zip", "iter", "itertools.product", "itertools.chain"}
 
 
 class SpaceIsNoList(Rule):
@@ -112,17 +122,6 @@ def _no_list(file: SourceFile, value: ast.AST) -> str:
     if isinstance(function, ast.FunctionDef) and [*own(function, ast.Yield), *own(function, ast.YieldFrom)]:
         return f"the generator that {function.name} returns, which has no length"
     return ""
-
-
-READ_INSTEAD = {
-    "best_config": "best.config",
-    "best_time_us": "best.mean_us",
-    "time_ms": "best.mean_us, in µs",
-    "best_time": "best.mean_us",
-    "timings": "successes",
-    "results": "successes",
-}
-RESULT_HAS = {"best", "successes", "failures", "summary"}
 
 
 class NoSuchResultAttribute(Rule):
@@ -167,10 +166,6 @@ class CompilerTimeout(Rule):
                         yield self.at(file, call, f"{slow} to compile are dropped, and its failures are not read")
 
 
-LARGE = 256
-CAPABILITY = "torch.cuda.get_device_capability"
-
-
 class HopperTakesBlackwell(Rule):
     """Hopper is given the tiles of Blackwell.
 
@@ -191,7 +186,7 @@ class HopperTakesBlackwell(Rule):
                 place = _large(file, hopper) if hopper is blackwell and not is_elif else None
                 if place is not None:
                     branch = f"capability 9 takes the same branch of {function.name} as capability 10"
-                    yield self.at(file, place, f"{branch}, with tiles of {LARGE} and more")
+                    yield self.at(file, place, f"{branch}, with tiles of {LARGE_TILE} and more")
 
 
 def _capability(file: SourceFile, function: ast.FunctionDef) -> str:
@@ -223,12 +218,9 @@ def _large(file: SourceFile, branch: Sequence[ast.stmt]) -> ast.AST | None:
         ctas = given.get("num_ctas", 1)
         if not extents or not isinstance(ctas, int) or not ctas:
             continue
-        if max(extents) >= LARGE and (ctas == 1 or math.prod(extents) // ctas >= LARGE * LARGE):
+        if max(extents) >= LARGE_TILE and (ctas == 1 or math.prod(extents) // ctas >= LARGE_TILE * LARGE_TILE):
             return call
     return None
-
-
-MOST = 64
 
 
 class LargeProduct(Rule):
@@ -247,7 +239,7 @@ class LargeProduct(Rule):
             for node in file.every(ast.Yield, function) if function is not None else ():
                 loops = [parent.iter for parent, _ in file.above(node) if isinstance(parent, ast.For)]
                 sizes = [len(elements(loop)) for loop in loops if isinstance(loop, (ast.Tuple, ast.List))]
-                if math.prod(sizes) > MOST:
+                if math.prod(sizes) > MOST_CONFIGURATIONS:
                     product = " × ".join(map(str, reversed(sizes)))
                     yield self.at(file, node, f"{product} = {math.prod(sizes)} configurations for one search")
 

@@ -11,10 +11,26 @@ from pathlib import Path
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.lint.tile_code import in_tile_code, operation, tile_calls, tile_functions
 from tilewright.source.cutile import kernels, passed
-from tilewright.source.source_file import Named, SourceFile, argument, assignments, keywords, names, own, parameters
+from tilewright.source.source_file import SourceFile, argument, assignments, keywords, names, own, parameters
 from tilewright.source.values import called_name
 
 NO_METHODS = {"to", "cast", "float", "half", "bfloat16"}
+WRITE_INSTEAD = {
+    "constexpr": "annotate the parameter with ct.Constant[int]",
+    "autotune_launch": "use cuda.tile.tune.exhaustive_search and ct.launch",
+    "cast": "use ct.astype",
+    "program_id": "use ct.bid",
+    "num_programs": "use ct.num_blocks",
+    "dot": "use ct.mma",
+    "sigmoid": "write 1 / (1 + ct.exp(-x))",
+    "clamp": "use ct.minimum and ct.maximum",
+}
+DEVICE_ONLY = {
+    "bid", "num_blocks", "num_tiles", "load", "store", "gather", "scatter", "full", "zeros", "ones", "arange",
+    "minimum", "maximum", "min", "max", "sum", "where", "mma", "astype", "exp", "exp2", "log", "log2", "sqrt",
+    "rsqrt", "floor", "ceil", "floordiv", "truediv", "mod", "mul", "add", "sub", "pow",
+}  # fmt: skip
+ROUNDS_UP = ("cdiv", "num_tiles", "ceil")
 
 
 class NoSuchMethod(Rule):
@@ -32,18 +48,6 @@ class NoSuchMethod(Rule):
                 yield self.at(file, call, f"a tile has no method {call.func.attr}; use astype")
 
 
-INSTEAD = {
-    "constexpr": "annotate the parameter with ct.Constant[int]",
-    "autotune_launch": "use cuda.tile.tune.exhaustive_search and ct.launch",
-    "cast": "use ct.astype",
-    "program_id": "use ct.bid",
-    "num_programs": "use ct.num_blocks",
-    "dot": "use ct.mma",
-    "sigmoid": "write 1 / (1 + ct.exp(-x))",
-    "clamp": "use ct.minimum and ct.maximum",
-}
-
-
 class NoSuchName(Rule):
     """cuda.tile has no such name.
 
@@ -59,7 +63,7 @@ class NoSuchName(Rule):
             if file.dotted(node.value) != "cuda.tile" or node.attr in known or node.attr.startswith("_"):
                 continue
             if not any(isinstance(parent, ast.Try) for parent, _ in file.above(node)):
-                instead = f"; {INSTEAD[node.attr]}" if node.attr in INSTEAD else ""
+                instead = f"; {WRITE_INSTEAD[node.attr]}" if node.attr in WRITE_INSTEAD else ""
                 yield self.at(file, node, f"cuda.tile has no {node.attr}{instead}")
 
 
@@ -92,13 +96,6 @@ class KernelCalled(Rule):
                 yield self.at(file, call, f"{call.func.id} is a kernel and cannot be called: {fix}")
 
 
-DEVICE_ONLY = {
-    "bid", "num_blocks", "num_tiles", "load", "store", "gather", "scatter", "full", "zeros", "ones", "arange",
-    "minimum", "maximum", "min", "max", "sum", "where", "mma", "astype", "exp", "exp2", "log", "log2", "sqrt",
-    "rsqrt", "floor", "ceil", "floordiv", "truediv", "mod", "mul", "add", "sub", "pow",
-}  # fmt: skip
-
-
 class DeviceOpOnHost(Rule):
     """An operation of tile code computes a grid.
 
@@ -126,16 +123,8 @@ class SwizzleWithoutClamp(Rule):
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for function in tile_functions(file):
-            yield from self._in(file, function)
-
-    def _in(self, file: SourceFile, function: Named) -> Iterator[LintFinding]:
-        """Matches group = bid // (G·n); first = group·G; row = first + … % G; column = … // G, with the same G."""
-        assigned = dict(assignments(own(function, ast.Assign)))
-        for first, value in assigned.items():
-            product = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
-            sides = (value.left, value.right) if product and isinstance(value, ast.BinOp) else ()
-            factors = [ast.unparse(side) for side in sides if isinstance(side, (ast.Name, ast.Constant))]
-            for height in (height for height in factors if _groups(assigned, value, height)):
+            assigned = dict(assignments(own(function, ast.Assign)))
+            for first, height in _group_starts(assigned):
                 for name, row in assigned.items():
                     is_sum = isinstance(row, ast.BinOp) and isinstance(row.op, ast.Add)
                     if name != first and is_sum and first in names(row) and _remainder_by(file, row, height):
@@ -143,8 +132,17 @@ class SwizzleWithoutClamp(Rule):
                         yield self.at(file, row, message)
 
 
-def _groups(assigned: dict[str, ast.expr], value: ast.expr, height: str) -> bool:
-    """Returns whether ``value`` is the first row of a group: block number // tiles of a group * height."""
+def _group_starts(assigned: dict[str, ast.expr]) -> Iterator[tuple[str, str]]:
+    """Yields the variable with the first row of a group, and the group's height: group = bid // (height * n); first =
+    group * height. The rows are then first + … % height."""
+    for first, value in assigned.items():
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+            factors = [side for side in (value.left, value.right) if isinstance(side, (ast.Name, ast.Constant))]
+            heights = (ast.unparse(factor) for factor in factors)
+            yield from ((first, height) for height in heights if _has_group(assigned, value, height))
+
+
+def _has_group(assigned: dict[str, ast.expr], value: ast.expr, height: str) -> bool:
     for name in names(value) - {height}:
         quotient = assigned.get(name)
         if isinstance(quotient, ast.BinOp) and isinstance(quotient.op, ast.FloorDiv):
@@ -159,10 +157,6 @@ def _groups(assigned: dict[str, ast.expr], value: ast.expr, height: str) -> bool
 def _remainder_by(file: SourceFile, value: ast.expr, height: str) -> bool:
     remainders = (node for node in file.every(ast.BinOp, value) if isinstance(node.op, ast.Mod))
     return any(ast.unparse(node.right) == height for node in remainders)
-
-
-ROUNDS_UP = ("cdiv", "num_tiles", "ceil")
-KEEPS_AXES = {"astype"}
 
 
 class MissingPadding(Rule):
@@ -239,7 +233,7 @@ def _bare_load(file: SourceFile, value: ast.expr, counter: str) -> tuple[ast.Cal
 
 def _keeps_axes(value: ast.expr) -> bool:
     """Returns whether a call keeps the axes of the loaded tile: ``ct.astype(a, …)`` or ``a.astype(…)``."""
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in KEEPS_AXES
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "astype"
 
 
 def _padded_elsewhere(file: SourceFile, load: ast.Call) -> bool:

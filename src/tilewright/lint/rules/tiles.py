@@ -14,6 +14,9 @@ from tilewright.source.values import called_name
 from tilewright.space.knobs import is_power_of_two
 
 TILE = re.compile(r"^(TILE|BLOCK)(_SIZE)?_[A-Z]+$|^(BLOCK|TILE)_SIZE$")
+FP8 = ("float8", "fp8")
+LARGEST = {448.0, 57344.0, 240.0}
+"""The largest values of e4m3fn, e5m2 and e4m3fnuz. A kernel that divides by such a value computes a scale."""
 
 
 class TileNotPowerOfTwo(Rule):
@@ -39,11 +42,6 @@ def _odd_extents(shape: ast.expr | None) -> Iterator[ast.Constant]:
         extent = node.value if isinstance(node, ast.Constant) else None
         if isinstance(node, ast.Constant) and type(extent) is int and extent > 0 and not is_power_of_two(extent):
             yield node
-
-
-FP8 = ("float8", "fp8")
-LARGEST = {448.0, 57344.0, 240.0}
-"""The largest values of e4m3fn, e5m2 and e4m3fnuz. A kernel that divides by such a value computes a scale."""
 
 
 class Fp8Division(Rule):

@@ -92,7 +92,6 @@ def _stored_as(dtype: str) -> np.dtype[np.generic]:
 
 
 def _values(arguments: Sequence[Argument], args: Sequence[CallValue]) -> Iterator[tuple[str, CallValue]]:
-    """Yields the name and the value of each argument of a launch, and of the items of lists."""
     for argument, value in zip(arguments, args, strict=False):
         yield argument.name, value
         yield from _values(argument.items, value if isinstance(value, (list, tuple)) else ())

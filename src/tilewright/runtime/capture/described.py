@@ -56,7 +56,6 @@ class Argument:
 
     @property
     def spec(self) -> ArraySpec:
-        """The specification of an array argument."""
         assert self.array is not None
         return self.array
 
@@ -67,7 +66,6 @@ class Argument:
             yield from item.walk()
 
     def arrays(self) -> Iterator[Argument]:
-        """Yields this argument and those inside it, if they are arrays."""
         return (argument for argument in self.walk() if argument.kind == "array")
 
 

@@ -121,11 +121,12 @@ class Dimensions:
         flattened = {shape[0] for shape in shapes if len(shape) == 1}
         others = sorted({extent for shape in shapes for extent in shape if extent > 1})
         flattened -= {extent for shape in shapes if len(shape) > 1 for extent in shape}
-        pairs = {
-            extent: [(a, b) for a in others for b in others if a <= b < extent and a * b == extent]
-            for extent in flattened - self._constant
-        }
-        return {extent: ("{} * {}", factors[0]) for extent, factors in pairs.items() if len(factors) == 1}
+        products: dict[int, Derived] = {}
+        for extent in flattened - self._constant:
+            factors = [(a, b) for a in others for b in others if a <= b < extent and a * b == extent]
+            if len(factors) == 1:
+                products[extent] = ("{} * {}", factors[0])
+        return products
 
     @cached_property
     def _twice(self) -> dict[int, Derived]:
@@ -215,7 +216,6 @@ class TaskDraft:
 
     @property
     def dims(self) -> dict[int, str]:
-        """Maps the extent of each dimension to its name."""
         return self.dimensions.names
 
     @cached_property
@@ -401,8 +401,5 @@ class TaskDraft:
         return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"
 
     def _hints(self) -> dict[str, tuple[Value, ...]]:
-        return {
-            name: tuple(dict.fromkeys((value, *HINTS.get(name, ()))))
-            for name, value in self.shipped.items()
-            if name in knobs.HINTS
-        }
+        shipped = {name: value for name, value in self.shipped.items() if name in knobs.HINTS}
+        return {name: tuple(dict.fromkeys((value, *HINTS.get(name, ())))) for name, value in shipped.items()}

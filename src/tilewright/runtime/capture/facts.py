@@ -112,10 +112,9 @@ def _argument_without_device(launch: DescribedLaunch, argument: Argument) -> Cal
     if argument.kind == "list" and all(item.kind == "array" for item in argument.items):
         return [item.array for item in argument.items]
     if argument.kind in ("list", "tuple"):
-        raise RequestError(
-            f"{launch.kernel}: argument '{argument.name}' is a {argument.kind}, and tasks know lists of arrays only: "
-            "pass its items as arguments of their own, or arrays in a list"
-        )
+        what = f"argument '{argument.name}' is a {argument.kind}, and tasks know lists of arrays only"
+        fix = "pass its items as arguments of their own, or arrays in a list"
+        raise RequestError(f"{launch.kernel}: {what}: {fix}")
     return argument.array if argument.kind == "array" else argument.value
 
 
@@ -133,15 +132,11 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
         if argument.storage != other.storage or other.name not in accesses.written:
             continue
         if _place(argument) != _place(other):
-            raise RequestError(
-                f"{launch.kernel} writes '{other.name}', which overlaps '{argument.name}' without being the same "
-                "array: a task cannot express that; allocate the arrays apart"
-            )
+            overlap = f"writes '{other.name}', which overlaps '{argument.name}' without being the same array"
+            raise RequestError(f"{launch.kernel} {overlap}: a task cannot express that; allocate the arrays apart")
         if argument.name in accesses.written or other.name in accesses.read:
-            raise RequestError(
-                f"{launch.kernel} gets one array as '{argument.name}' and as '{other.name}', and writes it through "
-                "both, or also reads it where it writes: pass it once"
-            )
+            twice = f"gets one array as '{argument.name}' and as '{other.name}', and writes it through both"
+            raise RequestError(f"{launch.kernel} {twice}, or also reads it where it writes: pass it once")
 
 
 def _merged(launch: DescribedLaunch, accesses: TouchedArrays) -> DescribedLaunch:
@@ -187,12 +182,8 @@ def declared_array(array: ArraySpec) -> DeclaredArray:
 
 
 def tiles(launch: DescribedLaunch) -> dict[str, int]:
-    """Returns the constants that are tile sizes."""
-    return {
-        name: value
-        for name, value in launch.constants.items()
-        if knobs.is_tile(name) and isinstance(value, int) and knobs.is_power_of_two(value) and value > 1
-    }
+    whole = {name: value for name, value in launch.constants.items() if knobs.is_tile(name) and isinstance(value, int)}
+    return {name: value for name, value in whole.items() if value > 1 and knobs.is_power_of_two(value)}
 
 
 @dataclass(frozen=True)

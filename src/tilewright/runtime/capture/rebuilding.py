@@ -55,9 +55,8 @@ def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelOb
     if kernel is None or not hasattr(kernel, "_pyfunc"):
         raise RequestError(f"{launch.file or launch.module} no longer defines a kernel '{launch.qualname}'")
     if launch.source and not changed and source_of(kernel) != launch.source:
-        raise RequestError(
-            f"kernel '{launch.qualname}' in {launch.file} has changed since it was launched; capture the program again"
-        )
+        what = f"kernel '{launch.qualname}' in {launch.file} has changed since it was launched"
+        raise RequestError(f"{what}; capture the program again")
     return kernel
 
 
@@ -128,25 +127,19 @@ def _tensors(launch: DescribedLaunch, device: str, seed: int, data: Mapping[str,
         raw = torch.zeros(size + 2 * ALIGNED_TO, dtype=torch.uint8, device=device)
         start = (lowest.address_offset - int(raw.data_ptr())) % ALIGNED_TO
         for argument in members:
-            tensors[argument.name] = tensor = _view(raw[start : start + size], argument)
-            _fill(tensor, argument, generator, data)
+            tensors[argument.name] = _filled(raw[start : start + size], argument, generator, data)
     return tensors
 
 
-def _view(raw: LiveArray, argument: Argument) -> LiveArray:
+def _filled(raw: LiveArray, argument: Argument, generator: Hashable, data: Mapping[str, str]) -> LiveArray:
+    """Returns a view of ``raw``, the memory of the argument's storage, filled with the argument's elements."""
     import torch
 
     offset, array = argument.offset, argument.spec
     if offset % ITEM_BYTES[array.dtype] or array.address_offset % ITEM_BYTES[array.dtype]:
         raise RequestError(f"array '{array.name}' is not aligned to the size of its elements")
     flat = raw[offset : offset + extent_bytes(array)].view(getattr(torch, array.dtype))
-    return flat.as_strided(array.shape, array.strides)
-
-
-def _fill(tensor: LiveArray, argument: Argument, generator: Hashable, data: Mapping[str, str]) -> None:
-    import torch
-
-    array = argument.spec
+    tensor = flat.as_strided(array.shape, array.strides)
     if argument.name in data:
         tensor.copy_(torch_tensor(read(data[argument.name], array), array.dtype, tensor.device))
     elif argument.contents is not None:
@@ -154,6 +147,7 @@ def _fill(tensor: LiveArray, argument: Argument, generator: Hashable, data: Mapp
     elif not array.dtype.startswith(WHOLE):
         drawn = tensor.new_empty(array.shape, dtype=torch.float32).normal_(generator=generator)
         tensor.copy_((drawn.abs() if array.dtype == "float8_e8m0fnu" else drawn).to(tensor.dtype))
+    return tensor
 
 
 def torch_tensor(elements: npt.NDArray[np.generic], dtype: str, device: Hashable) -> LiveArray:

@@ -70,10 +70,9 @@ class Captured:
         """The kernel from its own file. Raises TaskError if its source has changed."""
         kernel = untouched_kernel(self.module, Path(self.file), self.qualname)
         if source_of(kernel) != self.source:
-            raise TaskError(
-                f"kernel '{self.qualname}' in {self.file} has changed since it was captured, and its outputs are this "
-                "task's reference; fix: capture the program again, or put the captured version back"
-            )
+            what = f"kernel '{self.qualname}' in {self.file} has changed since it was captured"
+            fix = "capture the program again, or put the captured version back"
+            raise TaskError(f"{what}, and its outputs are this task's reference; fix: {fix}")
         return kernel
 
     def reference(self, **given: Any) -> Outputs[Elements]:

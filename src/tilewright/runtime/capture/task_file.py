@@ -63,9 +63,6 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
         return replace(draft, independent=tuple(name for name in free if _is_independent(task, small, name))).text()
 
 
-# Tiles and the grid -----------------------------------------------------------------------------------
-
-
 def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
     """Returns the most general draft that works. Among forms of the grid, the one wins for which the most other tile
     sizes give the captured outputs. Raises RequestError if no draft works."""
@@ -107,9 +104,9 @@ def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[s
         except NotAsCaptured as reason:
             reasons.append(str(reason))
             continue
-        if best is None or _values(tried) > _values(best):
+        if best is None or _value_count(tried) > _value_count(best):
             best = tried
-        if _values(best) >= values_tried > 0:
+        if _value_count(best) >= values_tried > 0:
             break
     return best
 
@@ -117,10 +114,9 @@ def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[s
 def _is_persistent(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
     """Returns whether one block does the work of all blocks if the arguments say that there is only one."""
     launch, outputs = captured.launch, []
-    arguments = tuple(
-        replace(argument, value=1) if facts.may_be_block_count(launch, argument) else argument
-        for argument in launch.arguments
-    )
+    counts = [facts.may_be_block_count(launch, argument) for argument in launch.arguments]
+    pairs = zip(launch.arguments, counts, strict=True)
+    arguments = tuple(replace(argument, value=1) if is_count else argument for argument, is_count in pairs)
     try:
         for variant in (launch, replace(launch, grid=(1,) * len(launch.grid), arguments=arguments)):
             draft = TaskDraft(replace(captured, launch=variant, persistent=True), heading, None)
@@ -135,8 +131,7 @@ class NotAsCaptured(Exception):
     """The captured configuration of a draft does not give the captured outputs."""
 
 
-def _values(draft: TaskDraft) -> int:
-    """Returns how many values the draft's constants can take."""
+def _value_count(draft: TaskDraft) -> int:
     return sum(len(values) for values in draft.knobs.values())
 
 
@@ -151,7 +146,7 @@ def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
         correct = _correct_changes(task)
     tried = {name: tuple(value for value in values if (name, value) in correct) for name, values in nearby.items()}
     knobs = {name: values for name, values in tried.items() if len(values) > 1}
-    return replace(fixed, knobs=knobs, sizes=tuple(free)), _values(wide)
+    return replace(fixed, knobs=knobs, sizes=tuple(free)), _value_count(wide)
 
 
 def _covers(draft: TaskDraft, name: str, value: int) -> bool:
@@ -208,16 +203,12 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
 
 @contextmanager
 def _loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
-    """Loads the draft as a task, from a temporary file in the folder."""
     file = folder / f".{draft.launch.kernel}_draft.py"
     file.write_text(draft.text(), encoding="utf-8")
     try:
         yield load_task(str(file))
     finally:
         file.unlink()
-
-
-# Runs of a draft ---------------------------------------------------------------------------------------
 
 
 def small_shape(task: Task) -> dict[str, Value]:
