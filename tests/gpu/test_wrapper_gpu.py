@@ -9,10 +9,10 @@ from typing import Any
 
 import cuda.tile as ct
 import pytest
+from tests.runtime.kit_wrapper import background_is_idle
 
 from tilewright.runtime.store.winners import Winners
 from tilewright.runtime.wrapper import tensor_guards
-from tilewright.runtime.wrapper.background import wait_for_background
 from tilewright.runtime.wrapper.wrapper import tuned
 
 torch = pytest.importorskip("torch")
@@ -114,7 +114,7 @@ def test_beside_the_program_results_are_right_all_along(monkeypatch: pytest.Monk
     for step in range(50):
         op(stream(), x, y, float(step))
         assert torch.equal(y, x + step)
-    assert wait_for_background(120)
+    assert background_is_idle(120)
     assert len(Winners().all()) == 1
     op(stream(), x, y, 7.0)
     assert torch.equal(y, x + 7) and op.tuned.chosen(x, y, 7.0).origin == "tuned"

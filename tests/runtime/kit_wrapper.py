@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +16,17 @@ from tilewright.runtime.environment import Environment
 from tilewright.runtime.search.searching import SearchResult, TrialOutcome
 from tilewright.runtime.search.trials import Trial
 from tilewright.runtime.store.winners import Winners
+from tilewright.runtime.wrapper.background import in_background
 from tilewright.runtime.wrapper.wrapper import tuned
 
 BOARD = "NVIDIA H200 sm_90"
+
+
+def background_is_idle(seconds: float) -> bool:
+    """Waits until all jobs in the background are done; whether that is so in time."""
+    done = threading.Event()
+    in_background("the end of the test", done.set)
+    return done.wait(seconds)
 
 
 @ct.kernel

@@ -123,7 +123,7 @@ def test_what_ships_compiles_and_declares_what_it_writes(name: str, example: Any
 
     for op, values in ARGUMENTS[name](example(name)):
         chooser = op.tuned.chooser
-        call = MissedCall(op.tuned.declared, chooser.environment, None, values)
+        call = MissedCall(op.tuned.declared, chooser.environment, None, values, (), {})
         shipped = chooser.trials(call, call.configurations[:1])[0]
         assert written_by(shipped, "sm_90") == set(op.tuned.declared.outputs)
         with building.Building([shipped], "sm_90", 0, 1, 60) as built:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.kit_wrapper import World
+from tests.runtime.kit_wrapper import World, background_is_idle
 
 from tilewright.runtime.environment import TuningWarning
 from tilewright.runtime.store.winners import Winners
-from tilewright.runtime.wrapper.background import copies, in_background, wait_for_background
+from tilewright.runtime.wrapper.background import copies, in_background
 
 torch = pytest.importorskip("torch")
 
@@ -41,9 +41,9 @@ def test_shipped_until_the_winner_is_found() -> None:
     x, y = torch.ones(8, 16), torch.zeros(8, 16)
     op("s", x, y, 2.0)
     op("s", x, y, 2.0)
-    assert world.tiles == [2, 2] and op.tuned.chosen(x, y, 2.0).why == "it is being tuned beside"
+    assert world.tiles == [2, 2] and op.tuned.chosen(x, y, 2.0).why == "it is being tuned in the background"
     go.set()
-    assert wait_for_background(30)
+    assert background_is_idle(30)
     op("s", x, y, 2.0)
     assert world.tiles == [2, 2, 4] and len(world.searches) == 1 and len(Winners().all()) == 1
 
@@ -56,7 +56,7 @@ def test_the_search_gets_copies_of_what_the_call_saw() -> None:
     op("s", x, y, 2.0)
     x.zero_()  # the program goes on
     go.set()
-    assert wait_for_background(30)
+    assert background_is_idle(30)
     (seen,) = world.arguments
     assert seen[0].data_ptr() != x.data_ptr() and bool((seen[0] == 3.0).all())
     assert (seen[0].shape, seen[0].stride()) == (x.shape, x.stride())
@@ -67,7 +67,7 @@ def test_a_search_that_fails_leaves_the_shipped_one() -> None:
     op = world.tuned()
     x, y = torch.ones(8, 16), torch.zeros(8, 16)
     with pytest.warns(TuningWarning, match=r"tuning scale in the background failed \(ZeroDivisionError"):
-        assert op("s", x, y, 2.0) is None and wait_for_background(30)
+        assert op("s", x, y, 2.0) is None and background_is_idle(30)
     op("s", x, y, 2.0)
     assert world.tiles == [2, 2]
 
@@ -97,20 +97,21 @@ def test_jobs_run_one_after_another() -> None:
     done: list[int] = []
     for number in range(20):
         in_background("counting", lambda number=number: done.append(number))
-    assert wait_for_background(30) and done == list(range(20))
+    assert background_is_idle(30) and done == list(range(20))
 
 
 ENDS = """\
 import os, threading
-from tilewright.runtime.wrapper.background import in_background, wait_for_background
+from tilewright.runtime.wrapper.background import in_background
 
 if {fork}:
-    in_background("nothing", lambda: None)
-    wait_for_background(30)
+    done = threading.Event()
+    in_background("in the parent", done.set)
+    done.wait(30)
     if os.fork() == 0:
-        done = []
-        in_background("in the child", lambda: done.append(1))
-        os._exit(0 if wait_for_background(30) and done else 3)
+        done = threading.Event()
+        in_background("in the child", done.set)
+        os._exit(0 if done.wait(30) else 3)
     raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
 in_background("the first", lambda: print("first", flush=True))
 in_background("a search", lambda: threading.Event().wait(0.3))

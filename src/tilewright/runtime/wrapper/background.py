@@ -1,9 +1,9 @@
-"""Tuning in the background: one thread that searches on copies of the arrays, on a stream of its own.
+"""Tuning in the background: one thread that searches on copies of the arrays, on its own stream.
 
-The program goes on with its arrays while the search runs, so the search gets copies, made on the caller's stream
-at the call: it verifies on what the call saw. Arrays that overlap overlap in the copies too, at the same
-distances and alignments. The searches run one after another; the program's own kernels run between them
-and make the times noisier, which costs a search time and not its answer: pairs of one round share the noise.
+The program goes on with its arrays while the search runs, so the search gets copies of them. They are made on the
+caller's stream at the call, so they have the data of the call. Arrays that overlap also overlap in the copies, at the
+same distances and alignments. Searches run one after another. The program's own kernels run in between and make the
+times noisier, so a search takes longer; its result stays right, because configurations of one round share the noise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.runtime.arrays import CallValue, LiveArray, Stream
 from tilewright.runtime.environment import LEAVING, Left, on_stream, warn
 
 BASE = 512
-"""torch's allocations begin at multiples of this: alignments within it are kept."""
+"""torch's allocations begin at multiples of this many bytes; copies keep the offset from such a multiple."""
 
 
 class _Worker:
@@ -37,13 +37,8 @@ class _Worker:
                 self.thread.start()
         self._jobs.put((what, job))
 
-    def wait(self, seconds: float | None) -> bool:
-        idle = self._jobs.all_tasks_done
-        with idle:
-            return idle.wait_for(lambda: not self._jobs.unfinished_tasks, seconds)
-
     def leave(self) -> None:
-        """At the end of the program: no further search starts, and the one that runs stops at its next step."""
+        """Ends the thread with the program: no further search starts, and a running one stops at its next step."""
         LEAVING.set()
         with suppress(queue.Empty):
             while True:
@@ -61,36 +56,28 @@ class _Worker:
                 pass
             except Exception as error:  # the program goes on with the shipped configuration
                 warn(f"{what} in the background failed ({in_one_line(error)}); the shipped configuration stays")
-            self._jobs.task_done()
 
 
 _worker = _Worker()
 
 
-def _fresh() -> None:
-    """A new worker in a forked child, which inherits no threads."""
+def _replace_worker() -> None:
+    """Makes a new worker in a forked child, because a child has no threads."""
     global _worker
     _worker = _Worker()
 
 
 def in_background(what: str, job: Callable[[], None]) -> None:
-    """Runs ``job`` after the jobs before it. ``what``: its name in a warning."""
+    """Runs ``job`` in the thread, after the jobs before it. ``what`` names it in a warning."""
     if _worker.thread is None:
         atexit.register(_worker.leave)
-        os.register_at_fork(after_in_child=_fresh)
+        os.register_at_fork(after_in_child=_replace_worker)
     _worker.add(what, job)
 
 
-def wait_for_background(seconds: float | None = None) -> bool:
-    """Waits until nothing is left to tune; whether that is so. For programs that want to end tuned, and for tests."""
-    return _worker.wait(seconds)
-
-
 def copies(stream: Stream, values: Sequence[CallValue]) -> tuple[Stream, list[CallValue]]:
-    """A stream of its own, which waits for the copies; and ``values`` with each array copied.
-
-    Raises torch's error if memory does not suffice.
-    """
+    """Returns a new stream that waits for the copies, and ``values`` with each array copied. Raises torch's error if
+    memory does not suffice."""
     torch = sys.modules.get("torch")
     flat = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])]
     tensors: list[LiveArray] = [item for item in flat if torch is not None and isinstance(item, torch.Tensor)]
@@ -109,7 +96,7 @@ def copies(stream: Stream, values: Sequence[CallValue]) -> tuple[Stream, list[Ca
 
 
 def _copied(tensors: Sequence[LiveArray]) -> dict[int, LiveArray]:
-    """The copies by the id of each tensor. Tensors that overlap are copied as one piece of memory."""
+    """Returns the copy of each tensor by the tensor's id. Tensors that overlap are copied as one piece of memory."""
     from tilewright.runtime.search.scratch import bytes_of, extent
 
     distinct = {id(tensor): tensor for tensor in tensors}.values()

@@ -1,9 +1,9 @@
-"""Buckets: shapes that share a winner, if the author says so.
+"""Buckets: groups of shapes that share a winner, if the author declares them.
 
-A kernel that sees a new length at every call cannot be tuned for each. A bucket rounds the extents of the key.
-Whether an extent is a multiple of 16 stays in the key, because other extents compile to other code. Shapes of one
-bucket may differ by up to 2×. So the first time that a bucket's winner meets another exact shape, it is verified and
-raced against the shipped configuration on that shape.
+A kernel that gets a new length at every call cannot be tuned for each length. A bucket rounds the extents in the key.
+The key still says whether an extent is a multiple of 16, because that changes the compiled code. With `powers_of_two`,
+shapes of one bucket differ by up to 2×. So when a bucket's winner is first needed for another exact shape, it is
+verified and raced against the shipped configuration on that shape.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tilewright.task.tensors import row_major
 
 Rounded: TypeAlias = Callable[[int], int]
 Bucket: TypeAlias = Rounded | Sequence[Rounded | None]
-"""For each extent of an array, or for the number itself; a sequence has one for each axis, None for an exact one."""
+"""A function for every extent of an array or for a number, or one function per axis, with None for an exact extent."""
 
 DIVISOR = 16
 
 
 def powers_of_two(extent: int) -> int:
-    """``extent``, rounded up to a power of two."""
+    """Rounds ``extent`` up to a power of two."""
     return 1 << max(0, extent - 1).bit_length()
 
 
 def bucketed(part: Json, bucket: Bucket) -> Json:
-    """A part of a key (an array, or a number) with rounded extents; anything else as it is."""
+    """Rounds the extents in a part of a key (an array or an integer). Returns any other part unchanged."""
     if isinstance(part, int) and not isinstance(part, bool) and callable(bucket):
         return _extent(part, bucket)
     if not isinstance(part, dict):

@@ -1,9 +1,9 @@
-"""From a call that misses to its launch: the stages, in order.
+"""Chooses and launches the configuration of a call that the hot path does not know, in these stages:
 
     mode → memory → store → shipped config file → lock → search → keep → launch
 
-The hot path (`signature`) comes here with a call whose key it does not know. A stage returns its choice, or None to
-go on to the next. Whatever goes wrong, one warning says so and the shipped configuration is launched.
+The hot path (`signature`) calls this module. A stage returns its choice, or None to go on to the next stage. After any
+error, one warning says so and the shipped configuration is launched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.search.trials import FailedTrial, Trial
 
 TUNING = (Mode.NOW, Mode.BACKGROUND, Mode.STORED)
-"""The modes that launch what was tuned. `Mode.OFF` has known calls of its own."""
+"""The modes that launch tuned configurations."""
 
 
 class Chooser:
@@ -40,7 +40,7 @@ class Chooser:
         self._said_missing = self._checked_outputs = False
 
     def launch(self, call: MissedCall) -> None:
-        """On the call's own arrays."""
+        """Launches the kernel on the call's own arrays."""
         config = self._choice(call, modes.mode(self.declared.mode)).config
         arguments = self.declared.kernel_arguments(call.call, config)
         grid = self.declared.grid(call.call, config)
@@ -59,7 +59,7 @@ class Chooser:
             return self._keep(call, mode, self._shipped("tuning failed"))
 
     def _keep(self, call: MissedCall, mode: Mode, choice: Choice) -> Choice:
-        """The hot path launches the choice from now on: what is tuned in all modes that tune, else in this one."""
+        """Makes the hot path launch the choice: a tuned one in all modes that tune, any other in this mode."""
         entry = self.declared.entry(call.call, choice.config, self._kernel(choice.config), self.environment.launching())
         call.keep(TUNING if choice.tuned else (mode,), choice, entry)
         return choice
@@ -67,15 +67,13 @@ class Chooser:
     def _shipped(self, why: str) -> Choice:
         return Choice(self.declared.space.shipped, "shipped", why)
 
-    # What is known without a search -------------------------------------------------------------------
-
     def _in_memory(self, call: MissedCall) -> Choice | None:
-        """Tuned in this process, in another mode."""
+        """Returns a choice that was tuned in this process, in another mode."""
         known = (call.known(other) for other in TUNING)
         return next((choice for choice in known if choice is not None and choice.tuned), None)
 
     def _in_store(self, call: MissedCall) -> Choice | None:
-        """The winner of the exact call. The winner of its bucket counts only if it is the shipped configuration."""
+        """Returns the stored winner of the exact call, or that of its bucket if it is the shipped configuration."""
         winner = self._winner(call, call.key)
         if winner is not None:
             return Choice(winner, "stored", f"key {call.key[:12]}")
@@ -85,11 +83,11 @@ class Chooser:
         return None
 
     def _in_bucket(self, call: MissedCall) -> Configuration | None:
-        """The winner of the call's bucket, neither verified nor raced on this shape."""
+        """Returns the winner of the call's bucket, which was neither verified nor raced on this shape."""
         return None if call.bucket_key is None else self._winner(call, call.bucket_key)
 
     def _in_config_file(self, call: MissedCall) -> Choice | None:
-        """Not asked for a call whose bucket has a winner."""
+        """Looks the call up in the shipped config file, unless its bucket has a winner."""
         if self._config_file is None or self._in_bucket(call) is not None:
             return None
         match = self._config_file.find(call.parts, allowed=call.allows)
@@ -102,12 +100,12 @@ class Chooser:
         return self._configuration(winner.config)
 
     def _configuration(self, config: Mapping[str, Value]) -> Configuration:
-        """In the order of the space's knobs."""
+        """Returns the configuration in the order of the space's knobs."""
         return Configuration.of({name: config[name] for name in self.declared.space.knobs})
 
     def _without_search(self, call: MissedCall, mode: Mode) -> Choice | None:
-        """Where nothing may be searched: in mode ``stored``, and while a CUDA graph is captured. The winner of the
-        call's bucket is then launched although it was not checked on this shape."""
+        """Chooses in mode ``stored`` and while a CUDA graph is captured, where no search is allowed; else returns None.
+        The winner of the call's bucket is launched although it was not checked on this shape."""
         if mode is not Mode.STORED and not self.environment.capturing(call.stream):
             return None
         bucket = self._in_bucket(call)
@@ -122,30 +120,29 @@ class Chooser:
             warn(
                 f"nothing is stored for {self.declared.name} on {call.board} with {arrays}: its "
                 "shipped configuration runs (TILEWRIGHT_TUNING=stored never searches); fix: run once with "
-                "TILEWRIGHT_TUNING=now, or `tilewright tuned import` what another machine exported"
+                "TILEWRIGHT_TUNING=now, or `tilewright tuned import` a file that another machine exported"
             )
         return self._keep(call, mode, choice or self._shipped("nothing is stored"))
-
-    # The search ---------------------------------------------------------------------------------------
 
     def _searched(self, call: MissedCall, mode: Mode) -> Choice:
         if mode is Mode.NOW:
             return self._keep(call, mode, self._locked_search(call))
-        shipped = self._keep(call, mode, self._shipped("it is being tuned beside"))
+        shipped = self._keep(call, mode, self._shipped("it is being tuned in the background"))
         copied = call.copied()
 
-        def search_beside() -> None:
+        def search() -> None:
             choice = self._locked_search(copied)
             if choice.tuned:
                 self._keep(copied, mode, choice)
 
-        in_background(f"tuning {self.declared.name}", search_beside)
+        in_background(f"tuning {self.declared.name}", search)
         return shipped
 
     def _locked_search(self, call: MissedCall) -> Choice:
-        """One process searches. The others wait for it, and launch what it stored.
+        """Searches in one process, while the others wait for it and then launch the winner that it stored.
 
-        The winner of the call's bucket is first raced against the shipped configuration alone."""
+        If the call's bucket has a winner, this is first raced against the shipped configuration alone.
+        """
         with self.environment.search_lock(call.bucket_key or call.key, wait=True) as mine:
             known = self._in_store(call) or self._in_config_file(call)
             if known is not None:
@@ -160,25 +157,25 @@ class Chooser:
             return self._search(call, call.configurations)
 
     def _search(self, call: MissedCall, configs: Sequence[Configuration]) -> Choice:
-        """Searches ``configs`` and stores the winner. Raises whatever a search raises."""
-        trials = self.trials(call, configs)
-        self._say_undeclared_outputs(call, trials[0])
+        """Searches ``configs`` and stores the winner. Raises the errors of `search`."""
+        from tilewright.runtime.store.evidence import launches_of, winner_of
+
+        declared, trials = self.declared, self.trials(call, configs)
+        self._warn_of_undeclared_outputs(call, trials[0])
         result = self.environment.search(trials, stream=call.stream, shipped=0, launch_mode=self.declared.launch)
         best, kernel = configs[result.best], trials[result.best]
         lost = len(configs) < len(call.configurations) and result.best == 0 and best != configs[1]
-        if lost:  # the bucket's winner is slower here: a search of all follows, and its winner is stored
+        if lost:  # the bucket's winner is slower on this shape: a search of all follows, and stores its winner
             return Choice(best, "tuned")
-        from tilewright.runtime.store.evidence import launches_of, winner_of
-
+        launches = None
         try:
             launches = launches_of(trials, result)
         except Exception as error:
-            warn(f"the launches of {self.declared.name} cannot be written down ({in_one_line(error)})")
-            launches = None
+            warn(f"the launches of {declared.name} cannot be stored ({in_one_line(error)})")
         winner = winner_of(
             result,
             key=call.key,
-            kernel=self.declared.name,
+            kernel=declared.name,
             parts=call.parts,
             labels=[outcome.label for outcome in result.outcomes],
             config=lambda index: dict(configs[index]),
@@ -188,7 +185,7 @@ class Chooser:
         stored = self.environment.winners.put(winner)
         if call.bucket_parts is not None and call.bucket_key is not None:
             self.environment.winners.put(replace(winner, key=call.bucket_key, parts=call.bucket_parts))
-        if not isinstance(kernel, Failed):  # it is compiled already
+        if not isinstance(kernel, Failed):  # this kernel object has the compiled code
             self._kernels.setdefault(self._hints(best), kernel.kernel)
         config = stored.config if stored.config is not None and call.allows(stored.config) else best
         return Choice(self._configuration(config), "tuned", result.note)
@@ -196,18 +193,15 @@ class Chooser:
     def trials(self, call: MissedCall, configs: Sequence[Configuration]) -> list[Trial | FailedTrial]:
         from tilewright.runtime.search.trials import trials
 
-        declared = self.declared
+        launched, declared = call.call, self.declared
         return trials(
-            list(configs),
-            lambda config: declared.grid(call.call, config),
-            declared.kernel,
-            lambda config: declared.kernel_arguments(call.call, config),
-            declared.hints,
-        )
+            configs, lambda config: declared.grid(launched, config), declared.kernel,
+            lambda config: declared.kernel_arguments(launched, config), declared.hints,
+        )  # fmt: skip
 
-    def _say_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:
-        """Says once which arrays the kernel writes and the author did not declare. Calls in place on them would have
-        the same key as calls on separate arrays."""
+    def _warn_of_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:
+        """Warns once of each array that the kernel writes and the author did not declare. Calls in place on it have the
+        same key as calls on separate arrays."""
         if self._checked_outputs or isinstance(shipped, Failed):
             return
         self._checked_outputs = True
@@ -215,16 +209,14 @@ class Chooser:
 
         try:
             written = written_by(shipped, f"sm_{call.arch}")
-        except Exception:  # the code cannot be read: the search compares all arrays
+        except Exception:  # the code cannot be read; the search then compares all arrays
             return
         outputs = self.declared.outputs
         for name in sorted((written & {*self.declared.parameters}) - {*outputs}):
             warn(f"{self.declared.name} writes '{name}', which is not declared; fix: outputs={(*outputs, name)!r}")
 
-    # Kernel objects -----------------------------------------------------------------------------------
-
     def _kernel(self, config: Configuration) -> KernelObject:
-        """With the hints applied; equal hints share one object, because each object has a JIT cache of its own."""
+        """Returns the kernel with the hints applied. Equal hints share one object, which has its own JIT cache."""
         key = self._hints(config)
         if key not in self._kernels:
             kernel = self.declared.kernel

@@ -1,7 +1,7 @@
-"""What the author of a library declares of a kernel, validated once, and what follows from it for a call.
+"""The author's declaration of a tuned kernel, validated once, and the launches that follow from it.
 
-A configuration names constants of the kernel and compiler hints. By default a parameter of the kernel that the
-configuration names comes from it, one that ``arguments`` derives from there, and every other one from the call.
+A configuration names constants of the kernel and compiler hints. By default, a parameter of the kernel gets its value
+from the configuration if that names it, else from a function in ``arguments``, else from the call.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
 
 PLAIN = (type(None), bool, int, float, str)
-"""Constants of a launch that may be kept for the next launch."""
+"""Types of constants that may be kept for the next launch."""
 CallFunction: TypeAlias = Callable[..., Any]
-"""Of a call and a configuration: an argument of the kernel, or all of them."""
+"""A function of a call and a configuration that returns an argument of the kernel, or all of them."""
 
 
 class Call:
-    """The arguments of one call, by name: what ``grid``, ``arguments`` and ``dims`` get.
+    """The arguments of one call by name, for the author's functions ``grid``, ``arguments`` and ``dims``.
 
-    ``call.hardware`` is the `Board` of the arrays' GPU (``call.hardware.sms``), unless an argument has that name.
-    Which arguments are read is recorded: a grid made from a float cannot be kept for the next call.
+    ``call.hardware`` is the `Board` of the arrays' GPU (``call.hardware.sms``), unless an argument has that name. The
+    object records which arguments are read, because a grid made from a float cannot be kept for the next call.
     """
 
     def __init__(self, names: Sequence[str], values: Sequence[CallValue], hardware: Callable[[], Board]):
@@ -55,7 +55,7 @@ class Call:
 
 
 class Declared:
-    """One tuned kernel as its author declares it; the parameters are those of `wrapper.tuned`."""
+    """The declaration of one tuned kernel, with the parameters of `wrapper.tuned`."""
 
     def __init__(
         self,
@@ -119,10 +119,8 @@ class Declared:
         if self.arguments is None and missing:
             raise RequestError(f"nothing gives the kernel's {', '.join(sorted(missing))}; add to parameters=")
 
-    # What a configuration launches -----------------------------------------------------------------
-
     def hints(self, config: Mapping[str, Value]) -> dict[str, Value]:
-        """Those that the space names; None lets the compiler choose. Others stay as the kernel has them."""
+        """Returns the hints that the space names; the kernel keeps its others. None lets the compiler choose."""
         return {name: config[name] for name in self.space.hints if name != "opt_level" or config[name] is not None}
 
     def kernel_arguments(self, call: Call, config: Configuration) -> tuple[CallValue, ...]:
@@ -138,14 +136,14 @@ class Declared:
 
     @cached_property
     def layout(self) -> Layout:
-        """Of the launches that `entry` can prepare: none if one function returns all arguments."""
+        """The layout of the launches that `entry` prepares. It is empty if one function returns all arguments."""
         return Layout(self.parameters, self.kernel_parameters if self.arguments is None else ())
 
     def entry(self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None]) -> Entry:
-        """What launches this configuration for all calls with the key of ``call`` (`signature.hot_function`).
+        """Returns the entry with which `signature.hot_function` launches all calls with the key of ``call``.
 
-        Grid and constants are computed here, once, if they depend on the key alone. If the author's functions read a
-        float or an unkeyed argument, or make arrays, they are called at each launch.
+        The grid and the constants are computed here, once, if they depend on the key alone. If the author's functions
+        read a float or an unkeyed argument, or make arrays, they are called at each launch.
         """
         loose = {name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)}
         call._read.clear()
@@ -164,21 +162,21 @@ class Declared:
 
     @property
     def functions(self) -> dict[str, CallFunction]:
-        """The author's functions that decide what a configuration launches."""
+        """The author's functions that determine a launch, by name."""
         every = {"grid": self.grid, "arguments": self.arguments, **self.derived}
         return {name: function for name, function in every.items() if function is not None}
 
 
 def _settled(value: CallValue, keyed: bool) -> bool:
-    """Whether everything that is computed from a value is the same for all calls with its key. Not if only its type is
-    in the key, nor if it is compared by identity, because its attributes may change."""
+    """Returns whether results computed from a value are the same for all calls with its key. They are not if only its
+    type is in the key, or if it is compared by identity and its attributes may change."""
     kind, by_identity = kind_of(value, keyed), getattr(type(value), "__hash__", None) is object.__hash__
-    changing = by_identity and bool(type(value).__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE: made by Python code
+    changing = by_identity and bool(type(value).__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE: a class made in Python
     return kind in (KeyKind.ARRAY, KeyKind.ARRAYS) or (kind is KeyKind.VALUE and not changing)
 
 
 def _function(what: str, given: CallFunction, form: str) -> None:
-    """Refuses anything but a function whose source can be a part of a key."""
+    """Raises `RequestError` for anything but a function whose source can be part of a key."""
     try:
         function_of(given)
     except TypeError:
@@ -196,7 +194,7 @@ def _buckets(given: Mapping[str, Bucket]) -> dict[str, Bucket]:
 
 
 def _space(space: Space | Sequence[Mapping[str, Value]], parameters: Sequence[str]) -> Space:
-    """A `Space`; a list of mappings becomes one, with the first as the shipped configuration."""
+    """Returns the `Space`, or makes one from a list of mappings. The first mapping is the shipped configuration."""
     if isinstance(space, Space):
         return space
     if not isinstance(space, (list, tuple)) or not all(isinstance(config, Mapping) for config in space):

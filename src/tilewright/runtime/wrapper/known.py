@@ -1,8 +1,8 @@
-"""What a tuned function launches for the calls that it knows: one `KnownCalls` for each pattern of arguments and mode.
+"""The known calls of a tuned function: one `KnownCalls` for each pattern of arguments and mode.
 
-It has a dictionary from the key of a call to what is `Known` of such calls. The calls of a program repeat, so each
-known call also remembers the one that came after it. The hot path first compares a call with that one, in one step
-for all its tensors (`tensor_guards`), and needs the dictionary only if the guess was wrong.
+`KnownCalls` has a dictionary from the key of a call to `Known`: how to recognise such a call, and what to launch. The
+calls of a program repeat, so each `Known` also remembers the call that followed it. The hot path first compares a call
+with that one, in one step for all its tensors (`tensor_guards`), and uses the dictionary only if the guess was wrong.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tilewright.runtime.arrays import CallValue, LiveArray
 from tilewright.runtime.wrapper import tensor_guards
 
 MOST_KEYS = 4096
-"""Of one `KnownCalls`; the oldest is forgotten. The store keeps them all."""
+"""The most keys of one `KnownCalls`. Then the oldest is dropped; the store keeps all winners."""
 MOST_CHECKS = 16
-"""Checks that are made for one key. A call that alternates between grad modes, say, would make one each time."""
+"""The most checks made for one key. For example, a call that alternates between grad modes would make one each time."""
 
 Key: TypeAlias = tuple[Hashable, ...]
 Entry: TypeAlias = tuple[Any, ...]
-"""(grid, kernel, *constants); or (a function of the stream and the arguments, None, …)."""
+"""The launch: (grid, kernel, *constants), or (a function of the stream and the arguments, None, …)."""
 Facts: TypeAlias = tuple[Any, ...]
-"""(check, *items of the key, *entry), as `signature` unpacks them."""
+"""(check, *items of the key, *entry), which the hot path of `signature` unpacks."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A configuration, and where it is from."""
+    """A configuration and its origin."""
 
     config: Configuration
     origin: Literal["shipped", "stored", "bucket", "config file", "tuned"]
@@ -38,28 +38,21 @@ class Choice:
 
     @property
     def tuned(self) -> bool:
-        """Whether it stays until the process ends, in each mode that tunes. Others are launched until there is one."""
+        """Whether it is launched until the process ends, in each mode that tunes. Others are launched until then."""
         return self.origin in ("stored", "config file", "tuned")
 
 
-def _never(*_: LiveArray) -> bool:
-    return False
-
-
 class Known:
-    """One key. ``facts``: how to recognise a call with it, and what to launch then."""
+    """The calls with one key. ``next``: the call that followed the last such call."""
 
     __slots__ = ("checks", "choice", "entry", "facts", "next")
 
     def __init__(self, choice: Choice | None, entry: Entry, facts: Facts) -> None:
-        self.choice, self.entry, self.facts = choice, entry, facts
-        self.checks = 0
-        self.next = self
-        """The call that followed the last call with this key."""
+        self.choice, self.entry, self.facts, self.checks, self.next = choice, entry, facts, 0, self
 
 
 class KnownCalls:
-    """The known calls of one pattern of arguments in one mode.
+    """The known calls of one pattern of arguments in one mode; ``last`` is the last call.
 
     items: how many items of a call are compared beside its tensors. constants: how many an entry has.
     """
@@ -68,13 +61,12 @@ class KnownCalls:
 
     def __init__(self, items: int, constants: int) -> None:
         self._lock = threading.Lock()
-        self._unknown = (_never, *[None] * (items + 2 + constants))
+        self._unknown = (lambda *tensors: False, *[None] * (items + 2 + constants))
         self.calls: dict[Key, Known] = {}
         self.last = Known(None, (), self._unknown)
-        """The last call."""
 
     def keep(self, key: Key, choice: Choice | None, entry: Entry) -> None:
-        """From now on calls with this key launch ``entry``, also a call that another thread compares now."""
+        """Makes calls with this key launch ``entry``, also one that another thread is comparing."""
         with self._lock:
             known = self.calls.get(key)
             if known is not None:
@@ -86,10 +78,10 @@ class KnownCalls:
             self.calls[key] = Known(choice, entry, self._unknown)
 
     def looked_up(self, key: Key, tensors: Sequence[LiveArray], items: Sequence[CallValue], usual: bool) -> Entry:
-        """The entry of a key; KeyError if it is not known. If ``usual``, the hot path learns to recognise such a call
-        without its key."""
+        """Returns the entry of a key, or raises KeyError. If ``usual``, the hot path learns to recognise
+        such a call without its key."""
         known, last = self.calls[key], self.last
-        # An expected call that comes here was not recognised: its check is for other tensors.
+        # The expected call comes here only if its check has failed, so it needs a check for the present tensors.
         unlearnt = known.facts is self._unknown or known is last.next
         last.next = self.last = known
         if unlearnt and usual and known.checks < MOST_CHECKS:

@@ -1,7 +1,7 @@
-"""A call whose key is not known, and what follows from it: its GPU, its configurations, the parts of its key.
+"""A call whose key is not known: its GPU, its configurations and the parts of its key.
 
-The key of a call (`key`) has all parts by name; each part changes it. With buckets there are two keys: that of the
-exact call, and that of its bucket, under which the first winner of the bucket is stored.
+`MissedCall.key` is the digest of all parts, so each part changes it. If the author declares buckets, a call has two
+keys: that of the exact call, and that of its bucket, under which the bucket's first winner is stored.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tilewright.runtime.wrapper.signature import KeyKind, kind_of
 from tilewright.source.digest import source_of
 
 FORMAT = 1
-"""Counts up when the meaning of a part changes."""
+"""Increase it when the meaning of a part of the key changes."""
 
 
 class MissedCall:
-    """``hot_key`` and ``places``: the key that the hot path did not find, and its known calls by mode."""
+    """One call. ``hot_key``: the key that the hot path did not find in ``places``, the known calls by mode."""
 
     def __init__(
         self,
@@ -34,26 +34,27 @@ class MissedCall:
         environment: Environment,
         stream: Stream,
         values: Sequence[CallValue],
-        hot_key: Key = (),
-        places: Mapping[str, KnownCalls] | None = None,
+        hot_key: Key,
+        places: Mapping[str, KnownCalls],
     ):
         self.declared, self.environment, self.stream, self.values = declared, environment, stream, tuple(values)
-        self.hot_key, self.places = hot_key, places or {}
+        self.hot_key, self.places = hot_key, places
         self.device = next((device for device in map(device_of, values) if device is not None), 0)
         self.call: Call = Call(declared.parameters, values, lambda: environment.hardware(self.device))
+        self.named = self.call._values
 
     def copied(self) -> MissedCall:
-        """The same call on copies of its arrays and a stream of its own, for a search in the background."""
+        """Returns the same call on copies of its arrays and on a new stream, for a search in the background."""
         stream, values = copies(self.stream, self.values)
         return MissedCall(self.declared, self.environment, stream, values, self.hot_key, self.places)
 
     def known(self, mode: Mode) -> Choice | None:
-        """What is launched in this mode for calls with the same key."""
+        """Returns the choice for calls with this key in a mode; None if there is none yet."""
         known = self.places[mode.value].calls.get(self.hot_key)
         return None if known is None else known.choice
 
     def keep(self, modes: Sequence[Mode], choice: Choice, entry: Entry) -> None:
-        """From now on the hot path launches ``entry`` for such calls in these modes."""
+        """Makes the hot path launch ``entry`` for calls with this key in these modes."""
         for mode in modes:
             self.places[mode.value].keep(self.hot_key, choice, entry)
 
@@ -67,19 +68,19 @@ class MissedCall:
 
     @cached_property
     def dims(self) -> dict[str, Value]:
-        """What the space's predicates may use: the author's ``dims``, else the whole numbers and flags of the call."""
+        """The values for the space's predicates: the author's ``dims``, else the integers, flags and texts."""
         declared = self.declared
         if declared.dims is not None:
             return dict(declared.dims(self.call))
-        plain = {name: value for name, value in self._named.items() if isinstance(value, (bool, int, str))}
-        return {name: value for name, value in plain.items() if name not in declared.space.knobs and name != "arch"}
+        own = {*declared.space.knobs, "arch"}
+        return {n: value for n, value in self.named.items() if isinstance(value, (bool, int, str)) and n not in own}
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
         return self.declared.space.configurations(self.arch, self.dims)
 
     def allows(self, config: Mapping[str, Value]) -> bool:
-        """The shipped configuration always; others if the space allows them for the exact shape."""
+        """Returns whether the space allows a configuration for the exact shape. The shipped one is always allowed."""
         space = self.declared.space
         return dict(config) == dict(space.shipped) or space.allows(config, self.arch, self.dims) is None
 
@@ -87,14 +88,25 @@ class MissedCall:
     def arrays(self) -> dict[str, Json]:
         """The parts of the key that describe arrays."""
         arrays = (name for name, kind in self._kinds.items() if kind in (KeyKind.ARRAY, KeyKind.ARRAYS))
-        return {name: _array_part(self._named[name]) for name in arrays}
+        return {name: _array_part(self.named[name]) for name in arrays}
+
+    @cached_property
+    def _flags(self) -> dict[str, Json]:
+        """The parts of the key that describe the other arguments."""
+        others = (name for name in self.named if name not in self.arrays)
+        return {name: flag_part(self.named[name], self._kinds[name] is KeyKind.VALUE) for name in others}
+
+    @cached_property
+    def _kinds(self) -> dict[str, KeyKind]:
+        return {name: kind_of(value, name not in self.declared.unkeyed) for name, value in self.named.items()}
 
     @cached_property
     def parts(self) -> dict[str, Json]:
         """Everything that may change which configuration is the fastest, by name."""
         from tilewright.languages.cutile.private import decorated_hints
 
-        declared = self.declared
+        declared, configurations = self.declared, self.configurations
+        space_digest = digest({"all": "\n".join(map(str, configurations))})
         return {
             "format": FORMAT,
             "kernel": declared.name,
@@ -104,28 +116,11 @@ class MissedCall:
             "toolkit": toolkit(),
             "arrays": self.arrays,
             "flags": self._flags,
-            "in_place": list(in_place(self._named, declared.outputs)),
+            "in_place": list(in_place(self.named, declared.outputs)),
             "launch_mode": declared.launch,
-            "space": {
-                "configurations": len(self.configurations),
-                "digest": digest({"all": "\n".join(map(str, self.configurations))}),
-            },
+            "space": {"configurations": len(configurations), "digest": space_digest},
             "hints": {name: str(value) for name, value in decorated_hints(declared.kernel).items()},
         }
-
-    @cached_property
-    def _flags(self) -> dict[str, Json]:
-        """The parts of the key that describe the other arguments."""
-        others = (name for name in self._named if name not in self.arrays)
-        return {name: flag_part(self._named[name], self._kinds[name] is KeyKind.VALUE) for name in others}
-
-    @property
-    def _named(self) -> dict[str, CallValue]:
-        return self.call._values
-
-    @cached_property
-    def _kinds(self) -> dict[str, KeyKind]:
-        return {name: kind_of(value, name not in self.declared.unkeyed) for name, value in self._named.items()}
 
     @cached_property
     def key(self) -> str:
@@ -133,7 +128,7 @@ class MissedCall:
 
     @cached_property
     def bucket_parts(self) -> dict[str, Json] | None:
-        """The parts of the key of the call's bucket; None if the author declares no buckets."""
+        """The parts of the bucket's key; None if the author declares no buckets."""
         buckets = self.declared.buckets
         if not buckets:
             return None
@@ -141,7 +136,7 @@ class MissedCall:
         def rounded(parts: dict[str, Json]) -> dict[str, Json]:
             return {name: bucketed(part, buckets[name]) if name in buckets else part for name, part in parts.items()}
 
-        # What the space allows depends on the exact shape: `allows` decides when a winner is served.
+        # The allowed configurations depend on the exact shape, so the space stands for them; `allows` checks a winner.
         arrays, flags = rounded(self.arrays), rounded(self._flags)
         return {**self.parts, "arrays": arrays, "flags": flags, "space": repr(self.declared.space)}
 
@@ -151,7 +146,7 @@ class MissedCall:
 
 
 def in_place(named: Mapping[str, CallValue], outputs: Sequence[str]) -> list[str]:
-    """Arrays that start where an output does, as ``output = array``: such a call has another key."""
+    """Returns ``output = array`` for each array that starts where an output does: calls in place have their own key."""
     starts = {name: facts.address for name, value in named.items() if (facts := facts_of(value)) and facts.address}
     return [
         f"{output} = {name}"

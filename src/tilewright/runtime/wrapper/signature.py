@@ -1,18 +1,17 @@
-"""The hot path of a tuned kernel: from the arguments of a call to its launch, as one generated function.
+"""The hot path of a tuned kernel: one generated function from the arguments of a call to its launch.
 
-A launch of cuda-tile costs a few µs on the host, so a look-up must cost less than one. For each pattern of arguments
-(which are arrays, which are flags) one Python function is generated. It reads from each argument what decides, once:
+A launch of cuda-tile costs a few µs on the host, so a look-up must cost less than 1 µs. For each pattern of arguments
+(which are arrays, which are flags) one Python function is generated. It reads these properties of the arguments:
 
-    array      shape, dtype; strides, unless all are row-major; address modulo 16, unless all are aligned
-    output     whether it starts where another array starts: a call in place has another key
-    the first  its device, if there are several
-    int, bool, str, None    the value and its type
-    float, and what the author calls unkeyed    the type
+    array                       shape, dtype; strides, unless all are row-major; address modulo 16, unless all are 0
+    output                      whether it starts where another array starts, because a call in place has another key
+    first array                 its device, if there are several GPUs
+    int, bool, str, None        the value and its type
+    float, unkeyed argument     the type
 
-The values form the key of one dictionary look-up, whose entry is launched. Before that, the call is compared with the
-one that is expected next (`known`), with one check for all tensors instead of three reads from each, and without a
-key. The mode is read first and selects the dictionary. The hot path takes no lock, hashes no source and makes no
-kernel object.
+The properties form the key of one dictionary look-up, whose entry is launched. Before that, the call is compared with
+the call that is expected next (`known`), which needs one check for all tensors and no key. The mode is read first and
+selects the dictionary. The hot path takes no lock, hashes no source and makes no kernel object.
 """
 
 from __future__ import annotations
@@ -32,11 +31,13 @@ from tilewright.runtime.wrapper.known import Key, KnownCalls
 
 
 class KeyKind(Enum):
-    """What an argument is to the key."""
+    """How an argument enters the key.
+
+    ARRAYS: a list or tuple of arrays, or an array that is not torch's; a function reads it, more slowly.
+    """
 
     ARRAY = "array"
     ARRAYS = "arrays"
-    """A list or tuple of arrays, or an array that is not torch's: read by a function, more slowly."""
     VALUE = "value"
     TYPE = "type"
 
@@ -46,15 +47,13 @@ _numbers = count()
 
 
 def kind_of(value: CallValue, keyed: bool = True) -> KeyKind:
-    """``keyed=False``: the author says that the value does not decide."""
-    if not keyed:
+    """Returns the kind of an argument. ``keyed=False``: the author declares that its value does not matter."""
+    if not keyed or isinstance(value, float):
         return KeyKind.TYPE
     if hasattr(value, "data_ptr"):
         return KeyKind.ARRAY
     if is_array(value) or (isinstance(value, (list, tuple)) and any(map(is_array, value))):
         return KeyKind.ARRAYS
-    if isinstance(value, float):
-        return KeyKind.TYPE
     try:
         hash(value)
     except TypeError:
@@ -63,7 +62,7 @@ def kind_of(value: CallValue, keyed: bool = True) -> KeyKind:
 
 
 def arrays_key(value: CallValue) -> tuple[CallValue, ...]:
-    """The part of the key for `KeyKind.ARRAYS`. Raises TypeError for what is not an array."""
+    """Returns the part of the key for `KeyKind.ARRAYS`. Raises TypeError for any other value."""
     if isinstance(value, (list, tuple)):
         return tuple(arrays_key(item) if is_array(item) else item for item in value)
     facts = facts_of(value)
@@ -74,10 +73,10 @@ def arrays_key(value: CallValue) -> tuple[CallValue, ...]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The kinds of the arguments of a call, and the Python code that tells such calls apart.
+    """The kinds of the arguments of a call, and the Python code that computes and compares the keys of such calls.
 
-    Nearly all arrays are aligned and row-major, so each of the two costs one item of the key for all arrays. The
-    device is not read if there is at most one GPU (``devices``).
+    Nearly all arrays are aligned and row-major, so each of these properties is one item of the key for all arrays.
+    ``devices``: the number of GPUs; the device is not read if there is at most one.
     """
 
     names: tuple[str, ...]
@@ -95,17 +94,17 @@ class Pattern:
 
     @property
     def addresses(self) -> str:
-        """A statement that reads the addresses of the arrays into variables."""
+        """A statement that assigns the addresses of the arrays to variables."""
         return "; ".join(f"_p_{name} = {name}.data_ptr()" for name in self.arrays) or "pass"
 
     @property
     def unaligned(self) -> str:
-        """0 if all arrays are aligned. (One `&` for each is faster than one for all.)"""
+        """An expression that is 0 if all arrays are aligned. One `&` per array is faster than one for all."""
         return f"({' or '.join(f'_p_{name} & 15' for name in self.arrays) or 0})"
 
     @cached_property
     def items(self) -> dict[str, str]:
-        """Name → expression of each key item other than the tensors' properties."""
+        """Name → expression, for each item of the key other than the tensors' properties."""
         form = {KeyKind.ARRAYS: "_arrays_key({0})", KeyKind.VALUE: "{0}", KeyKind.TYPE: "{0}.__class__"}
         items = {name: form[kind].format(name) for name, kind in self.by_name.items() if kind is not KeyKind.ARRAY}
         for name in self.arrays:
@@ -116,9 +115,9 @@ class Pattern:
 
     @property
     def key(self) -> str:
-        """The expression of the key, a tuple."""
+        """An expression for the key, a tuple."""
         items = [f"{name}.shape, {name}.dtype" for name in self.arrays]
-        for name, item in self.items.items():  # 1 and True are equal
+        for name, item in self.items.items():  # with the class, because 1 equals True
             items.append(f"{item}, {item}.__class__" if self.by_name.get(name) is KeyKind.VALUE else item)
         if self.arrays:
             row_major = " and ".join(f"{name}.is_contiguous()" for name in self.arrays)
@@ -132,8 +131,8 @@ class Pattern:
 
     @property
     def guessed(self) -> str:
-        """The condition for a call to have the key whose tensors ``_check`` knows and whose items are in ``_i_…``.
-        Only keys of aligned arrays are guessed."""
+        """An expression that is true if the call has the expected key, whose tensors ``_check`` recognises and whose
+        items are in ``_i_…``. Only keys of aligned arrays are expected."""
         tests = [f"_check({', '.join(self.arrays)})", f"not {self.unaligned}"]
         for name, item in self.items.items():
             kind, expected = self.by_name.get(name), f"_i_{name}"
@@ -181,24 +180,24 @@ _known = _at.last.next
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the arguments of a launch come from: ``names`` are those of the call, ``arguments`` of the kernel."""
+    """The origin of a launch's arguments. ``names``: the call's parameters. ``arguments``: the kernel's."""
 
     names: tuple[str, ...]
     arguments: tuple[str, ...]
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """Arguments that the call does not give."""
+        """The kernel's parameters whose values are not from the call."""
         return tuple(name for name in self.arguments if name not in self.names)
 
     @property
     def text(self) -> str:
-        """The tuple of arguments, without its brackets."""
+        """The expression for the tuple of arguments, without its brackets."""
         return "".join(f"{name if name in self.names else f'_c_{name}'}, " for name in self.arguments)
 
 
 class _Given(dict[tuple[modes.Text | None, ...], KnownCalls]):
-    """The known calls for the variables that are read at each call; the mode of a combination is decided once."""
+    """The values of the environment variables → the known calls of their mode, which is computed once."""
 
     def __init__(self, places: Mapping[str, KnownCalls], default: modes.Mode) -> None:
         super().__init__()
@@ -218,11 +217,10 @@ def hot_function(
     default: modes.Mode,
     otherwise: Callable[[KeyKinds, tuple[CallValue, ...]], None],
 ) -> Callable[..., None]:
-    """The function for one pattern of arguments. Its first parameter is the stream.
+    """Generates the function for one pattern of arguments. Its first parameter is the stream.
 
-    places: the known calls, by the name of the mode; an entry has its constants in the order of ``layout``.
-    otherwise: called with the pattern's kinds and all arguments if the key is not known, or if the arguments have
-    another pattern.
+    places: the known calls by the name of the mode. An entry has its constants in the order of ``layout``.
+    otherwise: called with the pattern's kinds and all arguments, if the key is not known or the pattern is another.
     """
     guess = bool(pattern.arrays) and tensor_guards.available()
     look_up = (_GUESS if guess else _LOOK_UP).format(
@@ -255,13 +253,13 @@ def hot_function(
 
 
 def key_function(pattern: Pattern) -> Callable[..., Key]:
-    """Makes the key of a call, for the cold path: with the same expression as in `hot_function`."""
+    """Generates the function that computes the key of a call on the cold path, as `hot_function` does."""
     text = f"def key({', '.join(pattern.names)}):\n    {pattern.addresses}\n    return {pattern.key}\n"
     return generated(text, {"_arrays_key": arrays_key}, "key")
 
 
 def generated(text: str, scope: dict[str, Any], name: str) -> Callable[..., Any]:
-    """The function ``name`` that the text defines; tracebacks show its lines."""
+    """Runs ``text`` and returns the function ``name`` that it defines. Tracebacks show its lines."""
     file = f"<tilewright {name} {next(_numbers)}>"
     exec(compile(text, file, "exec"), scope)  # noqa: S102 (its names are checked to be identifiers)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

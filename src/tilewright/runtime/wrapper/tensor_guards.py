@@ -1,9 +1,9 @@
-"""torch's own check of several tensors in one call: whether each is like the one that the check was made from.
+"""Compares several tensors with example tensors in one call, with torch's own check.
 
-Compiled programs check their inputs with ``torch._C._dynamo.guards.TensorGuards``. It compares class, dtype, device,
-shape, strides, ``requires_grad`` and the dispatch keys of four tensors in 0.3 µs; reading shape, dtype and strides of
-each takes 0.8. It is private, so only this module uses it, with versions of torch that it was tried with, and after
-it has told a few tensors apart in this process. Otherwise `like` returns None, and the look-up reads each tensor.
+Programs of `torch.compile` check their inputs with ``torch._C._dynamo.guards.TensorGuards``. It compares class, dtype,
+device, shape, strides, ``requires_grad`` and the dispatch keys of four tensors in 0.3 µs; reading their shapes, dtypes
+and strides takes 0.8 µs. The class is private, so only this module uses it, with tested versions of torch, and after it
+has distinguished a few tensors in this process. Otherwise `like` returns None, and the look-up reads each tensor.
 """
 
 from __future__ import annotations
@@ -17,31 +17,34 @@ from typing import TypeAlias
 from tilewright.runtime.arrays import LiveArray
 
 TRIED = ((2, 11), (2, 13))
-"""The oldest and the newest torch that the tests have run with."""
+"""The oldest and the newest version of torch that the tests have run with."""
 
 Check: TypeAlias = Callable[..., bool]
 
 
 def like(tensors: Sequence[LiveArray]) -> Check | None:
-    """A function of as many values that says whether they are like ``tensors``. Its yes is certain, its no is not: in
-    another grad mode, say, equal tensors are refused. None if there is no such check."""
+    """Returns a function of as many values that checks whether they are like ``tensors``; None if there is no check.
+
+    True is certain. False is not: in another grad mode, for example, equal tensors are refused.
+    """
     if not tensors or not available():
         return None
     try:
         return _made(tensors)
-    except Exception:  # what torch cannot guard, such as an array that is not torch's
+    except Exception:  # torch cannot guard one of them, for example an array of another library
         return None
 
 
 @cache
 def available() -> bool:
-    """Whether the torch of this process has the check, and it tells tensors apart."""
+    """Returns whether the torch of this process has the check, and the check works."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
     try:
-        return TRIED[0] <= _version(torch) <= TRIED[1] and _tells_apart(torch)
-    except Exception:  # another signature, or none: it is private
+        version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+        return TRIED[0] <= version <= TRIED[1] and _works(torch)
+    except Exception:  # the private class has another signature, or does not exist
         return False
 
 
@@ -56,11 +59,9 @@ def _made(tensors: Sequence[LiveArray]) -> Check:
     return made
 
 
-def _version(torch: ModuleType) -> tuple[int, ...]:
-    return tuple(int(part) for part in torch.__version__.split(".")[:2])
+def _works(torch: ModuleType) -> bool:
+    """Returns whether the check accepts equal tensors, and refuses some that differ in one property each."""
 
-
-def _tells_apart(torch: ModuleType) -> bool:
     def zeros(*shape: int, dtype: Hashable = torch.float32, device: str = "cpu") -> LiveArray:
         made: LiveArray = torch.zeros(shape, dtype=dtype, device=device)
         return made

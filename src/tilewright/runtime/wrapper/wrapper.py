@@ -1,10 +1,10 @@
-"""`tilewright.tuned`: a kernel that finds its configuration at the first call, and remembers it.
+"""`tilewright.tuned`: makes a function that tunes a kernel at the first call and remembers the configuration.
 
     rms_norm = tilewright.tuned(rms_norm_kernel, space=…, grid=lambda call, config: …, outputs=("y",))
     rms_norm(stream, x, weight, y, eps)
 
-A call whose key is known costs one look-up and `ct.launch` (`signature`). `choosing` finds the configuration of any
-other call, and launches it on the caller's own arrays.
+A call whose key is known costs one look-up and `ct.launch` (`signature`). For any other call, `choosing` finds the
+configuration and launches it on the caller's own arrays.
 """
 
 from __future__ import annotations
@@ -47,24 +47,26 @@ def tuned(
     name: str | None = None,
     _environment: Environment | None = None,
 ) -> Callable[..., None]:
-    """A function ``(stream, *arguments)`` that launches ``kernel`` in its fastest configuration.
+    """Returns a function ``(stream, *arguments)`` that launches ``kernel`` in its fastest configuration.
 
-    space: a `Space`, or a list of mappings, the shipped configuration first.
-    grid: ``call, config`` → 1 to 3 numbers. ``call`` has the arguments by name, and ``call.hardware``.
+    space: a `Space`, or a list of mappings whose first one is the shipped configuration.
+    grid: a function of ``call, config`` that returns 1 to 3 numbers. ``call`` has the arguments by name, and
+        ``call.hardware``.
     outputs: names of the arrays that the kernel writes.
-    arguments: functions of ``call, config`` for parameters of the kernel that follow from the call, by name; or
-        one function that returns all arguments of the kernel. By default a parameter that the configuration names
-        comes from it, and every other one from the call.
-    parameters: the names of the call's arguments, in order, if they are not the kernel's remaining ones.
-    dims: ``call`` → what the space's predicates may use; by default the call's whole numbers and flags.
-    buckets: argument → `powers_of_two`, another function of an extent, or one for each axis (None: exact).
-    unkeyed: arguments that change neither which configuration is fastest nor grid and constants, such as arrays that
-        are always made like another one.
-    launch: ``"graph"`` if the kernel is deployed inside CUDA graphs; tuned and stored apart.
+    arguments: functions of ``call, config``, by the name of the kernel's parameter that each returns; or one function
+        that returns all arguments of the kernel. Other parameters get their values from the configuration if that
+        names them, else from the call.
+    parameters: the names of the call's arguments, in order; by default the kernel's parameters that need a value.
+    dims: a function of ``call`` that returns the values for the space's predicates; by default the call's integers,
+        flags and texts.
+    buckets: argument → `powers_of_two`, another function of an extent, or one function per axis (None: exact).
+    unkeyed: arguments that influence neither the fastest configuration nor grid and constants, such as arrays that
+        are always made like another array.
+    launch: ``"graph"`` if the kernel is deployed inside CUDA graphs; its winners are tuned and stored separately.
     mode: ``now`` (default), ``background``, ``stored`` or ``off``; `TILEWRIGHT_TUNING` overrides it.
     config_file: a file or mapping that `tilewright tuned export` wrote.
 
-    Raises `RequestError` for a declaration that cannot work: a name that the kernel lacks, a parameter without value.
+    Raises `RequestError` if a name is not the kernel's, if a parameter has no value, and for similar mistakes.
     """
     declared = Declared(kernel, space, grid, outputs, arguments, parameters, dims, buckets, unkeyed, launch, mode, name)
     given = config_file if config_file is None or isinstance(config_file, Mapping) else os.fspath(config_file)
@@ -74,16 +76,15 @@ def tuned(
 
 @dataclass(frozen=True)
 class _Variant:
-    """What was generated for one pattern of arguments."""
+    """The functions and known calls of one pattern of arguments. ``places``: the known calls by the mode's name."""
 
     hot: Callable[..., None]
     key: Callable[..., Key]
     places: Mapping[str, KnownCalls]
-    """By the name of the mode."""
 
 
 class Tuned:
-    """Behind the function that `tuned` returns, as its attribute ``tuned``."""
+    """The state of a function that `tuned` returned, which has it as its attribute ``tuned``."""
 
     def __init__(self, declared: Declared, environment: Environment, config_file: ConfigFile | None):
         self.declared = declared
@@ -95,13 +96,13 @@ class Tuned:
         self.function = self._first_function()
 
     def chosen(self, *values: CallValue) -> Choice | None:
-        """What a call with these arguments launches in the mode that applies now; None before the first such call."""
+        """Returns the choice for calls like this one in the present mode; None before the first such call."""
         if (variant := self._variants.get(self._kinds(values))) is None:
             return None
         return self._missed(variant, None, values).known(modes.mode(self.declared.mode))
 
     def _first_function(self) -> Callable[..., None]:
-        """What the user holds: until the first call it only finds out which arguments are arrays."""
+        """Returns the user's function. At its first call, `_variant` replaces its code by the hot path."""
         parameters = ", ".join(("stream", *self.declared.parameters))
         text = f"def {self._title}({parameters}):\n    return _otherwise(None, ({parameters},))\n"
         function = generated(text, {"_otherwise": self._otherwise}, self._title)
@@ -126,14 +127,14 @@ class Tuned:
                     self._title, layout, pattern, environment.launching(), places, declared.mode, self._otherwise
                 )
                 variant = _Variant(hot, key_function(pattern), places)
-                if not self._variants:  # the user's function becomes this one: no call in between
+                if not self._variants:  # the user's function gets this code, which saves a call
                     self.function.__globals__.update(hot.__globals__)
                     self.function.__code__ = hot.__code__
                 self._variants[kinds] = variant
         return variant
 
     def _otherwise(self, kinds: KeyKinds | None, arguments: tuple[Any, ...]) -> None:
-        """The arguments are of another pattern than the function's, or their key is not known."""
+        """Handles a call whose key is not known, or whose arguments do not have the pattern of the function."""
         stream, *values = arguments
         actual = self._kinds(values)
         variant = self._variant(actual)
