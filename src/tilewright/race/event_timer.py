@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-FLUSH_L2_TIMES = 2
-"""The flush writes this many times the size of the L2, so that none of its contents survive."""
+FLUSH_L2_TIMES = 2  # the flush writes this many times the size of the L2
 
 
 class EventTimer:
@@ -25,8 +24,7 @@ class EventTimer:
         self._event, self._count, self._launch, self._refresh = torch.cuda.Event, count, launch, refresh
         size = FLUSH_L2_TIMES * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._flush = None if l2 == "warm" else torch.empty(size, dtype=torch.uint8, device="cuda")
-        self.graphs: list[Any] = []
-        """One captured graph of `queue_eager` for each launch, or none."""
+        self.graphs: list[Any] = []  # a captured graph of `queue_eager` for each launch, or none
         self.make_events()
 
     def make_events(self, **kind: bool) -> None:
@@ -56,7 +54,7 @@ class EventTimer:
         return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
 
     def close(self) -> None:
-        """Frees graphs, then the events that they record: the other order crashes in the driver (torch 2.11)."""
+        """Frees the graphs before their events; the other order crashes in the driver (torch 2.11)."""
         try:
             for graph in self.graphs:
                 graph.reset()

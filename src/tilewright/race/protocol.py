@@ -38,8 +38,7 @@ SIGN_OF_LIFE = 1.0  # seconds between two reports of progress
 
 State: TypeAlias = Literal["leader", "tied", "dropped", "undecided", "failed"]
 Stop: TypeAlias = Literal["settled", "rounds", "seconds", "disturbed", "failed"]
-OnLook: TypeAlias = Callable[[int, int, int], None]
-"""Called with the number of rounds, the number of candidates that are still timed, and the leader's index."""
+OnLook: TypeAlias = Callable[[int, int, int], None]  # gets the rounds, the number of live candidates, and the leader
 
 
 class Disturbed(Exception):
@@ -59,9 +58,7 @@ class Clock(Protocol):
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
         """Runs each index of ``order`` once, in that order. Returns the times in µs, in the same order.
-
-        Raises Disturbed or CandidateCrashed; either way the round does not count.
-        """
+        Raises Disturbed or CandidateCrashed; either way the round does not count."""
         ...
 
 

@@ -26,22 +26,18 @@ GIVE_UP_TAIL = 1e-3  # error allowed when a candidate is given up; a wrong decis
 class Policy:
     """How a race measures and when it stops. Every record of a measurement contains it.
 
-    tie_band: differences up to this share of the time do not change the winner.
-    confidence: of a whole race. The fastest is not dropped, and a settled winner is within the tie band of it.
-    batch_rounds: the fewest rounds between two looks; the distance grows to a sixth of the rounds so far.
     max_rounds: 1000 takes 30 to 40 % more wall time than 500, and processes disagree 35 to 55 % less (simulated).
-    seconds: wall time of one race, with warm-up.
     """
 
     l2: Literal["cold", "warm"] = "cold"
     launch: Literal["graph", "eager"] = "graph"
-    tie_band: float = 0.01
-    confidence: float = 0.99
+    tie_band: float = 0.01  # differences up to this share of the time do not change the winner
+    confidence: float = 0.99  # of a whole race: the fastest is not dropped, a settled winner is within the tie band
     warmup_rounds: int = 2
-    batch_rounds: int = 8
+    batch_rounds: int = 8  # fewest rounds between two looks; the distance grows to a sixth of the rounds so far
     min_rounds: int = 16
     max_rounds: int = 1000
-    seconds: float = 20.0
+    seconds: float = 20.0  # wall time of one race, with warm-up
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -99,10 +95,8 @@ class Look:
 
 
 def look(times: Array, live: Sequence[int], policy: Policy, tail: float) -> Look:
-    """Judges paired times. Each claim is wrong with at most ``tail``.
-
-    times: µs, shape (rounds, candidates), finite in the columns of the live candidates.
-    """
+    """Judges paired times. Each claim is wrong with at most ``tail``. ``times``: µs, shape (rounds, candidates), finite
+    in the columns of the live candidates."""
     limit, rounds = 1.0 + policy.tie_band, len(times)
     leader = live[stats.fastest(times[:, list(live)])]
     others = {i: times[:, i] / times[:, leader] for i in live if i != leader}

@@ -61,10 +61,7 @@ class Interval:
 
 @lru_cache(maxsize=65536)
 def rank(n: int, tail: float) -> int:
-    """Returns the largest k with P(Bin(n, 1/2) <= k - 1) <= ``tail``; 0 if there is none.
-
-    The computation uses integers, so it is exact for all n and for small tails such as 1e-5.
-    """
+    """Returns the largest k with P(Bin(n, 1/2) <= k - 1) <= ``tail``; 0 if there is none. Integers make it exact."""
     allowed = math.floor(Fraction(tail) * (1 << n))
     term, cumulative, k = 1, 1, 0
     while cumulative <= allowed and k < n:
@@ -94,10 +91,8 @@ def bounds(samples: ArrayLike, tail: float) -> tuple[Array, Array]:
 
 
 def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Returns the two-sided interval of the median of positive, independent samples.
-
-    An interval with 95 % needs at least six samples (their range covers 1 - 2/64 = 96.9 %).
-    """
+    """Returns the two-sided interval of the median of positive, independent samples. An interval with 95 % needs at
+    least six samples (their range covers 1 - 2/64 = 96.9 %)."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
     x: Array = np.asarray(samples, dtype=np.float64)
@@ -127,9 +122,7 @@ def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, confidence: flo
 
 def spread(samples: ArrayLike) -> float:
     """Returns the relative spread of one sample: 1.4826 × median |x / median - 1|, which is one sigma if x is normal.
-
-    Up to half of the samples may be outliers.
-    """
+    Up to half of the samples may be outliers."""
     x: Array = np.asarray(samples, dtype=np.float64)
     return MAD_TO_SIGMA * float(np.median(np.abs(x / np.median(x) - 1.0)))
 

@@ -1,9 +1,8 @@
-"""Finding the task in a Python file: ``examples/matmul.py`` or ``ops.py:attention``.
+"""Loads the task from a Python file, such as ``examples/matmul.py`` or ``ops.py:attention``.
 
-A file may be loaded as one of its versions: ``files`` says which copy stands for which file of the user.
-Each copy is a module of its own, so that several versions live in one process. It runs where the original
-lies: its folder is importable, ``__file__`` names the original, relative imports reach the installed
-package. Only the code, and what `inspect` reads of a function, is the copy's.
+A file may be loaded as an edited copy. Each copy is a separate module, so one process can hold several versions. A copy
+runs as if it were the original: the original's folder is importable, ``__file__`` names the original, and relative
+imports reach the installed package. Only the code, and the source that `inspect` reads, are those of the copy.
 """
 
 from __future__ import annotations
@@ -28,25 +27,22 @@ from tilewright.task.task import Task
 
 @dataclass
 class _Loading:
-    """The task file that is being loaded, and the modules that `editable` has loaded for it."""
+    """The task file that is being loaded, and the modules that `editable` loaded for it."""
 
     path: Path
     files: Mapping[str, str]
     modules: dict[Path, ModuleType] = field(default_factory=dict)
-    named: dict[str, Path] = field(default_factory=dict)
-    """As the task file names them → the files."""
+    named: dict[str, Path] = field(default_factory=dict)  # names in the task file → files
 
 
 _LOADING: ContextVar[_Loading | None] = ContextVar("_LOADING", default=None)
 
 
 def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
-    """The task of ``FILE`` or ``FILE:TASK`` (the task's name, or the variable that holds it).
+    """Loads the task of ``FILE`` or ``FILE:TASK`` (the task's name, or the variable that holds it).
 
-    files: absolute paths of editable files → absolute paths of the copies to load in their place.
-
-    Raises TaskError when the file does not import, or holds no task; when it holds several and none
-    is named, the message lists them.
+    files: absolute paths of editable files → absolute paths of the copies to load instead.
+    Raises TaskError if the file does not import, has no task, or has several and none is named.
     """
     file, _, wanted = where.rpartition(":") if ":" in where and not Path(where).exists() else (where, "", "")
     path = Path(file).resolve()
@@ -60,31 +56,29 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     finally:
         _LOADING.reset(token)
     known = {str(path), *map(str, loading.modules)}
-    if unused := [file for file in loading.files if file not in known]:  # the results would be the original's
+    if unused := [file for file in loading.files if file not in known]:  # the original would run, not the copy
         raise TaskError(
             f"{path.name} does not load {unused[0]} through editable when it is loaded again; "
             "fix: call tilewright.editable in the task file itself, outside any function"
         )
-    found = {name: task for name, task in vars(module).items() if isinstance(task, Task)}
-    task = _chosen(found, wanted, file)
+    task = _chosen({name: task for name, task in vars(module).items() if isinstance(task, Task)}, wanted, file)
     backward = task.backward and replace(task.backward, file=path)
     return replace(task, file=path, edit=_edit(task, loading), backward=backward)
 
 
 def task_of(task: Task | str | os.PathLike[str]) -> Task:
-    """A task as it is; ``FILE`` or ``FILE:TASK`` as `load_task` loads it."""
+    """Returns a task unchanged, and loads the task of ``FILE`` or ``FILE:TASK``."""
     return task if isinstance(task, Task) else load_task(os.fspath(task))
 
 
 def editable(where: str | os.PathLike[str]) -> ModuleType:
-    """A module whose file Tilewright may edit, for a task whose kernel lives in another file.
+    """Loads a module whose file Tilewright may edit, for a task whose kernel is in another file.
 
     where: a module (``"tilegym.ops.cutile.attention"``) or a Python file, relative to the task file.
 
-    Call it in the task file, outside any function. The module is loaded afresh under a private name, from the
-    version's copy while `optimize` tries one; its ``__file__`` is the original's. Code that imports the
-    module by its own name, also another editable module, keeps getting the original. Decorators that
-    register an implementation somewhere register again.
+    Call this in the task file, outside any function. The module is loaded again under a private name. While `optimize`
+    tries a version, the version's copy is loaded. Code that imports the module by its own name gets the original.
+    Decorators that register an implementation register it a second time.
     """
     loading, caller = _LOADING.get(), sys._getframe(1).f_globals.get("__file__")
     folder = loading.path.parent if loading else Path(caller).resolve().parent if caller else Path.cwd()
@@ -105,18 +99,18 @@ def editable(where: str | os.PathLike[str]) -> ModuleType:
 
 
 def editable_files(task: Task) -> tuple[Path, ...]:
-    """The files of ``task.edit``, else the task's own, as absolute paths."""
+    """Returns the absolute paths of the files in ``task.edit``, or else of the task's own file."""
     file = file_of(task)
     return tuple(Path(os.path.normpath(file.parent / name)) for name in task.edit or (file.name,))
 
 
 def where_is(task: Task) -> str:
-    """What `load_task` needs to find this task again, in another process."""
+    """Returns the argument with which `load_task` loads this task in another process."""
     return f"{file_of(task)}:{task.name}"
 
 
 def file_of(task: Task) -> Path:
-    """The task's own; that of its launch function where it was not loaded from a file."""
+    """Returns the task's file, or that of its launch function if the task was not loaded from a file."""
     file = task.file or _file_of_code(task.launch)
     if not file.is_file():
         raise TaskError(f"task '{task.name}' is not in a file, which a kernel is compiled from; fix: write it into one")
@@ -124,30 +118,30 @@ def file_of(task: Task) -> Path:
 
 
 def _file_of_code(launch: Callable[..., object]) -> Path:
-    """Where a function, a partial of one, or a callable object is written; a path that is no file where nowhere."""
+    """Returns the file of a function, partial or callable object; a path that is not a file if there is none."""
     code = inspect.unwrap(getattr(launch, "func", launch))
     try:
         return Path(inspect.getsourcefile(code if inspect.isroutine(code) else type(code)) or "").resolve()
-    except (TypeError, OSError):  # of a class in no file
+    except (TypeError, OSError):  # a class that is in no file
         return Path()
 
 
-def _chosen(found: dict[str, Task], wanted: str, file: str) -> Task:
-    names = sorted({task.name for task in found.values()})
+def _chosen(tasks: dict[str, Task], wanted: str, file: str) -> Task:
+    names = sorted({task.name for task in tasks.values()})
     if wanted:
-        for variable, task in found.items():
+        for variable, task in tasks.items():
             if wanted in (variable, task.name):
                 return task
         raise UnknownChoice(f"task in {file}", wanted, names)
-    if not found:
+    if not tasks:
         raise TaskError(f"{file} holds no task: bind a tilewright.Task to a name, e.g. task = tilewright.Task(...)")
     if len(names) > 1:
         raise TaskError(f"{file} holds {len(names)} tasks ({', '.join(names)}): say which, e.g. {file}:{names[0]}")
-    return next(iter(found.values()))
+    return next(iter(tasks.values()))
 
 
 def _edit(task: Task, loading: _Loading) -> tuple[str, ...]:
-    """What the task declares, checked; else its editable modules, if it has any; else its own file."""
+    """Returns the files that the task declares, or else its editable modules, or else its own file."""
     if not task.edit:
         return tuple(str(path) for path in loading.modules) or (loading.path.name,)
     edit = []
@@ -163,12 +157,12 @@ def _edit(task: Task, loading: _Loading) -> tuple[str, ...]:
 
 
 def _origin(name: str) -> tuple[Path, str]:
-    """The file of an importable module, and the package in which its relative imports start."""
+    """Returns the file of an importable module, and the package in which its relative imports start."""
     try:
         spec = importlib.util.find_spec(name)
     except TilewrightError:
         raise
-    except Exception as error:  # its package's own code, or a name that is none
+    except Exception as error:  # the package's own code, or a name that is not a module's
         raise TaskError(f"editable('{name}'): its package does not import: {in_one_line(error)}") from error
     if spec is None:
         raise TaskError(f"editable('{name}'): no such module; a file's name ends in .py")
@@ -179,17 +173,17 @@ def _origin(name: str) -> tuple[Path, str]:
 
 
 class _FreshLoader(SourceFileLoader):
-    """Reads the source each time, and writes nothing beside the user's file. Python trusts a cached compilation when
-    size and second are equal, which two versions may share."""
+    """Compiles the source each time, and writes no cache file. Python would trust a cached compilation if size and
+    second are equal, which may be so for two versions."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _executed(path: Path, copy: str | None, kind: str, package: str | None = None) -> ModuleType:
-    """The file, or its copy, as a module of its own name space.
+    """Runs the file, or its copy, as a separate module.
 
-    package: where its relative imports start; None for a file whose folder is importable while it loads.
+    package: where relative imports start; None for a file whose folder is importable while it loads.
     """
     source = copy or str(path)
     if path.suffix != ".py":

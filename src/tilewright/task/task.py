@@ -1,10 +1,9 @@
-"""What a person writes: one kernel, its tensors, its reference, its launch, its space, its workloads.
+"""The task that a user writes: a kernel, its tensors, reference, launch, space and workloads.
 
-A task is plain data plus three functions. Tilewright calls each function *by name*: a
-parameter called ``M`` receives the dimension M of the workload, ``a`` the tensor declared as
-``a``, ``config`` the configuration, ``hardware`` the `hardware.Board`. Tensors are specifications,
-not arrays, so that the same task compiles on a machine without a GPU and can be given larger,
-strided or hostile data on one that has it. `examples/matmul.py` shows every part.
+A task is data and functions. Tilewright passes arguments to the functions *by name*: a parameter called ``M`` gets the
+dimension M of the workload, ``a`` the tensor declared as ``a``, ``config`` the configuration and ``hardware`` the
+`hardware.Board`. Tensors are specifications, not arrays, so that a task compiles on a machine without a GPU and runs on
+larger, strided or hostile data. `examples/matmul.py` shows every part.
 """
 
 from __future__ import annotations
@@ -31,18 +30,14 @@ from tilewright.task.tensors import (
     extent_of,
 )
 
-PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
-"""Arithmetic that may be coarser than the dtype of the output."""
-
-
+PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")  # may be coarser than the output's dtype
 Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
 class Launch(Declaration):
-    """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order. An argument
-    may be a list of arrays; such a launch is timed with ``launch="eager"``, since cuda-tile 1.7 does not capture
-    it into a graph."""
+    """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order. An argument may be a
+    list of arrays. Such a launch needs ``launch="eager"``, since cuda-tile 1.7 cannot capture it."""
 
     kernel: Any
     grid: tuple[int, ...]
@@ -53,24 +48,21 @@ class Launch(Declaration):
 class Task(Declaration):
     """A kernel to tune, and everything needed to build, verify and time it.
 
-    reference: NumPy arrays of the inputs (and dimensions) → the output, or a tuple of outputs in the order of
-        declaration. Float inputs come in float64, whole numbers in int64, booleans as they are.
+    reference: NumPy arrays of the inputs, and dimensions → the output, or a tuple of outputs in the order of
+        declaration. Floats come in float64, integers in int64, booleans as they are.
     launch: tensors, dimensions, ``config``, ``hardware`` → `Launch`.
-    flops: dimensions → the least number of floating-point operations. Bytes need no word: each
-        input read once and each output written once, unless ``bytes_moved`` says otherwise.
-    independent: dimensions along which the outputs do not depend on one another (rows of a
-        product, heads of an attention), so that large outputs can be checked slice by slice.
-    trusted: an implementation in the declared precision, tensors on the device → outputs; its
-        error against the float64 reference sets what a candidate is allowed.
-    serves: dimensions → whether the kernel promises to handle them. Without it, all positive extents
-        for which it compiles.
-    layouts: how tensors may lie in memory besides row-major and aligned; of `LAYOUTS`.
-    special_values: infinities and NaN among the inputs are part of the promise.
-    deterministic: equal inputs give equal bits, whatever the order of the blocks.
-    precision: the arithmetic that is declared where it is coarser than the outputs' dtype, such as
-        ``tf32`` for products of float32; of `PRECISIONS`.
-    backward: the gradient as a task of its own, whose inputs are those of this task and ``d_<output>``,
-        whose outputs are ``d_<input>``.
+    flops: dimensions → the least number of floating-point operations.
+    bytes_moved: dimensions → the least number of bytes. By default each input is read once, each output written once.
+    independent: dimensions along which the outputs do not depend on one another (rows of a product, heads of an
+        attention), so that slices of large outputs can be checked.
+    trusted: tensors on the device → outputs, an implementation in the declared precision. Its error against the
+        float64 reference sets the error that a candidate may have.
+    serves: dimensions → whether the kernel handles them. By default it handles all positive extents that compile.
+    layouts: memory layouts, of `LAYOUTS`, that the kernel handles besides row-major and aligned.
+    special_values: the kernel handles infinities and NaN among the inputs.
+    deterministic: equal inputs give equal bits in any order of the blocks.
+    precision: the arithmetic, of `PRECISIONS`, if it is coarser than the outputs' dtype, such as ``tf32`` for float32.
+    backward: the gradient, as a task with the inputs of this task and ``d_<output>``, and the outputs ``d_<input>``.
     """
 
     name: str
@@ -162,7 +154,7 @@ class Task(Declaration):
         return tuple(self.workload(name) for name in (names or self.workloads))
 
     def arrays(self, dims: Dims) -> dict[str, ArraySpec]:
-        """The shapes of all tensors under ``dims``, for a machine without a device."""
+        """Returns the specifications of all tensors for ``dims``."""
         return {
             name: ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in spec.shape), spec.dtype)
             for name, spec in self.tensors.items()
@@ -172,7 +164,7 @@ class Task(Declaration):
         return self.inputs[name].distribution.under(dims, name)
 
     def promises(self, dims: Dims) -> bool:
-        """Whether the kernel is meant for ``dims``: no empty tensor, inputs that exist, and ``serves`` says so."""
+        """Tells whether the task serves ``dims``: no tensor is empty, inputs can be drawn, and ``serves`` agrees."""
         arrays = self.arrays(dims)
         if any(0 in array.shape for array in arrays.values()):
             return False
@@ -181,7 +173,7 @@ class Task(Declaration):
         return self.serves is None or _answer(self.serves, dims, bool, f"serves of task '{self.name}'")
 
     def launched(self, config: Configuration, dims: Dims, tensors: Mapping[str, Any], board: Board) -> Launch:
-        """The launch of ``config``: `ArraySpec` or device arrays as ``tensors``, the same code."""
+        """Returns the launch of ``config``. ``tensors``: each an `ArraySpec` or an array on the device."""
         offered = {**dims, **tensors, "config": config, "hardware": board}
         launch = call_by_name(self.launch, offered, f"launch of task '{self.name}'")
         if not isinstance(launch, Launch):
@@ -193,18 +185,18 @@ class Task(Declaration):
         return replace(launch, grid=grid)
 
     def work(self, dims: Dims) -> float:
-        """FLOP, the declared minimum."""
+        """Returns the declared least number of FLOP."""
         return _answer(self.flops, dims, float, f"flops of task '{self.name}'")
 
     def traffic(self, dims: Dims) -> float:
-        """Bytes, the declared minimum."""
+        """Returns the least number of bytes that the kernel moves."""
         if self.bytes_moved is not None:
             return _answer(self.bytes_moved, dims, float, f"bytes_moved of task '{self.name}'")
         return float(sum(array.nbytes for array in self.arrays(dims).values()))
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype whose arithmetic rate bounds the task: the precision that it declares, else the first input's."""
+        """The dtype whose arithmetic rate bounds the task: the declared precision, or else the first input's dtype."""
         declared = "tfloat32" if self.precision == "tf32" else self.precision
         return declared or next(iter(self.inputs.values())).dtype
 
@@ -219,7 +211,7 @@ def _answer(function: Callable[..., Any], dims: Dims, as_: Callable[[Any], Retur
 
 
 def call_by_name(function: Callable[..., Returned], offered: Mapping[str, Any], what: str) -> Returned:
-    """Calls ``function`` with those of ``offered`` that its parameters name."""
+    """Calls ``function`` with the values of ``offered`` that its parameters name."""
     arguments = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:

@@ -1,8 +1,4 @@
-"""The tensors of a task, as specifications: shape, dtype, and how inputs are drawn.
-
-There is no data in them, so that a task compiles on a machine without a GPU, and can be given larger, strided or
-hostile data.
-"""
+"""The tensors of a task, as specifications without data: shape, dtype, and how inputs are drawn."""
 
 from __future__ import annotations
 
@@ -30,20 +26,18 @@ ITEM_BYTES: Mapping[str, int] = {
 """Bytes of one element, by the names that NumPy, ml_dtypes and torch share."""
 
 LAYOUTS = ("transposed", "sliced", "misaligned")
-"""Views that a task may allow: the last two axes swapped in memory, rows of a wider array, and a first
-element that lies one element off an aligned address."""
-
-
+"""Views that a task may allow: the last two axes swapped in memory, rows of a wider array, and an array that begins
+one element after an aligned address."""
 ORDERS: Mapping[str, str] = {"large": "first", "tiny": "last", "mixed signs": "any", "constant rows": "even"}
-"""Kind of hostile data → which steps are as long as they may be; all others are drawn."""
+"""Kind of hostile data → which steps between offsets are as long as possible. Other kinds draw random steps."""
 
 
 @dataclass(frozen=True)
 class OffsetSteps:
-    """What is known of `offsets` besides the last number.
+    """The parameters of `offsets`, without the last number.
 
-    Offsets are drawn as steps (the lengths of the groups) with a given sum. Numbers drawn independently would not rise,
-    and a kernel would read at arbitrary addresses.
+    Offsets are drawn as steps with a given sum. Numbers drawn independently would not rise, and a kernel would read at
+    arbitrary addresses.
     """
 
     starts: bool = True
@@ -52,11 +46,11 @@ class OffsetSteps:
     most: int | None = None
 
     def possible(self, shape: tuple[int, ...], last: int) -> bool:
-        """Whether there are such offsets."""
+        """Tells whether such offsets exist."""
         return self._room(shape, last) is not None
 
     def drawn(self, shape: tuple[int, ...], last: int, rng: np.random.Generator, kind: str = "declared") -> Array:
-        """One row of offsets for each row of ``shape``. Raises TaskError where there are none."""
+        """Draws one row of offsets for each row of ``shape``. Raises TaskError if no such offsets exist."""
         import numpy as np
 
         room = self._room(shape, last)
@@ -71,8 +65,8 @@ class OffsetSteps:
         return ends.reshape(shape)
 
     def _room(self, shape: tuple[int, ...], last: int) -> tuple[int, int, int] | None:
-        """The number of steps, the multiples of ``step`` beyond the least that they share, and the most that a step may
-        get; None where no such offsets exist."""
+        """Returns the number of steps, the units of ``step`` to share among them, and the most units that a step may
+        get; None if no such offsets exist."""
         count = (shape[-1] if shape else 0) - self.starts
         if count < 1 or (beyond := last - count * self.least) < 0 or beyond % self.step:
             return None
@@ -82,7 +76,7 @@ class OffsetSteps:
 
 
 def _steps(count: int, units: int, cap: int, order: str, rng: np.random.Generator) -> Array:
-    """``units`` shared among ``count``, at most ``cap`` each."""
+    """Shares ``units`` among ``count`` steps, at most ``cap`` each."""
     import numpy as np
 
     if order == "even":
@@ -98,32 +92,29 @@ def _steps(count: int, units: int, cap: int, order: str, rng: np.random.Generato
 
 @dataclass(frozen=True)
 class Distribution:
-    """How random input is drawn. ``normal``: mean a, standard deviation b; otherwise low a, high b."""
+    """How random input is drawn. ``normal`` has the mean a and the standard deviation b; others have limits a and b."""
 
     kind: str
     a: float
     b: float
-    upto: str | None = None
-    """``b`` as an expression of dimensions, until `under` makes a number of it."""
-    steps: OffsetSteps | None = None
-    """The steps between offsets; None for other kinds."""
-    like: tuple[int, ...] = ()
-    """Numbers to draw, in order, where the shape has as many elements and all of them are allowed."""
+    upto: str | None = None  # an expression of dimensions, from which `under` computes ``b``
+    steps: OffsetSteps | None = None  # for offsets only
+    like: tuple[int, ...] = ()  # numbers to use, in order, if the shape has as many elements and all are allowed
 
     def under(self, dims: Dims, tensor: str) -> Distribution:
-        """The distribution under ``dims``, with numbers alone. ``tensor`` is for the message of the TaskError."""
+        """Computes the limits for ``dims``. ``tensor``: the name for the message of a TaskError."""
         if self.upto is None:
             return self
         return replace(self, b=float(extent_of(self.upto, dims, tensor)), upto=None)
 
     def kept(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """``like`` where it fits ``shape`` and the limits, else nothing. Call `under` first."""
+        """Returns ``like`` if it fits ``shape`` and the limits, and otherwise (). Call `under` first."""
         fits = len(self.like) == math.prod(shape) > 0
         ends = self.like[-1:] == (self.b,) if self.steps else all(self.a <= number < self.b for number in self.like)
         return self.like if fits and ends else ()
 
     def possible(self, shape: tuple[int, ...]) -> bool:
-        """Whether anything of this shape can be drawn. Call `under` first."""
+        """Tells whether values of this shape can be drawn. Call `under` first."""
         if self.steps is not None:
             return self.steps.possible(shape, int(self.b))
         return self.kind != "integers" or self.a < self.b
@@ -133,12 +124,12 @@ D = TypeVar("D", bound="Declaration")
 
 
 class Declaration:
-    """What a task file declares: an option that does not exist is a TaskError that names those that there are."""
+    """The base class of records in a task file. An unknown option raises a TaskError that lists the known ones."""
 
     def __new__(cls: type[D], *_: object, **options: object) -> D:
-        known = [one.name for one in fields(cls)]  # type: ignore[arg-type]
+        known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         if unknown := [name for name in options if name not in known]:
-            known = [name for name in known if name != "file"]  # `load_task` fills it in
+            known = [name for name in known if name != "file"]  # `load_task` sets it
             raise TaskError(f"{cls.__name__} has no option '{unknown[0]}'; {choices(unknown[0], known)}")
         return super().__new__(cls)
 
@@ -152,28 +143,24 @@ def uniform(low: float = 0.0, high: float = 1.0) -> Distribution:
 
 
 def integers(low: int, high: int | str, *, like: Sequence[int] = ()) -> Distribution:
-    """Whole numbers, low included, high excluded; ``high`` may be an expression of dimensions, such as ``"S"``.
+    """Draws integers from ``low`` to below ``high``, which may be an expression of dimensions such as ``"S"``.
 
-    like: what is drawn, row by row, where as many numbers are asked for, all of them are allowed, and the data are to
-    be as declared: numbers that decide how long a kernel takes.
+    like: numbers to use, row by row, if the tensor has as many elements and all are allowed. Give them if the numbers
+        decide how long the kernel takes. Hostile data is drawn without them.
     """
     return _up_to("integers", low, high, None, like)
 
 
 def offsets(
-    last: int | str,
-    *,
-    starts: bool = True,
-    step: int = 1,
-    least: int = 0,
-    most: int | None = None,
+    last: int | str, *, starts: bool = True, step: int = 1, least: int = 0, most: int | None = None,
     like: Sequence[int] = (),
-) -> Distribution:
-    """Whole numbers that rise along the last axis to ``last``, which may be an expression of dimensions: offsets of
-    sequences that lie one after another (``cu_seqlens``).
+) -> Distribution:  # fmt: skip
+    """Draws integers that rise along the last axis, such as the offsets of packed sequences (``cu_seqlens``).
 
-    starts: the first number is 0, not the end of the first step. step, least, most: each step is a multiple of the
-    first, and between the others. like: as of `integers`, where it ends at ``last``.
+    last: the last number, or an expression of dimensions.
+    starts: the first number is 0, otherwise the end of the first step.
+    step, least, most: each difference is a multiple of ``step`` from ``least`` to ``most``.
+    like: as in `integers`, if it ends at ``last``.
     """
     if step < 1 or least < 0 or least % step or (most is not None and (most < least or most % step)):
         raise TaskError(f"offsets: least={least} and most={most} must be multiples of step={step}, in this order")
@@ -187,7 +174,7 @@ def _up_to(kind: str, low: int, high: int | str, steps: OffsetSteps | None, like
 
 @dataclass(frozen=True)
 class _Shaped(Declaration):
-    """``shape`` holds dimension names, numbers, or expressions such as ``"D // 2"``."""
+    """A tensor whose shape contains dimension names, numbers, or expressions such as ``"D // 2"``."""
 
     shape: tuple[str | int, ...]
     dtype: str
@@ -206,12 +193,12 @@ class Tensor(_Shaped):
 
 @dataclass(frozen=True)
 class Output(_Shaped):
-    """An output. With ``in_place_of`` the deployed kernel writes over that input; the search gives it
-    a buffer of its own, because a trial must not feed on the output of the trial before it.
+    """An output.
 
-    With ``updates`` the kernel reads what it writes, through one argument: the output itself. Before every launch that
-    is checked it holds what that input holds, which no argument of the launch needs to be. Launches that are timed
-    follow on one another, so numbers may grow beyond bounds there.
+    in_place_of: an input that the deployed kernel overwrites. The search uses a separate buffer, because a trial must
+        not read the output of the trial before.
+    updates: an input whose values the output holds before every launch that is checked. The kernel reads and writes
+        them through one argument, the output. Timed launches update the output again and again, so its values may grow.
     """
 
     in_place_of: str | None = None
@@ -220,15 +207,13 @@ class Output(_Shaped):
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The specification of an array, used where there is no device. Row-major and aligned by default."""
+    """The specification of an array, for a machine without a device. It is row-major and aligned by default."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    strides_: tuple[int, ...] | None = None
-    """In elements; None is row-major."""
-    address_offset: int = 0
-    """Bytes between the first element and the multiple of 256 before it."""
+    strides_: tuple[int, ...] | None = None  # in elements; None is row-major
+    address_offset: int = 0  # bytes from a multiple of 256 to the first element
 
     @property
     def ndim(self) -> int:
@@ -236,22 +221,22 @@ class ArraySpec:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements."""
+        """The strides in elements."""
         return row_major(self.shape) if self.strides_ is None else self.strides_
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, without what lies between them."""
+        """The bytes of the elements, without gaps between them."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 def is_whole(dtype: str) -> bool:
-    """Whether a dtype holds whole numbers only."""
+    """Tells whether a dtype holds only integers or booleans."""
     return dtype == "bool" or dtype.startswith(("int", "uint"))
 
 
 def extent_of(entry: str | int, dims: Dims, tensor: str) -> int:
-    """The extent that ``entry`` of a shape stands for under ``dims``; ``tensor`` is for the error, a TaskError."""
+    """Computes one extent of a shape for ``dims``. ``tensor``: the name for the message of a TaskError."""
     if isinstance(entry, int):
         return entry
     try:
@@ -270,12 +255,12 @@ def extent_of(entry: str | int, dims: Dims, tensor: str) -> int:
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a dense array whose last axis is contiguous."""
+    """Returns the strides, in elements, of a dense array whose last axis is contiguous."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """From the first element to past the last; 0 without elements. ``strides`` are not negative."""
+    """Returns the number of elements from the first to the last, with gaps. ``strides`` are not negative."""
     if 0 in shape:
         return 0
     return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))

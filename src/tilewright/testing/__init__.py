@@ -1,4 +1,4 @@
-"""What tests and plug-ins test with: simulated devices, replayed measurements, conformance kits."""
+"""Tools for testing plug-ins: contract kits, simulated clocks and replayed measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _KITS = {"StrategyContract": "strategies", "ExecutorContract": "executors"}
 
 
 def __getattr__(name: str) -> type[object]:
-    """The kits by name, loaded when they are used: pytest is not needed before."""
+    """Loads a kit when it is used, so that importing this package does not import pytest."""
     if name not in _KITS:
         raise AttributeError(f"module {__name__} has no attribute '{name}'")
     kit: type[object] = getattr(import_module(f"{__name__}.{_KITS[name]}"), name)

@@ -1,12 +1,12 @@
-"""What every playbook entry must keep. Inherit `EntryContract` in a test file of your entry.
+"""The contract of playbook entries. Inherit `EntryContract` in a test file of your entry.
 
     class TestOccupancy(EntryContract):
         entry = ENTRY
         examples = {"scale": SCALE}        # task files in which the entry finds at least one site
         elsewhere = {"hinted": HINTED}     # task files in which it finds none
 
-The laws hold for each site and value that the entry offers in its examples. What the new text says is for the
-entry's own tests, as is one that the result is still right: `loaded` and `facts_of` help there. No test needs a GPU.
+The tests cover each site and value that the entry offers in its examples. The entry's own tests check the new text, and
+that its results are still right; `loaded` and `facts_of` help there. No test needs a GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ H200 = board("H200")
 
 
 def loaded(text: str, folder: Path) -> Task:
-    """The task of a text, from a file of its own: a module is loaded once for each path."""
+    """Writes a text to a separate file and loads its task. Each text gets its own path, and so its own module."""
     name = hashlib.sha256(text.encode()).hexdigest()[:12]
     path = folder / f"task_{name}.py"
     path.write_text(text)
@@ -48,7 +48,7 @@ def loaded(text: str, folder: Path) -> Task:
 
 
 def codes_of(task: Task, on: Board = H200) -> dict[str, MachineCode]:
-    """The machine code of the shipped configuration, by workload; fails where it does not compile."""
+    """Returns the machine code of the shipped configuration by workload. Fails if it does not compile."""
     codes: dict[str, MachineCode] = {}
     for compiled in compile_all(task, [Unit(workload, task.space.shipped, on) for workload in task.selected(None)]):
         assert isinstance(compiled.code, MachineCode), f"{compiled.unit.workload}: {compiled.code}"
@@ -57,7 +57,7 @@ def codes_of(task: Task, on: Board = H200) -> dict[str, MachineCode]:
 
 
 def facts_of(task: Task, on: Board = H200) -> KernelFacts:
-    """What the loop would know of an incumbent with this task."""
+    """Returns the facts that `optimize` would have about an incumbent with this task."""
     workloads = task.selected(None)
 
     @cache
@@ -69,7 +69,7 @@ def facts_of(task: Task, on: Board = H200) -> KernelFacts:
 
 
 def values_of(site: Site) -> tuple[Value, ...]:
-    """What may be put at a site, searched for where the entry leaves that until the site is tried."""
+    """Returns the values of a site, after a search if the entry searches for them only when the site is tried."""
     return site.search() if site.search is not None else site.values
 
 
@@ -80,14 +80,11 @@ class EntryContract:
     examples: ClassVar[Mapping[str, str]]
     elsewhere: ClassVar[Mapping[str, str]] = {}
     board: ClassVar[Board] = H200
-    every_value_loads: ClassVar[bool] = True
-    """False where an entry cannot know, without loading it, whether a value makes a task."""
+    every_value_loads: ClassVar[bool] = True  # False if the entry may offer values with which the task does not load
 
     def allows(self, site: Site, statement: str) -> bool:
-        """Whether this statement at the top of a file may change too, such as a constant of the module.
-
-        Functions, imports and the task always may.
-        """
+        """Tells whether a statement at the top of a file, such as a constant, may change, beside functions, imports and
+        the task."""
         return False
 
     def test_it_says_what_it_is(self) -> None:
@@ -127,7 +124,7 @@ class EntryContract:
             assert text != before, f"{site} = {value!r} changes nothing"
 
     def test_what_is_not_changed_stays_as_it_was_written(self) -> None:
-        """A statement that means the same after the change has the same text, and no comment is lost."""
+        """Tests that statements with the same meaning keep their text, and that no comment is lost."""
         for before, site, value, text in self._changes():
             old, new = _statements(before), _statements(text)
             for meaning in old.keys() & new.keys():
@@ -164,7 +161,7 @@ class EntryContract:
                     raise AssertionError(f"{foreign} is not refused")
 
     def test_what_was_done_is_not_offered_again(self) -> None:
-        """In the changed source no site offers what stands there already."""
+        """Tests that no site of the changed source offers the value that it has already."""
         for before, site, value, text in self._changes():
             if value not in (values_of(site)[0], values_of(site)[-1]):
                 continue
@@ -181,7 +178,7 @@ class EntryContract:
             self._loaded(text)
 
     def _changes(self) -> Iterator[tuple[str, Site, Value, str]]:
-        """The text before, site, value, and the text after."""
+        """Yields the text before, the site, the value, and the text after."""
         for before in self.examples.values():
             source = Source("task.py", before)
             for site in self.entry.sites(source, self._facts(before)):
@@ -202,23 +199,23 @@ class EntryContract:
 
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    """Holds the examples' files until the process ends: kernels are read from them."""
+    """Returns the folder of the examples' files, which exists until the process ends, as kernels are read from it."""
     return TemporaryDirectory(prefix="tilewright-entries-")
 
 
 @cache
 def _known_facts(text: str, on: Board) -> KernelFacts:
-    """Cached for each text and board, since it compiles."""
+    """Caches `facts_of` for each text and board, since it compiles."""
     return facts_of(loaded(text, Path(_folder().name)), on)
 
 
 def _statements(text: str) -> Mapping[str, list[str]]:
-    """Syntax tree of each simple statement → its texts. Lines after the first keep their indentation."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Maps the syntax tree of each simple statement to its texts. Lines after the first keep their indentation."""
+    texts: dict[str, list[str]] = defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            found[ast.dump(node)].append(ast.get_source_segment(text, node) or "")
-    return found
+            texts[ast.dump(node)].append(ast.get_source_segment(text, node) or "")
+    return texts
 
 
 def _comments(text: str) -> list[str]:
@@ -231,6 +228,6 @@ def _functions(text: str) -> dict[str, str]:
 
 
 def _top(text: str) -> set[str]:
-    """Statements at the top of the file that are neither functions nor imports."""
+    """Returns the statements at the top of the file that are neither functions nor imports."""
     body = ast.parse(text).body
-    return {ast.unparse(one) for one in body if not isinstance(one, (ast.FunctionDef, ast.Import, ast.ImportFrom))}
+    return {ast.unparse(node) for node in body if not isinstance(node, (ast.FunctionDef, ast.Import, ast.ImportFrom))}

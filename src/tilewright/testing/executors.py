@@ -1,4 +1,4 @@
-"""What every executor must keep. Inherit `ExecutorContract` in a test file of your executor.
+"""The contract of executors. Inherit `ExecutorContract` in a test file of your executor.
 
     class TestSlurm(ExecutorContract):
         task = "ops.py:scale"
@@ -7,7 +7,7 @@
         def make(self) -> Executor:
             return Slurm("debug")
 
-Whether a GPU is needed is the executor's affair: the kit runs only the steps that the test names.
+The kit runs only the steps that your test names, so it needs a GPU only if they do.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from tilewright.worker.messages import Lost, Step
 
 
 class ExecutorContract(ABC):
-    """Tests of one executor. ``broken_task``: one that does not load; None where that cannot be had."""
+    """Tests of one executor. ``broken_task``: a task that does not load, or None if the test has none."""
 
     task: str
     broken_task: str | None = None
-    step: Step[Any]
-    """One that is answered."""
-    deadly: Step[Any]
-    """One that takes down what it runs on."""
+    step: Step[Any]  # a step that is answered
+    deadly: Step[Any]  # a step that ends the process on which it runs
 
     @abstractmethod
     def make(self) -> Executor:
-        """A new one, without a task."""
+        """Returns a new executor without a task."""
 
     def opened(self) -> Executor:
         executor = self.make()

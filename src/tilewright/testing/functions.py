@@ -1,9 +1,8 @@
-"""An engine for tests of the checks: a Python function in the place of the kernel.
+"""An engine for tests of checks, which runs a Python function instead of the kernel.
 
-    FunctionEngine(task, lambda memory: memory["y"].__setitem__(..., 2 * memory["x"]))
+    FunctionEngine(task, lambda launch: launch["y"].__setitem__(..., 2 * launch["x"]))
 
-The function gets the images' arrays by name, as the kernel would get their memory, and `FunctionLaunch` says the
-rest; it may do wrong whatever a kernel may do wrong.
+The function gets a `FunctionLaunch` with the memory of the tensors. It can make all mistakes that a kernel can make.
 """
 
 from __future__ import annotations
@@ -22,14 +21,12 @@ from tilewright.verify.images import Image
 
 @dataclass(frozen=True)
 class FunctionLaunch:
-    """One launch as the function sees it."""
+    """The argument of the function: one launch."""
 
-    arrays: Mapping[str, Array]
-    """The tensors' elements, writable; an output in place of an input is the input's array."""
+    arrays: Mapping[str, Array]  # writable; an output in place of an input is the input's array
     images: Mapping[str, Image]
     dims: Dims
-    number: int
-    """Of the launch on these buffers, from 0."""
+    number: int  # of launches on these buffers before this one
     seed: int
 
     def __getitem__(self, name: str) -> Array:
@@ -37,11 +34,8 @@ class FunctionLaunch:
 
 
 class FunctionEngine:
-    """Runs ``function`` for each launch; ``name`` is what the verdict calls the engine.
-
-    The function may return a `Ran` (of the kernels' names, of findings) in the place of the usual one, or
-    raise ValueError for a launch that fails.
-    """
+    """Runs ``function`` for each launch. The function may return a `Ran`, for example with findings. It raises
+    ValueError for a launch that fails. ``name``: the engine's name in the verdict."""
 
     def __init__(self, task: Task, function: Callable[[FunctionLaunch], Any], name: str = "interpreter") -> None:
         self.task, self.function, self.name = task, function, name
@@ -50,17 +44,16 @@ class FunctionEngine:
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """As `engine.Engine.run`."""
         self.runs += 1
         arrays = {name: images[options.alias.get(name, name)].array for name in images}
         ran = Ran(kernels=("kernel",), declared="kernel")
         for number in range(options.launches):
             try:
-                said = self.function(FunctionLaunch(arrays, images, dims, number, options.seed))
+                result = self.function(FunctionLaunch(arrays, images, dims, number, options.seed))
             except ValueError as error:
                 return replace(ran, failed=Failed("race", str(error)))
-            ran = said if isinstance(said, Ran) else ran
+            ran = result if isinstance(result, Ran) else ran
         return ran
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""

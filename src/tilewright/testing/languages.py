@@ -1,4 +1,4 @@
-"""What every kernel language must keep. Inherit `LanguageContract` in a test file of your language.
+"""The contract of kernel languages. Inherit `LanguageContract` in a test file of your language.
 
     class TestPtx(LanguageContract):
         language = PtxLanguage()
@@ -27,15 +27,13 @@ class LanguageContract(ABC):
     """Tests of one language, on one small launch that compiles."""
 
     language: Language
-    configuration = Configuration.of({})
-    """Of the launch: what its kernel reads of a configuration."""
+    configuration = Configuration.of({})  # the values that the kernel of the launch reads
     arch = "sm_90"
-    seconds = 60.0
-    """Budget of one compilation."""
+    seconds = 60.0  # budget of one compilation
 
     @abstractmethod
     def launch(self) -> Launch:
-        """A small launch on `ArraySpec`s that compiles for `arch` under `configuration`."""
+        """Returns a small launch on `ArraySpec`s that compiles for `arch` and `configuration`."""
 
     def lowered(self) -> Lowered:
         lowered = self.language.lower(self.launch(), {}, self.configuration, self.arch)
@@ -62,7 +60,7 @@ class LanguageContract(ABC):
             assert not isinstance(argument, ArraySpec) or argument.name in known, argument.name
 
     def test_the_machine_code_is_that_of_the_kernel(self) -> None:
-        """Compilers run side by side, and each gives a cubin with the promised symbol."""
+        """Tests that two compilers run at once, and that each cubin has the promised symbol."""
         with ThreadPoolExecutor(2) as pool:
             for built in pool.map(lambda lowered: self.language.assemble(lowered, self.seconds), [self.lowered()] * 2):
                 assert isinstance(built, Built), built

@@ -1,4 +1,4 @@
-"""What every lint rule must keep. Inherit `RuleContract` in a test file of your rule.
+"""The contract of lint rules. Inherit `RuleContract` in a test file of your rule.
 
 class TestNoPrint(RuleContract):
     rule = RULE
@@ -16,25 +16,18 @@ from typing import ClassVar
 from tilewright.lint.rule import LEVELS, LintFinding, Rule
 from tilewright.source.source_file import SourceFile
 
-ODD = (
-    "",
-    "x",
-    "def f(*a, **k): ...",
-    "class A:\n    x = y = 1\n",
-    "f()(g)[h](lambda: 0)",
-    "a: int\nfor a in a: a += a",
-)
+ODD = ("", "x", "def f(*a, **k): ...", "class A:\n    x = y = 1\n", "f()(g)[h](lambda: 0)", "a: int\nfor a in a: a+=a")
 """Valid files that no rule expects."""
 
 
 def marked(text: str) -> list[int]:
-    """Lines that end in ``# !``, once for each mark."""
+    """Returns the numbers of the lines that end in ``# !``, once for each mark."""
     lines = enumerate(text.splitlines(), 1)
     return [line for line, content in lines for _ in range(content.partition("  # ")[2].split().count("!"))]
 
 
 def found(rule: Rule, text: str) -> tuple[LintFinding, ...]:
-    """What a rule finds in the text of a file."""
+    """Returns the findings of a rule in the text of a file."""
     return rule.distinct_findings(_parsed(text))
 
 
@@ -49,8 +42,7 @@ class RuleContract:
     rule: ClassVar[Rule]
     bad: ClassVar[str]
     good: ClassVar[str]
-    others: ClassVar[tuple[str, ...]] = ()
-    """More valid files that the rule must survive."""
+    others: ClassVar[tuple[str, ...]] = ()  # more valid files with which the rule must not crash
 
     def test_it_finds_its_bad_example_at_the_right_lines(self) -> None:
         assert marked(self.bad)

@@ -1,7 +1,7 @@
-"""Clocks without a GPU: one with known true times, one that replays what was recorded.
+"""Clocks that need no GPU: one has known true times, the other replays recorded times.
 
-Both are `tilewright.race.protocol.Clock` and deterministic by seed, so that a test can ask what
-no real machine can tell: was the winner really within the tie band, and do 20 processes agree?
+Both implement `tilewright.race.protocol.Clock`, and equal seeds give equal times. A test can ask whether the winner was
+truly within the tie band, and whether 20 processes agree.
 """
 
 from __future__ import annotations
@@ -16,24 +16,16 @@ from tilewright.race.protocol import CandidateCrashed, Disturbed, RaceOutcome
 
 @dataclass(frozen=True)
 class NoiseModel:
-    """How a simulated machine disturbs a true time; the defaults are a quiet data-centre GPU."""
+    """The noise of a simulated machine. The defaults are those of a quiet data-centre GPU."""
 
-    sigma: float = 0.01
-    """Log-normal noise of one sample (relative, one sigma)."""
-    outliers: float = 0.02
-    """Probability that a sample is an outlier …"""
-    outlier_size: float = 0.20
-    """… which takes this much longer."""
-    drift: float = 0.0
-    """Random walk of the clock, common to a round: one sigma of each step (relative)."""
-    disturbed: float = 0.0
-    """Probability that a whole round is disturbed."""
-    first_penalty: float = 0.0
-    """The first of a round takes this much longer: what a random order must average out."""
-    step_us: float = 0.0
-    """Resolution of the timer; 0: continuous."""
-    overhead_us: float = 50.0
-    """Wall time around each timed launch (flush of L2, launch); only for `SimulatedClock.now`."""
+    sigma: float = 0.01  # log-normal noise of one sample (relative, one sigma)
+    outliers: float = 0.02  # probability that a sample is an outlier
+    outlier_size: float = 0.20  # an outlier takes this share longer
+    drift: float = 0.0  # random walk of the clock, common to a round: one sigma of each step (relative)
+    disturbed: float = 0.0  # probability that a whole round is disturbed
+    first_penalty: float = 0.0  # the first launch of a round takes this share longer
+    step_us: float = 0.0  # resolution of the timer; 0 is continuous
+    overhead_us: float = 50.0  # wall time around each timed launch (L2 flush, launch); only for `SimulatedClock.now`
 
 
 @dataclass
@@ -43,11 +35,9 @@ class SimulatedClock:
     true_us: Sequence[float]
     noise: NoiseModel = field(default_factory=NoiseModel)
     seed: int = 0
-    crash_at: Mapping[int, int] = field(default_factory=dict)
-    """Candidate → the round of the clock (from 0) in which it crashes."""
+    crash_at: Mapping[int, int] = field(default_factory=dict)  # candidate → the round, from 0, in which it crashes
     rounds: int = field(default=0, init=False)
-    launches: list[int] = field(default_factory=list, init=False)
-    """How often each candidate ran."""
+    launches: list[int] = field(default_factory=list, init=False)  # of each candidate
     elapsed_us: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +46,7 @@ class SimulatedClock:
         self.launches = [0] * len(self.true_us)
 
     def now(self) -> float:
-        """Seconds on the simulated machine's wall clock; pass as ``now`` to the race."""
+        """Returns the seconds on the simulated wall clock. Pass this function as ``now`` to a race."""
         return self.elapsed_us * 1e-6
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
@@ -81,11 +71,11 @@ class SimulatedClock:
 
 
 class ReplayedClock:
-    """Replays recorded rounds, drawn with replacement: the bootstrap of a race.
+    """Replays recorded rounds, drawn with replacement: a bootstrap of a race.
 
-    ``samples_us[i][r]`` is candidate i's time in recorded round r; nan or a shorter list where it
-    did not run. A round is drawn from those in which all of the order ran, so that pairs stay pairs;
-    where there is none, each candidate's sample is drawn by itself.
+    samples_us: ``samples_us[i][r]`` is the time of candidate i in round r; nan, or a shorter list, if it did not run.
+        A round is drawn from those in which all candidates of the order ran, so samples stay paired. If there is no
+        such round, each candidate's sample is drawn separately.
     """
 
     def __init__(self, samples_us: Sequence[Sequence[float]], seed: int = 0):
@@ -96,7 +86,7 @@ class ReplayedClock:
 
     @classmethod
     def of(cls, outcome: RaceOutcome, seed: int = 0) -> ReplayedClock:
-        """The clock of a recorded race."""
+        """Returns the clock of a recorded race."""
         table = np.full((len(outcome.candidates), outcome.rounds), np.nan)
         for raced in outcome.candidates:
             table[raced.index, list(raced.rounds)] = raced.samples_us

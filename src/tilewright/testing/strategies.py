@@ -1,4 +1,4 @@
-"""What every search strategy must keep. Inherit `StrategyContract` in a test file of your strategy.
+"""The contract of search strategies. Inherit `StrategyContract` in a test file of your strategy.
 
     class TestHalving(StrategyContract):
         strategy = Halving()
@@ -15,14 +15,14 @@ from tilewright.strategies.base import Batch, Outcomes, SearchSpace, Strategy, b
 
 
 def made_space(size: int, *, top: int = 4, measured: bool = True) -> SearchSpace:
-    """Configurations of one knob, the last of which is shipped today."""
+    """Makes a space with the configurations of one knob. The last one is shipped."""
     ranked = tuple(Configuration.of({"TILE": 1 << place}) for place in range(size))
     predicted = {config: PredictedTime(10.0 + place, "made up") for place, config in enumerate(ranked)}
     return SearchSpace(ranked, predicted, ranked[-1] if ranked else None, top, measured)
 
 
 def outcome(configuration: Configuration, status: Status) -> Candidate:
-    """What became of a configuration; raced ones are as fast as their tiles are large."""
+    """Makes the outcome of a configuration. The time of a raced one falls with its tile size."""
     checked = Checked("incorrect" if status == "wrong" else "correct", "made up")
     if status != "raced":
         return Candidate(configuration, status, "made up", checked=checked)
@@ -31,7 +31,7 @@ def outcome(configuration: Configuration, status: Status) -> Candidate:
 
 
 def searched(strategy: Strategy, space: SearchSpace, status: Callable[[Configuration], Status]) -> list[Batch]:
-    """The batches that a strategy asks for where each configuration ends with ``status``."""
+    """Returns the batches of a strategy if each configuration ends with the given status."""
 
     def outcomes(batch: Sequence[Configuration]) -> Outcomes:
         return tuple(outcome(config, status(config)) for config in batch)
@@ -45,13 +45,13 @@ class StrategyContract:
     strategy: Strategy
 
     def runs(self) -> list[tuple[SearchSpace, list[Batch]]]:
-        found = []
+        runs = []
         for size in (0, 1, 3, 40):
             for measured in (True, False):
                 space = made_space(size, measured=measured)
                 for status in ("raced" if measured else "predicted", "wrong", "failed"):
-                    found.append((space, searched(self.strategy, space, lambda _, status=status: status)))  # type: ignore[misc]
-        return found
+                    runs.append((space, searched(self.strategy, space, lambda _, status=status: status)))  # type: ignore[misc]
+        return runs
 
     def test_it_has_a_name(self) -> None:
         assert self.strategy.name == self.strategy.name.strip().lower() != ""

@@ -26,10 +26,8 @@ from tilewright.verify.shapes import Moduli, extent
 
 ELEMENTS = 1 << 31
 LONGEST = 1 << 31
-BEYOND = 1.25
-"""The largest tensor has this many times `ELEMENTS`, so that a fifth of the blocks lies beyond 2³¹ elements."""
-BLOCKS = 128
-"""Blocks that are sampled."""
+BEYOND = 1.25  # the largest tensor has 1.25 × `ELEMENTS`, so that a fifth of the blocks lies beyond 2³¹ elements
+BLOCKS = 128  # that are sampled
 Word = Literal["correct", "unverified", "incorrect"]
 MANY_SMS = 1 << 20
 """The number of SMs that launch functions are told. With few SMs, each block of a persistent kernel does many tiles."""
@@ -49,9 +47,7 @@ Reaches = Callable[[Configuration, Dims, int], Reached]
 
 def huge(task: Task, dims: Dims, tiles: Mapping[str, Moduli]) -> dict[str, Value] | None:
     """Lengthens one dimension until the largest tensor has more than 2³¹ elements; its remainder by the tile stays.
-
-    Returns all dimensions, or None if the task does not serve such a shape.
-    """
+    Returns all dimensions, or None if the task does not serve such a shape."""
     names = [name for name in (*task.independent, *tiles) if name in tiles]
     elements = max(math.prod(array.shape) for array in task.arrays(dims).values())
     for name in dict.fromkeys(names):
@@ -93,10 +89,8 @@ class Reaching:
 
 
 def _outside(runs: Array, placed: Sequence[Allocation]) -> str | None:
-    """Describes the first range of addresses that lies outside all tensors; None if there is none.
-
-    runs: shape (n, 2), the first address of each range and the address past its last byte.
-    """
+    """Describes the first range of addresses outside all tensors; None if there is none. ``runs``: shape (n, 2), the
+    first address of each range and the address past its last byte."""
     inside = np.zeros(len(runs), bool)
     for tensor in placed:
         inside |= (runs[:, 0] >= tensor.address) & (runs[:, 1] <= tensor.address + tensor.nbytes)

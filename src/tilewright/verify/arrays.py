@@ -17,8 +17,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 """A NumPy array of any dtype, or a torch tensor in functions that are given `Tensors`."""
 
-CHUNK = 1 << 22
-"""Elements of a tensor that are compared at a time. This limits the memory for a comparison to about 200 MB."""
+CHUNK = 1 << 22  # elements that are compared at a time, which limits the memory for a comparison to about 200 MB
 
 
 class Arrays:

@@ -66,10 +66,8 @@ class Case:
 
 
 def parse(text: str, task: Task) -> Case:
-    """Reads a case from its text. Dimensions that the text leaves out are those of the first workload.
-
-    Raises RequestError if the text cannot be read or contains an unknown name; the message lists the known ones.
-    """
+    """Reads a case from its text. Dimensions that the text leaves out are those of the first workload. Raises
+    RequestError if the text cannot be read or contains an unknown name."""
     dims = dict(next(iter(task.workloads.values())))
     fields: dict[str, str] = {}
     for number, part in enumerate(text.split(";")):

@@ -57,10 +57,7 @@ def check(
 
 
 def check_on(task: Task, tools: Equipment, scope: Scope = WHOLE_CHECK, progress: Progress = silent) -> Verdict:
-    """Checks one task with the given engine and tools.
-
-    Raises TaskError if the task's reference fails or does not depend on its inputs.
-    """
+    """Checks one task. Raises TaskError if the task's reference fails or does not depend on its inputs."""
     started, scope = time.perf_counter(), scope.completed(task)
     examiner = Examiner(task, tools.engine, FloatReference(task, tools.trusted), tools.compiles, tools.reaches)
     planned = plan(task, scope, own_shapes=tools.engine.name == "gpu", addresses=tools.reaches is not None)

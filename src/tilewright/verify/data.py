@@ -20,24 +20,16 @@ from tilewright.verify.arrays import Array
 from tilewright.verify.images import storage
 from tilewright.verify.tolerance import draw
 
-LARGE = 2.0**8
-"""The factor of large data, times the declared scale; less if the dtype overflows."""
-OF_THE_LARGEST = 2.0**-5
-"""Large data reaches at most this share of the largest number of the dtype."""
+LARGE = 2.0**8  # large data is this many times the declared scale; less if the dtype would overflow
+OF_THE_LARGEST = 2.0**-5  # large data reaches at most this share of the largest number of the dtype
 TINY = 2.0**-12
-RANGE = 6
-"""Data of mixed signs has magnitudes from 2⁻⁶ to 2⁶ times the declared scale."""
-WOBBLE = 2.0**-6
-"""The spread of nearly constant rows, relative to the value."""
-WHOLE = 4
-"""The largest magnitude of small integers. Their products are exact in every float dtype."""
+RANGE = 6  # data of mixed signs has magnitudes from 2⁻⁶ to 2⁶ times the declared scale
+WOBBLE = 2.0**-6  # the spread of nearly constant rows, relative to the value
+WHOLE = 4  # the largest magnitude of small integers, whose products are exact in every float dtype
 
 
 def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
-    """Draws the inputs of one case in the dtypes of their tensors. Equal arguments give equal bits.
-
-    Raises UnknownChoice if ``kind`` is not in `KINDS`.
-    """
+    """Draws the inputs of one case in the dtypes of their tensors. Equal arguments give equal bits."""
     if kind not in KINDS:
         raise UnknownChoice("data", kind, KINDS)
     arrays = task.arrays(dims)
@@ -49,7 +41,6 @@ def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
 
 
 def limits(dtype: str) -> ml_dtypes.finfo:
-    """Returns the limits of a float dtype, such as its largest number and its smallest normal number."""
     return ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]
 
 

@@ -22,17 +22,12 @@ NO_ALIAS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How an engine runs a kernel.
-
-    seed: sets the order of the blocks, if the engine can.
-    poison: the byte that fills memory which nobody has written.
-    alias: output → input whose memory the kernel gets in its place, as when it is deployed in place.
-    """
+    """How an engine runs a kernel."""
 
     launches: int = 1
-    seed: int = 0
-    poison: int = 0xFF
-    alias: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0  # sets the order of the blocks, if the engine can
+    poison: int = 0xFF  # the byte that fills memory which nobody has written
+    alias: Mapping[str, str] = field(default_factory=dict)  # output → input whose memory it shares, if in place
 
 
 ONCE = RunOptions()
@@ -40,24 +35,15 @@ ONCE = RunOptions()
 
 @dataclass(frozen=True)
 class Ran:
-    """What happened when a kernel ran. The outputs are in the images.
-
-    failed: how the kernel failed.
-    refused: why the engine cannot run this kernel, such as an operation that the interpreter lacks. The kernel may
-        still be right.
-    kernels: names of the kernels that ran; None if the engine does not know.
-    declared: the kernel that the launch declares. Its name is part of the name of the kernel that ran.
-    undefined: source locations of loads of elements that have no value, as far as the engine knows.
-    touched_early: outputs that the launch function changed before the kernel ran.
-    """
+    """What happened when a kernel ran. The outputs are in the images."""
 
     findings: tuple[Finding, ...] = ()
-    failed: Failed | None = None
-    refused: str | None = None
-    kernels: tuple[str, ...] | None = None
-    declared: str | None = None
-    undefined: tuple[str, ...] = ()
-    touched_early: tuple[str, ...] = ()
+    failed: Failed | None = None  # how the kernel failed
+    refused: str | None = None  # why the engine cannot run this kernel, such as an operation that the interpreter lacks
+    kernels: tuple[str, ...] | None = None  # names of the kernels that ran; None if the engine does not know
+    declared: str | None = None  # the kernel that the launch declares; its name is part of that of the kernel that ran
+    undefined: tuple[str, ...] = ()  # source locations of loads of elements without a value, if the engine knows them
+    touched_early: tuple[str, ...] = ()  # outputs that the launch function changed before the kernel ran
 
 
 class Engine(Protocol):
@@ -69,6 +55,5 @@ class Engine(Protocol):
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
         """Runs the task's kernel on ``images``, one for each tensor."""
-        ...
 
     def close(self) -> None: ...

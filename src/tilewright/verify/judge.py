@@ -44,38 +44,30 @@ class RunMemory(Protocol):
 
     def damaged(self) -> str | None:
         """Describes the place outside all tensors that was written; None if there is none."""
-        ...
 
     def changed(self) -> str | None:
         """Names the inputs that were changed and should not be; None if there are none."""
-        ...
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The expected values of one output, and how far it may be off.
-
-    trusted: the largest error of the implementation that sets the allowed error.
-    special: infinities and NaN are part of the answer.
-    exact: mask of the elements that must be equal, for a task that maps integers to integers.
-    within: ``the slice`` if the values are only a slice of the output.
-    """
+    """The expected values of one output, and how far it may be off."""
 
     values: Array
     dtype: str
     allowed: Allowance
-    trusted: float = 0.0
-    special: bool = False
-    exact: Array | None = None
-    within: str = ""
+    trusted: float = 0.0  # the largest error of the implementation that sets the allowed error
+    special: bool = False  # infinities and NaN are part of the answer
+    exact: Array | None = None  # mask of the elements that must be equal, for a task that maps integers to integers
+    within: str = ""  # ``the slice`` if the values are only a slice of the output
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The worst element of one output. ``share``: of the allowed error; above 1 is incorrect. Others as in `Wanted`."""
+    """The worst element of one output. Fields with the same names are as in `Wanted`."""
 
     output: str
-    share: float
+    share: float  # of the allowed error; above 1 is incorrect
     error: Error
     allowed: Allowance
     trusted: float

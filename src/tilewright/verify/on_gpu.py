@@ -68,10 +68,8 @@ class GpuEngine:
 def request_of(
     task: Task, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions, folder: Path
 ) -> RunImages:
-    """Makes the worker's request, and writes the bytes of the images to files in ``folder``.
-
-    An output that shares an input's memory has no image of its own.
-    """
+    """Makes the worker's request, and writes the bytes of the images to files in ``folder``. An output that shares an
+    input's memory has no image of its own."""
     described: list[ImageFile] = []
     for number, (name, image) in enumerate(images.items()):
         if name in options.alias:

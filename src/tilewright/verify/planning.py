@@ -21,27 +21,19 @@ from tilewright.verify.data import KINDS, SPECIAL
 from tilewright.verify.shapes import Limit, Moduli
 
 SECONDS = 120.0
-HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)
-"""The cost of one case; one shape has many such cases."""
+HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)  # of each of many cases on one shape
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What a check covers.
+    """What a check covers."""
 
-    configurations, workloads: if empty, the shipped configuration and all workloads.
-    case: the only case to run; None for all planned cases.
-    seed: draws the inputs, the hidden shapes and the order of the blocks.
-    quick: only reduced workloads and small integers.
-    seconds: no case begins later than this; the first always runs. The others are reported as not run.
-    """
-
-    configurations: Sequence[Configuration] = ()
-    workloads: Sequence[Workload] = ()
-    case: Case | None = None
-    seed: int = 0
-    quick: bool = False
-    seconds: float = SECONDS
+    configurations: Sequence[Configuration] = ()  # if empty, the shipped one
+    workloads: Sequence[Workload] = ()  # if empty, all
+    case: Case | None = None  # the only case to run; None for all planned cases
+    seed: int = 0  # for the inputs, the random shapes and the order of the blocks
+    quick: bool = False  # only reduced workloads and small integers
+    seconds: float = SECONDS  # no case begins later, except the first; the others are reported as not run
 
     def completed(self, task: Task) -> Scope:
         """Replaces empty fields by the configuration and the workloads of the task."""
@@ -54,12 +46,12 @@ WHOLE_CHECK = Scope()
 
 @dataclass(frozen=True)
 class Planned:
-    """One step of a plan. ``covers``: the workloads that are correct only if this case is."""
+    """One step of a plan."""
 
     configuration: Configuration
     case: Case
     rank: int
-    covers: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()  # the workloads that are correct only if this case is
 
 
 def plan(task: Task, scope: Scope, *, own_shapes: bool = False, addresses: bool = False) -> list[Planned]:
@@ -79,8 +71,7 @@ def plan(task: Task, scope: Scope, *, own_shapes: bool = False, addresses: bool 
     return sorted(planned.values(), key=lambda step: step.rank)
 
 
-Step = tuple[int, Case, tuple[str, ...]]
-"""Rank, case, and the workloads that the case covers."""
+Step = tuple[int, Case, tuple[str, ...]]  # rank, case, and the workloads that the case covers
 
 
 def _steps(task: Task, configuration: Configuration, scope: Scope, own_shapes: bool, addresses: bool) -> Iterator[Step]:

@@ -15,8 +15,7 @@ from tilewright.verify.planning import Scope
 from tilewright.verify.schedule import Equipment
 from tilewright.verify.trusted import Trusted
 
-SECONDS = 10.0
-"""For one candidate."""
+SECONDS = 10.0  # for one candidate
 
 
 class Closed(Exception):
@@ -35,9 +34,7 @@ class QuickChecker:
 
     def of(self, workload: Workload, configuration: Configuration) -> Checked:
         """Checks a candidate on reduced shapes and small integers; candidates that compute the same are checked once.
-
-        Raises TaskError if the task's reference fails or does not depend on its inputs.
-        """
+        Raises TaskError if the task's reference fails or does not depend on its inputs."""
         launch = self.task.launched(configuration, workload.dims, self.task.arrays(workload.dims), self.board)
         hints = self.task.space.hints
         computed = Configuration(tuple(item for item in configuration.items_ if item[0] not in hints))

@@ -35,11 +35,8 @@ from tilewright.verify.reference import Trusting
 from tilewright.verify.sanitizer_tool import Watching
 from tilewright.verify.trusted import Trusted
 
-FAILURES = 8
-"""After this many wrong cases the remaining ones are not run: the answer is known."""
-TRIES = 12
-TRY_SECONDS = 4.0
-"""The limits for making a failing case smaller."""
+FAILURES = 8  # after this many wrong cases the others are not run
+TRIES, TRY_SECONDS = 12, 4.0  # limits for making a failing case smaller
 ENGINES = ("interpreter", "gpu")
 
 
@@ -47,18 +44,15 @@ ENGINES = ("interpreter", "gpu")
 class Equipment:
     """The engine and the tools of a check of one task. Only the engine is required.
 
-    trusted: gives outputs in the declared precision. Without it the reference in float32 sets the allowed error.
     compiles: tells a kernel that does not compile from one that crashes. Without it, a failure before the run on a
         shape or layout that no workload names counts as the compiler's.
-    reaches: follows addresses beyond 2³¹ elements. Without it the plan has no such case.
-    watching: compute-sanitizer, which watches the first case.
     """
 
     engine: Engine
-    trusted: Trusting | None = None
+    trusted: Trusting | None = None  # without it, the reference in float32 sets the allowed error
     compiles: Compiles | None = None
-    reaches: Reaches | None = None
-    watching: Watching | None = None
+    reaches: Reaches | None = None  # checks addresses beyond 2³¹ elements
+    watching: Watching | None = None  # compute-sanitizer on the first case
 
     def ahead(self, cases: Sequence[tuple[Configuration, Case]]) -> None:
         """Compiles all cases, and starts the tools that watch the first."""
@@ -93,10 +87,7 @@ Job = tuple[Language, Lowered]
 
 
 class Compiling:
-    """Compiles the launches of one task, equal code once.
-
-    to_machine_code: compiles for a GPU; otherwise only the front end runs.
-    """
+    """Compiles the launches of one task, equal code once. ``to_machine_code``: not only with the front end."""
 
     def __init__(self, task: Task, board: Board, to_machine_code: bool) -> None:
         self.task, self.board, self.to_machine_code = task, board, to_machine_code
@@ -167,10 +158,8 @@ def run_and_judge(
 
 
 def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None = None) -> Result | None:
-    """Returns the smallest failing case found within `TRIES` cases and `TRY_SECONDS`; None if no case failed.
-
-    only: the case that the user asked for; it is not reduced.
-    """
+    """Returns the smallest failing case found within `TRIES` cases and `TRY_SECONDS`; None if no case failed. A case
+    that the user asked for, ``only``, is not reduced."""
     failed = next((result for result in results if result.verdict == "incorrect"), None)
     if failed is None or only is not None or failed.case.run == "addresses":
         return failed  # a plain run on so large a shape would not fit in memory
@@ -201,10 +190,8 @@ def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
 
 
 def engine_name(name: str | None) -> str:
-    """Returns the engine to use: ``name``, or by default the GPU if there is one that the compiler knows.
-
-    Raises UnknownChoice for an unknown engine, and NoGpu if the GPU is asked for and there is none.
-    """
+    """Returns the engine to use: ``name``, or by default the GPU if there is one that the compiler knows. Raises
+    UnknownChoice for an unknown engine, and NoGpu if the GPU is asked for and there is none."""
     gpu = detect()
     if name is None:
         return "gpu" if gpu is not None and gpu.arch in ARCHITECTURES else "interpreter"

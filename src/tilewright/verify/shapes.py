@@ -42,13 +42,10 @@ ONE_RUN = Limit()
 
 @dataclass(frozen=True)
 class Moduli:
-    """The sizes whose remainders matter for one dimension, the largest first.
-
-    free: no knob is named after the dimension, and the outputs are independent along it.
-    """
+    """The sizes whose remainders matter for one dimension, the largest first."""
 
     sizes: tuple[int, ...]
-    free: bool
+    free: bool  # no knob is named after the dimension, and the outputs are independent along it
 
     @property
     def least(self) -> int:

@@ -98,9 +98,7 @@ def evaluated(
     task: Task, dims: Dims, inputs: Mapping[str, Array], floats: npt.DTypeLike = np.float64
 ) -> dict[str, Array]:
     """Calls the reference with integers in int64, booleans as they are and all else in ``floats``. Returns its outputs.
-
-    Raises TaskError for a wrong number of outputs, and any exception of the task's own code.
-    """
+    Raises TaskError for a wrong number of outputs, and any exception of the task's own code."""
     offered: dict[str, object] = dict(dims)
     for name, array in inputs.items():
         dtype = task.tensors[name].dtype

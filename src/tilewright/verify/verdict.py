@@ -26,13 +26,7 @@ WORDS = get_args(Word)  # from the best to the worst
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a check.
-
-    unverified: what was not compared, each with its reason.
-    yardstick: describes the implementation whose error sets the allowed error.
-    smallest: the smallest failing case.
-    tools: one line from each other tool that watched a case.
-    """
+    """The result of a check."""
 
     verdict: Word
     reason: str
@@ -41,13 +35,13 @@ class Verdict:
     seed: int
     configurations: tuple[Configuration, ...]
     results: tuple[Result, ...]
-    unverified: tuple[str, ...]
+    unverified: tuple[str, ...]  # cases that were not compared, each with its reason
     findings: tuple[Finding, ...]
-    yardstick: str
-    smallest: Result | None
+    yardstick: str  # the implementation whose error sets the allowed error
+    smallest: Result | None  # the smallest failing case
     shipped: Configuration
     seconds: float
-    tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()  # one line from each other tool that watched a case
 
 
 def report(

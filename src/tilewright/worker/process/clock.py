@@ -21,10 +21,8 @@ Runner = Callable[[int | None], None]
 
 
 class GpuClock:
-    """Times runners, which may contain a second copy of a kernel for the A/A check.
-
-    announce: called with each index before its first launch, to identify a kernel that hangs.
-    """
+    """Times runners, which may contain a second copy of a kernel for the A/A check. ``announce`` is called with each
+    index before its first launch, to identify a kernel that hangs."""
 
     def __init__(
         self, runners: Sequence[Runner], policy: Policy, monitor: Monitor,

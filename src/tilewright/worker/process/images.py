@@ -122,10 +122,8 @@ class Images:
             torch.cuda.synchronize()
 
     def _watched(self, work: Callable[[], None]) -> tuple[list[str] | None, str]:
-        """Returns the names of the kernels that the device ran during ``work``, in order, or None and the reason.
-
-        A kernel of our own runs last. If the profiler does not report it, the profiler does not work here.
-        """
+        """Returns the names of the kernels that the device ran during ``work``, in order, or None and the reason. A
+        kernel of our own runs last. If the profiler does not report it, the profiler does not work here."""
         profiler, why = started_profiler()
         names: list[str] = []
         try:

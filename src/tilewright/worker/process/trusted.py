@@ -23,10 +23,8 @@ from tilewright.worker.messages import private_stdout, receive, send
 
 
 def computed(task: Task, dims: Dims, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Runs the trusted implementation of a task that has one. Returns the outputs by name, in any dtypes.
-
-    Raises TaskError unless it returns tensors of the declared shapes, and any exception of the task's own code.
-    """
+    """Runs the trusted implementation of a task that has one. Returns the outputs by name, in any dtypes. Raises
+    TaskError unless it returns tensors of the declared shapes, and any exception of the task's own code."""
     assert task.trusted is not None
     what = f"trusted of task '{task.name}'"
     with torch.no_grad():
