@@ -17,8 +17,8 @@ from tilewright.machine_code.cubin import Header, headers
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
-from tilewright.tileir.analysis.carried import accumulator_words, must_spill
 from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.run.slicing import accumulator_words, must_spill
 
 RECORDED = Path(__file__).parent.parent.parent / "bench" / "recorded" / "h200-2026-11-21.json.gz"
 

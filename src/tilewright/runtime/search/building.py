@@ -32,11 +32,11 @@ from tilewright.runtime.search.scratch import arrays_of, have_overlaps, tensor_o
 from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
-from tilewright.tileir.analysis.carried import must_spill
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.scanner import ReadError
 from tilewright.tileir.read.tree import KernelEntry
+from tilewright.tileir.run.slicing import must_spill
 
 HOPELESS = "its accumulators need more than 254 registers per thread: it has to spill"
 _TILE = re.compile("tile|block", re.IGNORECASE)

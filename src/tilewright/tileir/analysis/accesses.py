@@ -1,5 +1,5 @@
-"""What a memory operation does, in words that can be compared: how it gets at memory, with what shape, padding, order
-and hints.
+"""Describes memory operations by traits that can be compared: how they access memory, and with which shape, padding,
+order and hints. Also finds the first difference between two kernels.
 """
 
 from __future__ import annotations
@@ -19,20 +19,18 @@ WAYS: Mapping[type, str] = {
     tree.StridedViewType: "strided view",
     tree.GatherScatterViewType: "gather/scatter view",
 }
-Globals: TypeAlias = Sequence[tree.Global]
-STEPS = ("tensor_view", "base", "value", "source", "ptr")
-"""Operands by which an address goes from the parameter to the access."""
 PASSED = (
     "make_partition_view", "make_strided_view", "make_gather_scatter_view", "make_tensor_view", "assume",
     "reshape", "broadcast", "offset", "ptr_to_ptr", "permute",
 )  # fmt: skip
+"""Operations that make an address from another one, which is one of the operands `ADDRESSES`."""
+ADDRESSES = ("tensor_view", "base", "value", "source", "ptr")
 
 
 class Definitions:
-    """Where each value of an entry comes from."""
+    """The definitions of an entry's values. ``tensors``: parameters (with their %) → names of arrays in the source."""
 
     def __init__(self, entry: tree.KernelEntry, tensors: Mapping[str, str]) -> None:
-        """``tensors``: parameters (with their %) → the name that the source gives the array."""
         self._tensors = tensors
         self._ops = {name: op for op in entry.walk() for name in op.results}
         self._first = {
@@ -46,33 +44,33 @@ class Definitions:
         self._parameters = {name for name, _ in entry.parameters}
 
     def tensor(self, op: Op) -> str | None:
-        """The array that ``op`` accesses; None unless it is exactly one parameter."""
+        """Returns the array that ``op`` accesses, or None if its address is not made from one parameter only."""
         name = op.address or ""
         for _ in range(len(self._ops)):
             if name in self._parameters:
                 return self._tensors.get(name, name)
-            made = self._ops.get(name)
-            if made is None:
-                if name not in self._first:
-                    return None
+            definition = self._ops.get(name)
+            if definition is None and name in self._first:
                 name = self._first[name]
-            elif made.name in PASSED:
-                name = next(made.operands[step][0] for step in STEPS if made.operands.get(step))
+            elif definition is not None and definition.name in PASSED:
+                name = next(
+                    definition.operands[operand][0] for operand in ADDRESSES if definition.operands.get(operand)
+                )
             else:
                 return None
         return None
 
     def constant(self, name: str) -> str:
-        """The number that fills the value; ``a value`` where it is not one constant."""
-        made = self._ops.get(name)
-        while made is not None and made.name in ("reshape", "broadcast"):
-            made = self._ops.get(made.operands["source"][0])
-        value = made.attributes.get("value") if made is not None and made.name == "constant" else None
+        """Returns the constant that all elements of the value are, or ``a value`` if they are not one constant."""
+        definition = self._ops.get(name)
+        while definition is not None and definition.name in ("reshape", "broadcast"):
+            definition = self._ops.get(definition.operands["source"][0])
+        value = definition.attributes.get("value") if definition is not None else None
         return f"{value.values[0]}" if isinstance(value, tree.Constant) and len(value.values) == 1 else "a value"
 
 
 def direction(op: Op) -> str:
-    """``load``, ``store`` or ``atomic``; otherwise the operation's name (``print_tko``)."""
+    """Returns ``load``, ``store`` or ``atomic``, or the operation's name if it is none of these (``print_tko``)."""
     for word in ("atomic", "load", "store"):
         if word in op.name:
             return word
@@ -80,7 +78,7 @@ def direction(op: Op) -> str:
 
 
 def traits(op: Op, definitions: Definitions) -> dict[str, Trait]:
-    """By stable names. Those that do not apply to the operation are left out."""
+    """Returns the traits of a memory operation by name. Traits that do not apply to the operation are absent."""
     attributes = op.attributes
     view = next(iter(op.operand_types.get("view", ())), None)
     found: dict[str, Trait] = {"operation": op.name}
@@ -113,7 +111,7 @@ def traits(op: Op, definitions: Definitions) -> dict[str, Trait]:
 
 
 def moved_type(op: Op) -> tree.Type | None:
-    """The tile that goes to or from memory."""
+    """Returns the type of the tile that is loaded or stored."""
     kinds: list[tree.Type] = [kind for kind in op.result_types if not isinstance(kind, tree.TokenType)]
     for operand in ("tile", "value", "arg", "val"):
         kinds += op.operand_types.get(operand, ())
@@ -121,7 +119,7 @@ def moved_type(op: Op) -> tree.Type | None:
 
 
 def type_text(type_: tree.Type) -> str:
-    """A type in a few letters; of a view what it hands out."""
+    """Returns a short text for a type. For a view it names the kind and the tile."""
     if isinstance(type_, (tree.TileType, tree.TokenType)):
         return str(type_)
     if isinstance(type_, tree.TensorViewType):
@@ -134,8 +132,7 @@ def _size(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-SHOWN = 4
-"""Values of a constant that are written out."""
+SHOWN = 4  # values of a constant that are written out
 
 
 def first_difference(
@@ -143,31 +140,28 @@ def first_difference(
     after: tree.KernelEntry,
     globals_: tuple[Sequence[tree.Global], Sequence[tree.Global]] = ((), ()),
 ) -> Op | None:
-    """The first operation of ``after`` (or, where that ends early, its last) that is not as in ``before``.
+    """Returns the first operation of ``after`` that differs from ``before``, or None if both kernels do the same.
 
-    globals_: what the modules of both hold beside the kernels. None where both do the same. Hints of the whole kernel
-    are not compared.
+    If ``after`` ends early, that is its last operation. ``globals_``: the globals of both modules. Hints of the whole
+    kernel are not compared.
     """
-    old, new = list(_written(before, globals_[0])), list(_written(after, globals_[1]))
     last = None
-    for one, other in zip_longest(old, new):
-        last = other[1] if other else last
-        if one is None or other is None or one[0] != other[0]:
+    for old, new in zip_longest(_lines(before, globals_[0]), _lines(after, globals_[1])):
+        last = new[1] if new else last
+        if old is None or new is None or old[0] != new[0]:
             return last
     return None
 
 
+DEFAULTS: tuple[tree.Attribute, ...] = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero", None, (), {})
+
+
 def details(op: Op) -> str:
-    """The attributes that are not the default, as ``name=value``."""
-    shown = {name: _shown(value) for name, value in op.attributes.items() if not _is_default(value)}
+    """Returns the attributes that are not the default, as ``name=value``."""
+    shown = {
+        name: _shown(value) for name, value in op.attributes.items() if value not in DEFAULTS and value is not False
+    }
     return " ".join(f"{name}={value}" for name, value in shown.items())
-
-
-DEFAULTS = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero")
-
-
-def _is_default(value: tree.Attribute) -> bool:
-    return value in DEFAULTS if isinstance(value, str) else value is None or value is False or value in ((), {})
 
 
 def _shown(value: tree.Attribute) -> str:
@@ -189,7 +183,8 @@ def _shown(value: tree.Attribute) -> str:
     return f"{value.kind}({shown})"
 
 
-def _written(entry: tree.KernelEntry, globals_: Sequence[tree.Global]) -> Iterator[tuple[str, Op | None]]:
+def _lines(entry: tree.KernelEntry, globals_: Sequence[tree.Global]) -> Iterator[tuple[str, Op | None]]:
+    """Yields a text for each operation, in which values are numbered in order, so names do not matter."""
     numbers: dict[str, int] = {}
 
     def define(names: Sequence[str]) -> None:
@@ -199,8 +194,7 @@ def _written(entry: tree.KernelEntry, globals_: Sequence[tree.Global]) -> Iterat
     def write(op: Op) -> Iterator[tuple[str, Op | None]]:
         operands = {name: [numbers.get(value, value) for value in of] for name, of in op.operands.items()}
         attributes = sorted((name, repr(value)) for name, value in op.attributes.items())
-        types = [repr(one) for one in op.result_types]
-        yield f"{op.name} {operands} {attributes} {types} {len(op.regions)}", op
+        yield f"{op.name} {operands} {attributes} {list(map(repr, op.result_types))} {len(op.regions)}", op
         for region in op.regions:
             yield from inside(region, op)
         define(op.results)
@@ -212,7 +206,7 @@ def _written(entry: tree.KernelEntry, globals_: Sequence[tree.Global]) -> Iterat
             yield from write(inner)
 
     define([name for name, _ in entry.parameters])
-    held = [(one.name, repr(one.type), repr(one.value), one.alignment) for one in globals_]
-    yield (f"entry {[repr(type_) for _, type_ in entry.parameters]} {held}", entry.body[0] if entry.body else None)
+    constants = [(one.name, repr(one.type), repr(one.value), one.alignment) for one in globals_]
+    yield (f"entry {[repr(type_) for _, type_ in entry.parameters]} {constants}", entry.body[0] if entry.body else None)
     for op in entry.body:
         yield from write(op)

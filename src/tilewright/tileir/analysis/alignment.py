@@ -1,7 +1,7 @@
-"""Which line of one source is which line of another: unchanged lines match although their numbers shift.
+"""Matches the lines of two versions of a source, although their numbers shift.
 
-The two kernels are aligned with one another first, and what stands around them on its own, so that two kernels of one
-file, or kernels that changed places, still match line by line.
+The lines of the two kernels are matched with one another, and the lines around them separately. So two kernels of one
+file match line by line, and so do kernels that were moved.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from pathlib import Path
 
 from tilewright.source.source_file import SourceFile
 
-ALIKE = 0.4
-"""Similarity (difflib's ratio) from which two changed lines count as versions of one line."""
-PAIRED_LINES = 2500
-"""Pairs of lines that are weighed within one changed block; a larger block is paired in order."""
+ALIKE = 0.4  # the least difflib ratio of two changed lines that count as versions of one line
+PAIRED_LINES = 2500  # lines before × lines after of a changed block; in larger blocks, lines are paired in order
 
 
 def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int = 0) -> dict[int, int]:
-    """Line numbers (from 1) of ``before`` → those of ``after``, for lines that are the same or alike.
+    """Returns line numbers of ``before`` → line numbers of ``after``, from 1, for lines that are equal or alike.
 
-    kernel_before, kernel_after: a line of each kernel; 0 where none is known. Indentation does not
-    count: a line that moved into a loop is still that line.
+    kernel_before, kernel_after: a line inside each kernel, or 0 if unknown. Indentation is ignored, so a line that
+    moved into a loop still matches.
     """
     old, new = before.splitlines(), after.splitlines()
     inside_old, inside_new = _function(before, kernel_before), _function(after, kernel_after)
@@ -30,7 +28,7 @@ def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int =
         return _matched(old, new, range(1, len(old) + 1), range(1, len(new) + 1))
     outside_old = [line for line in range(1, len(old) + 1) if line not in inside_old]
     outside_new = [line for line in range(1, len(new) + 1) if line not in inside_new]
-    if before == after:  # two kernels of one file, or one kernel twice: what they share is where it is
+    if before == after:  # two kernels of one file: the lines around both have kept their numbers
         around = {line: line for line in outside_old if line not in inside_new}
     else:
         around = _matched(old, new, outside_old, outside_new)
@@ -38,7 +36,7 @@ def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int =
 
 
 def _function(source: str, line: int) -> range:
-    """The lines of the smallest function around ``line``; empty where there is none."""
+    """Returns the lines of the innermost function around ``line``, or none."""
     try:
         functions = SourceFile(Path(), source).functions
     except (SyntaxError, ValueError):
@@ -67,7 +65,7 @@ def _matched(
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs of alike lines in ascending order, those with the greatest similarity in all."""
+    """Returns pairs of alike lines in ascending order, with the greatest possible sum of similarities."""
     if len(old) * len(new) > PAIRED_LINES:
         return [(n, n) for n in range(min(len(old), len(new)))]
     ratios = [[_similarity(one, other) for other in new] for one in old]

@@ -1,8 +1,8 @@
-"""Two versions of a kernel's Tile IR side by side, by line of their own source.
+"""Compares two versions of a kernel's Tile IR, by line of their own source.
 
-Operations are counted by line, name and type. Memory operations are matched one to one (on matched lines first, then by
-the array that they access) and compared in how they access memory and in what their tokens make them wait for. Pure:
-two entries with their sources go in, frozen records come out.
+Operations are counted by line, name and type. Memory operations are matched one to one, first by line, then by the
+array that they access. Matched operations are compared in how they access memory, and in the operations for which their
+tokens make them wait.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from tilewright.tileir.read.tree import Global, KernelEntry, Op, TokenType
 
 @dataclass(frozen=True)
 class Version:
+    """A kernel, the text of its source file, and the parameters (with their %) that are addresses → names of arrays."""
+
     entry: KernelEntry
     source: str = ""
-    """Text of the file that holds the kernel."""
     tensors: Mapping[str, str] = field(default_factory=dict)
-    """Parameters (with their %) that are addresses → the arrays' names."""
     globals: tuple[Global, ...] = ()
 
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the kernel's own file; 0 where an operation belongs to none."""
+    """A line of the kernel, 0 if unknown. ``helper_line``: the line in a function of the same file that it calls."""
 
     line: int
     helper_line: int | None = None
-    """In a helper of the same file that ``line`` calls: the line there."""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -47,18 +46,19 @@ class Place:
 
 @dataclass(frozen=True)
 class OperationChange:
+    """How often a line has an operation, before and after. ``type``: of its first result, or of the tile that it
+    stores. ``details``: the attributes that are not the default, e.g. ``value=128``."""
+
     operation: str
     type: str
-    """Of its first result, or of the tile that it stores."""
     details: str
-    """Attributes that are not the default, e.g. ``value=128``."""
     before: int
     after: int
 
 
 @dataclass(frozen=True)
 class LineChange:
-    """A line whose operations differ; None where the other version has no such line."""
+    """A line whose operations differ. A place is None if that version does not have the line."""
 
     before: Place | None
     after: Place | None
@@ -69,7 +69,7 @@ class LineChange:
 
 @dataclass(frozen=True)
 class Reference:
-    """A memory operation that another waits for."""
+    """A memory operation for which another one waits."""
 
     operation: str
     tensor: str | None
@@ -84,13 +84,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class MemoryOperation:
+    """``chain``: how many memory operations must run one after another before this one, in one iteration."""
+
     operation: str
     tensor: str | None
     place: Place
     traits: Mapping[str, Trait]
     waits_for: tuple[Reference, ...]
     chain: int
-    """Memory operations that must be done one after another before it, within one iteration."""
 
     @property
     def described(self) -> dict[str, Trait]:
@@ -106,7 +107,7 @@ class TraitChange:
 
 @dataclass(frozen=True)
 class AccessChange:
-    """A load or store that changed how it accesses memory, or that only one version has."""
+    """A memory operation that accesses memory in another way, or that only one version has."""
 
     before: MemoryOperation | None
     after: MemoryOperation | None
@@ -115,31 +116,34 @@ class AccessChange:
 
 @dataclass(frozen=True)
 class ChainChange:
-    """A memory operation of both versions that waits for something else."""
+    """A memory operation of both versions that waits for other operations. The ``lost`` ones have places of before."""
 
     before: MemoryOperation
     after: MemoryOperation
     gained: tuple[Reference, ...]
     lost: tuple[Reference, ...]
-    """In the places of the version before."""
 
     def __str__(self) -> str:
-        """As a sentence, e.g. ``store of y at line 31 now waits for load of x at line 28``."""
-        said = []
+        """Returns a sentence, e.g. ``store of y at line 31 now waits for load of x at line 28``."""
+        parts = []
         if self.gained:
-            said.append("now waits for " + ", ".join(map(str, self.gained)))
+            parts.append("now waits for " + ", ".join(map(str, self.gained)))
         if self.lost:
-            said.append("waits no longer for " + ", ".join(f"{one} (before)" for one in self.lost))
+            parts.append("waits no longer for " + ", ".join(f"{lost} (before)" for lost in self.lost))
         if self.before.chain != self.after.chain:
             word = "longer" if self.after.chain > self.before.chain else "shorter"
-            said.append(f"its chain is {word}: {self.before.chain} → {self.after.chain}")
+            parts.append(f"its chain is {word}: {self.before.chain} → {self.after.chain}")
         joint = " " if self.gained or self.lost else ": "
-        return f"{named(self.after)}{joint}" + "; ".join(said)
+        return f"{named(self.after)}{joint}" + "; ".join(parts)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs. ``identical``: the same operations with the same operands, wherever they stand."""
+    """The differences of two kernels. ``identical``: they have the same operations with the same operands and hints.
+
+    ``hints`` are those of the whole kernel, e.g. ``occupancy``. ``reordered`` is set if only the order or the operands
+    differ: the first such line of the version after.
+    """
 
     identical: bool
     operations_before: int
@@ -148,9 +152,7 @@ class Comparison:
     accesses: tuple[AccessChange, ...]
     chains: tuple[ChainChange, ...]
     hints: tuple[TraitChange, ...]
-    """Of the kernel as a whole, e.g. ``occupancy``."""
     reordered: Place | None
-    """Where only order or operands differ: the first such line of the version after."""
 
 
 def named(access: MemoryOperation) -> str:
@@ -158,32 +160,23 @@ def named(access: MemoryOperation) -> str:
 
 
 def compare(before: Version, after: Version) -> Comparison:
-    """Everything that differs between two kernels."""
-    a, b = _Read(before), _Read(after)
+    """Returns all differences between two kernels."""
+    a, b = _Indexed(before), _Indexed(after)
     lines = aligned(before.source, after.source, a.first_line, b.first_line)
-    if not before.source or not after.source:  # then equal numbers are the best guess
+    if not before.source or not after.source:  # assume that the numbers of the lines have not changed
         lines = {line: line for place in a.by_place for line in (place.line, place.helper_line or 0)}
     same = {place: _moved(place, lines) for place in a.by_place}
     pairs = _paired(a, b, same)
-    changed_lines, chains = tuple(_lines(a, b, same)), tuple(_chains(a, b, pairs))
-    changed_accesses = tuple(_accesses(a, b, pairs))
+    changes = tuple(_lines(a, b, same)), tuple(_accesses(a, b, pairs)), tuple(_chains(a, b, pairs))
     hints = _differences(_flat(before.entry), _flat(after.entry))
-    reordered = accesses.first_difference(before.entry, after.entry, (before.globals, after.globals))
-    told = bool(changed_lines or changed_accesses or chains or hints)
-    return Comparison(
-        identical=reordered is None and not hints,
-        operations_before=sum(map(len, a.by_place.values())),
-        operations_after=sum(map(len, b.by_place.values())),
-        lines=changed_lines,
-        accesses=changed_accesses,
-        chains=chains,
-        hints=hints,
-        reordered=None if told or reordered is None else b.place(reordered),
-    )
+    first = accesses.first_difference(before.entry, after.entry, (before.globals, after.globals))
+    counts = (sum(map(len, version.by_place.values())) for version in (a, b))
+    reordered = b.place(first) if first is not None and not any((*changes, hints)) else None
+    return Comparison(first is None and not hints, *counts, *changes, hints, reordered)
 
 
-class _Read:
-    """One version, with its operations by place and its memory operations described."""
+class _Indexed:
+    """One version, with its operations by place, and the descriptions of its memory operations."""
 
     def __init__(self, version: Version) -> None:
         entry = version.entry
@@ -192,7 +185,7 @@ class _Read:
         self._text = version.source.splitlines()
         self.by_place: dict[Place, list[Op]] = defaultdict(list)
         for op in entry.walk():
-            if op.location is not None or op.results:  # not the ends of regions that the text leaves out
+            if op.location is not None or op.results:  # skips terminators that the text omits
                 self.by_place[self.place(op)].append(op)
         self.chains = TokenChains(entry)
         self._definitions = accesses.Definitions(entry, version.tensors)
@@ -217,7 +210,8 @@ class _Read:
         return self._text[number - 1].strip() if 0 < number <= len(self._text) else ""
 
     def counted(self, place: Place | None) -> Counter[tuple[str, str, str]]:
-        """Operations by name, type and details: how memory is accessed is compared on its own."""
+        """Counts operations by name, type and details. Memory operations get no details: they are compared
+        separately."""
         counted: Counter[tuple[str, str, str]] = Counter()
         for op in self.by_place.get(place, ()) if place is not None else ():
             kinds = [kind for kind in op.result_types if not isinstance(kind, TokenType)]
@@ -228,13 +222,13 @@ class _Read:
 
     def references(self, waits: Sequence[Wait]) -> tuple[Reference, ...]:
         return tuple(
-            Reference(direction(op), self._definitions.tensor(op), self.place(op), wait.earlier_iteration)
-            for wait in waits
-            for op in (wait.op,)
+            Reference(direction(w.op), self._definitions.tensor(w.op), self.place(w.op), w.earlier_iteration)
+            for w in waits
         )
 
 
 def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
+    """Returns the place in the other version, whose line numbers are ``lines``; None if it is not there."""
     if place.line == 0:
         return place
     helper = lines.get(place.helper_line) if place.helper_line is not None else None
@@ -243,8 +237,8 @@ def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
     return Place(lines[place.line], helper)
 
 
-def _lines(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> Iterator[LineChange]:
-    """Changed lines in the order of ``b``; removed ones where they were."""
+def _lines(a: _Indexed, b: _Indexed, same: Mapping[Place, Place | None]) -> Iterator[LineChange]:
+    """Yields changed lines in the order of ``b``, and removed lines between their former neighbours."""
     matched = {new for new in same.values() if new is not None}
     rows: list[tuple[tuple[float, int], Place | None, Place | None]] = []
     rows += [(place.order, None, place) for place in b.by_place if place not in matched]
@@ -254,72 +248,66 @@ def _lines(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> Iterator[L
         here = moved if moved in b.by_place else None
         position = here.line if here else position
         rows.append((here.order if here else (position + 0.5, old.order[1]), old, here))
-    for _, one, other in sorted(rows, key=lambda row: row[0]):
-        before, after = a.counted(one), b.counted(other)
-        changes = tuple(
-            OperationChange(*key, before[key], after[key])
-            for key in dict.fromkeys([*before, *after])
-            if before[key] != after[key]
-        )
-        if changes:
-            yield LineChange(one, other, a.source(one), b.source(other), changes)
+    for _, old_place, new_place in sorted(rows, key=lambda row: row[0]):
+        before, after = a.counted(old_place), b.counted(new_place)
+        keys = (key for key in dict.fromkeys([*before, *after]) if before[key] != after[key])
+        if changes := tuple(OperationChange(*key, before[key], after[key]) for key in keys):
+            yield LineChange(old_place, new_place, a.source(old_place), b.source(new_place), changes)
 
 
-def _paired(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> dict[Op, Op]:
-    """Memory operations of both versions: by line and array, then by line, then by array, in order."""
+def _paired(a: _Indexed, b: _Indexed, same: Mapping[Place, Place | None]) -> dict[Op, Op]:
+    """Pairs the memory operations of both versions: by line and array, then by line, then by array, in order."""
     pairs: dict[Op, Op] = {}
     for by in ((True, True), (True, False), (False, True)):
-        taken = set(pairs.values())
+        paired = set(pairs.values())
         waiting: dict[object, list[Op]] = defaultdict(list)
-        for op, one in b.memory.items():
-            if op not in taken and (key := _matching(one, one.place, *by)) is not None:
+        for op, access in b.memory.items():
+            if op not in paired and (key := _pairing_key(access, access.place, *by)) is not None:
                 waiting[key].append(op)
-        for op, one in a.memory.items():
-            if op not in pairs and (alike := waiting.get(_matching(one, same.get(one.place), *by))):
+        for op, access in a.memory.items():
+            if op not in pairs and (alike := waiting.get(_pairing_key(access, same.get(access.place), *by))):
                 pairs[op] = alike.pop(0)
     return pairs
 
 
-def _matching(one: MemoryOperation, place: Place | None, line: bool, array: bool) -> object:
-    """What a memory operation of the other version must have in common with ``one``; None where it is not known."""
-    if (line and place is None) or (array and one.tensor is None):
+def _pairing_key(access: MemoryOperation, place: Place | None, line: bool, array: bool) -> object:
+    """Returns a key that both memory operations of a pair have, or None if the line or the array is unknown."""
+    if (line and place is None) or (array and access.tensor is None):
         return None
-    return one.operation, place if line else None, one.tensor if array else None
+    return access.operation, place if line else None, access.tensor if array else None
 
 
-def _accesses(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[AccessChange]:
-    """In the order of the version after, then what is gone."""
-    before = {other: op for op, other in pairs.items()}
-    for op, one in b.memory.items():
+def _accesses(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[AccessChange]:
+    """Yields changed accesses in the order of the version after, then removed ones."""
+    before = {new: old for old, new in pairs.items()}
+    for op, access in b.memory.items():
         if op not in before:
-            yield AccessChange(None, one)
-        elif changed := _differences(a.memory[before[op]].described, one.described):
-            yield AccessChange(a.memory[before[op]], one, changed)
-    yield from (AccessChange(one, None) for op, one in a.memory.items() if op not in pairs)
+            yield AccessChange(None, access)
+        elif changed := _differences(a.memory[before[op]].described, access.described):
+            yield AccessChange(a.memory[before[op]], access, changed)
+    yield from (AccessChange(access, None) for op, access in a.memory.items() if op not in pairs)
 
 
-def _chains(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[ChainChange]:
-    """Waits are compared by the operation, not by its line: a line that only shifted changes nothing. Nor does one that
-    is still waited for by way of another."""
-    for op, other in sorted(pairs.items(), key=lambda pair: pair[1].text_line):
-        still = {(pairs.get(wait.op, wait.op), wait.earlier_iteration) for wait in a.chains.all_before(op)}
-        now = {(wait.op, wait.earlier_iteration) for wait in b.chains.all_before(other)}
-        gained = [w for w in b.chains.waits(other) if (w.op, w.earlier_iteration) not in still]
-        lost = [w for w in a.chains.waits(op) if (pairs.get(w.op, w.op), w.earlier_iteration) not in now]
-        before, after = a.memory[op], b.memory[other]
+def _chains(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[ChainChange]:
+    """Yields changed waits. Operations count, not their lines, so a shifted line is no change. Nor is it a change if an
+    operation now waits for another one through a third."""
+    for old, new in sorted(pairs.items(), key=lambda pair: pair[1].text_line):
+        formerly = {(pairs.get(w.op, w.op), w.earlier_iteration) for w in a.chains.all_before(old)}
+        now = {(w.op, w.earlier_iteration) for w in b.chains.all_before(new)}
+        gained = [w for w in b.chains.waits(new) if (w.op, w.earlier_iteration) not in formerly]
+        lost = [w for w in a.chains.waits(old) if (pairs.get(w.op, w.op), w.earlier_iteration) not in now]
+        before, after = a.memory[old], b.memory[new]
         if gained or lost or before.chain != after.chain:
             yield ChainChange(before, after, b.references(gained), a.references(lost))
 
 
 def _differences(before: Mapping[str, Trait], after: Mapping[str, Trait]) -> tuple[TraitChange, ...]:
-    return tuple(
-        TraitChange(name, before.get(name), after.get(name))
-        for name in dict.fromkeys([*before, *after])
-        if before.get(name) != after.get(name)
-    )
+    traits = ((name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after]))
+    return tuple(TraitChange(name, old, new) for name, old, new in traits if old != new)
 
 
 def _flat(entry: KernelEntry) -> dict[str, Trait]:
+    """Returns the kernel's hints by name, with the architecture in front unless it is ``default``."""
     return {
         hint if architecture == "default" else f"{architecture}.{hint}": value
         for architecture, hints in entry.hints.items()

@@ -1,8 +1,8 @@
-"""A kernel as it would be if all its floating-point numbers had one precision.
+"""Rewrites a kernel so that all its floating-point numbers have one precision.
 
-In float64 the interpreter then gives what the kernel computes without what its types round away: a reference for a
-kernel that has none. Extents, strides and indices stay as they are, since Tile IR counts in elements. What looks at the
-bits of a number has no such meaning, and is refused.
+In float64 the interpreter then computes the kernel almost without rounding errors: a reference for kernels that have
+none. Extents, strides and indices do not change, because Tile IR counts in elements. Kernels that use the bits of a
+number are refused.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from tilewright.tileir.run.registry import Unsupported
 
 PRECISIONS = ("f32", "f64")
 OF_BITS = ("ptr_to_int", "mmaf_scaled")
-"""Operations that count bytes, or whose operands must have their own types."""
-ROUGH = ("approx", "full")
-"""Roundings that only float32 has."""
+"""Operations that count bytes, or whose operands have fixed types."""
+ROUGH = ("approx", "full")  # rounding modes that only float32 has
 
 
 def in_precision(module: TileModule, element: str) -> TileModule:
-    """``module`` with every floating-point element type replaced by ``element`` (``f32`` or ``f64``).
+    """Returns the module with every floating-point element type replaced by ``element`` (``f32`` or ``f64``).
 
-    Raises Unsupported, naming the operation, where the kernel depends on the bits of its numbers.
+    Raises Unsupported, naming the operation, if the kernel depends on the bits of its numbers.
     """
     assert element in PRECISIONS
     changed: TileModule = _changed(module, element)
@@ -33,19 +32,16 @@ def in_precision(module: TileModule, element: str) -> TileModule:
 
 
 def _changed(value: Any, element: str) -> Any:
-    """A part of the tree with other element types in it."""
+    """Returns a part of the tree with the element types replaced."""
     if isinstance(value, Constant):
         if not is_float(value.element):
             return value
         return Constant(element, tuple(float(number) for number in constant_values(value)))
     if isinstance(value, tuple):
-        return tuple(
-            part
-            for one in value
-            for part in (_operations(one, element) if isinstance(one, Op) else (_changed(one, element),))
-        )
+        changed = (_operations(part, element) if isinstance(part, Op) else (_changed(part, element),) for part in value)
+        return tuple(part for parts in changed for part in parts)
     if isinstance(value, Mapping):
-        return {name: _changed(one, element) for name, one in value.items()}
+        return {name: _changed(part, element) for name, part in value.items()}
     if not is_dataclass(value) or isinstance(value, (type, Location)):
         return value
     parts = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -56,8 +52,8 @@ def _changed(value: Any, element: str) -> Any:
 
 
 def _operations(op: Op, element: str) -> tuple[Op, ...]:
-    """``op`` in the other precision; ``fma`` as product and sum: to round once matters nothing here, and takes the
-    interpreter long in float64."""
+    """Returns ``op`` in the new precision. ``fma`` becomes a product and a sum, because one rounding is slow in float64
+    and makes no difference here."""
     kinds = (*op.operand_types["source"], *op.result_types) if op.name == "bitcast" else ()
     if op.name in OF_BITS or any(isinstance(kind, TileType) and is_float(kind.element) for kind in kinds):
         place = f" ({op.location})" if op.location else ""

@@ -1,8 +1,7 @@
-"""Token chains: which memory operations each memory operation waits for.
+"""Token chains: the memory operations for which each memory operation waits.
 
-Tile IR orders memory by tokens alone. Between an operation that makes a token and one that takes it stand
-``join_tokens``, loops that carry tokens from one iteration to the next, and branches. These are followed, so that only
-operations that touch memory (or print, or fence) remain.
+Tile IR orders memory accesses by tokens only. A token may pass through ``join_tokens``, branches, and loops that carry
+it to the next iteration. These are followed, so the chains consist of operations that access memory, print or fence.
 """
 
 from __future__ import annotations
@@ -16,38 +15,39 @@ from tilewright.tileir.read.tree import KernelEntry, Op, TokenType
 
 @dataclass(frozen=True)
 class Wait:
+    """A wait for ``op``, perhaps only for its execution in an earlier iteration of a loop around both operations."""
+
     op: Op
     earlier_iteration: bool
-    """Only for what it did in an earlier iteration of a loop around both."""
 
 
 class TokenChains:
-    """The chains of one entry."""
+    """The token chains of one entry."""
 
     def __init__(self, entry: KernelEntry) -> None:
         self._makers: dict[str, Op] = {}
+        # Token → the tokens that it may be, and whether from the iteration before.
         self._sources: dict[str, list[tuple[str, bool]]] = defaultdict(list)
-        """Token → the tokens it stands for, and whether from the iteration before."""
         self._collect(entry.body, None)
         self._waits: dict[Op, tuple[Wait, ...]] = {}
         self._lengths: dict[Op, int] = {}
-        for op in entry.walk():  # a chain's earlier operations come first in the text
+        for op in entry.walk():  # the earlier operations of a chain come first in the text
             if is_ordered(op):
-                self._waits[op] = self._found(op)
+                self._waits[op] = self._direct_waits(op)
                 before = [self._lengths[w.op] for w in self._waits[op] if not w.earlier_iteration]
                 self._lengths[op] = 1 + max(before) if before else 0
 
     @property
     def ops(self) -> tuple[Op, ...]:
-        """Every operation that takes or makes a token by itself, in the order of the text."""
+        """Every operation that tokens order, in the order of the text."""
         return tuple(self._waits)
 
     def waits(self, op: Op) -> tuple[Wait, ...]:
-        """The last operations that must be done before ``op``, in the order of the text."""
+        """Returns the operations for which ``op`` waits directly, in the order of the text."""
         return self._waits[op]
 
     def all_before(self, op: Op) -> frozenset[Wait]:
-        """Every operation that must be done before ``op``, also by way of others."""
+        """Returns all operations for which ``op`` waits, directly or through others."""
         found: set[Wait] = set()
         open_ = list(self._waits[op])
         while open_:
@@ -59,7 +59,7 @@ class TokenChains:
         return frozenset(found)
 
     def length(self, op: Op) -> int:
-        """Operations that must be done one after another before ``op``, within one iteration."""
+        """Returns how many operations must run one after another before ``op``, in one iteration."""
         return self._lengths[op]
 
     def _collect(self, body: Sequence[Op], loop: Op | None) -> None:
@@ -92,7 +92,7 @@ class TokenChains:
         for target, source in zip(targets, sources, strict=False):
             self._sources[target].append((source, earlier))
 
-    def _found(self, op: Op) -> tuple[Wait, ...]:
+    def _direct_waits(self, op: Op) -> tuple[Wait, ...]:
         found: dict[Op, bool] = {}
         seen: set[tuple[str, bool]] = set()
         open_ = [(name, False) for name in op.operands.get("token", ())]
@@ -105,15 +105,15 @@ class TokenChains:
                 maker = self._makers[name]
                 found[maker] = earlier and found.get(maker, True)
             open_ += [(source, earlier or back) for source, back in self._sources.get(name, ())]
-        return tuple(Wait(one, found[one]) for one in sorted(found, key=lambda one: one.text_line))
+        return tuple(Wait(maker, found[maker]) for maker in sorted(found, key=lambda maker: maker.text_line))
 
 
 def is_ordered(op: Op) -> bool:
-    """Whether tokens order this operation itself: it takes one, or may, and is no mere joint of them."""
+    """Whether tokens order this operation. It takes a token or may take one, but is no ``join_tokens``."""
     return op.name.endswith("_tko") or "token" in op.operands
 
 
 def _carried(loop: Op) -> tuple[str, ...]:
-    """The names inside a loop of what it carries."""
+    """Returns the names inside a loop of the values that it carries."""
     names = tuple(name for name, _ in loop.regions[0].arguments)
     return names[1:] if loop.name == "for" else names

@@ -1,7 +1,8 @@
-"""Which arrays a kernel reads and which it writes, from its Tile IR: every access, back to the parameters.
+"""Finds the arrays that a kernel reads and those that it writes: follows the address of every access to the parameters.
 
-The answer is conservative: an array that is named may be untouched in this launch (a branch not taken); one that is not
-named is never touched. An address that cannot be followed counts as reading and writing every array.
+The answer is conservative. An array in the answer may be untouched in this launch, for example because a branch is not
+taken. An array that is not in the answer is never touched. An address that cannot be followed counts as an access to
+every array.
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tileir.run.slicing import flows
 
 ORIGIN = {"make_tensor_view": "base", "offset": "ptr", "extract": "source"}
-"""Of an operation that makes an address of another one, the operand that is it; the others only count or index."""
+"""Operation that makes an address from another one → the operand with that address. Other operands count or index."""
 LIST, ARRAY = 0, 1
-"""Loads between a parameter and an address made of it: the memory of a list holds addresses, which are loaded first."""
+"""Loads between a list parameter and an address: 0 for the list's own memory, 1 for its arrays, whose addresses are
+loaded from that memory."""
 
 
 @dataclass(frozen=True)
 class TouchedArrays:
-    """Names of arrays. What an atomic operation does counts as both."""
+    """Names of arrays. An atomic operation counts as both reading and writing."""
 
     read: frozenset[str]
     written: frozenset[str]
 
 
 def touched(entry: KernelEntry, arguments: Sequence[Argument]) -> TouchedArrays:
-    """``arguments``: as `Language.arguments` gives them, one for each parameter of ``entry``."""
-    every = frozenset(name for one in arguments for name in _names(one))
+    """Returns the arrays that ``entry`` touches. ``arguments``: `Language.arguments`, one for each parameter."""
+    every = frozenset(name for argument in arguments for name in _names(argument))
     if len(arguments) != len(entry.parameters):
         return TouchedArrays(every, every)
     origins = _Origins(entry, arguments)
@@ -50,7 +52,7 @@ def touched(entry: KernelEntry, arguments: Sequence[Argument]) -> TouchedArrays:
 
 class _Origins:
     def __init__(self, entry: KernelEntry, arguments: Sequence[Argument]) -> None:
-        self._arguments = {name: one for (name, _), one in zip(entry.parameters, arguments, strict=True)}
+        self._arguments = dict(zip((name for name, _ in entry.parameters), arguments, strict=True))
         self._made = {name: op for op in entry.walk() for name in op.results if not op.regions}
         self._carried: dict[str, set[str]] = {}
         for op in entry.walk():
@@ -59,28 +61,28 @@ class _Origins:
                     self._carried.setdefault(target, set()).update(sources)
 
     def arrays(self, place: str) -> frozenset[str] | None:
-        """The arrays that an address may lie in; none for a list's own memory; None if unknown."""
+        """Returns the arrays that an address may point into: none for a list's own memory, None if unknown."""
         found: set[str] = set()
         waiting, seen = [(place, 0)], set()  # type: list[tuple[str, int]], set[tuple[str, int]]
         while waiting:
-            value, loads = here = waiting.pop()
-            if here in seen:
+            value, loads = item = waiting.pop()
+            if item in seen:
                 continue
-            seen.add(here)
-            if value in self._arguments:
-                argument = self._arguments[value]
-                if isinstance(argument, (ArraySpec, ListArgument)):
-                    expected = ARRAY if isinstance(argument, ListArgument) else 0
-                    if loads == expected:
-                        found.update(_names(argument))
-                    elif (expected, loads) != (ARRAY, LIST):
-                        return None
-            else:
+            seen.add(item)
+            if value not in self._arguments:
                 waiting += [(before, loads + step) for before, step in self._before(value)]
+                continue
+            argument = self._arguments[value]
+            if isinstance(argument, (ArraySpec, ListArgument)):
+                expected = ARRAY if isinstance(argument, ListArgument) else 0
+                if loads == expected:
+                    found.update(_names(argument))
+                elif (expected, loads) != (ARRAY, LIST):
+                    return None
         return frozenset(found)
 
     def _before(self, value: str) -> Iterator[tuple[str, int]]:
-        """The values that an address was made of, and whether a load lies between."""
+        """Yields the values that a value is made from, each with the number of loads between them (0 or 1)."""
         yield from ((source, 0) for source in self._carried.get(value, ()))
         made = self._made.get(value)
         if made is None:

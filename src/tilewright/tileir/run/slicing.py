@@ -2,7 +2,8 @@
 these.
 
 The search goes backwards from the operands of branches, loops and memory accesses: through the operations that define
-them, and through the values that loops and branches carry.
+them, and through the values that loops and branches carry. `must_spill` asks whether the values that a loop carries fit
+into registers.
 """
 
 from __future__ import annotations
@@ -63,3 +64,35 @@ def _leaving(body: tuple[Op, ...], owner: str) -> Iterator[tuple[str, ...]]:
         elif inner.name == "if" and owner != "if":
             for region in inner.regions:  # a break or a continue may be inside an if
                 yield from _leaving(region.body, owner)
+
+
+WORD_BITS = 32
+BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "tf32": 32, "f16": 16, "bf16": 16}
+REGISTERS = 255  # of a thread
+THREADS = 32  # of a warp
+WORKER_WARPS = 4  # without the hint num_worker_warps: every sm_90 product kernel in bench/recorded/ has this number
+
+
+def accumulator_words(entry: KernelEntry) -> int:
+    """Returns the 32-bit registers that the accumulators of a loop need, over all threads of a cluster.
+
+    Accumulators are the results of matrix products that a loop carries. The loop that needs most counts.
+    """
+    products = {name: op for op in entry.walk() if op.name.startswith("mma") for name in op.results}
+
+    def words(loop: Op) -> int:
+        ends = (op for op in loop.regions[0].body if op.name in LEAVES)
+        carried = {name for op in ends for name in op.operands.get("operands", ()) if name in products}
+        tiles = (products[name].tile() for name in carried)
+        return sum(tile.size * BITS.get(str(tile.element), 0) // WORD_BITS for tile in tiles)
+
+    return max((words(op) for op in entry.walk() if op.name in ("for", "loop")), default=0)
+
+
+def must_spill(entry: KernelEntry, num_ctas: int | None, num_worker_warps: int | None) -> bool:
+    """Whether the accumulators exceed the registers of an sm_90 kernel's threads, so that it must spill.
+
+    On sm_90 an accumulator is in the registers of the threads that issue the product, in every iteration.
+    """
+    threads = THREADS * (num_worker_warps or WORKER_WARPS) * (num_ctas or 1)
+    return accumulator_words(entry) > (REGISTERS - 1) * threads
