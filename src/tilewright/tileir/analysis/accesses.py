@@ -53,9 +53,7 @@ class Definitions:
             if definition is None and name in self._first:
                 name = self._first[name]
             elif definition is not None and definition.name in PASSED:
-                name = next(
-                    definition.operands[operand][0] for operand in ADDRESSES if definition.operands.get(operand)
-                )
+                name = next(names[0] for operand in ADDRESSES if (names := definition.operands.get(operand)))
             else:
                 return None
         return None
@@ -158,10 +156,8 @@ DEFAULTS: tuple[tree.Attribute, ...] = ("none", "nearest_even", "weak", "signed"
 
 def details(op: Op) -> str:
     """Returns the attributes that are not the default, as ``name=value``."""
-    shown = {
-        name: _shown(value) for name, value in op.attributes.items() if value not in DEFAULTS and value is not False
-    }
-    return " ".join(f"{name}={value}" for name, value in shown.items())
+    others = ((name, value) for name, value in op.attributes.items() if value not in DEFAULTS and value is not False)
+    return " ".join(f"{name}={_shown(value)}" for name, value in others)
 
 
 def _shown(value: tree.Attribute) -> str:

@@ -170,9 +170,9 @@ def compare(before: Version, after: Version) -> Comparison:
     changes = tuple(_lines(a, b, same)), tuple(_accesses(a, b, pairs)), tuple(_chains(a, b, pairs))
     hints = _differences(_flat(before.entry), _flat(after.entry))
     first = accesses.first_difference(before.entry, after.entry, (before.globals, after.globals))
-    counts = (sum(map(len, version.by_place.values())) for version in (a, b))
+    count_a, count_b = (sum(map(len, version.by_place.values())) for version in (a, b))
     reordered = b.place(first) if first is not None and not any((*changes, hints)) else None
-    return Comparison(first is None and not hints, *counts, *changes, hints, reordered)
+    return Comparison(first is None and not hints, count_a, count_b, *changes, hints, reordered)
 
 
 class _Indexed:
