@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from tilewright.errors import TaskError
+from tilewright.errors import CompilerMissing, TaskError, UnknownChoice
 from tilewright.languages.base import Language
+from tilewright.languages.described import Described, DescribedKernel
 from tilewright.plugins import plugins
 
 
@@ -21,11 +23,29 @@ def is_kernel(kernel: Any) -> bool:
 
 def language_of(kernel: Any) -> Language:
     """The language that a kernel is written in. Raises TaskError where no language recognises it."""
+    if isinstance(kernel, DescribedKernel):
+        return Described(kernel.language)
     for language in languages():
         if language.recognises(kernel):
             return language
     known = ", ".join(language.name for language in languages())
     raise TaskError(f"the launch's kernel is a {type(kernel).__name__}, not a kernel of a known language: {known}")
+
+
+def language_named(name: str) -> Language:
+    """Raises UnknownChoice where there is none of this name."""
+    known = {language.name: language for language in languages()}
+    if name not in known:
+        raise UnknownChoice("language", name, known)
+    return known[name]
+
+
+def load_front_ends() -> None:
+    """Loads what `Language.lower` needs, for a process whose forks lower kernels and never launch."""
+    for language in languages():
+        language.keep_torch_out()
+        with suppress(CompilerMissing):  # whoever compiles says so
+            language.load_front_end()
 
 
 def keep_torch_out() -> None:

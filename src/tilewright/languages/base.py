@@ -83,6 +83,14 @@ class Language(ABC):
         """The arguments of the compiled entry. Default: those of the launch."""
         return launch.args
 
+    def decorated_hints(self, kernel: Any, arch: str) -> Mapping[str, int | None]:
+        """The compiler hints that the kernel's decorator gives; None where the compiler chooses. Default: none."""
+        return {}
+
+    def constant_parameters(self, kernel: Any) -> tuple[bool, ...]:
+        """For each parameter, whether it is a constant of the compiled code. Default: not known, an empty tuple."""
+        return ()
+
     def remember(self, built: Sequence[Built]) -> int:
         """Stores cubins where the language's own launch finds them; returns how many. Default: stores none."""
         return 0
@@ -94,6 +102,9 @@ class Language(ABC):
 
     def warm_up(self) -> None:  # noqa: B027  (doing nothing is the default)
         """Does the one-time work of a process's first launch. Default: nothing."""
+
+    def load_front_end(self) -> None:  # noqa: B027
+        """Loads what `lower` needs, so that forks of this process need not. Default: nothing."""
 
     def keep_torch_out(self) -> None:  # noqa: B027
         """Loads the front end without torch, in a process that never launches. Default: nothing."""

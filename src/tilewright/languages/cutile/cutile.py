@@ -74,6 +74,12 @@ class CuTile(Language):
                 flat.append(arg)
         return tuple(flat)
 
+    def decorated_hints(self, kernel: ct.kernel, arch: str) -> Mapping[str, int | None]:
+        return private.decorated_hints(kernel, arch)
+
+    def constant_parameters(self, kernel: ct.kernel) -> tuple[bool, ...]:
+        return tuple(annotation.constant for annotation in private.parameter_annotations(kernel))
+
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         tool = find_tileiras()
         with tempfile.TemporaryDirectory(prefix="tilewright-") as directory:
@@ -107,6 +113,9 @@ class CuTile(Language):
 
     def warm_up(self) -> None:
         private.warm_up()
+
+    def load_front_end(self) -> None:
+        find_tileiras()
 
     def keep_torch_out(self) -> None:
         private.keep_torch_out()

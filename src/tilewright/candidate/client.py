@@ -1,0 +1,348 @@
+"""The parent's side: versions of a task whose launches are asked for, and come back as data.
+
+    with Candidates(files) as candidates:
+        task = candidates.task(baseline, where, version)
+
+The task that comes back is the baseline's in all that judges: reference, tensors, tolerance, workloads. Its launch
+asks the version's process. What that process does wrong is an error of the version: it dies, hangs, lies, or says
+nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from tilewright.candidate import messages as said
+from tilewright.errors import MachineError, RequestError, TaskError
+from tilewright.hardware.architectures import Board
+from tilewright.languages import language_named
+from tilewright.languages.base import Lowered
+from tilewright.languages.described import DescribedKernel
+from tilewright.records import Configuration, Failed, Value
+from tilewright.space.space import Space
+from tilewright.task.loading import file_of
+from tilewright.task.task import Launch, Task
+from tilewright.task.tensors import ArraySpec
+from tilewright.worker.messages import Message, decode, encode
+
+SECONDS = 60.0
+"""For one answer of a version: to load its files, to run its launch function, or its front end."""
+ALIVE = 16
+"""Processes of versions at a time; the one that was asked longest ago ends first, and starts again when it is needed."""
+MOST_BYTES = 64 << 20
+"""Of one answer."""
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Forbidden(RequestError):
+    """A change that no result could justify: it touches what it may not."""
+
+
+class VersionError(TaskError):
+    """What a version's process did wrong, in one line."""
+
+
+class Candidates:
+    """The processes of all versions of one task. Use it as a context.
+
+    files: the editable files; what they import from installed packages is imported once for all versions.
+    seconds: for one answer of a version.
+    """
+
+    def __init__(self, files: Iterable[Path], seconds: float = SECONDS) -> None:
+        self.seconds = seconds
+        self._folder = Path(tempfile.mkdtemp(prefix="tilewright-versions-"))
+        self._alive: OrderedDict[str, _Process] = OrderedDict()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "tilewright.candidate.server", str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+        self._order({"import": _imported(files), "path": sys.path}, answered=False)
+
+    def __enter__(self) -> Candidates:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for version in list(self._alive):
+            self._end(version)
+        self._control.close()
+        self._server.kill()
+        self._server.communicate()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def task(self, baseline: Task, where: str, files: Mapping[str, str]) -> Task:
+        """The baseline with the launch and the space of a version.
+
+        where, files: as `loading.load_task` takes them. Raises TaskError for what is wrong with the version's files,
+        Forbidden where the version is another task.
+        """
+        source = _VersionFiles(str(file_of(baseline)), where, tuple(sorted(files.items())))
+        opened = self.ask(source, None, said.VersionOpened)
+        if opened.task != baseline.name:
+            raise Forbidden(f"the task is called '{opened.task}'; it was '{baseline.name}'")
+        if (opened.backward is None) != (baseline.backward is None):
+            lost = "has no backward any more" if opened.backward is None else "has gained a backward"
+            raise Forbidden(f"task '{baseline.name}' {lost}")
+        backward = baseline.backward
+        if backward is not None and opened.backward is not None:
+            launch = VersionLaunch(self, source, backward=True)
+            backward = replace(backward, launch=launch, space=_space(opened.backward, backward.space))
+        launch = VersionLaunch(self, source, backward=False)
+        return replace(baseline, launch=launch, space=_space(opened.space, baseline.space), backward=backward)
+
+    def ask(self, source: _VersionFiles, question: Message | None, kind: type[Answer]) -> Answer:
+        """The version's answer; None asks how it was opened. Raises VersionError for what is wrong with the version."""
+        try:
+            process = self._process(source)
+            answer = process.opened if question is None else process.ask(question)
+        except BaseException as error:  # a time limit or Ctrl-C too: the next question must not get this one's answer
+            status = self._end(source.key)
+            if isinstance(error, _Gone):
+                raise VersionError(error.text or _ending(status)) from None
+            raise
+        if isinstance(answer, said.VersionFailed):
+            if question is None:
+                self._end(source.key)
+            raise VersionFailedError(answer)
+        if not isinstance(answer, kind):
+            self._end(source.key)
+            raise VersionError(f"its process answered {type(answer).__name__}, not {kind.__name__}")
+        return answer
+
+    def _process(self, source: _VersionFiles) -> _Process:
+        if source.key not in self._alive:
+            while len(self._alive) >= ALIVE:
+                self._end(next(iter(self._alive)))
+            scratch = Path(tempfile.mkdtemp(dir=self._folder))
+            ours, theirs = socket.socketpair()
+            with theirs:
+                number = self._order({"fork": str(scratch)}, theirs.fileno())["process"]
+            process = self._alive[source.key] = _Process(int(number), ours, scratch, self.seconds)
+            process.opened = process.ask(said.OpenVersion(source.where, source.files))
+        self._alive.move_to_end(source.key)
+        return self._alive[source.key]
+
+    def _end(self, version: str) -> int | None:
+        """How its process ended; None where it has none, or where it was still running."""
+        process = self._alive.pop(version, None)
+        if process is None:
+            return None
+        process.channel.close()
+        status = self._order({"end": process.number})["status"]
+        shutil.rmtree(process.scratch, ignore_errors=True)
+        return int(status)
+
+    def _order(self, order: Mapping[str, Any], *descriptors: int, answered: bool = True) -> dict[str, Any]:
+        packet = json.dumps(order).encode()
+        with suppress(OSError):
+            if descriptors:
+                socket.send_fds(self._control, [packet], list(descriptors))
+            else:
+                self._control.send(packet)
+            if not answered:
+                return {}
+            if answer := self._control.recv(1 << 16):
+                return dict(json.loads(answer))
+        self._server.kill()
+        _, stderr = self._server.communicate()
+        lines = (stderr or b"").decode(errors="replace").strip().splitlines()
+        raise MachineError(f"the process that loads versions ended: {lines[-1] if lines else 'it said nothing'}")
+
+
+class VersionFailedError(VersionError):
+    """What a version's code got wrong, and at which stage."""
+
+    def __init__(self, failed: said.VersionFailed) -> None:
+        super().__init__(failed.reason)
+        self.failed = Failed(failed.stage, failed.reason)
+
+
+@dataclass(frozen=True)
+class _VersionFiles:
+    """Where a version's code is. ``task``: the baseline's task file."""
+
+    task: str
+    where: str
+    files: tuple[tuple[str, str], ...]
+
+    @property
+    def key(self) -> str:
+        return json.dumps([self.where, self.files])
+
+
+class _Gone(Exception):
+    """A version's process gives no answer. ``text`` is empty where the way it ended says why."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+
+class _Process:
+    """A version's process. ``channel``: the socket it answers on."""
+
+    opened: Message
+
+    def __init__(self, number: int, channel: socket.socket, scratch: Path, seconds: float) -> None:
+        self.number, self.channel, self.scratch, self.seconds = number, channel, scratch, seconds
+        self._unread = b""
+
+    def ask(self, question: Message) -> Message:
+        """Raises `_Gone` where it dies, hangs, or says what is no answer."""
+        self.channel.settimeout(self.seconds)
+        try:
+            self.channel.sendall(encode(question).encode())
+            return decode(self._line())
+        except TimeoutError:
+            raise _Gone(f"gave no answer in {self.seconds:g} s") from None
+        except OSError:
+            raise _Gone from None
+        except (ValueError, RecursionError) as error:
+            raise _Gone(f"its process answered what is no answer: {str(error)[:80]}") from None
+
+    def _line(self) -> str:
+        """A line ends at the first line feed. The time limit holds for each part that arrives."""
+        parts, size = [self._unread], len(self._unread)
+        while b"\n" not in parts[-1]:
+            part = self.channel.recv(1 << 20)
+            if not part:
+                raise _Gone
+            parts.append(part)
+            size += len(part)
+            if size > MOST_BYTES:
+                raise _Gone(f"its process answered more than {MOST_BYTES >> 20} MiB")
+        line, _, self._unread = b"".join(parts).partition(b"\n")
+        return line.decode()
+
+
+def _ending(status: int | None) -> str:
+    if status is not None and status < 0:
+        with suppress(ValueError):
+            return f"its process was killed by {signal.Signals(-status).name}"
+    return f"its process ended with exit code {status}" if status is not None else "its process is gone"
+
+
+# What the answers are made into -------------------------------------------------------------------
+
+
+class VersionLaunch:
+    """The launch function of a version: asks its process. The same launch is asked for once."""
+
+    def __init__(self, candidates: Candidates, source: _VersionFiles, *, backward: bool) -> None:
+        self._candidates, self._source, self._backward = candidates, source, backward
+        self._known: dict[str, Launch | VersionError] = {}
+
+    def __call__(self, *, config: Configuration, hardware: Board, **others: Value | ArraySpec) -> Launch:
+        """``others``: dimensions, and the specifications of the tensors."""
+        arrays = {name: value for name, value in others.items() if isinstance(value, ArraySpec)}
+        dims: dict[str, Value] = {name: value for name, value in others.items() if not isinstance(value, ArraySpec)}
+        asked = said.DescribeLaunch(config, dims, arrays, hardware, self._backward)
+        key = encode(asked)
+        if key not in self._known:
+            try:
+                self._known[key] = self._described(asked)
+            except VersionError as error:
+                self._known[key] = error
+        known = self._known[key]
+        if isinstance(known, VersionError):
+            raise known
+        return known
+
+    def _described(self, asked: said.DescribeLaunch) -> Launch:
+        answer = self._candidates.ask(self._source, asked, said.LaunchDescribed)
+        for array in _arrays_in(answer):
+            if array not in asked.arrays.values():
+                raise VersionError(f"its launch passes an array that it was not given: {array}")
+        kernel = DescribedKernel(
+            language_named(answer.language), answer.kernel, answer.arguments, answer.hints, answer.constants,
+            _Code(self._candidates, self._source, asked),
+        )  # fmt: skip
+        return Launch(kernel=kernel, grid=answer.grid, args=tuple(map(_value, answer.args)))
+
+
+class _Code:
+    """Compiler hints → the code of one launch, asked for once."""
+
+    def __init__(self, candidates: Candidates, source: _VersionFiles, launch: said.DescribeLaunch) -> None:
+        self._candidates, self._source, self._launch = candidates, source, launch
+        self._known: dict[tuple[tuple[str, int | None], ...], Lowered | Failed] = {}
+
+    def __call__(self, hints: Mapping[str, int | None]) -> Lowered | Failed:
+        key = tuple(sorted(hints.items()))
+        if key not in self._known:
+            self._known[key] = self._lowered(hints)
+        return self._known[key]
+
+    def _lowered(self, hints: Mapping[str, int | None]) -> Lowered | Failed:
+        asked = said.LowerLaunch(self._launch, dict(hints))
+        try:
+            answer = self._candidates.ask(self._source, asked, said.LaunchLowered)
+            code = base64.b64decode(answer.code, validate=True)
+        except VersionFailedError as error:
+            return error.failed
+        except (VersionError, ValueError) as error:
+            return Failed("front end", str(error))
+        launch = self._launch
+        return Lowered(launch.configuration, launch.board.arch, answer.symbol, code, answer.opt_level)
+
+
+def _arrays_in(answer: said.LaunchDescribed) -> Iterable[ArraySpec]:
+    for argument in answer.args:
+        if isinstance(argument, ArraySpec):
+            yield argument
+        elif isinstance(argument, said.ArrayList):
+            yield from argument.arrays
+    for entry in answer.arguments:
+        rows = [[entry]] if not isinstance(entry, said.ListArgument) else entry.rows
+        yield from (value for row in rows for value in row if isinstance(value, ArraySpec))
+
+
+def _value(argument: Any) -> Any:
+    if isinstance(argument, said.ArrayList):
+        return list(argument.arrays)
+    return argument.text if isinstance(argument, said.OtherValue) else argument
+
+
+def _space(lists: said.SpaceLists, baseline: Space) -> Space:
+    """The version's knobs and values under the baseline's predicates, as far as they ask for knobs that are left."""
+    knobs = {*lists.constants, *lists.hints}
+    gone = {*baseline.knobs} - knobs
+    return Space(
+        constants=lists.constants, hints=lists.hints, shipped=lists.shipped, include=lists.include, only=lists.only,
+        where=[predicate.function for predicate in baseline.where if not gone & {*predicate.required}],
+    )  # fmt: skip
+
+
+def _imported(files: Iterable[Path]) -> list[str]:
+    """The packages that files import at their top."""
+    names: dict[str, None] = {}
+    for path in files:
+        with suppress(OSError, SyntaxError, ValueError):
+            for node in ast.parse(path.read_bytes()).body:
+                if isinstance(node, ast.Import):
+                    names |= dict.fromkeys(alias.name.partition(".")[0] for alias in node.names)
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names[node.module.partition(".")[0]] = None
+    return list(names)

@@ -1,0 +1,187 @@
+"""The process that edited code runs in. One process imports the languages; each version is a confined fork of it.
+
+The server never runs edited code. It answers two orders of the parent, each a packet on the socket whose number it is
+started with: ``fork`` comes with the socket of a new version and is answered with the number of its process; ``end``
+ends such a process, with all that it started, and is answered with how it ended.
+
+A version's process loads the files, gives up its rights (`sandbox`) first, and answers `candidate.messages`.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from tilewright.candidate import messages as said
+from tilewright.candidate.sandbox import confine, die_with_parent
+from tilewright.compile.compile import hints_of
+from tilewright.errors import TaskError, TilewrightError, in_one_line
+from tilewright.languages import language_of, load_front_ends
+from tilewright.records import Failed
+from tilewright.space.space import Space
+from tilewright.task.loading import load_task
+from tilewright.task.task import Launch, Task
+from tilewright.task.tensors import ArraySpec
+from tilewright.worker.messages import Message, receive, send
+
+PACKET = 1 << 16
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    die_with_parent(int(sys.argv[2]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    while True:
+        packet, sockets, _, _ = socket.recv_fds(control, PACKET, 1)
+        if not packet:
+            return
+        order = json.loads(packet)
+        if "import" in order:
+            sys.path[:] = order["path"]
+            _import(order["import"])
+            load_front_ends()
+        elif "fork" in order:
+            gc.freeze()  # what the versions share is not copied by their collectors
+            server, process = os.getpid(), os.fork()
+            if process == 0:
+                _version(server, sockets[0], Path(order["fork"]))
+            os.close(sockets[0])
+            control.send(json.dumps({"process": process}).encode())
+        else:
+            control.send(json.dumps({"status": _ended(order["end"])}).encode())
+
+
+def _import(names: Sequence[str]) -> None:
+    """Imports installed packages that the versions will import: once, not in each of them."""
+    installed = tuple(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+    for name in names:
+        with suppress(Exception):  # a version that needs it says what is wrong
+            spec = importlib.util.find_spec(name)
+            if spec is not None and (spec.origin or "").startswith(installed):
+                importlib.import_module(name)
+
+
+def _ended(process: int) -> int:
+    """How a version's process ended, as `subprocess` says it: negative for a signal."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process, signal.SIGKILL)
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    except ChildProcessError:
+        return 0
+
+
+# A version's process ------------------------------------------------------------------------------
+
+
+def _version(server: int, channel: int, scratch: Path) -> None:
+    """Never returns."""
+    try:
+        os.setsid()
+        die_with_parent(server)
+        own = os.dup2(channel, 3) if channel != 3 else 3
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os.closerange(4, 1 << 16)
+        os.chdir(scratch)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+        os.environ["HOME"] = os.environ["XDG_CACHE_HOME"] = str(scratch)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+        with os.fdopen(own, "r", closefd=False) as incoming, os.fdopen(own, "w", closefd=False) as outgoing:
+            confine(scratch)
+            _answer_all(incoming, outgoing)
+    finally:
+        os._exit(0)
+
+
+def _answer_all(incoming: IO[str], outgoing: IO[str]) -> None:
+    version: _Version | None = None
+    while (asked := receive(incoming)) is not None:
+        reply: Message
+        try:
+            if version is None:
+                assert isinstance(asked, said.OpenVersion)
+                version = _Version(load_task(asked.where, dict(asked.files)))
+                reply = version.opened()
+            elif isinstance(asked, said.LowerLaunch):
+                reply = version.lowered(asked)
+            else:
+                assert isinstance(asked, said.DescribeLaunch)
+                reply = version.described(asked)
+        except TilewrightError as error:
+            reply = said.VersionFailed("launch", str(error))
+        except BaseException as error:  # KeyboardInterrupt and SystemExit too: the version's own doing
+            reply = said.VersionFailed("launch", in_one_line(error))
+        send(outgoing, reply)
+
+
+class _Version:
+    """The task as one version has it."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._last: tuple[said.DescribeLaunch, Launch] | None = None
+
+    def opened(self) -> said.VersionOpened:
+        backward = self.task.backward and _lists(self.task.backward.space)
+        return said.VersionOpened(self.task.name, _lists(self.task.space), backward)
+
+    def described(self, asked: said.DescribeLaunch) -> said.LaunchDescribed:
+        launch = self._launch(asked)
+        language = language_of(launch.kernel)
+        return said.LaunchDescribed(
+            language.name,
+            language.kernel_name(launch.kernel),
+            launch.grid,
+            tuple(map(_argument, launch.args)),
+            language.arguments(launch),
+            language.decorated_hints(launch.kernel, asked.board.arch),
+            language.constant_parameters(launch.kernel),
+        )
+
+    def lowered(self, asked: said.LowerLaunch) -> said.LaunchLowered | said.VersionFailed:
+        launch = self._launch(asked.launch)
+        config, arch = asked.launch.configuration, asked.launch.board.arch
+        lowered = language_of(launch.kernel).lower(launch, asked.hints, config, arch)
+        if isinstance(lowered, Failed):
+            return said.VersionFailed(lowered.stage, lowered.reason)
+        return said.LaunchLowered(lowered.symbol, base64.b64encode(lowered.code).decode(), lowered.opt_level)
+
+    def _launch(self, asked: said.DescribeLaunch) -> Launch:
+        """Evaluated once for a launch that is described and then lowered."""
+        if self._last is None or self._last[0] != asked:
+            task = self.task.backward if asked.backward else self.task
+            assert task is not None, "the parent knows whether there is a backward"
+            self._last = asked, task.launched(asked.configuration, asked.dims, asked.arrays, asked.board)
+        return self._last[1]
+
+
+def _lists(space: Space) -> said.SpaceLists:
+    hints: dict[str, tuple[int | None, ...]] = {name: tuple(values) for name, values in space.hints.items()}  # type: ignore[arg-type]
+    return said.SpaceLists(dict(space.constants), hints, space.shipped, space.include, space.only)
+
+
+def _argument(value: Any) -> ArraySpec | said.ArrayList | said.OtherValue | int | float | bool | str | None:
+    if isinstance(value, (list, tuple)) and all(isinstance(each, ArraySpec) for each in value):
+        return said.ArrayList(tuple(value))
+    if value is None or isinstance(value, (ArraySpec, bool, int, float, str)):
+        return value
+    return said.OtherValue(repr(value))
+
+
+if __name__ == "__main__":
+    main()
