@@ -25,13 +25,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from tilewright.candidate import messages as said
 from tilewright.errors import MachineError, RequestError, TaskError
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_named
-from tilewright.languages.base import Lowered
+from tilewright.languages.base import ListArgument, Lowered
 from tilewright.languages.described import DescribedKernel
 from tilewright.records import Configuration, Failed, Value
 from tilewright.space.space import Space
@@ -43,7 +43,7 @@ from tilewright.worker.messages import Message, decode, encode
 SECONDS = 60.0
 """For one answer of a version: to load its files, to run its launch function, or its front end."""
 ALIVE = 16
-"""Processes of versions at a time; the one that was asked longest ago ends first, and starts again when it is needed."""
+"""Processes of versions at a time. The one that was asked longest ago ends first, and starts again when needed."""
 MOST_BYTES = 64 << 20
 """Of one answer."""
 Answer = TypeVar("Answer", bound=Message)
@@ -315,7 +315,7 @@ def _arrays_in(answer: said.LaunchDescribed) -> Iterable[ArraySpec]:
         elif isinstance(argument, said.ArrayList):
             yield from argument.arrays
     for entry in answer.arguments:
-        rows = [[entry]] if not isinstance(entry, said.ListArgument) else entry.rows
+        rows = [[entry]] if not isinstance(entry, ListArgument) else entry.rows
         yield from (value for row in rows for value in row if isinstance(value, ArraySpec))
 
 

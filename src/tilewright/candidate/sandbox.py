@@ -4,7 +4,8 @@
 
 * writing, making or removing files outside its scratch folder (landlock);
 * TCP connections, abstract sockets and signals to processes outside (landlock, as far as the kernel has them);
-* sockets of every kind, tracing and signalling other processes, mounts, kernel modules, new sessions (seccomp);
+* sockets, tracing and signalling other processes, changing modes, owners and times of files, mounts, kernel modules,
+  new sessions (seccomp);
 * capabilities, also where it runs as root;
 * more than `MEMORY_BYTES` of memory.
 
@@ -26,9 +27,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-MEMORY_BYTES = 16 << 30
+MEMORY_BYTES = 6 << 30
 """Private memory of a process that runs a version."""
 
+_SECCOMP = Path("/proc/sys/kernel/seccomp/actions_avail")
+"""There where the kernel filters system calls."""
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 24, 38, 22
 
 
@@ -49,7 +52,7 @@ def available() -> Isolation:
     missing = []
     if _landlock_version() < 1:
         missing.append("writing to your files (the kernel has no landlock)")
-    if _SYSCALLS is None or not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
+    if _MACHINE is None or not _SECCOMP.exists():
         missing.append("network access (no seccomp here)")
     return Isolation(tuple(missing))
 
@@ -63,7 +66,7 @@ def confine(scratch: Path) -> None:
     if _landlock_version() >= 1:
         _restrict_files(libc, scratch)
     _drop_capabilities(libc)
-    if not available().missing or _SYSCALLS is not None:
+    if _MACHINE is not None and _SECCOMP.exists():
         _filter_calls(libc)
 
 
@@ -122,28 +125,32 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
 
 # System calls, by seccomp -------------------------------------------------------------------------
 
-_REFUSED = (
-    "socket", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_send_signal", "pidfd_getfd", "kill", "tkill",
-    "io_uring_setup", "bpf", "perf_event_open", "userfaultfd", "mount", "umount2", "pivot_root", "chroot", "unshare",
-    "setns", "init_module", "finit_module", "delete_module", "kexec_load", "reboot", "swapon", "swapoff", "keyctl",
-    "add_key", "request_key", "setsid", "setpgid", "settimeofday", "clock_settime", "acct", "quotactl",
-    "open_by_handle_at", "shmget", "msgget", "semget",
-)  # fmt: skip
-_OWN_ALONE = ("tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
-"""Allowed for this process's own number, with which a process aborts."""
-
-_X86_64 = (
-    41, 101, 310, 311, 424, 438, 62, 200, 425, 321, 298, 323, 165, 166, 155, 161, 272, 308, 175, 313, 176, 246, 169,
-    167, 168, 250, 248, 249, 112, 109, 164, 227, 163, 179, 304, 29, 68, 64,
-)  # fmt: skip
-_AARCH64 = (
-    198, 117, 270, 271, 424, 438, 129, 130, 425, 280, 241, 282, 40, 39, 41, 51, 97, 268, 105, 273, 106, 104, 142,
-    224, 225, 219, 217, 218, 157, 154, 170, 112, 89, 60, 265, 194, 186, 190,
-)  # fmt: skip
-_SYSCALLS = {
-    "x86_64": (0xC000003E, dict(zip(_REFUSED, _X86_64, strict=True)), (234, 129, 297)),
-    "aarch64": (0xC00000B7, dict(zip(_REFUSED, _AARCH64, strict=True)), (131, 138, 240)),
-}.get(platform.machine())
+_REFUSED: dict[str, tuple[int | None, int | None]] = {
+    "socket": (41, 198), "kill": (62, 129), "tkill": (200, 130), "setsid": (112, 157), "setpgid": (109, 154),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440), "pidfd_send_signal": (424, 424), "pidfd_getfd": (438, 438), "chmod": (90, None),
+    "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None), "fchown": (93, 55),
+    "lchown": (94, None), "fchownat": (260, 54), "utime": (132, None), "utimes": (235, None),
+    "utimensat": (280, 88), "futimesat": (261, None), "setxattr": (188, 5), "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "io_uring_setup": (425, 425), "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97),
+    "setns": (308, 268), "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
+    "kexec_load": (246, 104), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "acct": (163, 89), "quotactl": (179, 60), "open_by_handle_at": (304, 265),
+    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "setpriority": (141, 140),
+    "sched_setscheduler": (144, 119), "migrate_pages": (256, 238), "move_pages": (279, 239), "mq_open": (240, 180),
+}  # fmt: skip
+"""System calls that nobody needs to import and lower a kernel → their numbers on x86-64 and on AArch64, if there."""
+_OWN_ALONE: dict[str, tuple[int, int]] = {
+    "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+}  # fmt: skip
+"""Allowed where the first argument is 0 or this process's number: a process aborts with `tgkill`."""
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""The place in the tables above, and the number by which a filter knows the machine."""
+_MACHINE = _MACHINES.get(platform.machine())
 _X32 = 0x40000000
 """x86-64's second table of calls begins here; none of it is allowed."""
 _ALLOW, _KILL, _EPERM = 0x7FFF0000, 0x80000000, 0x00050000 | 1
@@ -160,8 +167,8 @@ def _filter_calls(libc: ctypes.CDLL) -> None:
 
 def _program(pid: int) -> Iterator[tuple[int, int, int, int]]:
     """The filter: instructions as (operation, jump if true, jump if false, value)."""
-    assert _SYSCALLS is not None
-    machine, refused, own_alone = _SYSCALLS
+    assert _MACHINE is not None, "only called where the machine is known"
+    column, machine = _MACHINE
     yield _LOAD, 0, 0, 4  # which machine's table
     yield _EQUAL, 1, 0, machine
     yield _RETURN, 0, 0, _KILL
@@ -169,12 +176,14 @@ def _program(pid: int) -> Iterator[tuple[int, int, int, int]]:
     if platform.machine() == "x86_64":
         yield _AT_LEAST, 0, 1, _X32
         yield _RETURN, 0, 0, _KILL
-    for number in sorted(refused.values()):
-        yield _EQUAL, 0, 1, number
-        yield _RETURN, 0, 0, _EPERM
-    for number in own_alone:
-        yield _EQUAL, 0, 4, number
+    for numbers in _REFUSED.values():
+        if (number := numbers[column]) is not None:
+            yield _EQUAL, 0, 1, number
+            yield _RETURN, 0, 0, _EPERM
+    for own in _OWN_ALONE.values():
+        yield _EQUAL, 0, 5, own[column]
         yield _LOAD, 0, 0, 16  # the low half of its first argument
+        yield _EQUAL, 1, 0, 0
         yield _EQUAL, 0, 1, pid
         yield _RETURN, 0, 0, _ALLOW
         yield _RETURN, 0, 0, _EPERM

@@ -27,8 +27,7 @@ from typing import IO, Any
 
 from tilewright.candidate import messages as said
 from tilewright.candidate.sandbox import confine, die_with_parent
-from tilewright.compile.compile import hints_of
-from tilewright.errors import TaskError, TilewrightError, in_one_line
+from tilewright.errors import TilewrightError, in_one_line
 from tilewright.languages import language_of, load_front_ends
 from tilewright.records import Failed
 from tilewright.space.space import Space
@@ -137,8 +136,9 @@ class _Version:
         self._last: tuple[said.DescribeLaunch, Launch] | None = None
 
     def opened(self) -> said.VersionOpened:
-        backward = self.task.backward and _lists(self.task.backward.space)
-        return said.VersionOpened(self.task.name, _lists(self.task.space), backward)
+        backward = self.task.backward
+        own = _lists(self.task.space)
+        return said.VersionOpened(self.task.name, own, None if backward is None else _lists(backward.space))
 
     def described(self, asked: said.DescribeLaunch) -> said.LaunchDescribed:
         launch = self._launch(asked)
