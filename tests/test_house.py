@@ -31,6 +31,7 @@ LAYERS = """
     ledger
     worker
     executors strategies
+    candidate
     worker.client
     verify
     worker.process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import hashlib
 import subprocess
@@ -17,6 +18,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from tests.made_runs import MACHINE
 
+from tilewright.candidate.client import Candidates
 from tilewright.errors import MachineError, TaskError, TilewrightError
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
@@ -151,8 +153,16 @@ def compiled(text: str = SCALE) -> Variant:
     file = folder / "ops.py"
     file.write_text(text)
     task = load_task(str(file))
-    builder = Builder(task, where_is(task), H200, task.selected(None), folder / "versions", seconds=60)
+    builder = Builder(candidates(), task, where_is(task), H200, task.selected(None), folder / "versions", seconds=60)
     return builder.certain("baseline", {file: text})
+
+
+@cache
+def candidates() -> Candidates:
+    """One server of versions for all tests of this process."""
+    server = Candidates([])
+    atexit.register(server.close)
+    return server
 
 
 FOLDER = tempfile.TemporaryDirectory(prefix="tilewright-kit-")
@@ -170,7 +180,7 @@ class Pretending(Builder):
         for value, name, texts in wanted:
             version = versions.materialise(self.folder, name, texts)
             try:
-                task = versions.with_baseline_checks(versions.load(version, self.where), self.baseline)
+                task = self.candidates.task(self.baseline, self.where, version.files)
             except TaskError as error:
                 fallen.append(no_variant(value, "failed", f"does not load: {error}"))
                 continue
@@ -301,7 +311,7 @@ def staged(
     workloads = task.selected(None)
     with Ledger(home / "ledger.db") as ledger:
         name = run or ledger.new_name()
-        builder = Pretending(task, where_is(task), H200, workloads, ledger.folder(name) / "versions")
+        builder = Pretending(candidates(), task, where_is(task), H200, workloads, ledger.folder(name) / "versions")
         gate = Scripted(iter(script))
         with Workspace.open(task, name, home, DATE) as workspace:
             incumbent = builder.certain("start", workspace.texts())

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.optimize.kit import H200, SCALE, compiled
+from tests.optimize.kit import H200, SCALE, candidates, compiled
 
 from tilewright.errors import MachineError, RequestError
 from tilewright.optimize.attempting import HOPELESS, MOST_VARIANTS, Builder, Variant, applied, screened
@@ -48,7 +48,7 @@ def file(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def builder(file: Path) -> Builder:
     task = load_task(str(file))
-    return Builder(task, where_is(task), H200, task.selected(None), file.parent / "versions", seconds=60)
+    return Builder(candidates(), task, where_is(task), H200, task.selected(None), file.parent / "versions", seconds=60)
 
 
 @pytest.fixture(scope="module")

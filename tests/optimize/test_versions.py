@@ -7,24 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.optimize.kit import candidates
 
+from tilewright.candidate.client import Forbidden
 from tilewright.compile.compile import Unit, launch_of
 from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
-from tilewright.optimize.versions.version import (
-    Forbidden,
-    KernelVersion,
-    load,
-    materialise,
-    read_source,
-    with_baseline_checks,
-)
-from tilewright.space.space import Space
+from tilewright.optimize.versions.version import KernelVersion, materialise, read_source
 from tilewright.task.loading import editable_files, load_task, where_is
 from tilewright.task.task import Task
-from tilewright.task.tensors import Output, Tensor
 
 OPS = """\
 import cuda.tile as ct
@@ -62,12 +55,18 @@ Made = Callable[..., Task]
 
 
 @pytest.fixture
-def made(ops: Path, tmp_path: Path) -> Made:
+def baseline(ops: Path) -> Task:
+    return load_task(str(ops))
+
+
+@pytest.fixture
+def made(baseline: Task, ops: Path, tmp_path: Path) -> Made:
     """The task of a version in which ``old`` is ``new``."""
 
     def made(name: str = "baseline", old: str = "", new: str = "") -> Task:
         text = OPS.replace(old, new) if old else OPS
-        return load(materialise(tmp_path / "versions", name, {ops: text}), str(ops))
+        version = materialise(tmp_path / "versions", name, {ops: text})
+        return candidates().task(baseline, str(ops), version.files)
 
     return made
 
@@ -150,62 +149,68 @@ def test_what_is_wrong_with_a_version_is_one_error(made: Made) -> None:
 def test_a_version_without_its_task_is_the_versions_fault(ops: Path, tmp_path: Path) -> None:
     version = materialise(tmp_path / "v", "1", {ops: OPS.replace('"scale"', '"other"')})
     with pytest.raises(TaskError, match="'scale'; known: other"):
-        load(version, f"{ops}:scale")
+        candidates().task(load_task(str(ops)), f"{ops}:scale", version.files)
 
 
 # The judge
 
 
-def test_the_judge_is_the_baselines(made: Made) -> None:
+def test_the_judge_is_the_baselines(made: Made, baseline: Task) -> None:
     """An edit supplies a kernel and its configurations; it never changes what they are judged by."""
-    baseline = made()
-    candidate = made("1", "reference=lambda x: 2 * x", "independent=('M',), reference=lambda x: 0 * x")
-    candidate = replace(
-        candidate,
-        tensors={"x": Tensor(("M",), "float32"), "y": Output(("M",), "float16")},
-        workloads={"tiny": {"M": 64}},
-        flops=lambda M: 10**9 * M,
-        trusted=lambda x: x,
-        serves=lambda M: False,
-        precision="float16",
-        deterministic=False,
-        special_values=True,
-        layouts=("sliced",),
-        bytes_moved=lambda M: 1,
-        space=Space(constants={"TILE": (32, 128)}, shipped={"TILE": 128}),
-        edit=("other.py",),
-    )
-    task = with_baseline_checks(candidate, baseline)
-    assert task.launch is candidate.launch and task.space is candidate.space
+    cheat = """tensors={"x": tw.Tensor(("M",), "float32"), "y": tw.Output(("M",), "float16")},
+    independent=('M',), trusted=lambda x: x, serves=lambda M: False, precision="float16", deterministic=False,
+    special_values=True, layouts=("sliced",), bytes_moved=lambda M: 1, reference=lambda x: 0 * x"""
+    old = OPS[OPS.index("tensors=") : OPS.index(",\n    launch=")]
+    task = made("1", old, cheat)
     assert replace(task, launch=baseline.launch, space=baseline.space) == baseline
     assert task.file == baseline.file
 
 
+def test_the_space_is_the_versions_under_the_baselines_predicates(ops: Path, tmp_path: Path) -> None:
+    space = 'space=tw.Space(constants={"TILE": (64, 128)}, shipped={"TILE": 64}'
+    asked = OPS.replace(space, space + ", where=[lambda TILE, M: TILE <= M]")
+    ops.write_text(asked)
+    larger = asked.replace("(64, 128)", "(32, 128)").replace('{"TILE": 64}', '{"TILE": 128}').replace("<=", ">=")
+    version = materialise(tmp_path / "v", "1", {ops: larger})
+    task = candidates().task(load_task(str(ops)), str(ops), version.files)
+    assert task.space.constants == {"TILE": (32, 128)} and str(task.space.shipped) == "TILE=128"
+    assert task.space.allows(task.space.shipped, 90, {"M": 100}) == "'TILE <= M' does not hold for TILE=128, M=100"
+
+
 def test_another_task_is_forbidden(made: Made) -> None:
     with pytest.raises(Forbidden, match="the task is called 'other'; it was 'scale'"):
-        with_baseline_checks(made("1", 'name="scale"', 'name="other"'), made())
+        made("1", 'name="scale"', 'name="other"')
 
 
-def test_the_backward_is_judged_by_the_baselines_too(made: Made) -> None:
-    def with_backward(task: Task) -> Task:
-        tensors = {"d_y": Tensor(("M",), "float32"), "d_x": Output(("M",), "float32")}
-        back = replace(task, name="back", tensors=tensors, reference=lambda d_y: d_y)
-        return replace(task, backward=back)
+BACKWARD = """back = tw.Task(
+    name="back", tensors={"d_y": tw.Tensor(("M",), "float32"), "d_x": tw.Output(("M",), "float32")},
+    reference=lambda d_y: 2 * d_y, launch=lambda d_y, d_x, M, config: launch(d_y, d_x, M, config), flops=lambda M: M,
+    space=tw.Space(constants={"TILE": (64, 128)}, shipped={"TILE": 64}), workloads={"small": {"M": 4096}})
+task = tw.Task(backward=back,"""
 
-    baseline, candidate = with_backward(made()), with_backward(made("1", "* 2", "* 3"))
-    task = with_baseline_checks(candidate, baseline)
-    assert task.backward is not None and baseline.backward is not None and candidate.backward is not None
-    assert task.backward.launch is candidate.backward.launch
+
+def test_the_backward_is_judged_by_the_baselines_too(ops: Path, tmp_path: Path) -> None:
+    with_backward = OPS.replace("task = tw.Task(", BACKWARD)
+    edited = with_backward.replace("reference=lambda d_y: 2 * d_y", "reference=lambda d_y: d_y").replace(
+        ")) * 2", ")) * 3"
+    )
+    version = materialise(tmp_path / "v", "1", {ops: edited})
+    ops.write_text(with_backward)
+    where = f"{ops}:scale"
+    baseline = load_task(where)
+    task = candidates().task(baseline, where, version.files)
+    assert task.backward is not None and baseline.backward is not None
     assert task.backward.reference is baseline.backward.reference
+    assert lowered(task.backward).code != lowered(baseline.backward).code
+    plain = materialise(tmp_path / "v", "2", {ops: OPS})
     with pytest.raises(Forbidden, match="has no backward any more"):
-        with_baseline_checks(made("2"), baseline)
+        candidates().task(baseline, where, plain.files)
     with pytest.raises(Forbidden, match="has gained a backward"):
-        with_baseline_checks(candidate, made())
+        candidates().task(replace(baseline, backward=None), where, version.files)
 
 
 def test_the_examples_load_as_versions(tmp_path: Path) -> None:
     examples = Path(__file__).parents[2] / "examples"
-    for path in (examples / "matmul.py", examples / "softmax.py"):
-        if path.is_file():
-            version = materialise(tmp_path, path.stem, {path: read_source(path) + "\n# edited\n"})
-            assert with_baseline_checks(load(version, str(path)), load_task(str(path))).file == path
+    for path in (examples / "matmul.py", examples / "rms_norm.py"):
+        version = materialise(tmp_path, path.stem, {path: read_source(path) + "\n# edited\n"})
+        assert candidates().task(load_task(str(path)), str(path), version.files).file == path

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import hashlib
 import json
 import os
 import shutil
@@ -35,7 +36,6 @@ from tilewright.languages.base import ListArgument, Lowered
 from tilewright.languages.described import DescribedKernel
 from tilewright.records import Configuration, Failed, Value
 from tilewright.space.space import Space
-from tilewright.task.loading import file_of
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec
 from tilewright.worker.messages import Message, decode, encode
@@ -86,11 +86,11 @@ class Candidates:
         self.close()
 
     def close(self) -> None:
-        for version in list(self._alive):
-            self._end(version)
+        with suppress(MachineError):
+            for version in list(self._alive):
+                self._end(version)
         self._control.close()
-        self._server.kill()
-        self._server.communicate()
+        self._said_at_the_end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def task(self, baseline: Task, where: str, files: Mapping[str, str]) -> Task:
@@ -99,7 +99,7 @@ class Candidates:
         where, files: as `loading.load_task` takes them. Raises TaskError for what is wrong with the version's files,
         Forbidden where the version is another task.
         """
-        source = _VersionFiles(str(file_of(baseline)), where, tuple(sorted(files.items())))
+        source = _VersionFiles.of(where, files)
         opened = self.ask(source, None, said.VersionOpened)
         if opened.task != baseline.name:
             raise Forbidden(f"the task is called '{opened.task}'; it was '{baseline.name}'")
@@ -166,10 +166,14 @@ class Candidates:
                 return {}
             if answer := self._control.recv(1 << 16):
                 return dict(json.loads(answer))
+        raise MachineError(f"the process that loads versions ended: {self._said_at_the_end()}")
+
+    def _said_at_the_end(self) -> str:
+        """Ends the server; the last line of its error channel."""
         self._server.kill()
-        _, stderr = self._server.communicate()
-        lines = (stderr or b"").decode(errors="replace").strip().splitlines()
-        raise MachineError(f"the process that loads versions ended: {lines[-1] if lines else 'it said nothing'}")
+        with self._server:
+            stderr = self._server.stderr.read() if self._server.stderr and not self._server.stderr.closed else b""
+        return (stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
 
 
 class VersionFailedError(VersionError):
@@ -182,15 +186,19 @@ class VersionFailedError(VersionError):
 
 @dataclass(frozen=True)
 class _VersionFiles:
-    """Where a version's code is. ``task``: the baseline's task file."""
+    """Where a version's code is, and the digest of the code."""
 
-    task: str
     where: str
     files: tuple[tuple[str, str], ...]
+    key: str
 
-    @property
-    def key(self) -> str:
-        return json.dumps([self.where, self.files])
+    @classmethod
+    def of(cls, where: str, files: Mapping[str, str]) -> _VersionFiles:
+        paired = tuple(sorted(files.items()))
+        digest = hashlib.sha256(json.dumps([where, paired]).encode())
+        for _, copy in paired:
+            digest.update(Path(copy).read_bytes())
+        return cls(where, paired, digest.hexdigest())
 
 
 class _Gone(Exception):

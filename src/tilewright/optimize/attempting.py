@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+from tilewright.candidate.client import Candidates
 from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of, remember
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.hardware.architectures import Board, architecture, attainable_ctas
@@ -89,6 +90,7 @@ class Variant:
 class Builder:
     """Makes versions of one task below ``folder``. ``seconds``: wall time of one compiler run."""
 
+    candidates: Candidates
     baseline: Task
     where: str
     board: Board
@@ -104,7 +106,7 @@ class Builder:
         for value, name, texts in requests:
             version = versions.materialise(self.folder, name, texts)
             with _noted(dropped, value, "does not load"):
-                task = versions.with_baseline_checks(versions.load(version, self.where), self.baseline)
+                task = self.candidates.task(self.baseline, self.where, version.files)
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
                 loaded.append((value, texts, version, task))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
+from tilewright.candidate.client import Candidates
 from tilewright.errors import Incorrect
 from tilewright.hardware.machine import machine_of
 from tilewright.inspect.work import bound_of
@@ -53,8 +54,9 @@ def opened(
         done = max(len(interrupted[1]) - 1, 0)  # the first row is the baseline
         ledger.note(f"resuming run {name}: {done} of {request.options.iterations} iterations are done")
     request.progress("baseline", 0, None, f"{task.name}: the untouched code")
+    candidates = stack.enter_context(Candidates(request.texts))
     builder = Builder(
-        task, where_is(task), target.board, request.workloads, ledger.folder(name) / "versions",
+        candidates, task, where_is(task), target.board, request.workloads, ledger.folder(name) / "versions",
         request.options.jobs, request.options.seconds,
     )  # fmt: skip
     baseline = builder.certain("baseline", request.texts)

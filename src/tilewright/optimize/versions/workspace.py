@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tilewright.candidate.client import Forbidden
 from tilewright.errors import MachineError
 from tilewright.ledger.file import storage
 from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of
-from tilewright.optimize.versions.version import Forbidden, read_source
+from tilewright.optimize.versions.version import read_source
 from tilewright.task.loading import editable_files
 from tilewright.task.task import Task
 

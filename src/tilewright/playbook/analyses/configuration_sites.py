@@ -26,7 +26,6 @@ from typing import TypeAlias
 import libcst as cst
 
 from tilewright.languages import language_of
-from tilewright.languages.cutile.private import decorated_hints
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import pairs_of
 from tilewright.playbook.base import KernelFacts, NotApplicable, Site
@@ -99,7 +98,8 @@ def current(facts: KernelFacts) -> Configuration:
     The kernel's decorator gives the hints that the space lacks.
     """
     shipped = facts.task.space.shipped
-    decorated = decorated_hints(facts.launch(facts.workloads[0]).kernel, facts.board.arch)
+    kernel = facts.launch(facts.workloads[0]).kernel
+    decorated = language_of(kernel).decorated_hints(kernel, facts.board.arch)
     others = {name: decorated.get(name) for name in HINTS if name not in shipped and name != "opt_level"}
     return Configuration.of({**shipped, **others})
 

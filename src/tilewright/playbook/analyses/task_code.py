@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import libcst as cst
 
+from tilewright.languages import language_of
 from tilewright.playbook.analyses.dataflow import names_assigned, parameters
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Value
@@ -295,7 +296,7 @@ def starts(facts: KernelFacts, source: Source) -> str:
     if kernel not in source.kernels:
         return ""
     launched = facts.launch(facts.workloads[0]).kernel
-    return kernel if getattr(getattr(launched, "_pyfunc", launched), "__name__", kernel) == kernel else ""
+    return kernel if language_of(launched).kernel_name(launched) == kernel else ""
 
 
 def fresh_in(source: Source, function: str, name: str) -> str:

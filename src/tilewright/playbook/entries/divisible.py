@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import libcst as cst
 
 from tilewright.errors import TilewrightError
-from tilewright.languages.cutile.private import parameter_annotations
+from tilewright.languages import language_of
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
 from tilewright.playbook.analyses.task_code import launched_here
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
@@ -60,10 +60,11 @@ def _sites(source: Source, facts: KernelFacts, kernel: str) -> Iterator[Site]:
     claimed = {
         source.code(call.args[0].value) for call in source.calls("assume_divisible_by", inside=source.kernels[kernel])
     }
-    annotations = parameter_annotations(facts.launch(facts.workloads[0]).kernel)
-    for place, (param, annotation) in enumerate(zip(params, annotations, strict=True)):
+    kernel = facts.launch(facts.workloads[0]).kernel
+    constants = language_of(kernel).constant_parameters(kernel)
+    for place, (param, constant) in enumerate(zip(params, constants, strict=True)):
         name = param.name.value
-        if annotation.constant or name in claimed:
+        if constant or name in claimed:
             continue
         passed = list(_passed(facts, place))
         numbers = [one for one in passed if isinstance(one, int) and not isinstance(one, bool)]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from tilewright.languages import language_of
 from tilewright.playbook.analyses.dataflow import parameters, values_by_name
 from tilewright.playbook.analyses.expressions import operands_of, text_of
 from tilewright.playbook.analyses.task_code import starts
@@ -120,7 +121,7 @@ _MADE = {"zeros": 1, "ones": 1, "full": 2, "arange": None}
 def array_dtypes(source: Source, facts: KernelFacts) -> Mapping[str, str]:
     """Parameters of the launched kernel and their dtypes, `ANY` of numbers; empty where another file has it."""
     launch = facts.launch(facts.workloads[0])
-    kernel = starts(facts, source) or getattr(getattr(launch.kernel, "_pyfunc", launch.kernel), "__name__", "")
+    kernel = starts(facts, source) or language_of(launch.kernel).kernel_name(launch.kernel)
     names = parameters(source.kernels[kernel]) if kernel in source.kernels else ()
     return {name: arg.dtype for name, arg in zip(names, launch.args, strict=False) if isinstance(arg, ArraySpec)}
 

@@ -1,0 +1,327 @@
+"""What the code of a version may do to this process, to the files and to the machine: nothing.
+
+Each case is a version of a task's file with a few more lines. It either loads without having done anything, or its
+failure is one line; the next version loads as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tilewright.candidate.client import Candidates, VersionError
+from tilewright.candidate.sandbox import available
+from tilewright.compile.compile import Unit, compile_all, launch_of
+from tilewright.errors import MachineError
+from tilewright.hardware.architectures import default_board
+from tilewright.languages import language_of
+from tilewright.languages.base import Lowered
+from tilewright.languages.described import DescribedKernel
+from tilewright.records import Built, Failed
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
+from tilewright.tileir.run.launching import Launcher
+
+BOARD = default_board("sm_90")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "rms_norm.py"
+
+ENDS = {
+    "leaves with code 0": ("import os; os._exit(0)", "its process ended with exit code 0"),
+    "crashes": ("import ctypes; ctypes.string_at(0)", "its process was killed by SIGSEGV"),
+    "interrupts": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "exits": ("raise SystemExit(0)", "does not import: SystemExit"),
+    "loops": ("while True: pass", "gave no answer in 4 s"),
+    "ignores signals": (
+        "import signal; signal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: pass",
+        "gave no answer in 4 s",
+    ),
+    "takes all memory": ("x = bytearray(20 << 30)", "MemoryError"),
+    "forges an answer": ("import os; os.write(3, b'{\"message\": \"VersionOpened\"}\\n')", "what is no answer"),
+    "answers garbage": ("import os; os.write(3, b'\\xff\\n')", "what is no answer"),
+    "answers deep JSON": ("import os; os.write(3, b'[' * 100000 + b'\\n')", "what is no answer"),
+    "answers without end": ("import os\nwhile True: os.write(3, b'x' * 65536)", "more than 64 MiB"),
+    "answers another thing": (
+        "import os; os.write(3, b'{\"message\": \"VersionFailed\", \"stage\": \"race\", \"reason\": \"mine\"}\\n')",
+        "mine",
+    ),
+}  # fmt: skip
+"""Name → lines at the end of the version, and what is said of it."""
+
+REFUSED = {
+    "writes the user's file": "open(TASK, 'a').write('x')",
+    "writes elsewhere": "open('/tmp/tilewright-was-here', 'w')",
+    "removes a file": "import os; os.remove(TASK)",
+    "renames a file": "import os; os.rename(TASK, TASK + '.old')",
+    "makes a folder": "import os; os.mkdir(os.path.dirname(TASK) + '/new')",
+    "changes a mode": "import os; os.chmod(TASK, 0o777)",
+    "changes a time": "import os; os.utime(TASK, (0, 0))",
+    "links over a file": "import os; os.symlink('/etc/passwd', TASK + '.link')",
+    "writes through a child": "import subprocess; subprocess.run(['cp', '/dev/null', TASK], check=True)",
+    "connects": "import socket; socket.create_connection(('127.0.0.1', 9), 1)",
+    "sends a datagram": "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "kills its parent": "import os; os.kill(os.getppid(), 9)",
+    "kills all": "import os; os.kill(-1, 9)",
+    "leaves its session": "import os\nif os.fork() == 0: os.setsid()\nos.setsid()",
+    "writes its parent's memory": "import os; open(f'/proc/{os.getppid()}/mem', 'r+b')",
+    "traces its parent": "import ctypes, os; l = ctypes.CDLL(None)\n"
+    "if l.ptrace(16, os.getppid(), 0, 0): raise OSError('no')",
+    "mounts": "import ctypes; l = ctypes.CDLL(None)\nif l.mount(b'n', b'/mnt', b'tmpfs', 0, 0): raise OSError('no')",
+    "takes more memory back": (
+        "import resource; resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY,) * 2)"
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def candidates() -> Iterator[Candidates]:
+    with Candidates([EXAMPLE], seconds=4) as started:
+        yield started
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "user" / "ops.py"
+    file.parent.mkdir()
+    file.write_text(EXAMPLE.read_text())
+    return file
+
+
+def version(candidates: Candidates, file: Path, lines: str = "") -> Task:
+    """The version with ``lines`` at the end."""
+    copy = file.parent.parent / "copy.py"
+    copy.write_text(file.read_text() + f"\nTASK = {str(file)!r}\n{lines}\n")
+    return candidates.task(load_task(str(file)), str(file), {str(file): str(copy)})
+
+
+def lowered(task: Task) -> Lowered | Failed:
+    unit = Unit(task.selected(None)[0], task.space.shipped, BOARD)
+    launch, hints = launch_of(task, unit)
+    return language_of(launch.kernel).lower(launch, hints, task.space.shipped, BOARD.arch)
+
+
+def code(task: Task) -> bytes:
+    found = lowered(task)
+    assert isinstance(found, Lowered), found
+    return found.code
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_what_a_version_does_to_its_process_is_its_failure(candidates: Candidates, file: Path, name: str) -> None:
+    lines, said = ENDS[name]
+    with pytest.raises(VersionError) as caught:
+        version(candidates, file, lines)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert code(version(candidates, file))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_version_writes_and_reaches_nothing(candidates: Candidates, file: Path, name: str) -> None:
+    assert not available().missing, "this machine has landlock and seccomp"
+    before = {path: path.stat() for path in file.parent.rglob("*")}
+    with pytest.raises(VersionError, match="does not import: (PermissionError|OSError|CalledProcessError|ValueError)"):
+        version(candidates, file, REFUSED[name])
+    after = {path: path.stat() for path in file.parent.rglob("*") if path.name != "__pycache__"}
+    assert {path: (s.st_size, s.st_mode, s.st_mtime_ns) for path, s in after.items()} == {
+        path: (s.st_size, s.st_mode, s.st_mtime_ns) for path, s in before.items()
+    }
+    assert not Path("/tmp/tilewright-was-here").exists()
+
+
+def test_a_version_may_use_its_scratch_folder(candidates: Candidates, file: Path) -> None:
+    lines = """import subprocess, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    open(folder + "/x", "w").write("1")
+    subprocess.run(["cp", folder + "/x", folder + "/y"], check=True)
+open("here", "w").write("1")"""
+    assert code(version(candidates, file, lines))
+
+
+def test_what_a_version_prints_goes_nowhere(
+    candidates: Candidates, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = "import os, sys; print('loud'); print('loud', file=sys.stderr); os.write(1, b'loud'); os.write(2, b'loud')"
+    assert code(version(candidates, file, lines))
+    assert "loud" not in "".join(capfd.readouterr())
+
+
+def test_what_a_version_starts_ends_with_it(file: Path, tmp_path: Path) -> None:
+    note = tmp_path / "copy.py"  # the name is in the child's command line
+    sleeps = f"[sys.executable, '-c', 'import time; time.sleep(600)', {str(note)!r}]"
+    lines = f"import subprocess, sys; subprocess.Popen({sleeps})"
+    with Candidates([file]) as candidates:
+        version(candidates, file, lines)
+        assert _soon(lambda: str(note) in _commands())
+    assert _soon(lambda: str(note) not in _commands())
+
+
+def _soon(happens: Callable[[], bool]) -> bool:
+    for _ in range(2000):
+        if happens():
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def _commands() -> str:
+    """The command lines of all processes."""
+    texts = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            texts.append(path.read_text())
+    return "\n".join(texts)
+
+
+def test_the_server_ends_with_its_parent(tmp_path: Path) -> None:
+    """Also where the parent is killed, and also the versions."""
+    program = f"""import os, sys
+from pathlib import Path
+from tilewright.candidate.client import Candidates
+from tilewright.task.loading import load_task
+file = {str(EXAMPLE)!r}
+candidates = Candidates([Path(file)])
+candidates.task(load_task(file), file, {{}})
+print(candidates._server.pid, *(one.number for one in candidates._alive.values()), flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    numbers = [int(number) for number in done.stdout.split()]
+    assert len(numbers) == 2 and done.returncode == -9
+    assert _soon(lambda: not any(_runs(number) for number in numbers))
+
+
+def _runs(number: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+# What comes back is data -------------------------------------------------------------------------
+
+
+def test_a_versions_launch_is_data_and_equals_its_own(candidates: Candidates, file: Path) -> None:
+    """The same bytecode, symbol, grid and arguments as the launch in the user's own process."""
+    own, other = load_task(str(file)), candidates.task(load_task(str(file)), str(file), {})
+    for workload in own.selected(None):
+        for config in own.space.configurations(90, workload.dims)[:3]:
+            (a, hints), (b, same) = (launch_of(task, Unit(workload, config, BOARD)) for task in (own, other))
+            assert isinstance(b.kernel, DescribedKernel) and hints == same
+            assert (a.grid, a.args) == (b.grid, b.args)
+            mine, theirs = language_of(a.kernel), language_of(b.kernel)
+            assert mine.arguments(a) == theirs.arguments(b)
+            assert mine.lower(a, hints, config, "sm_90") == theirs.lower(b, hints, config, "sm_90")
+            assert mine.kernel_name(a.kernel) == theirs.kernel_name(b.kernel)
+            assert mine.decorated_hints(a.kernel, "sm_90") == theirs.decorated_hints(b.kernel, "sm_90")
+            assert mine.constant_parameters(a.kernel) == theirs.constant_parameters(b.kernel)
+
+
+def test_a_version_compiles_and_runs_like_the_users_own(candidates: Candidates, file: Path) -> None:
+    task = version(candidates, file)
+    (compiled,) = compile_all(task, [Unit(task.selected(None)[0], task.space.shipped, BOARD)])
+    assert isinstance(compiled.built, Built)
+    dims = task.selected(None)[0].dims
+    runnable = Launcher(task, BOARD).runnable(task.space.shipped, dims, task.arrays(dims))
+    assert not isinstance(runnable, Failed) and runnable.module.entry().name
+
+
+def test_a_launch_is_asked_for_once(candidates: Candidates, file: Path) -> None:
+    """A launch that changes its answer at each call gives one answer: what is compiled is what is interpreted."""
+    changing = version(
+        candidates, file, lines="CALLS = []\nreal = task.launch\n"
+        "def launch(**given):\n    from dataclasses import replace\n    CALLS.append(1)\n"
+        "    return replace(real(**given), grid=(len(CALLS),))\n"
+        "from dataclasses import replace\ntask = replace(task, launch=lambda **given: launch(**given))",
+    )  # fmt: skip
+    unit = Unit(changing.selected(None)[0], changing.space.shipped, BOARD)
+    assert {launch_of(changing, unit)[0].grid for _ in range(3)} == {(1,)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("def launch(config): raise RuntimeError('odd')", "RuntimeError: odd"),
+        ("def launch(config): import os; os._exit(3)", "its process ended with exit code 3"),
+        ("def launch(config): raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("def launch(config): return 1", "returned int; return tilewright.Launch"),
+        ("def launch(config): return tw.Launch(print, (1,), ())", "not a kernel of a known language"),
+    ],
+)
+def test_what_is_wrong_with_a_launch_is_the_versions_failure(
+    candidates: Candidates, file: Path, lines: str, said: str
+) -> None:
+    changed = "\nfrom dataclasses import replace\ntask = replace(task, launch=launch)"
+    task = version(candidates, file, lines + changed)
+    with pytest.raises(VersionError) as caught:
+        lowered(task)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_array_that_nobody_gave_is_refused(candidates: Candidates, file: Path) -> None:
+    lines = """from dataclasses import replace
+own = task.launch
+def launch(**given):
+    made = own(**given)
+    return replace(made, args=tuple(replace(a, shape=(a.shape[0] * 2, *a.shape[1:])) if hasattr(a, "shape") else a
+                                    for a in made.args))
+task = replace(task, launch=lambda **given: launch(**given))"""
+    with pytest.raises(VersionError, match="its launch passes an array that it was not given"):
+        lowered(version(candidates, file, lines))
+
+
+# The judge's own things --------------------------------------------------------------------------
+
+
+def test_a_version_cannot_reach_the_judge(candidates: Candidates, file: Path) -> None:
+    """It replaces what it finds of the judge in its own process: here nothing of that changes."""
+    import tilewright.tileir.run.interpreter as interpreter
+    import tilewright.verify.judge as judge
+
+    before = interpreter.run.__code__, judge.judge_values.__code__
+    lines = """import gc, types
+import tilewright.tileir.run.interpreter as interpreter, tilewright.verify.judge as judge
+for thing in gc.get_objects():
+    if isinstance(thing, types.FunctionType) and thing.__name__ in ("reference", "judge_values", "run"):
+        thing.__code__ = (lambda *a, **k: None).__code__"""
+    task = version(candidates, file, lines)
+    assert (interpreter.run.__code__, judge.judge_values.__code__) == before
+    assert task.reference.__code__ == load_task(str(file)).reference.__code__
+
+
+def test_versions_do_not_see_each_other(candidates: Candidates, file: Path) -> None:
+    version(candidates, file, "import builtins, sys; builtins.shared = 1; sys.path.append('/nowhere')")
+    assert code(version(candidates, file, "import builtins, sys; assert not hasattr(builtins, 'shared')"))
+
+
+def test_more_versions_than_processes_still_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.candidate.client.ALIVE", 2)
+    with Candidates([file]) as candidates:
+        tasks = []
+        for number in range(4):
+            copy = file.parent.parent / f"{number}.py"
+            copy.write_text(file.read_text() + f"\n# {number}\n")
+            tasks.append(candidates.task(load_task(str(file)), str(file), {str(file): str(copy)}))
+        assert all(code(task) for task in tasks)
+
+
+def test_a_server_that_is_gone_is_the_machines_fault(file: Path) -> None:
+    with Candidates([file]) as candidates:
+        candidates._server.kill()
+        candidates._server.wait()
+        with pytest.raises(MachineError, match="the process that loads versions ended"):
+            version(candidates, file)
+
+
+def test_closing_leaves_nothing(file: Path) -> None:
+    with Candidates([file]) as candidates:
+        version(candidates, file)
+        folder = candidates._folder
+        assert os.listdir(folder)
+    assert not folder.exists()
