@@ -19,8 +19,10 @@ from pathlib import Path
 
 from common import made_here, need_gpu, write
 
-from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, confirm
-from tilewright.optimize.versions.version import KernelVersion, materialise
+from tilewright.candidate.client import Candidates
+from tilewright.hardware.gpu import detect
+from tilewright.optimize.attempting import Builder
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, Entrant, confirm
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.race.stats import ratio_interval
@@ -39,25 +41,23 @@ PROBES, CLOSE = 6, 0.001
 class Versions:
     """Texts of the kernel with other loops, in files of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.text, self.made = folder, FILE.read_text(), 0
+    def __init__(self, builder: Builder) -> None:
+        self.builder, self.text, self.made = builder, FILE.read_text(), 0
 
-    def new(self, trips: int = TRIPS) -> KernelVersion:
+    def new(self, trips: int = TRIPS) -> Entrant:
         self.made += 1
         text = self.text.replace(f"TRIPS = {TRIPS}\n", f"TRIPS = {trips}\n")
-        return materialise(self.folder, f"{self.made}-{trips}", {FILE.resolve(): text})
+        return self.builder.certain(f"{self.made}-{trips}", {FILE.resolve(): text}).entrant
 
 
-def measured(
-    arena: Arena, workload: str, candidate: KernelVersion, incumbent: KernelVersion, budget: Budget
-) -> Confirmation:
+def measured(arena: Arena, workload: str, candidate: Entrant, incumbent: Entrant, budget: Budget) -> Confirmation:
     found = arena.confirm(workload, candidate, incumbent, incumbent, secrets.randbits(31), budget)
     if not isinstance(found, Confirmation):
         raise SystemExit(f"{found.name}: {found.reason}")
     return found
 
 
-def shortened(arena: Arena, versions: Versions, incumbent: KernelVersion, workload: str) -> tuple[int, KernelVersion]:
+def shortened(arena: Arena, versions: Versions, incumbent: Entrant, workload: str) -> tuple[int, Entrant]:
     """The loop that takes 3 % less time. Time is nearly linear in its length; unrolling makes it uneven."""
     trips, best = TRIPS // 2, (1.0, TRIPS, incumbent)
     for _ in range(PROBES):
@@ -71,9 +71,7 @@ def shortened(arena: Arena, versions: Versions, incumbent: KernelVersion, worklo
     return best[1], best[2]
 
 
-def decisions(
-    arena: Arena, incumbent: KernelVersion, candidates: dict[str, KernelVersion], n: int, what: str
-) -> list[dict]:
+def decisions(arena: Arena, incumbent: Entrant, candidates: dict[str, Entrant], n: int, what: str) -> list[dict]:
     rows = []
     for number in range(n):
         field = FIELDS[number % len(FIELDS)]
@@ -111,8 +109,10 @@ def main() -> None:
     given = parser.parse_args()
     need_gpu()
     task = load_task(str(FILE))
-    with tempfile.TemporaryDirectory(prefix="false-keeps-") as folder:
-        versions = Versions(Path(folder))
+    gpu = detect()
+    assert gpu is not None
+    with tempfile.TemporaryDirectory(prefix="false-keeps-") as folder, Candidates([FILE]) as candidates:
+        versions = Versions(Builder(candidates, task, where_is(task), gpu.board, task.selected(None), Path(folder)))
         incumbent = versions.new()
         with Arena(task, where_is(task), incumbent, Policy(), secrets.randbits(31)) as arena:
             same = {workload: versions.new() for workload in task.workloads}

@@ -10,8 +10,10 @@ import pytest
 from tests.gpu.test_check_gpu import checked
 from tests.runtime import captured_kernels as kernels
 
+from tilewright.candidate.client import Candidates
+from tilewright.hardware.gpu import detect
+from tilewright.optimize.attempting import Builder
 from tilewright.optimize.gates.arena import Arena
-from tilewright.optimize.versions.version import materialise
 from tilewright.race.rules import Policy
 from tilewright.records import Checked
 from tilewright.runtime.capture import capture
@@ -71,11 +73,12 @@ def test_a_captured_launch_is_a_task(tmp_path: Path, launched: Callable[[], Laun
     own = Path(kernels.__file__)
     before, after = CHANGES[launched]
     assert own.read_text().count(before) == 1
-    versions = [
-        materialise(tmp_path / "copies", name, {own: text})
-        for name, text in (("same", own.read_text()), ("changed", own.read_text().replace(before, after)))
-    ]
-    task = load_task(file)
+    task, gpu = load_task(file), detect()
+    assert gpu is not None
+    texts = {"same": own.read_text(), "changed": own.read_text().replace(before, after)}
+    with Candidates([own]) as candidates:
+        builder = Builder(candidates, task, where_is(task), gpu.board, task.selected(None), tmp_path / "copies")
+        versions = [builder.certain(name, {own: text}).entrant for name, text in texts.items()]
     with Arena(task, where_is(task), versions[0], Policy(launch="eager"), 5) as arena:
         found = [arena.verify(version, "captured") for version in versions]
     assert [one.verdict for one in found if isinstance(one, Checked)] == ["correct", "incorrect"], found

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, confirm
-from tilewright.optimize.versions.version import KernelVersion, materialise
+from tilewright.candidate.client import Candidates
+from tilewright.hardware.gpu import detect
+from tilewright.optimize.attempting import Builder
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, Entrant, confirm
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked
-from tilewright.task.loading import load_task
+from tilewright.task.loading import load_task, where_is
 from tilewright.worker.client import Eliminated
 from tilewright.worker.messages import InputsReady, PrepareInputs
 
@@ -56,23 +58,27 @@ HANGS = (
 )
 BUDGET = Budget(100, 2.0, 40)
 
-Make = Callable[..., KernelVersion]
+Make = Callable[..., Entrant]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Make:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
     folder = tmp_path_factory.mktemp("versions")
     file = folder / "double.py"
     file.write_text(TEXT)
+    task, gpu = load_task(str(file)), detect()
+    assert gpu is not None
+    with Candidates([file]) as candidates:
+        builder = Builder(candidates, task, where_is(task), gpu.board, task.selected(None), folder / "copies")
 
-    def make(name: str, *changes: tuple[str, str]) -> KernelVersion:
-        text = TEXT
-        for before, after in changes:
-            assert before in text
-            text = text.replace(before, after)
-        return materialise(folder / "copies", name, {file: text})
+        def make(name: str, *changes: tuple[str, str]) -> Entrant:
+            text = TEXT
+            for before, after in changes:
+                assert before in text
+                text = text.replace(before, after)
+            return builder.certain(name, {file: text}).entrant
 
-    return make
+        yield make
 
 
 @pytest.fixture
@@ -139,12 +145,6 @@ def test_a_version_that_breaks_the_worker_falls_and_the_run_goes_on(
     race = arena.race("small", [base, made("faster", FASTER), broken])
     assert [one.name for one in race.eliminated] == [name] and len(race.raced) == 2
     assert isinstance(arena.verify(base, "small"), Checked)
-
-
-def test_a_version_that_does_not_load_falls(arena: Arena, made: Make) -> None:
-    fallen = arena.verify(made("unloadable", ("TRIPS = 2000", "TRIPS = ")), "small")
-    assert isinstance(fallen, Eliminated) and "does not import" in fallen.reason
-    assert isinstance(arena.verify(made("baseline"), "small"), Checked)
 
 
 def test_workloads_stay_prepared_side_by_side(arena: Arena, made: Make) -> None:

@@ -12,7 +12,7 @@ from tests.optimize.kit import compiled
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
 from tilewright.optimize.attempting import Variant
-from tilewright.optimize.gates.arena import Confirmation
+from tilewright.optimize.gates.arena import Confirmation, Entrant
 from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.versions.version import KernelVersion
@@ -41,10 +41,10 @@ class Arena:
         noise = np.random.default_rng(self.draws).normal(1.0, 0.005, rounds)
         return tuple(float(one) for one in self.us[name] * factor * noise)
 
-    def verify(self, version: KernelVersion, workload: str, seed: int | None = None) -> Checked | Eliminated:
+    def verify(self, version: Entrant, workload: str, seed: int | None = None) -> Checked | Eliminated:
         return self.verdicts.get(version.name, RIGHT)
 
-    def race(self, workload: str, versions: Sequence[KernelVersion]) -> RaceResult:
+    def race(self, workload: str, versions: Sequence[Entrant]) -> RaceResult:
         self.raced.append([one.name for one in versions])
         return RaceResult(
             tuple(
@@ -57,13 +57,7 @@ class Arena:
         )
 
     def confirm(
-        self,
-        workload: str,
-        candidate: KernelVersion,
-        incumbent: KernelVersion,
-        baseline: KernelVersion,
-        seed: int,
-        budget: Budget,
+        self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int, budget: Budget
     ) -> Confirmation | Eliminated:
         self.confirmed.append((candidate.name, seed))
         if candidate.name in self.on_fresh_inputs and seed != self.seed:

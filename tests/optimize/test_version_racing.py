@@ -1,12 +1,13 @@
 """The arena with a worker process that measures nothing: versions fall, and the run goes on (trust.md 29, 34).
 
 The process below answers like `bench.worker`, with the real race and a simulated clock. What a version does stands
-in the name of its copy: ``us=90`` is its true time, ``wrong``, ``hang``, ``crash``, ``unloadable`` what happens.
+in the symbol of its program: ``us=90`` is its true time, ``wrong``, ``hang``, ``crash``, ``unloadable`` what happens.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +19,12 @@ from tests.optimize.seen import LookBack, LookedBack
 
 from tilewright.errors import MachineError, TaskError
 from tilewright.optimize.decide import ROUNDS, following
-from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, confirm
-from tilewright.optimize.versions.version import KernelVersion
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, Entrant, confirm
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked
-from tilewright.worker.client import Eliminated, RaceResult
-from tilewright.worker.messages import OpenTask
+from tilewright.worker.client import Contestant, Eliminated, RaceResult
+from tilewright.worker.messages import OpenTask, Program
 from tilewright.worker.session import Session
 
 SRC = str(Path(__file__).parents[2] / "src")
@@ -36,15 +36,14 @@ from tilewright.race import protocol
 from tilewright.records import Checked
 from tilewright.testing.simulated import NoiseModel, SimulatedClock
 from tilewright.worker.messages import *
-from tilewright.worker.messages import OpenTask
+from tilewright.worker.messages import OpenTask, Program
 from seen import LookBack, LookedBack
 
 def say(message):
     send(sys.stdout, message)
 
 def of(source):
-    (_, path), = source.files
-    return dict(part.split("=") if "=" in part else (part, "") for part in path.split("/") if part)
+    return dict(part.split("=") if "=" in part else (part, "") for part in source.symbol.split("/") if part)
 
 def ends(source, when):
     trouble = of(source)
@@ -75,7 +74,7 @@ while (step := receive(sys.stdin)) is not None:
         checks.append(of(step.source).get("name"))
         ends(step.source, "check")
         if "unloadable" in of(step.source):
-            say(Broken("ops.py:3: does not import", dead=False))
+            say(Broken("the driver refuses the launch", dead=False))
             continue
         wrong = of(step.source).get("wrong")
         bad = wrong == "always" or wrong == "fresh" and seeds[-1][1]
@@ -110,12 +109,16 @@ while (step := receive(sys.stdin)) is not None:
             say(RoundsTimed(timed.samples_us, tuple(timed.disturbances), {{"nvml": "none"}}, after))
 """
 
-BASE = KernelVersion("baseline", {"/ops.py": "/name=baseline/us=100"})
 BUDGET = Budget(40, 10.0, 10)
 
 
-def version(name: str, us: float = 100, trouble: str = "") -> KernelVersion:
-    return KernelVersion(name, {"/ops.py": f"/name={name}/us={us}/{trouble}"})
+def version(name: str, us: float = 100, trouble: str = "") -> Entrant:
+    symbol = f"/name={name}/us={us}/{trouble}"
+    contestant = Contestant(name, Program("", symbol, (1,), ()))
+    return Entrant(name, {"/ops.py": symbol}, defaultdict(lambda: contestant))
+
+
+BASE = version("baseline")
 
 
 @pytest.fixture
@@ -172,7 +175,7 @@ def test_without_a_trusted_implementation_the_baseline_is_compared_with(arena: C
     [
         ("crash=check", "verify: illegal memory access (exit code 1)"),
         ("hang=check", "verify: no answer for 1 s: a kernel hangs"),
-        ("unloadable", "verify: ops.py:3: does not import"),
+        ("unloadable", "verify: the driver refuses the launch"),
     ],
 )
 def test_a_version_that_does_not_run_falls_and_the_next_is_verified(

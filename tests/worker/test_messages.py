@@ -15,13 +15,18 @@ from tilewright.race import protocol
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, Configuration
-from tilewright.task.tensors import ArraySpec
 from tilewright.testing.simulated import SimulatedClock
 from tilewright.worker import messages
-from tilewright.worker.messages import Configured, Edited, LaunchFacts, Message, decode, encode, receive, send
+from tilewright.worker.messages import Configured, Message, decode, encode, receive, send
 
 CONFIG = Configuration.of({"TILE": 16, "occupancy": None})
-VERSION = Edited.of({"/home/u/ops.py": "/runs/7/ops.py"})
+FILES = (("/home/u/ops.py", "/runs/7/ops.py"),)
+VERSION = messages.Program(
+    "Q1VCSU4=",
+    "scale",
+    (4, 1),
+    (messages.Pointer("x"), messages.Scalar("0300"), messages.Table(((messages.Pointer("x"), 3),))),
+)
 IMAGE = messages.ImageFile("x", "float32", (3, 4), "/tmp/0.raw", (4, 1), 256)
 TENSOR = messages.TensorFile("x", "float32", (3, 4), "/tmp/0.raw")
 
@@ -32,14 +37,8 @@ def outcome() -> protocol.RaceOutcome:
     return protocol.race(2, SimulatedClock([10.0, 11.0]), policy, cost=[(), ()], rng=rng)
 
 
-PROGRAM = messages.Program(
-    "cubin", "Q1VCSU4=", "scale", "sm_90", (4, 1, 1),
-    (ArraySpec("x", (3, 4), "float32"), ArraySpec("y", (3, 4), "bfloat16", (8, 1), 4), 3, 1.5, True),
-    {"occupancy": None, "num_ctas": 2}, LaunchFacts(128, 1, 1024),
-)  # fmt: skip
-
 ALL = [
-    messages.OpenTask("ops.py:task", VERSION.files),
+    messages.OpenTask("ops.py:task", FILES),
     messages.Hello(),
     messages.PrepareInputs("even", 7, passing=True),
     messages.CheckOutputs(Configured(CONFIG)),
@@ -49,8 +48,6 @@ ALL = [
     messages.RunImages(CONFIG, {"N": 3, "causal": True}, (IMAGE,), {"y": "x"}, ("y",), fresh=("y",)),
     messages.RunOnce("ops.py", "/tmp/a.json", messages.RunImages(CONFIG, {}, (IMAGE,), {}, ())),
     messages.ComputeTrusted({"N": 3}, (TENSOR,), {"y": "/tmp/1"}, "cpu"),
-    messages.DescribeLaunch(VERSION, {"N": 3}, "sm_90"),
-    PROGRAM,
     messages.Started(),
     messages.Running(None),
     messages.Advanced(3, 2),

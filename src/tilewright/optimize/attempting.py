@@ -13,22 +13,26 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 
 from tilewright.candidate.client import Candidates
-from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of, remember
+from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.hardware.architectures import Board, architecture, attainable_ctas
 from tilewright.hardware.prediction import WARPGROUP, Work, predict
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimize.choosing import Proposal
+from tilewright.optimize.gates.arena import Entrant
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.playbook.base import NotApplicable
 from tilewright.race.stats import geometric_mean
 from tilewright.records import Failed, MachineCode, MeasuredTime, PredictedTime, Value, Workload
 from tilewright.task.task import Task
+from tilewright.worker.client import Contestant
+from tilewright.worker.programs import program_of
 
 HOPELESS = 4.0
 """A variant that is predicted to take more than this many times the incumbent's time is dropped. The predictor errs by
@@ -81,9 +85,14 @@ class Variant:
         attempt = no_variant(self.value, status, reason)
         return replace(attempt, code=code, predicted=self.predicted, measured=measured or {})
 
-    def remember(self) -> None:
-        """Stores the cubins where the launches find them."""
-        remember(self.task, self.compiled)
+    @cached_property
+    def entrant(self) -> Entrant:
+        """The version as data: cubins and how they are launched."""
+        contestants = {
+            each.unit.workload.name: Contestant(self.version.name, program_of(self.task, each))
+            for each in self.compiled
+        }
+        return Entrant(self.version.name, self.version.files, contestants)
 
 
 @dataclass(frozen=True)

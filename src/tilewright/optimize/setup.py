@@ -98,5 +98,5 @@ def _gate(
     from tilewright.optimize.gates.measured import MeasuredGate
 
     task = request.task
-    arena = Arena(task, where_is(task), baseline.version, request.policy, seed, request.progress, request.session)
+    arena = Arena(task, where_is(task), baseline.entrant, request.policy, seed, request.progress, request.session)
     return MeasuredGate(stack.enter_context(arena), interpreting, request.workloads, bounds, f"{seed}, after {done}")

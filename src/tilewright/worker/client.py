@@ -78,13 +78,13 @@ class RaceClient:
     """Verifies and races the contestants of one run through an executor.
 
     policy: how to measure.
-    first: the contestant with whose outputs the others are compared if the task has no trusted implementation. By
-        default it is the first correct one.
+    first: for each workload the contestant with whose outputs the others are compared if the task has no trusted
+        implementation. By default it is the first correct one.
     """
 
     def __init__(
         self, task: Task, executor: Executor, policy: Policy, seed: int, progress: Progress = silent,
-        first: Contestant | None = None,
+        first: Mapping[str, Contestant] | None = None,
     ) -> None:  # fmt: skip
         self.task, self.executor, self.policy, self.seed, self.progress = task, executor, policy, seed, progress
         self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
@@ -107,7 +107,7 @@ class RaceClient:
         if isinstance(answer, Lost):
             raise MachineError(f"workload {workload} could not be prepared on the GPU: {answer.reason}")
         if answer.new and self._first is not None and self.task.trusted is None:
-            self.executor.run(ask.CheckOutputs(self._first.source))
+            self.executor.run(ask.CheckOutputs(self._first[workload].source))
 
     def is_verified(self, workload: str, contestant: Contestant) -> bool:
         return (workload, contestant.source, self.seed) in self._verified

@@ -7,10 +7,9 @@
 A message carries configurations, grids, arguments as specifications, outcomes and the names of files of raw bytes;
 never a pickle. The pipe is one that no kernel's print reaches.
 
-Who is judged is a `Source`. Today that is a configuration of the task, or an edited version of its files, which the
-worker imports. `Program` is what takes the place of both once candidates have a process of their own: that process
-imports the edited code and answers `DescribeLaunch`; the judge's process launches the program and runs no code of
-the candidate.
+Who is judged is a `Source`: a configuration of the task as it was opened, which the worker launches through the task's
+own launch function, or a `Program`, which it launches through the driver. Edited code reaches the worker only as a
+`Program`, so it never runs in the process that judges it.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Generic, Literal, TypeAlias, TypeVar
+from typing import IO, Generic, TypeAlias, TypeVar
 
 from tilewright.ledger.codec import from_json, to_json
 from tilewright.race.protocol import Budget, RaceOutcome
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, Configuration, Json, Value
-from tilewright.task.tensors import ArraySpec
 
 Answer = TypeVar("Answer")
 
@@ -71,59 +69,39 @@ class Configured:
 
 
 @dataclass(frozen=True)
-class Edited:
-    """An edited version of the task's files, run with the configuration that it ships.
+class Pointer:
+    """The address of a tensor, by its name."""
 
-    files: pairs of absolute paths, of the user's file and of its edited copy.
-    """
-
-    files: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, files: Mapping[str, str]) -> Edited:
-        return cls(tuple(files.items()))
-
-
-Source: TypeAlias = Configured | Edited
+    tensor: str
 
 
 @dataclass(frozen=True)
-class LaunchFacts:
-    """How a kernel is launched, apart from its grid and arguments."""
+class Scalar:
+    """The bytes of a number, in hexadecimal digits."""
 
-    threads: int
-    """Of a CTA."""
-    cluster: int
-    """CTAs of a cluster."""
-    shared_bytes: int
-    """Of a CTA."""
+    data: str
 
 
 @dataclass(frozen=True)
-class Program(Message):
-    """A candidate as data: what another process can compile, interpret or launch without its Python code."""
+class Table:
+    """The address of 64-bit numbers, row by row, in memory that is filled before the launch."""
 
-    form: Literal["bytecode", "cubin"]
-    code: str
+    rows: tuple[tuple[Pointer | int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A candidate as data: a cubin and how it is launched. Python code of the candidate is not needed."""
+
+    cubin: str
     """Base64."""
     symbol: str
-    arch: str
     grid: tuple[int, ...]
-    arguments: tuple[ArraySpec | int | float | bool, ...]
-    """An array is its specification."""
-    hints: Mapping[str, int | None]
-    facts: LaunchFacts | None = None
-    """None for bytecode, which is not compiled yet."""
+    parameters: tuple[Pointer | Scalar | Table, ...]
+    """In the order of the kernel's parameters."""
 
 
-@dataclass(frozen=True)
-class DescribeLaunch(Step[Program]):
-    """For the candidate's process: runs the launch on specifications and the language's front end."""
-
-    source: Source
-    dims: Mapping[str, Value]
-    arch: str
-    answer = Program
+Source: TypeAlias = Configured | Program
 
 
 # From the worker ----------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
 from tilewright.optimize.decide import AA_CONFIDENCE, ROUNDS, Decision, Paired, decide
-from tilewright.optimize.versions.version import KernelVersion
 from tilewright.progress import Progress, silent
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
@@ -24,7 +23,7 @@ from tilewright.race.stats import noise_of
 from tilewright.records import Checked, Json
 from tilewright.task.task import Task
 from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult, wrong_after
-from tilewright.worker.messages import Edited, Lost
+from tilewright.worker.messages import Lost
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
 """Budget of one race. A race may rank wrongly by a little, because the confirmation measures the fastest again."""
@@ -65,6 +64,18 @@ class Confirmation:
         return Paired(self.candidate_us, self.incumbent_us, self.baseline_us, noise)
 
 
+@dataclass(frozen=True)
+class Entrant:
+    """A version of the kernel that can be launched.
+
+    files: absolute path of the user's file → that of this version's copy. contestants: by workload.
+    """
+
+    name: str
+    files: Mapping[str, str]
+    contestants: Mapping[str, Contestant]
+
+
 class Arena:
     """The worker of one optimisation run. Leaving its context ends the worker.
 
@@ -73,13 +84,13 @@ class Arena:
     """
 
     def __init__(
-        self, task: Task, where: str, baseline: KernelVersion, policy: Policy, seed: int,
+        self, task: Task, where: str, baseline: Entrant, policy: Policy, seed: int,
         progress: Progress = silent, session: Executor | None = None,
     ) -> None:  # fmt: skip
         self.seed, self.policy, self.progress = seed, policy, progress
         self.session = session or executor_of("local")()
         self.session.open(where, baseline.files)
-        self.client = RaceClient(task, self.session, policy, seed, progress, contestant_of(baseline))
+        self.client = RaceClient(task, self.session, policy, seed, progress, baseline.contestants)
 
     def __enter__(self) -> Arena:
         return self
@@ -87,19 +98,19 @@ class Arena:
     def __exit__(self, *error: object) -> None:
         self.session.__exit__(*error)
 
-    def verify(self, version: KernelVersion, workload: str, seed: int | None = None) -> Checked | Eliminated:
+    def verify(self, version: Entrant, workload: str, seed: int | None = None) -> Checked | Eliminated:
         """Checks a version against the references, once. Returns `Eliminated` if it did not run."""
         self.progress("verify", 0, None, f"{workload}: {version.name}")
-        return self.client.verify(workload, contestant_of(version), seed)
+        return self.client.verify(workload, version.contestants[workload], seed)
 
-    def race(self, workload: str, versions: Sequence[KernelVersion]) -> RaceResult:
+    def race(self, workload: str, versions: Sequence[Entrant]) -> RaceResult:
         """Races correct ``versions``. The first is the incumbent; if it fails, no race takes place."""
         policy = replace(self.policy, max_rounds=RACE_ROUNDS, seconds=RACE_SECONDS, seed=self.seed)
-        contestants = [contestant_of(version) for version in versions]
+        contestants = [version.contestants[workload] for version in versions]
         return self.client.race(workload, contestants, baseline=contestants[0], policy=policy, needs_baseline=True)
 
     def confirm(
-        self, workload: str, candidate: KernelVersion, incumbent: KernelVersion, baseline: KernelVersion, seed: int,
+        self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int,
         budget: Budget,
     ) -> Confirmation | Eliminated:  # fmt: skip
         """Takes one look: verifies the candidate and measures paired samples, on inputs of ``seed``. For a decision, no
@@ -113,7 +124,8 @@ class Arena:
         if checked.verdict != "correct":
             return Eliminated(candidate.name, f"on fresh inputs: {checked.reason}", checked)
         versions = [candidate, incumbent, *([] if baseline.files == incumbent.files else [baseline])]
-        timed = self.client.time_pairs(workload, [contestant_of(each) for each in versions], 1, seed, budget)
+        contestants = [version.contestants[workload] for version in versions]
+        timed = self.client.time_pairs(workload, contestants, 1, seed, budget)
         if isinstance(timed, Lost):
             return Eliminated(versions[timed.at or 0].name, f"confirmation: {timed.reason}")
         if timed.after_timing is not None:
@@ -121,10 +133,6 @@ class Arena:
         *samples, copy = timed.samples_us
         monitors = (timed.monitor,)
         return Confirmation(samples[0], samples[1], copy, samples[-1], checked, seed, monitors, timed.disturbances)
-
-
-def contestant_of(version: KernelVersion) -> Contestant:
-    return Contestant(version.name, Edited.of(version.files))
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ class Confirmations:
 
 
 def confirm(
-    arena: Arena, workloads: Sequence[str], candidate: KernelVersion, incumbent: KernelVersion, baseline: KernelVersion,
+    arena: Arena, workloads: Sequence[str], candidate: Entrant, incumbent: Entrant, baseline: Entrant,
     seed: int,
 ) -> Confirmations | Eliminated:  # fmt: skip
     """Measures ``candidate`` against incumbent and baseline until the decision is clear. Returns `Eliminated` if a

@@ -50,14 +50,13 @@ class MeasuredGate:
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """Verifies the untouched code on both engines, and times it against a second copy of itself."""
         self._baseline = variant
-        variant.remember()
         checked = self.interpreting.verdict(variant)
         if checked.verdict == "incorrect":
             return checked.reason
         self._gpu_only = checked.verdict == "unverified"
         metrics = []
         for workload in self.workloads:
-            on_gpu = self.arena.verify(variant.version, workload.name)
+            on_gpu = self.arena.verify(variant.entrant, workload.name)
             if isinstance(on_gpu, Eliminated) or on_gpu.verdict != "correct":
                 return f"workload {workload}: {on_gpu.reason}"
             timed = self._paired(workload, variant, variant)
@@ -83,7 +82,6 @@ class MeasuredGate:
         """Runs every variant on the GPU, once per workload."""
         correct, attempts = [], []
         for variant in variants:
-            variant.remember()
             failed = self._failure(variant)
             if failed is None:
                 correct.append(variant)
@@ -93,7 +91,7 @@ class MeasuredGate:
 
     def _failure(self, variant: Variant) -> Attempt | None:
         for workload in self.workloads:
-            checked = self.arena.verify(variant.version, workload.name)
+            checked = self.arena.verify(variant.entrant, workload.name)
             if isinstance(checked, Eliminated) or checked.verdict != "correct":
                 return variant.attempt("wrong" if _checked(checked) else "crashed", f"{workload}: {checked.reason}")
         return None
@@ -102,7 +100,7 @@ class MeasuredGate:
         """Races the correct variants with the incumbent on every workload."""
         if not verified.correct:
             return RacedVariants(verified, (), verified.attempts)
-        versions = [incumbent.version, *(variant.version for variant in verified.correct)]
+        versions = [incumbent.entrant, *(variant.entrant for variant in verified.correct)]
         races = {workload.name: self.arena.race(workload.name, versions) for workload in self.workloads}
         ranked = _ranked(verified.correct, races)
         attempts = (_raced(variant, races, ranked) for variant in verified.correct)
@@ -120,8 +118,8 @@ class MeasuredGate:
                 attempts = base.with_outcome(attempts, best, "wrong", checked.reason)
                 continue
             confirmed = racing.confirm(
-                self.arena, [workload.name for workload in self.workloads], best.version, incumbent.version,
-                self._baseline.version, self._fresh.getrandbits(31),
+                self.arena, [workload.name for workload in self.workloads], best.entrant, incumbent.entrant,
+                self._baseline.entrant, self._fresh.getrandbits(31),
             )  # fmt: skip
             if not isinstance(confirmed, Eliminated):
                 return ConfirmedVariant(best, incumbent, checked, attempts, confirmed)
@@ -163,7 +161,7 @@ class MeasuredGate:
     def _paired(self, workload: Workload, variant: Variant, baseline: Variant) -> racing.Confirmation | Eliminated:
         """Takes one look at a version against the baseline, on the run's own inputs."""
         return self.arena.confirm(
-            workload.name, variant.version, baseline.version, baseline.version, self.arena.seed,
+            workload.name, variant.entrant, baseline.entrant, baseline.entrant, self.arena.seed,
             Budget(ROUNDS[0], racing.SECONDS[0], racing.FEWEST_ROUNDS),
         )  # fmt: skip
 
@@ -174,7 +172,7 @@ class MeasuredGate:
                 WorkloadOutcome(
                     workload=workload, verdict=f"{time.us / incumbent.us:.3f} × the incumbent's time in the race",
                     ratio=_ratio(time, incumbent), measured=time, incumbent=incumbent,
-                    checked=_checked(self.arena.verify(best.version, workload)), code=best.codes[workload],
+                    checked=_checked(self.arena.verify(best.entrant, workload)), code=best.codes[workload],
                 )
             )  # fmt: skip
         return Judged(

@@ -30,12 +30,11 @@ from tilewright.hardware.gpu import Monitor
 from tilewright.languages import warm_up
 from tilewright.race import protocol
 from tilewright.race.protocol import Rounds, interleaved
-from tilewright.records import Configuration
 from tilewright.task.loading import load_task
-from tilewright.task.task import Task
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import Message, private_stdout, receive, send
 from tilewright.worker.process.clock import GpuClock, Runner
+from tilewright.worker.process.driver import ProgramLaunch
 from tilewright.worker.process.examiner import DeviceExaminer, Prepared
 from tilewright.worker.process.images import Images, Tensors, bound
 
@@ -48,7 +47,7 @@ class Worker:
     """Answers the steps for the task that ``opened`` names, and writes messages to ``out``."""
 
     def __init__(self, opened: ask.OpenTask, out: IO[str]) -> None:
-        self.where, self.out = opened.where, out
+        self.out = out
         self.task = load_task(opened.where, dict(opened.files))
         gpu = detect()
         assert gpu is not None, "the worker is started on a machine with a GPU only"
@@ -56,7 +55,6 @@ class Worker:
         self.prepared = Prepared(self.task, "cuda")
         self.examiner: DeviceExaminer | None = None
         self.images: Images | None = None
-        self._versions = {frozenset(opened.files): self.task}
 
     def hello(self, step: ask.Hello) -> ask.Greeting:
         torch.zeros(1, device="cuda")
@@ -130,15 +128,6 @@ class Worker:
         """Returns a function that announces the index that runs. The copy has the index ``count``."""
         return lambda index: self._say(ask.Running(index if index < count else copied))
 
-    def _loaded(self, source: ask.Source) -> tuple[Task, Configuration]:
-        """Returns the task and configuration of a source. A version is loaded once, and so finds its cubins cached."""
-        if isinstance(source, ask.Configured):
-            return self.task, source.configuration
-        key = frozenset(source.files)
-        if key not in self._versions:
-            self._versions[key] = load_task(self.where, dict(source.files))
-        return self._versions[key], self._versions[key].space.shipped
-
     def _runners(self, sources: Sequence[ask.Source], copied: int | None = None) -> list[Runner]:
         """Returns the runners of the sources on the timing buffers. The last one is a copy of that at ``copied``."""
         again = () if copied is None else (sources[copied],)
@@ -146,7 +135,9 @@ class Worker:
         return [self._runner(source, tensors) for source in (*sources, *again)]
 
     def _runner(self, source: ask.Source, tensors: Tensors) -> Runner:
-        return bound(*self._loaded(source), self._judge.dims, self.board, tensors).launch
+        if isinstance(source, ask.Program):
+            return ProgramLaunch(source, tensors)
+        return bound(self.task, source.configuration, self._judge.dims, self.board, tensors).launch
 
 
 ANSWERS: dict[type[Message], Callable[[Worker, Any], Message]] = {
@@ -177,11 +168,7 @@ def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
         unknown = ask.Refused(f"the worker process does not answer {type(step).__name__}")
         reply = method(worker, step) if method else unknown
     except TilewrightError as error:
-        # An error in an edited version fails that version. Any other error is the task's.
-        source = (step.source,) if isinstance(step, ask.CheckOutputs) else ()
-        sources = step.sources if isinstance(step, (ask.RaceField, ask.TimeRounds)) else source
-        edited = any(isinstance(source, ask.Edited) for source in sources)
-        reply = ask.Broken(str(error), dead=False) if edited else ask.Refused(str(error))
+        reply = ask.Refused(str(error))
     except torch.cuda.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         reply = ask.Broken(f"out of GPU memory: {str(error).splitlines()[0]}", dead=False)
