@@ -4,7 +4,7 @@ The server never runs edited code. It answers two orders of the parent, each a p
 started with: ``fork`` comes with the socket of a new version and is answered with the number of its process; ``end``
 ends such a process, with all that it started, and is answered with how it ended.
 
-A version's process loads the files, gives up its rights (`sandbox`) first, and answers `candidate.messages`.
+A version's process gives up its rights (`sandbox`), loads the files, and answers `candidate.messages`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ PACKET = 1 << 16
 
 
 def main() -> None:
+    """Follows the parent's orders on the socket whose number is the first argument. The second is the parent's."""
     control = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
