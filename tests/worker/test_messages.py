@@ -22,7 +22,7 @@ from tilewright.worker.messages import Configured, Message, decode, encode, rece
 CONFIG = Configuration.of({"TILE": 16, "occupancy": None})
 FILES = (("/home/u/ops.py", "/runs/7/ops.py"),)
 X = messages.Pointer("x")
-VERSION = messages.Program("Q1VCSU4=", "scale", (4, 1), (X, messages.Scalar("0300"), messages.Table(((X, 3),))))
+VERSION = messages.Program("Q1VCSU4=", "scale", (4, 1), (X, messages.PackedNumber("0300"), messages.Table(((X, 3),))))
 IMAGE = messages.ImageFile("x", "float32", (3, 4), "/tmp/0.raw", (4, 1), 256)
 TENSOR = messages.TensorFile("x", "float32", (3, 4), "/tmp/0.raw")
 

@@ -76,7 +76,7 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Scalar:
+class PackedNumber:
     """The bytes of a number, in hexadecimal digits."""
 
     data: str
@@ -97,7 +97,7 @@ class Program:
     """Base64."""
     symbol: str
     grid: tuple[int, ...]
-    parameters: tuple[Pointer | Scalar | Table, ...]
+    parameters: tuple[Pointer | PackedNumber | Table, ...]
     """In the order of the kernel's parameters."""
 
 

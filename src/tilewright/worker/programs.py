@@ -13,7 +13,7 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.run.interpreter import bind
-from tilewright.worker.messages import Pointer, Program, Scalar, Table
+from tilewright.worker.messages import PackedNumber, Pointer, Program, Table
 
 
 def program_of(task: Task, compiled: Compiled) -> Program:
@@ -30,7 +30,7 @@ def program_of(task: Task, compiled: Compiled) -> Program:
     except TypeError as error:
         raise TaskError(f"task '{task.name}': {error}") from None
     parameters = (
-        _address(argument) or Scalar(value.tobytes().hex())
+        _address(argument) or PackedNumber(value.tobytes().hex())
         for argument, value in zip(arguments, values.values(), strict=True)
     )
     return Program(base64.b64encode(compiled.built.cubin).decode(), lowered.symbol, launch.grid, tuple(parameters))

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tilewright.errors import MachineError
-from tilewright.worker.messages import Pointer, Program, Scalar, Table
+from tilewright.worker.messages import PackedNumber, Pointer, Program, Table
 
 LOADED = 64
 """Cubins that stay loaded."""
@@ -41,8 +41,8 @@ class ProgramLaunch:
         place = ctypes.addressof(self._parameters)
         _checked(driver.cuLaunchKernel(self._kernel, *self._grid, 1, 1, 1, 0, driver.CUstream(stream), place, 0))
 
-    def _bytes_of(self, parameter: Pointer | Scalar | Table, tensors: Mapping[str, torch.Tensor]) -> bytes:
-        if isinstance(parameter, Scalar):
+    def _bytes_of(self, parameter: Pointer | PackedNumber | Table, tensors: Mapping[str, torch.Tensor]) -> bytes:
+        if isinstance(parameter, PackedNumber):
             return bytes.fromhex(parameter.data)
         if isinstance(parameter, Pointer):
             return struct.pack("<Q", _address(parameter, tensors))
