@@ -1,8 +1,7 @@
 """Decides whether a test became slower: compares the medians of whole runs, for each test and direction.
 
 One run is not enough: the median of the same code moves by several percent from run to run, and the deviation inside
-one record does not show that. So several runs on each side are compared. If there are too few, the verdict says how
-many more are needed.
+one record does not show that. If there are too few runs, the verdict says how many more are needed.
 
 `stats.ratio_interval` needs pairs of times, which runs before and after a change do not have. The assumption here is
 that without a change the runs of both groups could have come in any order, and that a change multiplies every time by
@@ -73,11 +72,8 @@ class LatencyComparison:
 
 
 def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteRun]) -> LatencyComparison:
-    """Compares ``run``, which ends now, and earlier runs ``beside`` it with the runs of the ``baseline``.
-
-    Only runs on the same host count. Of ``beside`` only runs of the same revision count, because a run of other code is
-    no sample of this code.
-    """
+    """Compares ``run``, which ends now, and earlier runs ``beside`` it with the runs of the ``baseline``. Only runs on
+    the same host count, and of ``beside`` only runs of the same revision of the code."""
     here, old = ([other for other in runs if other.place == run.place] for runs in (beside, baseline))
     same = [other for other in here if other.revision == run.revision]
     after, before = _medians((*same, run)), _medians(old)
@@ -134,11 +130,9 @@ def _differences(run: SuiteRun, old: Sequence[SuiteRun]) -> Iterator[str]:
 
 
 def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Returns an interval of the factor between two groups of positive times; below 1, ``after`` is faster.
-
-    ``centre`` is the median of all ratios (J. L. Hodges and E. L. Lehmann 1963). The interval is (0, inf) if the groups
-    are too small for the confidence.
-    """
+    """Returns an interval of the factor between two groups of positive times; below 1, ``after`` is faster. Its centre
+    is the median of all ratios (J. L. Hodges and E. L. Lehmann 1963). It is (0, inf) if the groups are too small for
+    the confidence."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
     a: Array = np.asarray(after, dtype=np.float64)
@@ -152,10 +146,8 @@ def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: flo
 
 
 def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, int]:
-    """Returns how many more runs each side needs for an interval, as few as possible in all.
-
-    Prefers more runs on one side only, and of the new code, because the old code may be gone.
-    """
+    """Returns how many more runs each side needs for an interval, as few as possible in all. Prefers more runs on one
+    side only, and of the new code, because the old code may be gone."""
     needed = 2.0 / (1.0 - confidence)
     most = math.ceil(needed)
     choices = (

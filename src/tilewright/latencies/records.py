@@ -2,8 +2,7 @@
 
 A record maps a direction (forward, backward) to its times in milliseconds. TileGym maps the backend to such records,
 ``{"cutile": {"forward": {…}}}``. A record without the backend is read too: its backend is a whole word in the test's
-name, so ``cutile_rs`` is not ``cutile``. A record that cannot be read becomes a `Malformed` with the reason; `read`
-raises nothing.
+name, so ``cutile_rs`` is not ``cutile``. A record that cannot be read becomes a `Malformed`; `read` raises nothing.
 """
 
 from __future__ import annotations
@@ -64,11 +63,8 @@ class Malformed:
 
 
 def read(test: str, properties: Iterable[tuple[str, object]]) -> tuple[tuple[Record, ...], tuple[Malformed, ...]]:
-    """Returns the records of one test, one for each backend, and the problems of records that cannot be read.
-
-    properties: pairs of name and value, from pytest's report. Of two records of the same backend the last one counts,
-    and a `Malformed` reports the other.
-    """
+    """Returns the records of one test, one for each backend, and the problems of records that cannot be read. Of two
+    records of a backend the last one counts. properties: pairs of name and value, from pytest's report."""
     records: dict[str, Record] = {}
     problems: list[Malformed] = []
     for name, value in properties:

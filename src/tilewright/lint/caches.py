@@ -62,8 +62,7 @@ def _search_before(file: SourceFile, owner: Named, write: ast.Subscript) -> Sear
 
 
 def key_parts(file: SourceFile, key: ast.expr) -> list[ast.AST] | None:
-    """Returns the expressions that a key is made of; None if the text does not show them. Follows variables, functions
-    of this file, and calls that pass the key in."""
+    """Returns the expressions that a key is made of, through variables and functions; None if the text hides them."""
     parts: list[ast.AST] = []
     return parts if _add_parts(file, key, parts, DEPTH) else None
 
@@ -98,9 +97,6 @@ def _add_parts_of_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], d
         passed = passed_for(file, name)
         return bool(passed) and all(_add_parts(file, value, parts, depth - 1) for value in passed)
     return True
-
-
-# What a key covers ------------------------------------------------------------------------------------
 
 
 class CoveredByKey:

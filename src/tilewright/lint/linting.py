@@ -19,9 +19,10 @@ from tilewright.records import Json
 from tilewright.source.cutile import OLD_SEARCH, WRAPPERS, kernels, launches, searches
 from tilewright.source.source_file import SourceFile
 
+ROOT = "ROOT"
+"""The name of the working directory in SARIF."""
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<rules>[^\]]*)\])?")
 """The comment that suppresses a finding: on its line, or alone on the line above it."""
-
 SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
@@ -123,8 +124,6 @@ def _is_suppressed(file: SourceFile, finding: LintFinding) -> bool:
     return False
 
 
-# What a file contains --------------------------------------------------------------------------------
-
 What: TypeAlias = Literal["kernel", "launch", "registration", "space", "search"]
 MOST = 60
 """How many characters of source stand in for a missing name."""
@@ -132,11 +131,8 @@ MOST = 60
 
 @dataclass(frozen=True)
 class InventoryItem:
-    """One kernel, launch, search, search space or registered operation in a file.
-
-    ``name``: the kernel with its hints, the launched or searched kernel, the registered operation, or the function or
-    variable that makes a search space.
-    """
+    """One kernel, launch, search, search space or registered operation in a file. ``name`` is that of the kernel (with
+    its hints where it is defined), of the operation, or of what makes the search space."""
 
     what: What
     line: int
@@ -204,14 +200,8 @@ def _makers(file: SourceFile, node: ast.AST | None, depth: int) -> Iterator[tupl
         yield node, _short(node)
 
 
-# SARIF -----------------------------------------------------------------------------------------------
-
-ROOT = "ROOT"
-
-
 def sarif(report: LintReport, root: Path, version: str) -> dict[str, Json]:
-    """Returns a report as SARIF 2.1.0, which code review tools show beside the lines. Paths of files below ``root`` are
-    relative to it. version: Tilewright's."""
+    """Returns a report as SARIF 2.1.0 for code review tools, with paths relative to ``root``. version: Tilewright's."""
     used = sorted({finding.rule for finding in report.findings}, key=lambda rule: rule.rule_id)
     driver: Json = {"name": "tilewright lint", "semanticVersion": version, "rules": [_sarif_rule(r) for r in used]}
     run: Json = {

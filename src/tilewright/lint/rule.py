@@ -23,8 +23,7 @@ class Rule(ABC):
 
     A rule is in the ``RULES`` of a file in `lint/rules/`, or an installed package registers it under the entry point
     `tilewright.lint`. Its name is made of its class's: ``NoPrint`` is no_print. Its text is the docstring of the class,
-    else of the module, in paragraphs: what is wrong in one sentence, why it matters with a number, ``Fix: …`` and
-    ``Sources: …; …`` that a reader can open.
+    else of the module: what is wrong in one sentence, why it matters with a number, ``Fix: …``, ``Sources: …; …``.
     """
 
     level: Level = "error"

@@ -169,11 +169,8 @@ def _root(node: ast.AST | None) -> str:
 
 
 def annotation(file: SourceFile, parameter: ast.arg) -> str:
-    """Returns the kind of a parameter by its annotation.
-
-    This is ``constant`` for `ct.Constant[…]` and names for it (``constant float`` for a float), ``scalar`` for int,
-    float and bool, else "".
-    """
+    """Returns the kind of a parameter by its annotation: ``constant`` for `ct.Constant[…]` and names for it (``constant
+    float`` for a float), ``scalar`` for int, float and bool, else ""."""
     if parameter.annotation is None:
         return ""
     node = file.value(parameter.annotation) or parameter.annotation

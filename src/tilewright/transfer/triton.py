@@ -3,8 +3,8 @@
 Tile sizes carry over (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M), and so do other constants of the kernel and
 ``num_ctas``: in both languages one element of the grid is one cluster of that many CTAs (Triton launches
 gridX × num_ctas CTAs; code in cuTile reads the cluster's number). Other fields have no equivalent, see `NO_CUTILE` and
-`NO_TRITON`. Nothing is guessed: each field of the input is in the output, or in `Transferred.dropped` with a reason.
-Configurations that become equal are merged.
+`NO_TRITON`. Each field of the input is in the output, or in `Transferred.dropped` with a reason. Configurations that
+become equal are merged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ SUGGESTED: Mapping[Target, Mapping[str, tuple[int | None, ...]]] = {
     "triton": {"num_warps": (4, 8), "num_stages": (2, 3, 4)},
 }
 """Values to try for fields that did not carry over. They are shown, but never added to the configurations."""
-
 FieldValue: TypeAlias = "Known | Callable[..., None]"
 """The value of a field. A function is Triton's ``pre_hook``."""
 Fields: TypeAlias = Sequence[tuple[str, FieldValue]]
@@ -129,8 +128,7 @@ def transfer(
 ) -> Transferred:
     """Translates ``configs`` of the other language for ``to``.
 
-    configs: each is a ``triton.Config``, a mapping, a `Written` of a file, or an object with attributes such as a
-        ``SimpleNamespace``.
+    configs: each is a ``triton.Config``, a mapping, a `Written` of a file, or an object such as a ``SimpleNamespace``.
     names: parameter → new name, where the usual name does not fit.
     arch: drop configurations that this architecture does not allow (`Space.allows`).
 
@@ -200,8 +198,7 @@ class _Transfer:
             self.dropped.append(Dropped(place, "", shown, reason))
 
     def merged(self) -> tuple[tuple[Configuration, ...], tuple[tuple[int, ...], ...]]:
-        """Returns the distinct configurations in the order of the input, and their origins. All have their fields in
-        the same order."""
+        """Returns the distinct configurations in the order of the input, with sorted fields, and their origins."""
         order = list(dict.fromkeys(name for _, values in self.kept for name in values))
         hints = [name for name in order if name in knobs.HINTS]
         order = [name for name in order if name not in hints] + hints
@@ -272,8 +269,7 @@ def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> t
 
 
 def _usual(name: str, to: Target) -> str:
-    """Returns the usual name in the other language: BLOCK… → TILE… and back; to cuTile also XBLOCK → TILE_X and
-    BM → TILE_M."""
+    """Returns the usual name in the other language: BLOCK… → TILE…, TILE… → BLOCK…, XBLOCK → TILE_X, BM → TILE_M."""
     if name in knobs.HINTS:
         return name
     if to == "cutile":

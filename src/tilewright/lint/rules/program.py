@@ -54,8 +54,7 @@ class CacheKey(Rule):
 
     An entry of one call then also serves calls that need other code: TMA and vector width depend on strides and
     alignment, tiles on sizes, and everything on constants. A key rounded to a power of two merges shapes that differ up
-    to twofold, and divisible with ragged shapes. A cache that outlives its process also needs the GPU model and the
-    toolkit in its key: `cuda:0` names neither.
+    to twofold. A cache on disk also needs the GPU model and the toolkit in its key: `cuda:0` names neither.
     Fix: put every size, constant and dtype of the launch into the key, with strides and address % 16 of each tensor.
     Sources: TileGym 1.5.1: ops/cutile/softmax.py; ops/cutile/matmul.py.
     """
@@ -123,8 +122,7 @@ class ProcessOnlyCache(Rule):
     """Every process tunes again.
 
     A dictionary at the top of a module dies with its process. So each worker, rank and restart repeats the search, at
-    the same time as the others on the same GPU. The dictionary also grows with every shape. TileGym 1.5.1 has such
-    caches.
+    the same time on the same GPU. The dictionary also grows with every shape. TileGym 1.5.1 has such caches.
     Fix: keep winners in a store on disk, such as `tilewright run` and the tilewright wrapper use.
     Sources: TileGym 1.5.1.
     """
@@ -198,8 +196,7 @@ class SwitchAfterCache(Rule):
 class NoSwitch(Rule):
     """No switch turns the search off.
 
-    CI needs the same kernel every time, and a profiler records every trial. Of the 40 files of TileGym 1.5.1 that
-    search, 16 read no switch of any kind.
+    CI needs the same kernel every time, and a profiler records every trial. 16 of TileGym's 40 files read no switch.
     Fix: ask for the switch before the cache, and launch the shipped configuration while it is set.
     Sources: TileGym 1.5.1.
     """
@@ -215,9 +212,8 @@ class NoSwitch(Rule):
 class DeadSwitch(Rule):
     """An environment variable is set that nothing reads.
 
-    TileGym reads neither DISABLE_AUTOTUNE nor DISABLE_CUTILE_TUNE, though its own CI sets the first. In cuda-tile 1.7
-    no variable turns on flush-to-zero or approximate arithmetic. Only Tilewright's own wrapper reads one of these
-    variables, DISABLE_AUTOTUNE=1.
+    TileGym reads neither DISABLE_AUTOTUNE nor DISABLE_CUTILE_TUNE, though its own CI sets the first; only Tilewright's
+    wrapper does. In cuda-tile 1.7 no variable turns on flush-to-zero or approximate arithmetic.
     Fix: set the name that is read: TILEGYM_DISABLE_AUTOTUNE, or the operation's own argument.
     Sources: cuda-tile 1.7; TileGym 1.5.1.
     """
@@ -246,8 +242,7 @@ def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.S
 class CurrentDevice(Rule):
     """The current device is asked, not that of the tensors.
 
-    In a machine with two GPU models, tensors on cuda:1 get the tiles and the grid for cuda:0. cuda-tile itself compiles
-    for the device of the launch since 1.6.
+    With two GPU models, tensors on cuda:1 get the tiles for cuda:0. cuda-tile 1.6 compiles for the launch's device.
     Fix: pass the tensor's device: `torch.cuda.get_device_capability(x.device)`.
     Sources: cuda-tile 1.6.
     """

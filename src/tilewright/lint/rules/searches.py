@@ -169,9 +169,8 @@ class CompilerTimeout(Rule):
 class HopperTakesBlackwell(Rule):
     """Hopper is given the tiles of Blackwell.
 
-    Hopper has no tensor memory, so accumulators are in registers, and tiles of 256 spill. On sm_90, the tiles
-    256×256×64, 512×256×64 and 256×256×128 of TileGym's matmul list have 1240 to 1590 spill stores; attention tiles of
-    256×128 have 4029.
+    Hopper has no tensor memory, so accumulators are in registers, and tiles of 256 spill. On sm_90, the largest three
+    tiles of TileGym's matmul list have 1240 to 1590 spill stores; attention tiles of 256×128 have 4029.
     Fix: add a branch for capability 9 with tiles of 64 to 128, or use large tiles only with num_ctas 2 and more.
     Sources: TileGym 1.5.1: ops/cutile/matmul.py.
     """
@@ -227,8 +226,7 @@ class LargeProduct(Rule):
     """A large product of value lists is compiled one by one.
 
     exhaustive_search compiles its candidates one after the other: 54 matmul configurations take 39 s on one core, and a
-    single bad one takes 33 s. The old limit of 30 configurations is outdated, because only the time matters. The rule
-    reports products of more than 64.
+    single bad one takes 33 s. The rule reports products of more than 64.
     Fix: drop what cannot win before the search, or compile ahead in parallel with a time limit for each candidate.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """

@@ -190,8 +190,7 @@ class MissingPadding(Rule):
     def _summed(
         self, file: SourceFile, statement: ast.stmt, loaded: dict[str, tuple[ast.Call, int]], counter: str
     ) -> Iterator[LintFinding]:
-        """Yields the loads of factors along the summed axis: the last axis of the first factor, the first axis of the
-        second."""
+        """Yields loads along the summed axis: the last axis of the first factor, the first axis of the second."""
         for call in file.every(ast.Call, statement):
             if operation(file, call) not in {"mma", "matmul"}:
                 continue

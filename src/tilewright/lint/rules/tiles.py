@@ -100,8 +100,7 @@ class ElementIndex(Rule):
 class RuntimeShape(Rule):
     """A tile's shape must be constant.
 
-    cuda-tile 1.7 fixes the shapes of tiles when the kernel is compiled. A plain parameter is known only at the launch,
-    so the compiler rejects it.
+    cuda-tile 1.7 fixes the shapes of tiles when it compiles. It rejects a plain parameter, known only at the launch.
     Fix: annotate the parameter with ct.Constant[int].
     Sources: cuda-tile 1.7.
     """
@@ -174,8 +173,7 @@ def _no_grid(value: ast.AST) -> str:
 class AutotuneLaunch(Rule):
     """autotune_launch is deprecated.
 
-    cuda-tile 1.7 no longer has cuda.tile_experimental.autotune_launch: with an up-to-date installation the import
-    fails.
+    cuda-tile 1.7 no longer has cuda.tile_experimental.autotune_launch, so its import fails.
     Fix: search with cuda.tile.tune.exhaustive_search, keep the winner, launch with ct.launch.
     Sources: cuda-tile 1.7.
     """

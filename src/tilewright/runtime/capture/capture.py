@@ -2,8 +2,7 @@
 
 The hook examines the first launches of each kernel and later a random sample (`kinds`); the others only pass through.
 Each new kind of launch is described once (`described`). If recording fails, the launch is still made as usual.
-`tilewright capture` sets TILEWRIGHT_CAPTURE, and Tilewright's start-up file calls `install` when the program imports
-`cuda.tile`.
+`tilewright capture` sets TILEWRIGHT_CAPTURE. Then Tilewright's start-up file calls `install` on `import cuda.tile`.
 """
 
 from __future__ import annotations
@@ -148,7 +147,6 @@ class _Installed:
 
 def pause(age: float, took: float) -> float:
     """Returns the seconds until the next write. age: seconds since the first launch; took: seconds of the last write.
-
     A worker that is killed early loses a fifth of its launches, and writing costs a program at most 1 %."""
     at_first, at_most = SECONDS_BETWEEN_WRITES
     return min(at_most, max(at_first, age / 4, took * 100))

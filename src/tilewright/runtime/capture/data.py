@@ -24,19 +24,16 @@ Elements: TypeAlias = npt.NDArray[np.generic]
 
 
 class Data:
-    """A folder beside a record that takes at most ``limit`` bytes of this process's arrays; 0 stores nothing.
-
-    process: a name that no other process has or had.
-    """
+    """A folder beside a record that takes at most ``limit`` bytes of this process's arrays; 0 stores nothing. process:
+    a name that no other process has or had."""
 
     def __init__(self, record: Path, limit: int, process: str) -> None:
         self.folder, self.left, self.process = _folder_of(record), limit, process
         self._number = 0
 
     def keep(self, launch: DescribedLaunch, args: Sequence[CallValue]) -> dict[str, str]:
-        """Stores all arrays of the launch, and returns array → file. Stores none if they do not all fit.
-
-        Waits for the device, so it must not be called while launches are captured into a CUDA graph."""
+        """Stores all arrays of the launch, and returns array → file. Stores none if they do not all fit. Waits for the
+        device, so it must not be called while launches are captured into a CUDA graph."""
         names = [argument.name for argument in launch.arrays()]
         size, values = sum(array.spec.nbytes for array in launch.arrays()), dict(_values(launch.arguments, args))
         if not names or size > self.left:

@@ -220,8 +220,7 @@ class TaskDraft:
 
     @cached_property
     def free(self) -> tuple[str, ...]:
-        """Dimensions such as a batch: no tile divides them, no axis along them is contiguous, and no index array
-        depends on them."""
+        """Dimensions such as a batch: not contiguous, not divided by a tile, and independent of index arrays."""
         tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
         last = {declared.shape[-1] for _, declared in self.arrays.values() if declared.shape}
         steered = self.dimensions.steered
@@ -307,8 +306,7 @@ class TaskDraft:
         return str(file.parents[self.launch.module.count(".") + (file.name == "__init__.py")])
 
     def _tensors(self, name: str) -> Iterator[tuple[str, str]]:
-        """Yields the declarations of an array. An array that is read and written is declared twice: before the launch
-        and after it."""
+        """Yields an array's declarations: two if it is read and written, one for before the launch, one for after."""
         argument, declared = self.arrays[name]
         shape, dtype = tuple(self.dimensions.entry(extent) for extent in declared.shape), argument.spec.dtype
         if name not in self.captured.filled:
@@ -384,13 +382,12 @@ class TaskDraft:
         return f"-(-{name} // {tile})"
 
     def _serves(self) -> str:
-        """Returns the condition on dimensions: at most the captured extents, with the same divisors. A kernel may rely
-        on both."""
+        """Returns the condition on dimensions: at most the captured extents, with the same divisors."""
         if not self.dims:
             return "lambda: True"
         conditions, sizes = [], facts.tiles(self.launch)
-        # The same divisor as the captured tiles have. Since `verify.shapes` reduces an extent to one or two tiles, and
-        # no tile below half the captured size is tried, some small shape always fulfils the condition.
+        # A kernel may rely on the captured extents and on their divisors by tiles. `verify.shapes` reduces an extent to
+        # one or two tiles, and no tile below half the captured size is tried, so some small shape is always allowed.
         largest = max([DIVISOR, *(value for name, value in sizes.items() if name in self.knobs)])
         for extent, name in self.dims.items():
             alone = name in self.free or name in self.dimensions.counted

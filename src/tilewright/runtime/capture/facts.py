@@ -1,5 +1,4 @@
-"""Derives facts from a captured launch: what its kernel reads and writes, how its arrays lie in memory, and how the
-grid depends on extents and tile sizes.
+"""Derives facts from a captured launch: accesses of its kernel, layouts of its arrays, and the form of its grid.
 
 A launch is only one example, so a few forms are tried for each axis of the grid: products of ``ceil(extent / tile)``
 and extents. A number that no form explains stays constant.
@@ -140,8 +139,7 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
 
 
 def _merged(launch: DescribedLaunch, accesses: TouchedArrays) -> DescribedLaunch:
-    """Gives identical arrays one name, so that a task draws their data once. Integer arrays with equal contents count
-    as identical."""
+    """Gives identical arrays, and integer arrays with equal contents, one name: a task then draws their data once."""
     kept: dict[str, Argument] = {}
     for array in launch.arrays():
         if array.name not in accesses.written:

@@ -7,8 +7,7 @@ Counting: to find the kind of a launch takes as long as the launch itself, so mo
 one step of an iterator. The first `EXACT` launches of a kernel are examined. Later launches are divided into blocks,
 and one launch of each block, drawn at random, is examined. The draw must be random, because launches repeat with the
 layers of a model: every 64th launch might belong to one layer. The blocks make every phase of the program count. The
-other launches are assigned to kinds in proportion to the examined ones, so the counts of the kinds add up to all
-launches of the kernel.
+other launches are assigned to kinds in proportion to the examined ones, so the counts add up to all launches.
 
 Timing: two events around a launch time it. The first launches of a kind are timed, then fewer and fewer (about eight
 times the logarithm of the count). The events are read without waiting, after the GPU has passed them. An idle GPU
@@ -34,8 +33,7 @@ from tilewright.runtime.capture.described import DescribedLaunch, array_of
 from tilewright.runtime.capture.record import Recorded, Times
 
 EXACT = 1000
-"""How many first launches of a kernel are all examined, which takes a few milliseconds. For a model with 50 layers the
-first twenty steps are then counted exactly."""
+"""How many first launches of a kernel are all examined, in a few ms: twenty steps of a model with 50 layers."""
 ALWAYS = sys.maxsize
 """Used instead of `EXACT` to examine every launch."""
 GROWTH, BLOCK = 64, 128
@@ -59,11 +57,8 @@ LaunchKey: TypeAlias = tuple[Hashable, ...]
 
 
 class LaunchCounter:
-    """Counts the launches of one kernel and decides which are examined.
-
-    Each launch takes an item of `skip`, which is atomic, and passes. If no item is left, it calls `count`, which only
-    one thread may do at a time.
-    """
+    """Counts the launches of one kernel and decides which are examined. Each launch takes an item of `skip`, which is
+    atomic. If no item is left, it calls `count`, under a lock."""
 
     __slots__ = ("_before", "_block", "_exact", "_length", "_random", "_size", "skip")
 

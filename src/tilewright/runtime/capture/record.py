@@ -153,8 +153,7 @@ def write(path: Path, value: ProcessRecord | Capture) -> None:
 
 
 def merged(path: Path) -> Capture:
-    """Merges the part files beside ``path`` into one record there, and removes them. Replaces an earlier record and its
-    data, unless the new one has no launches."""
+    """Merges the part files beside ``path`` into a record there. An earlier record stays if there are no launches."""
     capture = Capture(VERSION, tuple(_read(file, ProcessRecord) for file in parts_of(path)))
     if capture.launches() or not is_there(path):
         write(path, capture)

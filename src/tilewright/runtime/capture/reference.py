@@ -3,8 +3,7 @@
 The kernel is loaded from its own file, never from a version that is being tried, and refused if its source has changed
 since the capture. ``reference`` interprets its Tile IR with every floating-point number in float64
 (`tileir.analysis.precision`), so without its rounding. ``trusted`` is the unchanged kernel: on the GPU if the inputs
-are there, else interpreted. So "correct" means: as the captured kernel computes, within twice its own error. Whether
-the captured kernel is right is not known.
+are there, else interpreted. So "correct" means: as the captured kernel computes, within twice its own error.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Captured:
         return kernel
 
     def reference(self, **given: Any) -> Outputs[Elements]:
-        """Returns the outputs in float64; in float32 if the inputs are. For much work and with a GPU, these are the
+        """Returns the outputs in float64; in float32 if the inputs are. If there is a GPU and much work, these are the
         outputs of the unchanged kernel on the GPU."""
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}

@@ -46,10 +46,8 @@ SECONDS = 60.0
 
 
 def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
-    """Returns the text of a task file for a captured launch. folder: of the file; drafts are loaded from there.
-
-    Raises RequestError, with the reason, if the launch cannot become a task.
-    """
+    """Returns the text of a task file for a captured launch. folder: of the file; drafts are loaded from there. Raises
+    RequestError, with the reason, if the launch cannot become a task."""
     launch = recorded.launch
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
@@ -150,8 +148,7 @@ def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
 
 
 def _covers(draft: TaskDraft, name: str, value: int) -> bool:
-    """Returns whether a tile is as large as it must be to cover a whole axis. A tile that divides an axis of the grid
-    need not be."""
+    """Returns whether a tile that does not divide the grid is as large as it must be to cover a whole axis."""
     if any(factor.tile == name for axis in draft.form or () for factor in axis):
         return False
     extents: set[int] = set()  # for a list, the extents that all its arrays have
@@ -162,8 +159,8 @@ def _covers(draft: TaskDraft, name: str, value: int) -> bool:
 
 
 def _correct_changes(task: Task) -> set[tuple[str, Value]]:
-    """Returns the changes of one tile size that give the captured outputs on a small shape. Raises NotAsCaptured if
-    not even the captured configuration does."""
+    """Returns the changes of one tile size that give the captured outputs on a small shape. Raises NotAsCaptured if the
+    captured tile sizes do not give them."""
     shipped = task.space.shipped
     changes = [(name, value) for name, values in task.space.constants.items() for value in values]
     others = [shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value]
@@ -218,8 +215,7 @@ def small_shape(task: Task) -> dict[str, Value]:
 
 
 def work_of(task: Task) -> tuple[float, dict[str, int]]:
-    """Returns the FLOP of a launch as a factor and the power of each dimension. Counts with all dimensions, and with
-    each dimension halved."""
+    """Returns the FLOP of a launch as a factor and the power of each dimension, by halving each dimension once."""
     dims = {name: int(value) for name, value in task.selected(None)[0].dims.items() if isinstance(value, int)}
     whole = _flop(task, dims)
     powers: dict[str, int] = {}
@@ -247,8 +243,7 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
 
 
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
-    """Returns whether slices along a dimension are independent: it can be cut to any size, and a NaN in the inputs
-    affects only the outputs at its index."""
+    """Returns whether a dimension can be cut to any size, and a NaN in the inputs affects only outputs at its index."""
     extent, tensors = dims[name], task.tensors
     axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
     often = any(spec.shape.count(name) > 1 for spec in tensors.values())
