@@ -48,8 +48,7 @@ def board_of(device: int) -> str:
 
 
 def array_part(tensor: object) -> dict[str, Json]:
-    """Returns the dtype, shape, strides (in elements) and address modulo 16 of an array. Raises `RequestError` if
-    ``tensor`` is not an array."""
+    """Returns the part of the key for an array; strides are in elements. Raises `RequestError` for any other value."""
     facts = facts_of(tensor)
     if facts is None:
         raise RequestError(f"{type(tensor).__name__} is no array of the device; pass a torch tensor")

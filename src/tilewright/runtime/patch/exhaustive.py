@@ -17,10 +17,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.errors import MachineError, RequestError, in_one_line
 from tilewright.records import Json, Value
@@ -36,9 +37,6 @@ from tilewright.runtime.store.warn_once import warn_once
 from tilewright.runtime.store.winners import Winner
 from tilewright.source.digest import source_of
 from tilewright.source.launched_hints import launched_hints
-
-if TYPE_CHECKING:
-    from tilewright.runtime.search.searching import SearchResult
 
 FORMAT = 1
 """Increase it when the meaning of a part of a key part changes: winners of another format are never looked up."""
@@ -69,11 +67,8 @@ class WrongResult(RuntimeError):
 
 
 def answer(call: SearchCall, caller: FrameType, original: Callable[..., Any]) -> Any:
-    """Returns the `TuningResult` for one call, as the module's docstring says.
-
-    caller: the frame that calls the search; its source shows with which hints it launches the kernel afterwards.
-    original: cuda-tile's search.
-    """
+    """Returns the `TuningResult` for one call. ``caller``: the frame that calls the search; its source shows with which
+    hints it launches the kernel afterwards. ``original``: cuda-tile's search."""
     now = mode(Mode.NOW)
     disabled = any(os.environ.get(switch, "").strip().lower() in ON for switch in SWITCHES)
     if now is Mode.OFF and not disabled:
@@ -117,7 +112,13 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
             raise EmptySpace(f"No valid config found in search space.\n{nothing}") from nothing
         if search.outcomes[search.best].us is None:  # too little memory to try anything: the next call tries again
             return _first(problem, search.note)
-        winner = _winner_of(problem, search)
+        launches = None
+        with suppress(Exception):  # a launch that cannot be stored as data: the winner cannot be raced again
+            launches = evidence.launches_of(problem.trials, search)
+        winner = evidence.winner_of(
+            search, key=problem.key, kernel=problem.kernel, parts=problem.parts, labels=problem.labels,
+            config=lambda index: named_values(problem.space[index]), launches=launches, origin="run",
+        )  # fmt: skip
         result = _result(problem, environment.winners.put(winner)) or _result(problem, winner)
     if not call.quiet:
         notes = [str(result), *([f"  {search.note}"] if search.note else [])]
@@ -137,28 +138,8 @@ def _first(problem: Problem, why: str) -> Any:
     return first_of(problem.space)
 
 
-def _winner_of(problem: Problem, search: SearchResult) -> Winner:
-    try:
-        launches = evidence.launches_of(problem.trials, search)
-    except Exception:  # a launch cannot be described as data, so the winner cannot be raced again
-        launches = None
-    return evidence.winner_of(
-        search,
-        key=problem.key,
-        kernel=problem.kernel,
-        parts=problem.parts,
-        labels=problem.labels,
-        config=lambda index: named_values(problem.space[index]),
-        launches=launches,
-        origin="run",
-    )
-
-
 def _result(problem: Problem, winner: Winner | None) -> Any:
-    """Returns the `TuningResult` of a stored winner; a duplicate has the measurement of its representative.
-
-    Returns None if there is no winner, or if its index and labels do not fit this space.
-    """
+    """Returns the `TuningResult` of a stored winner; None if there is none, or if its labels do not fit this space."""
     from cuda.tile.tune import Measurement, TuningResult
 
     if winner is None:
@@ -219,12 +200,7 @@ class SearchCall:
 
 @dataclass(frozen=True)
 class Problem:
-    """The configurations of one search and its key.
-
-    space: the caller's configurations, then their neighbours if there are any. ``trials`` and ``labels`` are in the
-    same order.
-    parts: the parts of the key, by name.
-    """
+    """The key of one search, and its configurations: the caller's, then their neighbours if there are any."""
 
     space: tuple[Any, ...]
     trials: tuple[Trial | FailedTrial, ...]
@@ -253,11 +229,8 @@ def checked(space: Sequence[Any]) -> tuple[Any, ...]:
 def problem_of(
     call: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str]
 ) -> Problem:
-    """Returns the trials and the key of a call. ``hints``: applied to every trial, because the caller launches with
-    them.
-
-    With `TILEWRIGHT_WIDEN`, neighbours of the given configurations are added if their work differs from all before.
-    """
+    """Returns the trials and the key of a call. ``hints``: the hints of every trial, if the caller launches with some.
+    With `TILEWRIGHT_WIDEN`, neighbours are added if their work differs from all before."""
     hints_fn = (lambda _: hints) if hints else call.hints_fn
     shared, limit = SharedDescriptions(), max(LIMIT, len(space))
     listed = list(islice(widened(space), NEIGHBOURS_TRIED * limit)) if widening() else list(space)
@@ -294,10 +267,7 @@ def problem_of(
 
 @dataclass
 class SharedDescriptions:
-    """The distinct arrays and kernel sources of all candidates, which refer to them by index.
-
-    device: the GPU of the first array that is on a GPU.
-    """
+    """The distinct arrays and kernel sources of all candidates, which refer to them by index."""
 
     arrays: list[dict[str, Json]] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -340,7 +310,6 @@ class SharedDescriptions:
 
 
 def _index_in(items: list[Any], item: Any) -> int:
-    """Returns the index of ``item``, which is appended if it is missing."""
     if item not in items:
         items.append(item)
     return items.index(item)

@@ -38,10 +38,7 @@ class PatchWarning(UserWarning):
 
 
 def install() -> bool:
-    """Replaces the function under all its names, once. Returns whether it is replaced now.
-
-    Imports `cuda.tile`. The `startup` modules call this when the program imports `cuda.tile.tune`.
-    """
+    """Replaces the function under all its names, once. Returns whether it is replaced now. Imports `cuda.tile`."""
     from cuda.tile.tune import _tune
 
     with _lock:

@@ -82,7 +82,7 @@ def _identity(fields: Fields) -> tuple[tuple[str, str, str], ...]:
 
 
 def _largest_tiles(given: Sequence[Fields]) -> dict[str, int]:
-    """Returns field → largest value, for each field that is a tile size in all configurations."""
+    """Returns the largest value of each field that is a tile size in all configurations."""
     names = {name for fields in given for name in fields if _TILE.search(name) and not _OTHER.search(name)}
     values = {name: [fields[name] for fields in given if name in fields] for name in names}
     return {

@@ -45,11 +45,8 @@ Aligned = TypeVar("Aligned", bound=Argument)
 
 @dataclass(frozen=True)
 class SpecifiedTrial:
-    """A trial whose arguments are specifications.
-
-    names: the kernel's parameters. arrays: names of the arrays among the arguments.
-    own_args: the caller's arguments if arrays share memory, else None.
-    """
+    """A trial whose arguments are specifications. ``names``: the kernel's parameters. ``arrays``: names of arrays.
+    ``own_args``: the caller's arguments if arrays share memory, else None."""
 
     trial: Trial
     language: Language
@@ -107,11 +104,9 @@ class Ready:
 
 
 class Building:
-    """Compiles trials while the caller goes on. ``first``: the index of the trial that is needed first.
-
-    Trials whose accumulators have to spill take up to ten times as long to compile as the winner. They wait in
-    `hopeless` (index → why) until `build_hopeless` is called.
-    """
+    """Compiles trials while the caller goes on. ``first``: the index of the trial that is needed first. Trials whose
+    accumulators have to spill take up to ten times as long to compile as the winner. They wait in `hopeless` (index →
+    why) until `build_hopeless` is called."""
 
     def __init__(
         self, trials: Sequence[Trial | FailedTrial], arch: str, first: int, jobs: int | None, seconds: float | None

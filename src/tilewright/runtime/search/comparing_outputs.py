@@ -9,8 +9,7 @@ of the output's dtype:
   differently are below 1 u, while one that computes in a coarser dtype has errors in all elements;
 - float32 has the u of tf32 (2⁻¹¹): its products may be rounded to tf32, and tensor cores keep sums of float8 products
   to no more than 13 bits;
-- whole numbers and booleans must be equal;
-- NaN and infinities must be at the same places.
+- whole numbers and booleans must be equal, and NaN and infinities at the same places.
 
 The shipped configuration runs twice. If it is not deterministic (atomic additions), ``AGAIN`` times the difference of
 its two runs is allowed too. If that difference exceeds ``TRUSTED_AT_MOST`` of the norm, nothing can be compared with
@@ -35,10 +34,7 @@ COUNTS_AS = {"float32": "tf32", "float64": "float32"}
 
 @dataclass(frozen=True)
 class Expected:
-    """An array that the shipped configuration wrote, and how far other configurations may be off.
-
-    output: a copy of its own. itself: the difference between two runs of the shipped configuration.
-    """
+    """An array that the shipped configuration wrote. ``itself``: the difference between two runs of it."""
 
     name: str
     output: LiveArray

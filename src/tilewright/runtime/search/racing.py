@@ -94,8 +94,7 @@ class TrialRunner:
 
     @contextmanager
     def _run(self, ready: Ready, also: Collection[str]) -> Iterator[dict[str, CallerArray]]:
-        """Launches once. Inside the block, the arrays that it wrote and those in ``also`` can be read; then all are
-        restored."""
+        """Launches once. The block can read arrays that it wrote and those in ``also``; then they are restored."""
         bound = BoundTrial.of(ready)
         written = {name: bound.arrays[name] for name in bound.arrays if name in {*bound.written, *also}}
         with keeping(list(written.values())):
@@ -160,9 +159,6 @@ def _outcome(race_outcome: RaceOutcome, index: int, label: str) -> TrialOutcome:
     low, high = measured.interval_us
     margin = (high - low) / 2 if math.isfinite(high) else None  # too few samples for an interval
     return TrialOutcome(label, "timed", candidate.reason, measured.us, margin, len(measured.samples_us))
-
-
-# The arguments of a race ----------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -69,10 +69,9 @@ def have_overlaps(arrays: Mapping[str, CallerArray]) -> bool:
 
 
 class Kept:
-    """A copy of the contents of arrays, made by the constructor."""
+    """A copy of the contents of arrays. The constructor raises NoRoom if it does not fit."""
 
     def __init__(self, arrays: Sequence[CallerArray]) -> None:
-        """Raises NoRoom if the copies do not fit."""
         import torch
 
         tensors = list(map(tensor_of, arrays))
@@ -107,8 +106,8 @@ def keeping(arrays: Sequence[CallerArray]) -> Iterator[Kept]:
 
 
 def poison(array: CallerArray) -> None:
-    """Sets every bit of an array that the next launch must write, so that elements it leaves out are noticed: NaN in
-    floating-point dtypes, -1 or the largest number in integer dtypes. Booleans stay: they have no invalid value."""
+    """Sets every bit of an array, so that elements that the next launch leaves out are noticed: they are NaN, -1 or the
+    largest integer. Booleans stay, because they have no invalid value."""
     import torch
 
     tensor = tensor_of(array)

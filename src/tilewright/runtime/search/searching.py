@@ -8,7 +8,7 @@ that spill are left out. The race begins when all outcomes are known, so its fie
 on the load of the machine. It is the race of `race.protocol`: interleaved rounds, in which slow trials are dropped by
 intervals. Of the trials within 1 % of the fastest, the shipped one wins, else the cheapest.
 
-Afterwards the caller's arrays hold, to the byte, what they held before.
+Afterwards the caller's arrays have their old contents, to the byte.
 """
 
 from __future__ import annotations
@@ -101,11 +101,8 @@ def search(
 
 
 class _SearchRun:
-    """One search. Its dictionaries are by the index of the trial.
-
-    representative: the identity of a trial's work → the trial with this work that was compiled first.
-    correct: the trials whose outputs agree with the reference, in the order in which they were compared.
-    """
+    """One search. Trials are known by index. ``representative``: the identity of a trial's work → the trial with this
+    work that was compiled first. ``correct``: the trials whose outputs agree with the reference."""
 
     runner: TrialRunner
 
@@ -136,7 +133,6 @@ class _SearchRun:
 
     @contextmanager
     def _building(self, jobs: int | None, seconds: float | None) -> Iterator[Building]:
-        """Lowers all trials, and compiles them while the block runs."""
         from tilewright.runtime.search.building import Building
 
         with Building(self.trials, self.device.arch, self.shipped, jobs, seconds) as building:
@@ -147,8 +143,6 @@ class _SearchRun:
                 yield building
             finally:
                 self.seconds |= building.seconds
-
-    # Compare --------------------------------------------------------------------------------------
 
     def _take_baseline(self, building: Building) -> None:
         """Takes the outputs of the shipped configuration as the reference; if it fails, of the first that works."""
@@ -234,8 +228,6 @@ class _SearchRun:
         self.ready[index] = ready
         return self.representative.setdefault(ready.identity, index)
 
-    # Race -----------------------------------------------------------------------------------------
-
     def _race(self) -> SearchResult:
         from tilewright.runtime.search.racing import raced
 
@@ -254,8 +246,6 @@ class _SearchRun:
         others = [i for i, outcome in enumerate(outcomes) if outcome.status == "timed" and i != best]
         runner_up = min(others, key=lambda i: (outcomes[i].us or 0.0, i), default=None)
         return SearchResult(best, runner_up, outcomes, self.seconds, "; ".join(self.notes))
-
-    # Outcomes -------------------------------------------------------------------------------------
 
     def _with_equal_work(self, index: int) -> list[int]:
         """Returns all trials with the same work, first the one to show: the shipped one, else the lowest index."""

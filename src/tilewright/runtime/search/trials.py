@@ -78,10 +78,7 @@ def trials(
     hints_fn: Callable[[Config], Mapping[str, Value] | None] | None = None,
 ) -> list[Trial | FailedTrial]:
     """Returns a trial for each configuration of ``space``, in order, or a `FailedTrial` if a function raises.
-
-    kernel: a kernel, or a function that returns the kernel of a configuration.
-    Raises RequestError if ``space`` is not a list (a generator, a dict), or is empty.
-    """
+    Raises RequestError if ``space`` is not a list (a generator, a dict), or is empty."""
     configurations = checked_space(space)
     made: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[KernelObject, KernelObject]] = {}
     kernel_of = kernel if callable(kernel) and not _is_kernel(kernel) else lambda _: kernel
@@ -141,8 +138,7 @@ def label(config: Any) -> str:
 
 
 def array_spec(tensor: CallValue, name: str = "") -> ArraySpec:
-    """Returns the shape, strides, dtype and alignment of an array. Raises RequestError for anything else, and for a
-    dtype that no kernel takes."""
+    """Describes an array. Raises RequestError for anything else, and for a dtype that no kernel takes."""
     facts = facts_of(tensor)
     if facts is None:
         kind = type(tensor).__name__

@@ -1,12 +1,9 @@
-"""Waits in a starting Python until the program imports cuda-tile, then installs the patch or the recorder.
+"""Installs the patch when the program imports `cuda.tile.tune`, or the recorder when it imports `cuda.tile`.
 
-When the program imports `cuda.tile.tune`, `runtime.patch.patch` is installed. When it imports `cuda.tile`,
-`runtime.capture.capture` is installed. Which of the two happens depends on environment variables.
-
-Every Python process of the user's program runs this module. It therefore imports only `os` and `sys`, and the rest of
-Tilewright once the program imports cuda-tile. It is started by `tilewright_patch.pth`, which an installed Tilewright
-has in site-packages, or by the `sitecustomize` of this folder, which `tilewright run` puts on PYTHONPATH. If both are
-there, the `sitecustomize` starts it.
+Environment variables choose between the two. Every Python process of the user's program runs this module, so it imports
+only `os` and `sys`, and the rest of Tilewright once the program imports cuda-tile. It is started by the `sitecustomize`
+of this folder, which `tilewright run` puts on PYTHONPATH, else by `tilewright_patch.pth`, which an installed Tilewright
+has in site-packages.
 """
 
 from __future__ import annotations
@@ -72,8 +69,7 @@ def _is_waiting(finder: object, module: str) -> bool:
 
 
 def _installer(module: str, verb: str) -> Callable[[], None]:
-    """Returns a function that calls ``install()`` of a module. If that fails, it prints one line and the program runs
-    as without Tilewright."""
+    """Returns a function that calls ``install()`` of a module, or warns and lets the program run without Tilewright."""
 
     def install() -> None:
         try:

@@ -89,11 +89,8 @@ class ConfigData(TypedDict):
 
 @dataclass(frozen=True)
 class MatchRule:
-    """How a row is chosen for a call without an equal row.
-
-    factor: the largest ratio of two extents.
-    may_differ: the parts that need not be equal. A configuration of another space is used only if the caller allows it.
-    """
+    """How a row is chosen for a call without an equal row. ``factor``: the largest ratio of two extents.
+    ``may_differ``: parts that need not be equal; the caller must allow a configuration of another space."""
 
     factor: float = 2.0
     may_differ: tuple[str, ...] = ("toolkit", "space")
@@ -134,10 +131,8 @@ class ConfigFile:
             self._exact.setdefault(canonical(parts), index)
 
     def find(self, parts: Parts, *, allowed: Callable[[Config], bool] | None = None) -> MatchingRow | None:
-        """Returns the row for a call with these parts; None: launch the shipped configuration.
-
-        ``allowed``: whether the call's space has a configuration. Without it, only rows with an equal space are used.
-        """
+        """Returns the row for a call with these parts; None: launch the shipped configuration. ``allowed``: whether the
+        call's space has a configuration. Without it, only rows with an equal space are used."""
         index = self._exact.get(canonical(parts))
         if index is not None and (allowed is None or allowed(self.rows[index]["config"])):
             return MatchingRow(self.rows[index]["config"], "exact")

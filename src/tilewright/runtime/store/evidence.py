@@ -33,10 +33,8 @@ def winner_of(
     launches: Mapping[str, Json] | None,
     origin: str,
 ) -> Winner:
-    """Makes the winner of a search whose shipped configuration has index 0.
-
-    config: returns the configuration with an index, or None if it has no named fields.
-    """
+    """Makes the winner of a search whose shipped configuration has index 0. ``config``: returns the configuration with
+    an index, or None if it has no named fields."""
     outcomes = []
     for shown, outcome in zip(labels, result.outcomes, strict=True):
         error = f"{outcome.error.__module__}:{outcome.error.__qualname__}" if outcome.error else None

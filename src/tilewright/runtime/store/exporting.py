@@ -136,10 +136,8 @@ class Imported:
 
 
 def import_config_files(files: Iterable[ConfigFile], store: Winners, *, replace: bool = False) -> tuple[Imported, ...]:
-    """Puts all rows into the store, or none if that fails. Without ``replace`` the store keeps its winners.
-
-    Rows of `tilewright run` are left out (`for_reading_only`).
-    """
+    """Puts all rows into the store, or none if that fails. Without ``replace`` the store keeps its winners. Rows of
+    `tilewright run` are left out (`for_reading_only`)."""
     rows = [(file.name, row) for file in files for row in _winners(file)]
     done = store.put_all([row for _, row in rows], lambda new, earlier: replace and new.config != earlier.config)
     return tuple(

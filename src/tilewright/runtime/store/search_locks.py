@@ -36,11 +36,8 @@ _ours: dict[str, int] = {}
 @contextmanager
 def search_lock(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None) -> Iterator[bool]:
     """Yields whether only this thread may search for ``key`` inside the block; False: another thread holds the lock.
-
-    wait: tries again for up to ``seconds``. Look into the store afterwards, because the last holder has probably stored
-    the winner.
-    folder: of the locks; by default beside the store.
-    """
+    With ``wait`` it tries for up to ``seconds``; look into the store afterwards, where the last holder has probably
+    stored the winner. ``folder``: of the locks; by default beside the store."""
     deadline = time.monotonic() + (seconds if wait else 0.0)
     path = _path(key, folder)
     while not (taken := _taken(path)) and time.monotonic() < deadline:

@@ -81,10 +81,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Verified:
-    """The verdict on one stored winner.
-
-    us: the winner's time now. tuned_with: the toolkit that it was tuned with, if that differs from this one.
-    """
+    """The verdict on a stored winner. ``us``: its time now. ``tuned_with``: its toolkit, if not the present one."""
 
     winner: Winner
     verdict: Verdict
@@ -125,10 +122,8 @@ def verify(
     memory: str = "cuda",
     on_progress: Progress = silent,
 ) -> Iterator[Verified]:
-    """Yields the verdict on each winner, in order. With ``device=None``, nothing is raced.
-
-    seconds: wall time of one race. seed: for the data and the order of rounds. memory: torch's device for the arrays.
-    """
+    """Yields the verdict on each winner, in order. With ``device=None``, nothing is raced. ``seconds``: wall time of a
+    race. ``seed``: for the data and the order of rounds. ``memory``: torch's device for the arrays."""
     lost = ""
     for done, winner in enumerate(winners):
         on_progress("verify", done, len(winners), winner.kernel)
@@ -185,8 +180,6 @@ class _Prepared:
 
 
 class _WinnerRace:
-    """Prepares, compares and times the launches of one entry."""
-
     def __init__(
         self, winner: Winner, launches: Mapping[str, DescribedLaunch], device: Device, seconds: float, seed: int,
         memory: str,
@@ -215,8 +208,7 @@ class _WinnerRace:
         return _judged(self._winner, against, float(np.median(own)))
 
     def _other(self, name: Name) -> _Prepared | None:
-        """Prepares another launch. Returns None if none is stored, if an equal launch is raced already, or if the
-        runner-up no longer runs."""
+        """Prepares a launch; None if none is stored, if an equal one is raced, or if the runner-up no longer runs."""
         described = self._launches.get(name)
         raced = ("winner",) if name == "shipped" else ("winner", "shipped")
         if described is None or any(self._launches.get(other) == described for other in raced):

@@ -4,13 +4,11 @@
 
 * The key of a row is the digest of every part that may change the winner (`key.digest`). Rows are not changed: the
   first writer wins, so all processes, threads and ranks launch the same configuration.
-* A row has its evidence: the outcome of every configuration of the space, and the launches as data, so that
-  `tilewright tuned verify` can race them again.
+* A row has the outcome of every configuration, and the launches as data for `tilewright tuned verify`.
 * In the user's program, no problem of this file raises an exception. A store that is corrupt, newer, of another
-  program, locked or out of reach causes one warning per process (`TunedStoreWarning`), and then counts as empty. With
-  ``strict``, as on the command line, it raises `StorageError`.
-* The file has a rollback journal and no write-ahead log. So it can be read in a folder that cannot be written, and it
-  may be in a home directory that is shared over a network.
+  program, locked or out of reach causes one warning per process, and then counts as empty.
+* The file has a rollback journal and no write-ahead log. So it can be read in a read-only folder, and it may be in a
+  home directory that is shared over a network.
 * Each call opens a connection, so threads and forked processes may share a `Winners`.
 """
 

@@ -139,10 +139,8 @@ class Chooser:
         return shipped
 
     def _locked_search(self, call: MissedCall) -> Choice:
-        """Searches in one process, while the others wait for it and then launch the winner that it stored.
-
-        If the call's bucket has a winner, this is first raced against the shipped configuration alone.
-        """
+        """Searches in one process, while the others wait for it and then launch the winner that it stored. If the
+        call's bucket has a winner, this is first raced against the shipped configuration alone."""
         with self.environment.search_lock(call.bucket_key or call.key, wait=True) as mine:
             known = self._in_store(call) or self._in_config_file(call)
             if known is not None:
@@ -173,15 +171,10 @@ class Chooser:
         except Exception as error:
             warn(f"the launches of {declared.name} cannot be stored ({in_one_line(error)})")
         winner = winner_of(
-            result,
-            key=call.key,
-            kernel=declared.name,
-            parts=call.parts,
-            labels=[outcome.label for outcome in result.outcomes],
-            config=lambda index: dict(configs[index]),
-            launches=launches,
-            origin="wrapper",
-        )
+            result, key=call.key, kernel=declared.name, parts=call.parts,
+            labels=[outcome.label for outcome in result.outcomes], config=lambda index: dict(configs[index]),
+            launches=launches, origin="wrapper",
+        )  # fmt: skip
         stored = self.environment.winners.put(winner)
         if call.bucket_parts is not None and call.bucket_key is not None:
             self.environment.winners.put(replace(winner, key=call.bucket_key, parts=call.bucket_parts))

@@ -52,10 +52,8 @@ class Known:
 
 
 class KnownCalls:
-    """The known calls of one pattern of arguments in one mode; ``last`` is the last call.
-
-    items: how many items of a call are compared beside its tensors. constants: how many an entry has.
-    """
+    """The known calls of one pattern of arguments in one mode. ``last``: the last call. ``items``: how many items of a
+    call are compared beside its tensors. ``constants``: how many an entry has."""
 
     __slots__ = ("_lock", "_unknown", "calls", "last")
 

@@ -31,10 +31,8 @@ from tilewright.runtime.wrapper.known import Key, KnownCalls
 
 
 class KeyKind(Enum):
-    """How an argument enters the key.
-
-    ARRAYS: a list or tuple of arrays, or an array that is not torch's; a function reads it, more slowly.
-    """
+    """How an argument enters the key. ``ARRAYS``: a list of arrays, or an array of another library than torch; it is
+    read by a function, more slowly."""
 
     ARRAY = "array"
     ARRAYS = "arrays"
@@ -74,10 +72,8 @@ def arrays_key(value: CallValue) -> tuple[CallValue, ...]:
 @dataclass(frozen=True)
 class Pattern:
     """The kinds of the arguments of a call, and the Python code that computes and compares the keys of such calls.
-
     Nearly all arrays are aligned and row-major, so each of these properties is one item of the key for all arrays.
-    ``devices``: the number of GPUs; the device is not read if there is at most one.
-    """
+    ``devices``: the number of GPUs; the device is not read if there is at most one."""
 
     names: tuple[str, ...]
     kinds: KeyKinds
@@ -217,11 +213,9 @@ def hot_function(
     default: modes.Mode,
     otherwise: Callable[[KeyKinds, tuple[CallValue, ...]], None],
 ) -> Callable[..., None]:
-    """Generates the function for one pattern of arguments. Its first parameter is the stream.
-
-    places: the known calls by the name of the mode. An entry has its constants in the order of ``layout``.
-    otherwise: called with the pattern's kinds and all arguments, if the key is not known or the pattern is another.
-    """
+    """Generates the function for one pattern of arguments. Its first parameter is the stream. ``places``: the known
+    calls by the name of the mode. ``otherwise``: called with the pattern's kinds and all arguments, if the key is not
+    known or the arguments have another pattern."""
     guess = bool(pattern.arrays) and tensor_guards.available()
     look_up = (_GUESS if guess else _LOOK_UP).format(
         addresses=pattern.addresses,

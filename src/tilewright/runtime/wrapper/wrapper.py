@@ -50,18 +50,15 @@ def tuned(
     """Returns a function ``(stream, *arguments)`` that launches ``kernel`` in its fastest configuration.
 
     space: a `Space`, or a list of mappings whose first one is the shipped configuration.
-    grid: a function of ``call, config`` that returns 1 to 3 numbers. ``call`` has the arguments by name, and
-        ``call.hardware``.
+    grid: a function of ``call, config`` → 1 to 3 numbers. ``call`` has the arguments by name, and ``call.hardware``.
     outputs: names of the arrays that the kernel writes.
     arguments: functions of ``call, config``, by the name of the kernel's parameter that each returns; or one function
         that returns all arguments of the kernel. Other parameters get their values from the configuration if that
         names them, else from the call.
     parameters: the names of the call's arguments, in order; by default the kernel's parameters that need a value.
-    dims: a function of ``call`` that returns the values for the space's predicates; by default the call's integers,
-        flags and texts.
+    dims: a function of ``call`` → the values for the space's predicates; by default its integers, flags and texts.
     buckets: argument → `powers_of_two`, another function of an extent, or one function per axis (None: exact).
-    unkeyed: arguments that influence neither the fastest configuration nor grid and constants, such as arrays that
-        are always made like another array.
+    unkeyed: arguments that influence neither the fastest configuration nor grid and constants.
     launch: ``"graph"`` if the kernel is deployed inside CUDA graphs; its winners are tuned and stored separately.
     mode: ``now`` (default), ``background``, ``stored`` or ``off``; `TILEWRIGHT_TUNING` overrides it.
     config_file: a file or mapping that `tilewright tuned export` wrote.
