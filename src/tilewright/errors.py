@@ -17,7 +17,9 @@ An error in one *candidate* is not raised: it is the value `records.Failed`.
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class TilewrightError(Exception):
@@ -78,3 +80,18 @@ def first_line(text: str, otherwise: str = "") -> str:
 def in_one_line(error: BaseException) -> str:
     """The type of an exception and the first line of its message."""
     return f"{type(error).__name__}: {first_line(str(error))}"
+
+
+def in_task(error: BaseException) -> str:
+    """Describes an error in one line, with file and line where the code of a task file raised it."""
+    place = place_in_task(error)
+    return f"{place}: {in_one_line(error)}" if place else in_one_line(error)
+
+
+def place_in_task(error: BaseException) -> str | None:
+    """Returns the innermost line of the task file in the traceback, such as ``ops.py:12``; None where it has none."""
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_"):
+            place = f"{Path(frame.f_code.co_filename).name}:{line}"
+    return place

@@ -229,6 +229,13 @@ class WorkloadResult:
     race: Mapping[str, Json] | None = None
     """The race's policy, A/A noise, rounds and clocks; None where nothing was measured."""
 
+    def __str__(self) -> str:
+        if self.best is None:
+            return f"workload {self.workload}: none, {self.reason}"
+        time = self.best.measured or self.best.predicted
+        how = "measured" if self.best.measured else "predicted"
+        return f"workload {self.workload}: {self.best.configuration}" + (f", {time.us:.4g} µs {how}" if time else "")
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -252,3 +259,7 @@ class TuningResult:
     """Name of the run in the ledger."""
     seconds: Mapping[str, float]
     """Wall seconds of each stage."""
+
+    def __str__(self) -> str:
+        head = f"{self.task} on {self.machine.gpu or self.machine.arch}"
+        return "; ".join([head, *map(str, self.workloads)])

@@ -28,8 +28,10 @@ from tilewright.cli import tune as cli_tune
 from tilewright.compile import compile
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages.cutile import toolchain
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.progress import BEST
 from tilewright.race.rules import Policy
+from tilewright.records import Failed
 from tilewright.task import loading
 
 ROOT = Path(__file__).parents[2]
@@ -258,11 +260,75 @@ def test_tune_keeps_its_results_where_it_is_told(run: Run, task_file: TaskFile, 
 
 @no_gpu
 def test_tune_that_finds_nothing_says_no(run: Run, task_file: TaskFile) -> None:
-    where = task_file("task = make(launch=lambda x, y: tw.Launch(scale, (1,), (x, y)))")
+    where = task_file("task = make(reference=lambda x: 3 * x)")
     ran = run("tune", where, "--arch", "sm_90", "--workload", "small", "--no-store", "--json")
     (only,) = json.loads(ran.out)["workloads"]
     assert ran.code == 1 and only["best"] is None
-    assert all(one["status"] == "failed" and one["reason"] for one in only["candidates"])
+    assert all(one["verdict"] == "incorrect" and one["reason"] for one in only["candidates"])
+
+
+BROKEN = {
+    "launch": ("def launch(x, y, config):\n    return tw.Launch(no_such_thing, (1,), ())", "NameError"),
+    "kernel": (
+        "@ct.kernel\ndef wrong(x, y, TILE: ct.Constant[int]):\n    ct.store(y, (0,), no_such_thing)\n\n"
+        "def launch(x, y, config): return tw.Launch(wrong, (1,), (x, y, config.TILE))",
+        "Undefined variable",
+    ),
+}
+"""What fails for every configuration → the lines of the task file, and a part of the error."""
+
+
+@no_gpu
+@pytest.mark.parametrize("command", [("check",), ("tune", "--no-store"), ("optimize",)], ids=" ".join)
+@pytest.mark.parametrize("part", BROKEN)
+def test_what_fails_for_every_configuration_is_an_error_of_the_request(
+    run: Run, tmp_path: Path, command: tuple[str, ...], part: str
+) -> None:
+    lines, message = BROKEN[part]
+    file = tmp_path / "ops.py"
+    file.write_text(f"{dedent(SMALL)}\n{lines}\n\ntask = make(launch=launch)\n")
+    number = next(n for n, line in enumerate(file.read_text().splitlines(), 1) if "no_such_thing" in line)
+    ran = run(command[0], str(file), "--arch", "sm_90", *command[1:])
+    assert ran.code == 2 and ran.error.startswith(f"error: ops.py:{number}: ") and message in ran.error
+    assert f"the {part} " in ran.error and "configuration)" in ran.error
+    inspected = run("inspect", str(file), "--arch", "sm_90")
+    assert inspected.code == 1 and f"ops.py:{number}: " in inspected.out
+
+
+@no_gpu
+def test_a_compiler_that_fails_for_every_configuration_is_an_error_of_the_request(
+    run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = Failed("compile", "ops.py:7: tileiras returned 1")
+    monkeypatch.setattr(CuTile, "assemble", lambda self, lowered, seconds: failed)
+    ran = run("tune", task_file("task = make()"), "--arch", "sm_90", "--no-store")
+    assert ran.code == 2 and "ops.py:7: tileiras returned 1 (task 'scale': the kernel compiles for no" in ran.error
+
+
+def test_several_configurations_can_be_named(run: Run, task_file: TaskFile) -> None:
+    where = task_file("task = make()")
+    two = ("--config", "TILE=256", "--config", "TILE=512", "--arch", "sm_90")
+    assert [row["config"]["TILE"] for row in json.loads(run("inspect", where, *two, "--json").out)] == [256, 512]
+    assert "--lines takes one configuration" in run("inspect", where, *two, "--lines").error
+    checked = json.loads(run("check", where, *two, "--quick", "--engine", "interpreter", "--json").out)
+    assert [configuration["TILE"] for configuration in checked["configurations"]] == [256, 512]
+
+
+def test_a_note_serves_all_workloads_that_it_is_about(run: Run, task_file: TaskFile) -> None:
+    where = task_file("""
+        space = tw.Space(constants={"TILE": (256, 8192, 1 << 14)}, shipped={"TILE": 256},
+                         where=[lambda TILE, N: TILE <= N])
+        task = make(space=space)
+    """)
+    notes = [line for line in run("tune", where, "--arch", "sm_90", "--no-store").err.splitlines() if "left" in line]
+    assert notes == [
+        "note: left out on sm_90 for small: TILE=8192: 'TILE <= N' does not hold",
+        "note: left out on sm_90: TILE=16384: 'TILE <= N' does not hold",
+    ]
+
+
+def test_a_file_without_a_task_says_how_to_get_one(run: Run, task_file: TaskFile) -> None:
+    assert "tilewright new " in run("check", task_file("")).error
 
 
 @no_gpu

@@ -108,6 +108,23 @@ def test_one_of_several_kernels_can_be_named(capsys: pytest.CaptureFixture[str])
     assert "ops.other" in Path("ops_task.py").read_text()
 
 
+def test_the_second_kernel_of_a_file_gets_a_file_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ops.py").write_text(OPS)
+    cli.main(("new", "ops.py", "--kernel", "attend"))
+    assert cli.main(("new", "ops.py", "--kernel", "other")) == 0
+    err = capsys.readouterr().err
+    assert "ops_task.py exists, so the task of other gets a file of its own" in err
+    assert "wrote ops_other_task.py" in err and "ops.other" in Path("ops_other_task.py").read_text()
+    assert "ops.attend" in Path("ops_task.py").read_text()
+    assert "ops_other_task.py exists" in error(capsys, "new", "ops.py", "--kernel", "other")
+    assert "ops_task.py exists" in error(capsys, "new", "ops.py")
+
+
+def test_a_skeleton_names_the_template_of_its_space() -> None:
+    cli.main(("new", "mine.py", "--kind", "cross-entropy", "--arch", "sm_90"))
+    assert 'the template "elementwise"' in " ".join(Path("mine.py").read_text().split())
+
+
 def test_mistakes_are_one_line_and_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty.py").write_text("x = 1\n")
     assert "holds neither a task nor a cuTile kernel" in error(capsys, "new", "empty.py")

@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
 from tilewright.cli import doctor
-from tilewright.cli.candidate_table import by_time, inspected, microseconds
+from tilewright.cli.candidate_table import PREDICTED, by_time, candidate_table, inspected, microseconds
 from tilewright.cli.doctor import Probe
 from tilewright.cli.terminal_table import Column, TerminalTable
 from tilewright.cli.tune_table import tuned, workload_result
@@ -85,6 +85,20 @@ def test_predicted_and_measured_times_have_columns_of_their_own() -> None:
 def test_rows_stand_by_measured_then_predicted_time_and_what_failed_is_last() -> None:
     rows = [candidate(BROKEN, None), candidate(SLOW, 55.0), candidate(FAST, 60.0, 62.5)]
     assert [one.configuration for one in by_time(rows)] == [FAST, SLOW, BROKEN]
+
+
+def test_duplicates_are_a_count_in_the_row_of_their_original() -> None:
+    originals = [candidate(FAST.replace(GROUP=n), 60.0 + n) for n in range(12)]
+    copies = [
+        replace(one, configuration=one.configuration.replace(occupancy=occupancy), status="duplicate",
+                reason=f"same machine code as {one.configuration}")
+        for one in originals for occupancy in (1, 2)
+    ]  # fmt: skip
+    text = shown(Group(*candidate_table("t", [*copies, *originals], [PREDICTED], show_all=False)))
+    assert text.count("; 2 more with the same machine code") == 10 and "duplicate" not in text.split("6 more")[0]
+    assert "6 more configurations; --all shows them" in text
+    everything = shown(Group(*candidate_table("t", [*copies, *originals], [PREDICTED], show_all=True)))
+    assert everything.count("same machine code as") == 24 and "more" not in everything
 
 
 def test_below_the_table_stand_the_best_why_the_gain_the_ties_and_the_noise() -> None:

@@ -328,7 +328,10 @@ def test_a_task_object_is_the_task_of_its_file(tmp_path: Path, monkeypatch: pyte
     file = repository(tmp_path / "user", STEEP.replace("task =", "steep ="), name="steep_ops.py")
     monkeypatch.syspath_prepend(file.parent)
     task = importlib.import_module("steep_ops").steep
-    found = optimize(task, arch="sm_90", seed=1, options=Options(iterations=1, only=("tile_sizes",), seconds=60))
+    found = optimize(task, arch="sm_90", seed=1, options=Options(only=("tile_sizes",), seconds=60), iterations=1)
+    tried = len(found.iterations) - 1
+    assert tried <= 1 and str(found).startswith(f"{task.name}: ")
+    assert str(found).endswith(f"{len(found.kept)} of {tried} changes kept")
     assert found.kept and found.record.where == f"{file}:scale"
     with pytest.raises(TaskError, match="'scale' is not in a file"):
         optimize(replace(task, launch=eval("lambda: None")), arch="sm_90", options=OPTIONS)

@@ -31,7 +31,7 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
         self._open: list[str] = []
-        self.feed(source)
+        self.feed(source.replace("<wbr>", ""))  # a place to wrap is no element with an end
         self.close()
         assert self._open == []
 

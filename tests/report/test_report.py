@@ -19,7 +19,7 @@ from tilewright.ledger.tunings import TuneLedger
 from tilewright.records import Configuration, TuningResult, WorkloadResult
 from tilewright.report import charts, tune_views
 from tilewright.report.evidence import TuneEvidence, collect_tune, knobs
-from tilewright.report.report import report
+from tilewright.report.report import Evidence, report
 from tilewright.task.loading import load_task
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rms_norm.py"
@@ -245,6 +245,43 @@ def test_an_unverified_best_is_said() -> None:
     best = replace(result.candidates[0], checked=None)
     text = tune_views.markdown(evidence(replace(result, best=best, candidates=(best, *result.candidates[1:]))))
     assert "Not verified: the best configuration of workload small (nothing was compared)." in text
+
+
+def test_a_warning_about_several_workloads_is_said_once() -> None:
+    results = [replace(result, best=replace(result.candidates[0], checked=None))
+               for result in (tuned_workload("small"), tuned_workload("large"))]  # fmt: skip
+    text = tune_views.markdown(evidence(*results))
+    assert "Not verified: the best configuration of workloads small, large (nothing was compared)." in text
+
+
+def test_a_long_configuration_may_wrap_after_a_comma() -> None:
+    result = tuned_workload("small")
+    best = replace(result.candidates[0], configuration=Configuration.of({"TILE_M": 128, "TILE_N": 64}))
+    source = tune_views.page(evidence(replace(result, best=best, candidates=(best, *result.candidates[1:]))))
+    assert '<td data-label="best configuration">TILE_M=128,<wbr>TILE_N=64</td>' in source
+    assert "<strong>TILE_M=128,<wbr>TILE_N=64</strong>" in source
+
+
+def test_an_error_names_the_option_that_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for arguments in (("report", "latest"), ("report", "--list")):
+        assert main([*arguments, "--home", str(tmp_path / "file")]) == 3
+        said = capsys.readouterr().err
+        assert "--home" in said and "TILEWRIGHT_HOME" not in said
+
+
+def test_results_have_a_short_text(path: Path, run: str) -> None:
+    found = report(ledger=path)
+    assert str(found) == f"run {run} of {found.details.run.task}"
+    assert isinstance(found.details, TuneEvidence)
+    text = str(found.details.result)
+    assert len(text) < 300 and "workload " in text and "µs measured" in text
+    assert str(replace(found.details.result.workloads[0], best=None)).endswith(f": none, {found_reason(found)}")
+
+
+def found_reason(found: Evidence) -> str:
+    assert isinstance(found.details, TuneEvidence)
+    return found.details.result.workloads[0].reason
 
 
 def test_text_of_a_tuned_record_is_never_markup() -> None:

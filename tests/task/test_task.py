@@ -216,6 +216,18 @@ def test_what_is_no_space_is_refused(space: Any) -> None:
     one_line(caught)
 
 
+def test_an_error_names_its_workload() -> None:
+    dims = {name: size for name, size in DIMS.items() if name != "M"}
+    task = task_of(workloads={"small": DIMS, "odd": dims}, flops=lambda M: M / 0)
+    with pytest.raises(TaskError, match=r"^workload 'odd': tensor 'x': dimension 'M' is not in the workload"):
+        task.arrays(dims)
+    with pytest.raises(TaskError, match=r"^workload 'odd': flops of task 'scale' asks for 'M'"):
+        task.work(dims)
+    with pytest.raises(TaskError, match=r"^workload 'small': flops of task 'scale' failed: ZeroDivisionError"):
+        task.work(DIMS)
+    assert [one.name for one in task.selected("odd")] == ["odd"]
+
+
 def test_workloads_are_found_by_name() -> None:
     task = task_of()
     assert task.workload("large").dims["M"] == 600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -31,19 +32,40 @@ def candidate_table(
 ) -> list[RenderableType]:
     """Returns a table of the best ten candidates and the shipped one, and below it a count of the others.
 
-    The reason of a candidate is printed under its row. ``cells`` are the columns after knobs and status.
+    The reason of a candidate is printed under its row. Duplicates, which have the same machine code as another
+    candidate, are a count in that candidate's row unless ``show_all``. ``cells``: the columns after knobs and status.
     """
-    ordered = by_time(candidates)
-    best = ordered if show_all else ordered[:ROWS]
+    ordered, original = by_time(candidates), _originals(candidates)
+    distinct = [candidate for candidate in ordered if candidate.configuration not in original]
+    best = ordered if show_all else distinct[:ROWS]
     shown = [candidate for candidate in ordered if candidate in best or candidate.configuration == shipped]
+    copies = Counter(() if show_all else original.values())
     knobs = list(ordered[0].configuration) if ordered else []
     table = TerminalTable(*map(knob_column, knobs), "status", *(column for column, _ in cells), title=title)
     for candidate in shown:
         values = (_value(candidate.configuration, knob) for knob in knobs)
         status = Text(candidate.status, style=STATUS_STYLES.get(candidate.status, ""))
-        table.add([*values, status, *(cell(candidate) for _, cell in cells)], candidate.reason)
-    hidden = [(candidate.status, candidate.reason) for candidate in ordered if candidate not in shown]
+        same = copies[candidate.configuration]
+        reason = f"{candidate.reason}; {same} more with the same machine code" if same else candidate.reason
+        table.add([*values, status, *(cell(candidate) for _, cell in cells)], reason)
+    in_rows = {candidate.configuration for candidate in shown}
+    hidden = [
+        (candidate.status, candidate.reason)
+        for candidate in ordered
+        if not in_rows & {candidate.configuration, original.get(candidate.configuration)}
+    ]
     return [table, *not_shown(hidden, "configurations")]
+
+
+def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configuration]:
+    """Returns for each duplicate the candidate whose machine code it has; the reason of a duplicate names it."""
+    by_reason = {f"same machine code as {candidate.configuration}": candidate.configuration for candidate in candidates}
+    duplicates = (candidate for candidate in candidates if candidate.status == "duplicate")
+    return {
+        candidate.configuration: by_reason[candidate.reason]
+        for candidate in duplicates
+        if candidate.reason in by_reason
+    }
 
 
 def of_code(cell: Callable[[MachineCode], object]) -> Callable[[Candidate], str]:

@@ -33,7 +33,7 @@ Seconds = Annotated[float, typer.Option(min=0.01, help="Time limit in seconds: n
 def check(
     where: shared.Where,
     workload: shared.Workloads = None,
-    config: shared.Config = None,
+    config: shared.Configs = None,
     arch: shared.Arch = None,
     engine: EngineName = None,
     seed: Seed = None,
@@ -51,16 +51,19 @@ def check(
     """
     from tilewright.cli import check_table
     from tilewright.verify.check import check as checked
-    from tilewright.verify.schedule import engine_name
+    from tilewright.verify.schedule import board_here, engine_name
     from tilewright.verify.verdict import all_to_json, beside, worst
 
     with shared.progress(as_json) as progress:
         name = engine_name(engine)
         task = shared.loaded(where)
         only, seed = _case(task, workload, case, seed, quick)
-        configurations = (task.space.parse(config),) if config is not None else ()
+        configurations, architecture = task.space.chosen(config), shared.one_architecture(arch, "check")
+        shared.refuse_broken(
+            task, board_here(name, architecture), task.selected(workload), configurations or [task.space.shipped]
+        )
         verdicts = checked(
-            task, engine=name, arch=shared.one_architecture(arch, "check"), configurations=configurations,
+            task, engine=name, arch=architecture, configurations=configurations,
             workloads=workload or (), case=only, seed=seed, quick=quick, seconds=seconds, progress=progress,
         )  # fmt: skip
     options = [*(("--engine", engine) if engine else ()), *(("--arch", arch) if arch else ())]

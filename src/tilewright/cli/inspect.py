@@ -9,6 +9,7 @@ import typer
 
 from tilewright.cli import shared, terminal
 from tilewright.cli.exit_codes import NO
+from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.records import Configuration, Workload
@@ -20,7 +21,7 @@ Lines = Annotated[bool, typer.Option("--lines", help="The work of each source li
 def inspect(
     where: shared.Where,
     arch: shared.Archs = None,
-    config: shared.Config = None,
+    config: shared.Configs = None,
     workload: shared.OneWorkload = None,
     jobs: shared.Jobs = None,
     budget: shared.Budget = shared.DEFAULT_BUDGET,
@@ -45,8 +46,8 @@ def inspect(
     with shared.progress(as_json) as progress:
         archs = shared.architectures(arch)
         task = shared.loaded(where)
-        chosen = task.space.parse(config) if config is not None else None
-        _note_what_is_left_out(task, archs, chosen, task.selected([workload] if workload else None)[0])
+        chosen = task.space.chosen(config)
+        _note_what_is_left_out(task, archs, chosen, task.selected(workload)[0])
         rows = inspecting.inspect(
             task, archs, config=chosen, workload=workload, jobs=jobs, seconds=budget, progress=progress
         )
@@ -58,7 +59,7 @@ def inspect(
         raise typer.Exit(NO)
 
 
-def _count_lines(where: str, arch: str | None, config: str | None, workload: str | None, as_json: bool) -> None:
+def _count_lines(where: str, arch: str | None, config: list[str] | None, workload: str | None, as_json: bool) -> None:
     """Counts the work of each source line in one configuration, and prints it."""
     from tilewright.cli import lines_table
     from tilewright.hardware.architectures import default_board
@@ -66,23 +67,28 @@ def _count_lines(where: str, arch: str | None, config: str | None, workload: str
 
     with shared.progress(as_json):
         task = shared.loaded(where)
-        chosen = task.space.parse(config) if config is not None else None
-        asked = task.selected([workload] if workload else None)[0]
-        work = count(task, asked, default_board(shared.one_architecture(arch, "--lines")), chosen)
+        chosen = task.space.chosen(config) or (task.space.shipped,)
+        if len(chosen) > 1:
+            raise RequestError(f"--config is given {len(chosen)} times; --lines takes one configuration")
+        asked = task.selected(workload)[0]
+        work = count(task, asked, default_board(shared.one_architecture(arch, "--lines")), chosen[0])
     if as_json:
         shared.print_json(lines_table.to_json(work, asked))
     else:
         terminal.stdout().print(lines_table.counted(work, asked))
 
 
-def _note_what_is_left_out(task: Task, archs: Sequence[str], config: Configuration | None, workload: Workload) -> None:
-    """Notes the values that the space drops, or that ``config`` is outside the space. Such a configuration is compiled
-    nevertheless, to show why the space excludes it."""
+def _note_what_is_left_out(
+    task: Task, archs: Sequence[str], chosen: Sequence[Configuration], workload: Workload
+) -> None:
+    """Notes the values that the space drops, or which of ``chosen`` are outside the space. Such a configuration is
+    compiled nevertheless, to show why the space excludes it."""
     from tilewright.hardware.architectures import architecture
 
     for arch in archs:
         number = architecture(arch).number
-        if config is None:
+        if not chosen:
             shared.note_dropped_values(task, number, [workload])
-        elif problem := task.space.allows(config, number, workload.dims):
-            terminal.note(f"outside the space on {arch}: {problem}")
+        for config in chosen:
+            if problem := task.space.allows(config, number, workload.dims):
+                terminal.note(f"outside the space on {arch}: {problem}")

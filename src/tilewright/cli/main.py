@@ -19,7 +19,6 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
-from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -45,7 +44,7 @@ from tilewright.cli import (
     tuned,
 )
 from tilewright.cli.shared import Interrupted, Terminated, help_without_a_command
-from tilewright.errors import TilewrightError, in_one_line
+from tilewright.errors import TilewrightError, in_task, place_in_task
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the file system that a user can fix."""
@@ -113,8 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _give_up_stdout()
         return exit_codes.DONE  # the reader, such as `head`, closed the pipe
     except SystemExit as error:
-        if place := _place_in_task(error):
-            return failed(f"{place}: {in_one_line(error)}", exit_codes.WRONG_REQUEST)
+        if place_in_task(error):
+            return failed(in_task(error), exit_codes.WRONG_REQUEST)
         return exit_codes.DONE  # typer exits so where stdout was closed
     except Exception as error:
         return failed(*_unforeseen(error))
@@ -169,8 +168,8 @@ def _unforeseen(error: Exception) -> tuple[str, int]:
     """Returns the message and the exit code for an exception that no command expects."""
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
         return _unwritable(error), exit_codes.CANNOT
-    if place := _place_in_task(error):
-        return f"{place}: {in_one_line(error)}", exit_codes.WRONG_REQUEST
+    if place_in_task(error):
+        return in_task(error), exit_codes.WRONG_REQUEST
     traceback.print_exception(error)
     message = "this is a mistake in Tilewright, not in your task; `tilewright doctor` may tell more"
     return message, exit_codes.OUR_MISTAKE
@@ -182,15 +181,6 @@ def _unwritable(error: OSError) -> str:
     file = f" ({error.filename})" if error.filename else ""
     fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose a place that you can write"
     return f"{error.strerror}{file}: {fix}; TMPDIR and TILEWRIGHT_HOME name the places"
-
-
-def _place_in_task(error: BaseException) -> str | None:
-    """Returns the innermost line of the task file in the traceback, such as ``ops.py:12``; None where it has none."""
-    place = None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_"):
-            place = f"{Path(frame.f_code.co_filename).name}:{line}"
-    return place
 
 
 def _give_up_stdout() -> None:

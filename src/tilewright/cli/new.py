@@ -27,8 +27,9 @@ def new(
 ) -> None:
     """Writes a task to start from. It runs as it is: `check` finds it correct, and `tune` tunes it.
 
-    Where FILE exists and holds cuTile kernels but no task, a task for one of them is written beside it, with the
-    kernel's parameters filled in and FILL IN where you must say more. Never overwrites a file.
+    Where FILE exists and holds cuTile kernels but no task, a task for one of them is written beside it, into
+    FILE_task.py or FILE_KERNEL_task.py, with the kernel's parameters filled in and FILL IN where you must say more.
+    Never overwrites a file.
 
     Example: `tilewright new my_kernel.py --kind matmul`
 
@@ -46,8 +47,11 @@ def new(
         source = SourceFile.requested(file)
         if tasks(source):
             raise RequestError(f"{file} exists and holds a task; tune it: tilewright tune {file}")
-        written = file.with_name(f"{file.stem}_task.py")
+        taken = file.with_name(f"{file.stem}_task.py")
+        written = file.with_name(f"{file.stem}_{kernel}_task.py") if kernel and taken.exists() else taken
         text = skeletons.for_kernel(source, kernel, written)
+        if written != taken:
+            terminal.note(f"{taken} exists, so the task of {kernel} gets a file of its own")
     elif kernel is not None:
         raise RequestError(f"--kernel names a kernel of an existing file, and there is no {file}")
     else:

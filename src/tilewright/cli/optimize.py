@@ -70,6 +70,8 @@ def optimize(
     """
     session = shared.early_session()
 
+    from tilewright.hardware.gpu import detect
+    from tilewright.hardware.machine import target_of
     from tilewright.optimize import optimized
     from tilewright.optimize.loop import optimize as optimized_by
     from tilewright.optimize.options import Options
@@ -80,8 +82,11 @@ def optimize(
             policy=policy, iterations=iterations, minutes=minutes, patience=patience, lossy=allow_lossy,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
         )  # fmt: skip
+        task = shared.loaded(where)
+        board = target_of(arch, detect()).board
+        shared.refuse_broken(task, board, task.selected(workload), [task.space.shipped])
         result = optimized_by(
-            shared.loaded(where), arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
+            task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
             seed=seed, fresh=fresh, session=session, progress=bars if as_json else _with_iterations(bars),
         )  # fmt: skip
     if as_json:

@@ -48,10 +48,11 @@ def report(
     from tilewright.report.report import report as evidence_of
 
     ledger = home / "ledger.db" if home else None
+    variable = "--home" if home else "TILEWRIGHT_HOME"
     if listed:
-        _list(ledger, as_json)
+        _list(ledger, variable, as_json)
         return
-    evidence = evidence_of(run, ledger=ledger)
+    evidence = evidence_of(run, ledger=ledger, variable=variable)
 
     def lines() -> str:
         evidence.export_jsonl(stream := io.StringIO())
@@ -68,10 +69,10 @@ def report(
         _write(evidence.folder / "report.html", evidence.html(), make=True)
 
 
-def _list(path: Path | None, as_json: bool) -> None:
+def _list(path: Path | None, variable: str, as_json: bool) -> None:
     from tilewright.ledger.runs import LedgerFile
 
-    with LedgerFile(path) as ledger:
+    with LedgerFile(path, variable=variable) as ledger:
         runs = ledger.runs()
     if as_json:
         print_json(runs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,9 +17,10 @@ from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.executors.local import Local
+    from tilewright.hardware.boards import Board
     from tilewright.ledger.codec import Encodable
     from tilewright.progress import Progress
-    from tilewright.records import Workload
+    from tilewright.records import Configuration, Workload
     from tilewright.task.task import Task
 
 DEFAULT_BUDGET = 10.0
@@ -36,9 +37,8 @@ Archs = Annotated[
 Arch = Annotated[
     str | None, typer.Option(metavar="A", help=f"Architecture.  {_AS_GPU}", autocompletion=completion.architectures)
 ]
-Config = Annotated[
-    str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; the other knobs are as shipped.")
-]
+_ONLY = "Only this configuration; the other knobs are as shipped. May be given several times."
+Configs = Annotated[list[str] | None, typer.Option("--config", metavar="KNOB=VALUE,…", help=_ONLY)]
 L2 = Annotated[
     Literal["cold", "warm"], completion.one_of("--l2", "cold", "warm", help="The L2 cache before each launch.")
 ]
@@ -128,10 +128,32 @@ def loaded(where: str) -> Task:
     return task
 
 
-def note_dropped_values(task: Task, arch: int, workloads: Iterable[Workload]) -> None:
-    """Notes each value of the space that no configuration may have, such as a tile size that is no power of two."""
-    for line in dict.fromkeys(line for workload in workloads for line in task.space.dropped(arch, workload.dims)):
-        terminal.note(f"left out on sm_{arch}: {line}")
+def refuse_broken(
+    task: Task, board: Board, workloads: Iterable[Workload], configurations: Sequence[Configuration] = ()
+) -> None:
+    """Raises TaskError where launch function or kernel fail for every configuration, by default of the whole space."""
+    from tilewright.compile.compile import Unit, refuse_broken
+
+    units = []
+    for workload in workloads:
+        chosen = configurations or task.space.configurations(board.sm, workload.dims)
+        units += [Unit(workload, configuration, board) for configuration in chosen]
+    refuse_broken(task, units)
+
+
+def note_dropped_values(task: Task, arch: int, workloads: Sequence[Workload]) -> None:
+    """Notes each value of the space that no configuration may have, such as a tile size that is no power of two.
+
+    One note serves all workloads that drop a value for the same reason; it names them where others keep the value.
+    """
+    left_out: dict[str, list[str]] = {}
+    for workload in workloads:
+        for line in task.space.dropped(arch, workload.dims):
+            reason, fails, _ = line.partition(" does not hold for ")  # a predicate's values differ by workload
+            left_out.setdefault(reason + fails.removesuffix(" for "), []).append(workload.name)
+    for reason, names in left_out.items():
+        only = f" for {', '.join(names)}" if len(names) < len(workloads) else ""
+        terminal.note(f"left out on sm_{arch}{only}: {reason}")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tilewright.source.configurations import read
 from tilewright.source.cutile import KernelSource, kernels
 from tilewright.source.source_file import SourceFile
 from tilewright.source.source_file import parameters as parameters_in
-from tilewright.space.kinds import advise, find
+from tilewright.space.kinds import advise, find, template_for
 from tilewright.space.knobs import HINTS, is_tile
 
 ELEMENTWISE = '''
@@ -142,8 +142,8 @@ def of_kind(kind: str, arch: int, file: str) -> str:
     shipped = {knob: space.shipped.get(knob, 64) for knob in (*taken, *space.hints)}
     constants = {knob: space.constants.get(knob, (64,)) for knob in taken}
     lacking = [knob for knob in space.constants if knob not in taken]
-    about = "Put your own kernel, reference and workloads in place of these. The space has the values that others "
-    about += f"tuned for this kind on sm_{arch}. It is {advice.reason}."
+    about = "Put your own kernel, reference and workloads in place of these. The space has the values of the template "
+    about += f'"{template_for(kind)}", which others tuned for this kind on sm_{arch}. It is {advice.reason}.'
     if lacking:
         about += f" Others also tune {', '.join(lacking)}, which this kernel does not have."
     if name not in KERNELS and "matmul" not in name:

@@ -72,10 +72,14 @@ def tune(
     with shared.resumable(not no_store, fresh), ledger as results, worker, shared.progress(as_json) as progress:
         task = shared.loaded(where)
         shared.note_dropped_values(task, target.board.sm, task.selected(workload))
+        shared.refuse_broken(task, target.board, task.selected(workload))
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, seconds=budget,
             seeds=seeds, seed=seed, store=results, fresh=fresh, executor=session, progress=progress,
         )  # fmt: skip
+    candidates = [candidate for workload in result.workloads for candidate in workload.candidates]
+    if candidates and not any(candidate.code for candidate in candidates):
+        raise RequestError(f"{candidates[0].reason} (task '{task.name}': the kernel compiles for no configuration)")
     if as_json:
         shared.print_json(to_json(result))
         if not result.measured:

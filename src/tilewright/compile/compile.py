@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
-from tilewright.errors import TilewrightError, in_one_line
+from tilewright.errors import TaskError, TilewrightError, in_task
 from tilewright.hardware.architectures import Board
 from tilewright.languages import child, language_of
 from tilewright.languages.base import Language, Lowered
@@ -105,6 +105,19 @@ def compile_all(
             for index in futures[future]:
                 finish(index, *future.result())
     return [done[index] for index in range(len(units))]
+
+
+def refuse_broken(task: Task, units: Sequence[Unit]) -> None:
+    """Raises TaskError where the launch function or the front end fails for every unit: the task itself is wrong."""
+    failures = []
+    for unit in units:
+        lowered = _lower(task, unit)
+        if not isinstance(lowered, Failed):
+            return
+        failures.append(lowered)
+    if failures:
+        what = "launch function fails for every" if failures[0].stage == "launch" else "kernel compiles for no"
+        raise TaskError(f"{failures[0].reason} (task '{task.name}': the {what} configuration)")
 
 
 def remember(task: Task, compiled: Sequence[Compiled]) -> int:
@@ -206,7 +219,7 @@ def _lower(task: Task, unit: Unit) -> tuple[Language, Lowered] | Failed:
     except TilewrightError:
         raise
     except Exception as error:  # raised by the task's own code for this configuration
-        return Failed("launch", in_one_line(error))
+        return Failed("launch", in_task(error))
     language = language_of(launch.kernel)
     lowered = language.lower(launch, hints, unit.configuration, unit.board.arch)
     return lowered if isinstance(lowered, Failed) else (language, lowered)

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.compile.screen import candidate_of, screen_compiled
 from tilewright.hardware.architectures import Board, default_board
+from tilewright.hardware.gpu import detect
+from tilewright.hardware.machine import target_of
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.codec import Encodable
 from tilewright.progress import Progress, silent
-from tilewright.records import Bound, Built, Candidate, Configuration, Remark, Workload
+from tilewright.records import Bound, Built, Candidate, Remark, Workload
+from tilewright.space.space import Choice
 from tilewright.task.loading import task_of
 from tilewright.task.task import Task
 
@@ -38,6 +41,10 @@ class Inspected:
     remarks: tuple[Remark, ...] = ()
     """The compiler's remarks about lines of the source."""
 
+    def __str__(self) -> str:
+        candidate = self.candidate
+        return f"{candidate.configuration} on {self.arch}: {candidate.status}, {candidate.reason}"
+
     def to_json(self) -> dict[str, Encodable]:
         """Returns one element of the value of `inspect --json`; scripts rely on these names."""
         candidate, code, predicted = self.candidate, self.candidate.code, self.candidate.predicted
@@ -55,9 +62,9 @@ class Inspected:
 
 def inspect(
     task: Task | str,
-    archs: Sequence[str],
+    archs: Sequence[str] | str | None = None,
     *,
-    config: Configuration | None = None,
+    config: Choice | Sequence[Choice] | None = None,
     workload: str | None = None,
     jobs: int | None = None,
     seconds: float = BUDGET_SECONDS,
@@ -66,16 +73,20 @@ def inspect(
     """Compiles every configuration of the space, or only ``config``, for each architecture.
 
     task: a task, or ``FILE[:TASK]``.
+    archs: names, or one name; by default this machine's GPU, or else the default architecture.
+    config: one or several, as text or as mappings of knob to value.
     workload: name of the workload to compile for; by default the task's first.
     Raises UnknownChoice for an architecture or a workload that does not exist.
     """
     task = task_of(task)
     chosen = task.workload(workload) if workload else task.selected(None)[0]
-    boards = [default_board(arch) for arch in archs]
+    archs = (archs,) if isinstance(archs, str) else archs
+    boards = [default_board(arch) for arch in archs] if archs else [target_of(None, detect()).board]
+    only = task.space.chosen(config)
     units = [
         Unit(chosen, configuration, board)
         for board in boards
-        for configuration in ((config,) if config is not None else task.space.configurations(board.sm, chosen.dims))
+        for configuration in (only or task.space.configurations(board.sm, chosen.dims))
     ]
     finished = itertools.count(1)
 

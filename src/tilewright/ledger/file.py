@@ -59,7 +59,7 @@ class Schema:
         return f"set {self.variable} to another directory"
 
 
-OTHER_FILE = "name another file with {variable}"
+OTHER_FILE = "name another place with {variable}"
 _FIXES = (
     ("Not a directory", "set {variable} to a folder; that is a file"),
     ("File exists", "set {variable} to a folder; that is a file"),

@@ -13,6 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
 
 from tilewright.errors import MachineError, TilewrightError
 from tilewright.executors.base import Executor
@@ -40,7 +42,7 @@ def optimize(
     task: Task | str,
     *,
     arch: str | None = None,
-    workloads: Sequence[str] | None = None,
+    workloads: Sequence[str] | str | None = None,
     options: Options | None = None,
     policy: Policy | None = None,
     seed: int | None = None,
@@ -49,10 +51,12 @@ def optimize(
     session: Executor | None = None,
     proposers: Sequence[Proposer] = (),
     progress: Progress = silent,
+    **limits: Any,
 ) -> Optimized:
     """Changes the kernel step by step, and keeps each change that is correct and faster.
 
     task: a task, or ``FILE[:TASK]``. policy: how the races measure.
+    workloads: names, or one name; by default all. limits: fields of `Options`, such as ``iterations=5``.
     seed: seed of the inputs; drawn and recorded if None.
     ledger: the ledger of all attempts; by default the one in `ledger.file.home`. An interrupted run with the same key
         is continued, unless ``fresh``.
@@ -60,7 +64,7 @@ def optimize(
     proposers: sources of changes that are asked before the playbook.
     """
     task = task_of(task)
-    options, policy = options or Options(), policy or Policy()
+    options, policy = replace(options or Options(), **limits), policy or Policy()
     check_changes(options.changes, editable_files(task))
     target = target_of(arch, detect())
     with ExitStack() as stack:

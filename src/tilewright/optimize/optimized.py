@@ -20,6 +20,11 @@ class Optimized:
     folder: Path
     note: str | None = None
 
+    def __str__(self) -> str:
+        how, tried = "measured" if self.record.measured else "predicted", max(len(self.iterations) - 1, 0)
+        speedup = f"{self.speedup:.2f}× ({how}), " if self.speedup else ""
+        return f"{self.record.task}: {speedup}{len(self.kept)} of {tried} changes kept"
+
     @property
     def kept(self) -> tuple[Iteration, ...]:
         return tuple(still_kept(self.iterations))

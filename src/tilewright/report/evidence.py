@@ -183,11 +183,9 @@ class TunedWorkload:
     @cached_property
     def varying(self) -> tuple[str, ...]:
         """The knobs whose values differ between the candidates."""
-        values: dict[str, set[str]] = {}
-        for candidate in self.candidates:
-            for knob, value in candidate.configuration.items():
-                values.setdefault(knob, set()).add(str(value))
-        return tuple(knob for knob, different in values.items() if len(different) > 1)
+        configurations = [candidate.configuration for candidate in self.candidates]
+        every = dict.fromkeys(knob for configuration in configurations for knob in configuration)
+        return tuple(knob for knob in every if len({str(each.get(knob)) for each in configurations}) > 1)
 
     @property
     def tie_band(self) -> float | None:

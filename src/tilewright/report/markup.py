@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 _DIFF_LINES = {"+": "added", "-": "removed", "@": "hunk"}
 
-VOID = frozenset({"meta", "br", "hr", "col"})
+VOID = frozenset({"meta", "br", "hr", "col", "wbr"})
 """HTML elements without an end tag."""
 
 
@@ -64,6 +64,11 @@ def _short(value: str | int | float) -> str:
     return "".join(c for c in str(value) if c >= " " or c in "\n\t").encode("utf-8", "replace").decode()
 
 
+def breakable(text: str) -> Markup:
+    """Returns text that wraps after its commas, so that a long configuration does not break within a value."""
+    return Markup(joined(text).replace(",", f",{tag('wbr')}"))
+
+
 # Parts of a page
 
 
@@ -76,7 +81,7 @@ def scroll(*content: Child) -> Markup:
     return tag("div", content, class_="scroll", tabindex=0)
 
 
-def bullets(texts: Iterable[str]) -> Markup:
+def bullets(texts: Iterable[Child]) -> Markup:
     return tag("ul", [tag("li", text) for text in texts])
 
 

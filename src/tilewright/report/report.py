@@ -25,6 +25,9 @@ class Evidence:
     folder: Path
     """The folder with the files of the run."""
 
+    def __str__(self) -> str:
+        return f"run {self.run} of {self.details.run.task}"
+
     @property
     def run(self) -> str:
         """The complete name of the run."""
@@ -53,23 +56,24 @@ class Evidence:
             write_jsonl(stream, self.details.run, "iteration", self.details.iterations)
 
 
-def report(run: str | Task = LATEST, *, ledger: Path | None = None) -> Evidence:
+def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: str = "TILEWRIGHT_HOME") -> Evidence:
     """Returns the evidence of a run of `tune` or `optimize`.
 
     run: the name of a run, its beginning or ``latest``; or a task or ``FILE[:TASK]``, for its newest run.
     ledger: the ledger's file; by default ``ledger.db`` in ``$TILEWRIGHT_HOME`` or ``.tilewright/``.
+    variable: the variable or option that an error names as the way to another ledger.
     Raises `RequestError` where there is no such run, and `StorageError` where the ledger cannot be read.
     """
-    with LedgerFile(ledger) as file:
+    with LedgerFile(ledger, variable=variable) as file:
         asked = run if isinstance(run, str) and ".py" not in run else _newest_of(run, file)
         if not file.runs():
             raise RequestError(f"no runs in {file.path}; `tilewright tune FILE` makes one")
         name, command = file.find(asked)
         folder = file.folder(name)
     if command == "tune":
-        with TuneLedger(ledger) as tunings:
+        with TuneLedger(ledger, variable=variable) as tunings:
             return Evidence(collect_tune(tunings.run(name), tunings.load(name)), folder)
-    with Ledger(ledger) as optimized:
+    with Ledger(ledger, variable=variable) as optimized:
         return Evidence(collect(optimized.run(name), optimized.iterations(name)), folder)
 
 

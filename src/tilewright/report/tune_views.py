@@ -10,7 +10,7 @@ from tilewright.records import Candidate
 from tilewright.report import charts
 from tilewright.report import markdown as as_markdown
 from tilewright.report.evidence import TunedWorkload, TuneEvidence, knobs, settings
-from tilewright.report.markup import Child, bullets, folded, scroll, section, settings_table, table, tag
+from tilewright.report.markup import Child, breakable, bullets, folded, scroll, section, settings_table, table, tag
 from tilewright.report.page import framed
 from tilewright.report.words import NOTHING, TuneWords, faster, interval_us, light, number
 
@@ -18,6 +18,7 @@ from tilewright.report.words import NOTHING, TuneWords, faster, interval_us, lig
 def page(report: TuneEvidence) -> str:
     """Returns the page of a run of `tune`."""
     words = TuneWords(report)
+    summary = ([*cells, breakable(best)] for *cells, best in _summary(report))
     roofs = charts.roofline(report.run, report.changes, ("shipped", "best"))
     tiles = [
         (faster(report.speedup), f"{words.p}speed-up over the shipped, geometric mean"),
@@ -27,7 +28,7 @@ def page(report: TuneEvidence) -> str:
     return framed(
         words,
         tiles,
-        section("Workloads", table(_summary_header(words), _summary(report), numbers=range(2, 6))),
+        section("Workloads", table(_summary_header(words), summary, numbers=range(2, 6))),
         section(f"Roofline{', at predicted times' if words.predicted else ''}", scroll(roofs)) if roofs else None,
         [section(f"Workload {workload.name}", _workload(workload, words)) for workload in report.workloads],
     )
@@ -119,7 +120,7 @@ def _cells(candidate: Candidate, workload: TunedWorkload) -> list[str]:
 
 
 def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
-    yield bullets(_reasons(workload))
+    yield bullets(map(breakable, _reasons(workload)))
     picture = charts.race(workload)
     if picture is not None:
         yield tag("h3", "The race")
@@ -127,7 +128,7 @@ def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
     yield tag("h3", "Candidates")
     shipped = workload.result.shipped
     if same := knobs(shipped, [knob for knob in shipped if knob not in workload.varying]):
-        yield tag("p", f"For all: {same}. Spills are local stores/loads.", class_="soft")
+        yield tag("p", "For all: ", breakable(same), ". Spills are local stores/loads.", class_="soft")
     header = _header(words)[:-1]
     yield table(header, _shown(workload), numbers=range(2, len(header)))
     if workload.result.race:
@@ -140,4 +141,4 @@ def _shown(workload: TunedWorkload) -> Iterator[Sequence[Child]]:
         kind = {"raced": "keep", "failed": "crash", "wrong": "crash"}.get(candidate.status, "revert")
         badges = [tag("span", candidate.status, class_=f"badge {kind}"), " "]
         badges += [part for role in roles for part in (tag("span", role, class_="badge keep"), " ")]
-        yield [tag("strong", name), tag("div", reason, class_="soft")], badges, *cells
+        yield [tag("strong", breakable(name)), tag("div", reason, class_="soft")], badges, *cells

@@ -196,11 +196,15 @@ class TuneWords(RunWords):
     def notes(self) -> Iterator[str]:
         """Yields warnings about the result."""
         run = self.report.run
+        unverified: dict[str, list[str]] = {}
         for workload in self.report.workloads:
             best = workload.result.best
             if best is not None and (best.checked is None or best.checked.verdict != "correct"):
                 reason = best.checked.reason if best.checked else "nothing was compared"
-                yield f"Not verified: the best configuration of workload {workload.name} ({reason})."
+                unverified.setdefault(reason, []).append(workload.name)
+        for reason, names in unverified.items():
+            which = f"workload{'s' if len(names) > 1 else ''} {', '.join(names)}"
+            yield f"Not verified: the best configuration of {which} ({reason})."
         if not run.finished:
             yield "Not finished: the same command resumes it."
         if self.predicted:

@@ -18,11 +18,14 @@ import linecache
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright.errors import SpaceError, UnknownChoice, choices
 from tilewright.records import Configuration, Value
 from tilewright.space import knobs
+
+Choice: TypeAlias = str | Mapping[str, Value]
+"""A configuration as a caller names it: ``"TILE_M=128,occupancy=2"``, or a mapping of knob to value."""
 
 MOST_POINTS = 1_000_000  # a larger product is taken for a typing error
 
@@ -194,6 +197,15 @@ class Space:
                 raise SpaceError(f"'{name}' is given twice in '{text}'")
             given[name] = self._read(name, value)
         return self.shipped.replace(**given)
+
+    def chosen(self, given: Choice | Sequence[Choice] | None) -> tuple[Configuration, ...]:
+        """Returns the configurations that a caller names: as text for `parse`, as mappings of knob to value, or as a
+        list of these. None names none. Knobs that are not named are as shipped."""
+        listed = () if given is None else (given,) if isinstance(given, (str, Mapping)) else given
+        return tuple(
+            self.parse(each) if isinstance(each, str) else self.shipped.replace(**self._point("config", each))
+            for each in listed
+        )
 
     def split(self, config: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, int]]:
         """Splits a configuration into constants for the kernel and hints for the compiler, without None."""

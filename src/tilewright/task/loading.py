@@ -134,7 +134,10 @@ def _chosen(tasks: dict[str, Task], wanted: str, file: str) -> Task:
                 return task
         raise UnknownChoice(f"task in {file}", wanted, names)
     if not tasks:
-        raise TaskError(f"{file} holds no task: bind a tilewright.Task to a name, e.g. task = tilewright.Task(...)")
+        raise TaskError(
+            f"{file} holds no task: bind a tilewright.Task to a name, e.g. task = tilewright.Task(...), "
+            f"or have a task file written for a kernel in it: tilewright new {file}"
+        )
     if len(names) > 1:
         raise TaskError(f"{file} holds {len(names)} tasks ({', '.join(names)}): say which, e.g. {file}:{names[0]}")
     return next(iter(tasks.values()))

@@ -9,7 +9,8 @@ larger, strided or hostile data. `examples/matmul.py` shows every part.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -150,15 +151,29 @@ class Task(Declaration):
             raise UnknownChoice("workload", name, self.workloads)
         return Workload(name, dict(self.workloads[name]))
 
-    def selected(self, names: Sequence[str] | None) -> tuple[Workload, ...]:
+    def selected(self, names: Sequence[str] | str | None) -> tuple[Workload, ...]:
+        """Returns the workloads of these names, or of one name; without names all of them."""
+        names = (names,) if isinstance(names, str) else names
         return tuple(self.workload(name) for name in (names or self.workloads))
 
     def arrays(self, dims: Dims) -> dict[str, ArraySpec]:
         """Returns the specifications of all tensors for ``dims``."""
-        return {
-            name: ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in spec.shape), spec.dtype)
-            for name, spec in self.tensors.items()
-        }
+        with self._naming_workload(dims):
+            return {
+                name: ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in spec.shape), spec.dtype)
+                for name, spec in self.tensors.items()
+            }
+
+    @contextmanager
+    def _naming_workload(self, dims: Dims) -> Iterator[None]:
+        """Adds the name of the workload with these dimensions to the message of a TaskError inside the block."""
+        try:
+            yield
+        except TaskError as error:
+            name = next((name for name, sizes in self.workloads.items() if dict(sizes) == dict(dims)), None)
+            if name is None or str(error).startswith("workload '"):
+                raise
+            raise TaskError(f"workload '{name}': {error}") from error
 
     def distribution(self, name: str, dims: Dims) -> Distribution:
         return self.inputs[name].distribution.under(dims, name)
@@ -175,23 +190,26 @@ class Task(Declaration):
     def launched(self, config: Configuration, dims: Dims, tensors: Mapping[str, Any], board: Board) -> Launch:
         """Returns the launch of ``config``. ``tensors``: each an `ArraySpec` or an array on the device."""
         offered = {**dims, **tensors, "config": config, "hardware": board}
-        launch = call_by_name(self.launch, offered, f"launch of task '{self.name}'")
-        if not isinstance(launch, Launch):
-            raise TaskError(f"launch of task '{self.name}' returned {type(launch).__name__}; "
-                            "return tilewright.Launch(kernel, grid, args)")  # fmt: skip
-        grid = launch.grid if isinstance(launch.grid, tuple) else (launch.grid,)
-        if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n >= 1 for n in grid):
-            raise TaskError(f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers")
-        return replace(launch, grid=grid)
+        with self._naming_workload(dims):
+            launch = call_by_name(self.launch, offered, f"launch of task '{self.name}'")
+            if not isinstance(launch, Launch):
+                raise TaskError(f"launch of task '{self.name}' returned {type(launch).__name__}; "
+                                "return tilewright.Launch(kernel, grid, args)")  # fmt: skip
+            grid = launch.grid if isinstance(launch.grid, tuple) else (launch.grid,)
+            if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n >= 1 for n in grid):
+                raise TaskError(f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers")
+            return replace(launch, grid=grid)
 
     def work(self, dims: Dims) -> float:
         """Returns the declared least number of FLOP."""
-        return _answer(self.flops, dims, float, f"flops of task '{self.name}'")
+        with self._naming_workload(dims):
+            return _answer(self.flops, dims, float, f"flops of task '{self.name}'")
 
     def traffic(self, dims: Dims) -> float:
         """Returns the least number of bytes that the kernel moves."""
         if self.bytes_moved is not None:
-            return _answer(self.bytes_moved, dims, float, f"bytes_moved of task '{self.name}'")
+            with self._naming_workload(dims):
+                return _answer(self.bytes_moved, dims, float, f"bytes_moved of task '{self.name}'")
         return float(sum(array.nbytes for array in self.arrays(dims).values()))
 
     @property

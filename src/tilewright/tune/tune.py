@@ -41,7 +41,7 @@ def tune(
     task: Task | str,
     *,
     arch: str | None = None,
-    workloads: Sequence[str] | None = None,
+    workloads: Sequence[str] | str | None = None,
     policy: Policy | None = None,
     top: int = RACED,
     strategy: str = PREDICTED,
@@ -57,7 +57,7 @@ def tune(
     """Finds the best configuration for each workload.
 
     task: a task, or ``FILE[:TASK]``.
-    workloads: names; default all workloads of the task.
+    workloads: names, or one name; default all workloads of the task.
     top: how many of the best predicted configurations are verified and raced.
     strategy: name of the search strategy that chooses them.
     seeds: a source of more configurations than those of the space; one of `heuristics.SEEDS`.

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tilewright.hardware.architectures import DEFAULT_ARCH
 from tilewright.progress import Progress, silent
-from tilewright.records import Configuration
+from tilewright.space.space import Choice
 from tilewright.task.loading import task_of
 from tilewright.task.task import Task
 from tilewright.verify import shapes
@@ -28,7 +28,7 @@ from tilewright.verify.verdict import Verdict, report
 
 def check(
     task: Task | str, *, engine: str | None = None, arch: str | None = None,
-    configurations: Sequence[Configuration] = (), workloads: Sequence[str] = (), case: Case | None = None,
+    configurations: Choice | Sequence[Choice] = (), workloads: Sequence[str] | str = (), case: Case | None = None,
     seed: int = 0, quick: bool = False, seconds: float = SECONDS, progress: Progress = silent,
 ) -> tuple[Verdict, ...]:  # fmt: skip
     """Checks a task, and its backward task where it declares one. Returns one verdict for each.
@@ -36,15 +36,16 @@ def check(
     task: a task, or ``FILE[:TASK]``.
     engine: ``interpreter`` or ``gpu``; by default the GPU if there is one that the compiler knows.
     arch: the architecture for which the interpreter compiles.
-    workloads: names; by default all.
-    configurations, case, seed, quick, seconds: as in `planning.Scope`.
+    workloads: names, or one name; by default all.
+    configurations: one or several, as text or as mappings of knob to value; by default the shipped one.
+    case, seed, quick, seconds: as in `planning.Scope`.
 
     Raises TaskError if a reference fails, does not depend on its inputs, or is not the gradient. Raises UnknownChoice
     for an unknown engine, and NoGpu if the GPU is asked for and there is none.
     """
     task, name = task_of(task), engine_name(engine)
     board = board_here(name, arch or DEFAULT_ARCH)
-    scope = Scope(configurations, task.selected(workloads), case, seed, quick, seconds)
+    scope = Scope(task.space.chosen(configurations), task.selected(workloads), case, seed, quick, seconds)
     with equipped(task, name, board, quick) as tools:
         forward = check_on(task, tools, scope, progress)
     if task.backward is None or case is not None:

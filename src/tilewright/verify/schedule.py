@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from tilewright.compile.compile import BUDGET_SECONDS, hints_of
-from tilewright.errors import NoGpu, TaskError, UnknownChoice, in_one_line
+from tilewright.errors import NoGpu, TaskError, UnknownChoice, in_task
 from tilewright.hardware.architectures import ARCHITECTURES, Board, default_board
 from tilewright.hardware.gpu import detect
 from tilewright.languages import language_of
@@ -122,7 +122,7 @@ class Compiling:
             launch = self.task.launched(configuration, dims, arrays, self.board)
             language = language_of(launch.kernel)
         except Exception as error:  # the task's own code, for dimensions that it may not serve
-            return Failed("launch", in_one_line(error))
+            return Failed("launch", in_task(error))
         lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         return lowered if isinstance(lowered, Failed) else (language, lowered)
 

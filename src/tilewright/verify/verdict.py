@@ -43,6 +43,9 @@ class Verdict:
     seconds: float
     tools: tuple[str, ...] = ()  # one line from each other tool that watched a case
 
+    def __str__(self) -> str:
+        return f"{self.task}: {self.verdict}, {self.reason}"
+
 
 def report(
     examiner: Examiner, scope: Scope, planned: Sequence[Planned], results: Sequence[Result],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.compile.compile import hints_of
-from tilewright.errors import TaskError, in_one_line
+from tilewright.errors import TaskError, in_task
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument, ListArgument
@@ -77,7 +77,7 @@ class Launcher:
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)
         except Exception as error:
-            return Failed("launch", str(error) if isinstance(error, TaskError) else in_one_line(error))
+            return Failed("launch", str(error) if isinstance(error, TaskError) else in_task(error))
         language = language_of(launch.kernel)
         if not language.tile_ir:
             return Failed("front end", f"the interpreter reads Tile IR, and language '{language.name}' writes none")

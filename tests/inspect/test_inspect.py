@@ -1,0 +1,40 @@
+"""`tilewright.inspect`, and how the functions of the package take their arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tilewright
+from tilewright.errors import SpaceError, UnknownChoice
+from tilewright.hardware.gpu import detect
+
+RMS_NORM = str(Path(__file__).parents[2] / "examples" / "rms_norm.py")
+WIDE = {"TILE_M": 1, "BLOCKS_PER_SM": 1}
+
+
+def test_the_public_names_are_listed_without_helpers() -> None:
+    assert {name for name in dir(tilewright) if not name.startswith("__")} == set(tilewright.__all__)
+    assert "_HOMES" not in dir(tilewright) and tilewright.Task
+
+
+def test_a_configuration_is_a_text_or_a_mapping_or_several() -> None:
+    (row,) = tilewright.inspect(RMS_NORM, "sm_90", config=WIDE)
+    (same,) = tilewright.inspect(RMS_NORM, ["sm_90"], config="TILE_M=1,BLOCKS_PER_SM=1")
+    assert row.candidate.configuration == same.candidate.configuration and row.candidate.configuration.TILE_M == 1
+    assert str(row).startswith(f"{row.candidate.configuration} on sm_90: predicted, ") and len(str(row)) < 200
+    with pytest.raises(SpaceError, match="config: 'TILE' is no knob of this space"):
+        tilewright.inspect(RMS_NORM, "sm_90", config={"TILE": 1})
+
+
+@pytest.mark.skipif(detect() is not None, reason="a GPU decides the architecture")
+def test_the_architecture_may_be_left_out() -> None:
+    assert [row.arch for row in tilewright.inspect(RMS_NORM, config=[WIDE])] == ["sm_90"]
+
+
+def test_one_workload_may_be_a_text() -> None:
+    (verdict,) = tilewright.check(RMS_NORM, engine="interpreter", workloads="odd", quick=True, configurations=WIDE)
+    assert verdict.configurations[0].TILE_M == 1 and str(verdict) == f"rms_norm: correct, {verdict.reason}"
+    with pytest.raises(UnknownChoice, match="unknown workload 'od'; known: .*did you mean 'odd'"):
+        tilewright.tune(RMS_NORM, workloads="od", store=False)
