@@ -218,7 +218,7 @@ def test_arguments_that_do_not_fit_the_kernel_are_one_line(tmp_path: Path, argum
 
 def test_a_launch_that_fails_for_one_configuration_is_that_ones(task: Task) -> None:
     bad, good = compile_all(task, [unit(task, BLOCKS=0), unit(task)])
-    assert failure(bad) == Failed("launch", "ZeroDivisionError: integer division or modulo by zero")
+    assert failure(bad) == Failed("launch", "ops.py:14: ZeroDivisionError: integer division or modulo by zero")
     assert isinstance(good.code, MachineCode)
 
 
