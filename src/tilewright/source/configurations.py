@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -69,12 +69,14 @@ def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple
 
 
 @dataclass
-class _Visit:
-    """The results of one walk through the syntax tree."""
+class _Walk:
+    """One walk through a syntax tree, and the configurations that it found."""
 
+    file: SourceFile
+    language: KernelLanguage
     written: list[Written] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
-    calls: set[ast.AST] = field(default_factory=set)
+    nodes: set[ast.AST] = field(default_factory=set)
     """The nodes that are configurations."""
 
     def listed(self, name: str, line: int) -> Listed:
@@ -83,6 +85,80 @@ class _Visit:
     def undecided(self, condition: ast.expr) -> None:
         note = f"whether `{ast.unparse(condition)}` holds shows only when the file runs; here all branches are taken"
         self.notes[note] = None
+
+    def visit_all(self, nodes: Iterable[ast.AST], names: Names) -> None:
+        for node in nodes:
+            self.visit(node, names)
+
+    def visit(self, node: ast.AST, names: Names) -> None:
+        if isinstance(node, (ast.Call, ast.Dict)) and (written := self.configurations(node, names)) is not None:
+            self.nodes.add(node)
+            self.written += written
+            if len(self.written) > MOST_VALUES:
+                raise RequestError(f"line {node.lineno} gives more than {MOST_VALUES} configurations")
+        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            for inner in values.looped(node.generators, names, self.undecided):
+                self.visit(node.elt, inner)
+        elif isinstance(node, ast.For):
+            for bound in values.rounds(node.target, node.iter, names):
+                self.visit_all(node.body, {**names, **bound})
+        elif isinstance(node, ast.If):
+            self.visit_branches(node.test, node.body, node.orelse, names)
+        elif isinstance(node, ast.IfExp):
+            self.visit_branches(node.test, [node.body], [node.orelse], names)
+        elif isinstance(node, Named):
+            hidden = {parameter.arg for parameter in parameters(node)}
+            outer = {name: value for name, value in names.items() if name not in hidden}
+            self.visit_all(node.body, {**outer, **values.assigned(node.body)})
+        else:
+            self.visit_all(ast.iter_child_nodes(node), names)
+
+    def visit_branches(self, test: ast.expr, body: Iterable[ast.AST], orelse: Iterable[ast.AST], names: Names) -> None:
+        holds = values.value_of(test, names)
+        if not isinstance(holds, Unread):
+            self.visit_all(body if holds else orelse, names)
+            return
+        before = len(self.nodes)
+        self.visit_all((*body, *orelse), names)
+        if len(self.nodes) > before:
+            self.undecided(test)
+
+    def configurations(self, node: ast.Call | ast.Dict, names: Names) -> list[Written] | None:
+        """The configurations that ``node`` is or lists; None where it is something else."""
+        if isinstance(node, ast.Dict):
+            fields = _mapping(values.value_of(node, names))
+            simple = not any(isinstance(value, (list, dict)) for value in fields.values())
+            is_configuration = self.language == "cutile" and any(map(is_tile, fields)) and simple
+            return [Written(node.lineno, tuple(fields.items()))] if is_configuration else None
+        *origin, last = self.file.dotted(node.func).split(".")
+        if last == "Config" and "triton" in origin:  # the name `triton` counts also without an import
+            return [_of_triton(node, names)] if self.language == "triton" else []
+        if self.language == "triton":
+            return None
+        if called_name(node) == "Space":
+            return self.of_space(node, names)
+        fields = values.arguments(node, names)
+        has_knob = any(map(is_tile, fields)) or not HINTS.keys().isdisjoint(fields)
+        if not has_knob or not called_name(node).endswith(("Namespace", "Config", "Configuration")):
+            return None
+        return [Written(node.lineno, tuple(fields.items()))]
+
+    def of_space(self, node: ast.Call, names: Names) -> list[Written] | None:
+        """The points of a `Space`. Its predicates are not applied, because they are functions."""
+        given = values.arguments(node, names)
+        shipped = _mapping(given.get("shipped"))
+        if not shipped:
+            return None
+        if "where" in given:
+            self.notes["the predicates of the space are not applied; here all its points are taken"] = None
+        points = [_mapping(point) for point in _list(given.get("include"))]
+        if given.get("only") is not None:
+            points += [_mapping(point) for point in _list(given["only"])]
+        else:
+            lists = {**_mapping(given.get("constants")), **_mapping(given.get("hints"))}
+            product = itertools.product(*map(_list, lists.values()))
+            points += [dict(zip(lists, point, strict=True)) for point in itertools.islice(product, MOST_VALUES)]
+        return [Written(node.lineno, tuple({**shipped, **point}.items())) for point in (shipped, *points)]
 
 
 class _ConfigurationReader:
@@ -95,15 +171,15 @@ class _ConfigurationReader:
     def lists(self) -> tuple[Listed, ...]:
         """The lists of the kernels first, then those that no kernel of the file uses."""
         lists: list[Listed] = []
-        claimed: set[ast.AST] = set()
+        used: set[ast.AST] = set()
         for function in self._functions.values():
             for decorator in function.decorator_list:
                 if isinstance(decorator, ast.Call) and called_name(decorator) == "autotune":
-                    seen = self._tuned(decorator)
-                    claimed |= seen.calls
-                    lists.append(seen.listed(function.name, function.lineno))
+                    walk = self._tuned(decorator)
+                    used |= walk.nodes
+                    lists.append(walk.listed(function.name, function.lineno))
         for statement in self._file.tree.body:
-            if not claimed.intersection(ast.walk(statement)):
+            if not used.intersection(ast.walk(statement)):
                 lists.append(self._walked([statement]).listed(_name_of(statement), statement.lineno))
         return tuple(listed for listed in lists if listed.configurations)
 
@@ -113,15 +189,15 @@ class _ConfigurationReader:
         listed = self._walked([node]).listed(name, node.lineno) if node is not None else None
         return listed if listed and listed.configurations else None
 
-    def _tuned(self, decorator: ast.Call) -> _Visit:
+    def _tuned(self, decorator: ast.Call) -> _Walk:
         configs = argument(decorator, 0, "configs")
         if configs is None:
-            return _Visit()
-        seen = self._walked(self._reached(configs))
+            return self._walked([])
+        walk = self._walked(self._reached(configs))
         calls = self._file.every(ast.Call, configs)
         if "prune_configs_by" in keywords(decorator) or any(called_name(call) == "filter" for call in calls):
-            seen.notes["a function of the file drops some of them when it runs; here all are taken"] = None
-        return seen
+            walk.notes["a function of the file drops some of them when it runs; here all are taken"] = None
+        return walk
 
     def _reached(self, start: ast.expr) -> list[ast.AST]:
         """The expression, and the functions and values that it names, directly or not."""
@@ -133,70 +209,10 @@ class _ConfigurationReader:
                     nodes.append(other)
         return nodes
 
-    def _walked(self, nodes: Iterable[ast.AST]) -> _Visit:
-        seen = _Visit()
-        for written in self._all(nodes, self._names, seen):
-            seen.written.append(written)
-            if len(seen.written) > MOST_VALUES:
-                raise RequestError(f"line {written.line} gives more than {MOST_VALUES} configurations")
-        return seen
-
-    def _all(self, nodes: Iterable[ast.AST], names: Names, seen: _Visit) -> Iterator[Written]:
-        for node in nodes:
-            yield from self._visit(node, names, seen)
-
-    def _visit(self, node: ast.AST, names: Names, seen: _Visit) -> Iterator[Written]:
-        if isinstance(node, (ast.Call, ast.Dict)) and (written := self._configurations(node, names, seen)) is not None:
-            seen.calls.add(node)
-            yield from written
-        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            for inner in values.looped(node.generators, names, seen.undecided):
-                yield from self._visit(node.elt, inner, seen)
-        elif isinstance(node, ast.For):
-            for bound in values.rounds(node.target, node.iter, names):
-                yield from self._all(node.body, {**names, **bound}, seen)
-        elif isinstance(node, ast.If):
-            yield from self._branches(node.test, node.body, node.orelse, names, seen)
-        elif isinstance(node, ast.IfExp):
-            yield from self._branches(node.test, [node.body], [node.orelse], names, seen)
-        elif isinstance(node, Named):
-            hidden = {parameter.arg for parameter in parameters(node)}
-            outer = {name: value for name, value in names.items() if name not in hidden}
-            yield from self._all(node.body, {**outer, **values.assigned(node.body)}, seen)
-        else:
-            yield from self._all(ast.iter_child_nodes(node), names, seen)
-
-    def _branches(
-        self, test: ast.expr, body: Iterable[ast.AST], orelse: Iterable[ast.AST], names: Names, seen: _Visit
-    ) -> Iterator[Written]:
-        holds = values.value_of(test, names)
-        if not isinstance(holds, Unread):
-            yield from self._all(body if holds else orelse, names, seen)
-            return
-        before = len(seen.calls)
-        yield from self._all((*body, *orelse), names, seen)
-        if len(seen.calls) > before:
-            seen.undecided(test)
-
-    def _configurations(self, node: ast.Call | ast.Dict, names: Names, seen: _Visit) -> list[Written] | None:
-        """The configurations that ``node`` is or lists; None where it is something else."""
-        if isinstance(node, ast.Dict):
-            fields = _mapping(values.value_of(node, names))
-            simple = not any(isinstance(value, (list, dict)) for value in fields.values())
-            is_configuration = self._language == "cutile" and any(map(is_tile, fields)) and simple
-            return [Written(node.lineno, tuple(fields.items()))] if is_configuration else None
-        *origin, last = self._file.dotted(node.func).split(".")
-        if last == "Config" and "triton" in origin:  # the name `triton` counts also without an import
-            return [_of_triton(node, names)] if self._language == "triton" else []
-        if self._language == "triton":
-            return None
-        if called_name(node) == "Space":
-            return _of_space(node, names, seen)
-        fields = values.arguments(node, names)
-        has_knob = any(map(is_tile, fields)) or not HINTS.keys().isdisjoint(fields)
-        if not has_knob or not called_name(node).endswith(("Namespace", "Config", "Configuration")):
-            return None
-        return [Written(node.lineno, tuple(fields.items()))]
+    def _walked(self, nodes: Iterable[ast.AST]) -> _Walk:
+        walk = _Walk(self._file, self._language)
+        walk.visit_all(nodes, self._names)
+        return walk
 
 
 def _of_triton(node: ast.Call, names: Names) -> Written:
@@ -204,24 +220,6 @@ def _of_triton(node: ast.Call, names: Names) -> Written:
     meta = given.pop("kwargs", {})
     inner = meta.items() if isinstance(meta, dict) else [("kwargs", meta)]
     return Written(node.lineno, (*((str(name), value) for name, value in inner), *given.items()))
-
-
-def _of_space(node: ast.Call, names: Names, seen: _Visit) -> list[Written] | None:
-    """The points of a `Space`. Its predicates are not applied, because they are functions."""
-    given = values.arguments(node, names)
-    shipped = _mapping(given.get("shipped"))
-    if not shipped:
-        return None
-    if "where" in given:
-        seen.notes["the predicates of the space are not applied; here all its points are taken"] = None
-    points = [_mapping(point) for point in _list(given.get("include"))]
-    if given.get("only") is not None:
-        points += [_mapping(point) for point in _list(given["only"])]
-    else:
-        lists = {**_mapping(given.get("constants")), **_mapping(given.get("hints"))}
-        product = itertools.product(*map(_list, lists.values()))
-        points += [dict(zip(lists, point, strict=True)) for point in itertools.islice(product, MOST_VALUES)]
-    return [Written(node.lineno, tuple({**shipped, **point}.items())) for point in (shipped, *points)]
 
 
 def _mapping(value: Known) -> dict[str, Known]:
