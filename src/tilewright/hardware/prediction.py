@@ -45,33 +45,27 @@ class Work:
     dtype: str
 
 
-@dataclass(frozen=True)
-class Coefficients:
-    """The fitted numbers: H200, 2026-11-21, bench/recorded/h200-2026-11-21.json.gz."""
-
-    launch_us: float = 5.0
-    """Launch, start and end of a grid with cold L2: the time of the smallest kernels beyond that for their bytes."""
-    start_us: float = 0.6
-    """From the start of a CTA to its first data."""
-    turn_us: float = 2.0
-    """Filling, using and storing a CTA's shared memory once in a TMA pipeline."""
-    clocks_per_instruction: float = 16.0
-    """Clocks between two instructions of a warp, on average over straight code with its loads."""
-    looped_share: float = 0.037
-    """Share of the instructions in the code (and of the spills) that the inner loop repeats."""
-    alone: float = 1.2
-    """Relative extra time of the products where an SM's tiles have 8192 elements. Smaller tiles hide less latency."""
-    shared_tile: float = 0.5
-    """Factor for the tile's elements where the warpgroups of a CTA exchange values of it."""
-    wait_us: float = 1.3
-    """Wait for memory where the loads of a thread fill its registers once. Registers limit the loads in flight."""
-    cache_rate: float = 5.3
-    """Rate of staging tiles from the L2 over the rate of memory: a fitted number, higher than the L2's real rate."""
-    overhead: float = 9.4
-    """Time of the other instructions over the time of the products, times instructions per written element."""
-
-
-FITTED = Coefficients()
+# The fitted coefficients: H200, 2026-11-21, bench/recorded/h200-2026-11-21.json.gz.
+LAUNCH_US = 5.0
+"""Launch, start and end of a grid with cold L2: the time of the smallest kernels beyond that for their bytes."""
+START_US = 0.6
+"""From the start of a CTA to its first data."""
+TURN_US = 2.0
+"""Filling, using and storing a CTA's shared memory once in a TMA pipeline."""
+CLOCKS_PER_INSTRUCTION = 16.0
+"""Clocks between two instructions of a warp, on average over straight code with its loads."""
+LOOPED_SHARE = 0.037
+"""Share of the instructions in the code (and of the spills) that the inner loop repeats."""
+ALONE = 1.2
+"""Relative extra time of the products where an SM's tiles have 8192 elements. Smaller tiles hide less latency."""
+SHARED_TILE = 0.5
+"""Factor for the tile's elements where the warpgroups of a CTA exchange values of it."""
+WAIT_US = 1.3
+"""Wait for memory where the loads of a thread fill its registers once. Registers limit the loads in flight."""
+CACHE_RATE = 5.3
+"""Rate of staging tiles from the L2 over the rate of memory: a fitted number, higher than the L2's real rate."""
+OVERHEAD = 9.4
+"""Time of the other instructions over the time of the products, times instructions per written element."""
 
 MMA_SYNC_SHARE: Mapping[tuple[TensorPath, TensorPath], float] = {("HGMMA", "HMMA"): 0.62, ("UTCMMA", "HMMA"): 0.25}
 """(the architecture's path, the code's path) → assumed share of the tensor rate that the older instruction reaches.
@@ -106,28 +100,26 @@ class Shape:
     """Threads per CTA; one warpgroup where the code does not say."""
 
 
-def predict(
-    code: MachineCode, grid: Sequence[int], work: Work, board: Board, by: Coefficients = FITTED
-) -> PredictedTime:
+def predict(code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> PredictedTime:
     """The time of one launch of ``code`` over ``grid`` on ``board``, with cold L2.
 
     grid: in blocks of the tile language, each of which is a cluster of ``code.cluster`` CTAs.
     """
     shape = shape_of(code, grid, board)
-    terms = _side_by_side(code, shape, work, board, by)
-    spill_bytes = _spilled_bytes(code, shape, work, by)
+    terms = _side_by_side(code, shape, work, board)
+    spill_bytes = _spilled_bytes(code, shape, work)
     spill_us = spill_bytes / _bytes_per_us(board)
     together = math.sqrt(sum(us**2 for us, _ in terms))
     reasons = [text for us, text in sorted(terms, reverse=True) if us >= 0.3 * together]
     if spill_bytes:
         reasons.append(f"+ {_us(spill_us)} spill ({_size(spill_bytes)})")
-    reasons.append(f"+ {_us(by.launch_us)} launch")
-    return PredictedTime(together + spill_us + by.launch_us, "; ".join(reasons))
+    reasons.append(f"+ {_us(LAUNCH_US)} launch")
+    return PredictedTime(together + spill_us + LAUNCH_US, "; ".join(reasons))
 
 
-def spill_us(code: MachineCode, grid: Sequence[int], work: Work, board: Board, by: Coefficients = FITTED) -> float:
+def spill_us(code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> float:
     """The time for spills in the predicted time, in microseconds."""
-    return _spilled_bytes(code, shape_of(code, grid, board), work, by) / _bytes_per_us(board)
+    return _spilled_bytes(code, shape_of(code, grid, board), work) / _bytes_per_us(board)
 
 
 def shape_of(code: MachineCode, grid: Sequence[int], board: Board) -> Shape:
@@ -150,38 +142,38 @@ Term = tuple[float, str]
 """Microseconds, and a text that explains them."""
 
 
-def _side_by_side(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coefficients) -> list[Term]:
+def _side_by_side(code: MachineCode, shape: Shape, work: Work, board: Board) -> list[Term]:
     memory = work.bytes / _bytes_per_us(board)
     warps = math.ceil(shape.threads / WARP)
     issue = shape.ctas * warps * code.instructions / (board.sms * SUB_PARTITIONS * board.boost_clock_mhz)
     return [
         (memory, f"{_us(memory)} memory at {board.achievable_bandwidth() / 1e3:.2g} TB/s"),
         (issue, f"{_us(issue)} issue of {code.instructions} instructions by {shape.ctas * warps} warps"),
-        _latency(code, shape, work, board, by),
-        *_products(code, shape, work, board, by),
+        _latency(code, shape, work, board),
+        *_products(code, shape, work, board),
     ]
 
 
-def _latency(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coefficients) -> Term:
+def _latency(code: MachineCode, shape: Shape, work: Work, board: Board) -> Term:
     if code.tensor_path != "none":
-        life, of = by.start_us, "start"
+        life, of = START_US, "start"
     elif _uses_tma(code):
         turns = _passes(code, shape, work)
-        life, of = (by.start_us + turns * by.turn_us, f"for {turns:.2g} turns of {code.shared_bytes // KIB} KiB")
+        life, of = (START_US + turns * TURN_US, f"for {turns:.2g} turns of {code.shared_bytes // KIB} KiB")
     else:
-        executed = _executed(code, shape, work, by)
-        clocks = executed * code.instructions * by.clocks_per_instruction
+        executed = _executed(code, shape, work)
+        clocks = executed * code.instructions * CLOCKS_PER_INSTRUCTION
         # Registers that all loads of a thread in one pass fill.
         loaded = sum(n * max(1, bits // 32) for kind, bits, n in _by_width(code.copies) if kind in ("LDG", "LD"))
-        waits = executed * by.wait_us * loaded / max(code.registers, WARP // 2)
-        life, of = by.start_us + waits + clocks / board.boost_clock_mhz, "each"
+        waits = executed * WAIT_US * loaded / max(code.registers, WARP // 2)
+        life, of = START_US + waits + clocks / board.boost_clock_mhz, "each"
     us = shape.waves * life
     waves = "1 wave" if shape.waves == 1 else f"{shape.waves} waves"
     ctas = "1 CTA" if shape.resident == 1 else f"{shape.resident} CTAs"
     return us, f"{_us(us)} latency ({waves} of {_us(life)} {of}, {ctas} an SM)"
 
 
-def _products(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coefficients) -> list[Term]:
+def _products(code: MachineCode, shape: Shape, work: Work, board: Board) -> list[Term]:
     if code.tensor_path == "none":
         us = work.flops / (CUDA_CORE_SHARE * board.fp32_tflops * 1e6)
         return [(us, f"{_us(us)} arithmetic on the CUDA cores")]
@@ -190,11 +182,11 @@ def _products(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coe
     rate = board.achievable_tflops(dtype) * MMA_SYNC_SHARE.get((expected, code.tensor_path), 1.0)
     ideal = work.flops / (rate * 1e6) / shape.busy
     others = max(1, code.instructions - code.local_loads - code.local_stores)
-    tiles = _area(code, shape, by) * shape.resident
-    longer = 1 + by.alone * 8192 / tiles
-    products, overhead = ideal * longer, ideal * by.overhead * others / _written(code, shape)
+    tiles = _area(code, shape) * shape.resident
+    longer = 1 + ALONE * 8192 / tiles
+    products, overhead = ideal * longer, ideal * OVERHEAD * others / _written(code, shape)
     at = f"{code.tensor_path} at {rate:.0f} TFLOP/s ×{longer / shape.busy:.2f} ({tiles:,.0f} elements an SM)"
-    staged = work.flops * _staged_share(code, shape, by) / (by.cache_rate * _bytes_per_us(board))
+    staged = work.flops * _staged_share(code, shape) / (CACHE_RATE * _bytes_per_us(board))
     return [
         (products, f"{_us(products)} {at}"),
         (overhead, f"{_us(overhead)} instructions around the products"),
@@ -215,17 +207,17 @@ def _stored_boxes(code: MachineCode) -> int:
     return max(1, min(_boxes(code, "UTMASTG"), _boxes(code, "UTMALDG") - 1))
 
 
-def _area(code: MachineCode, shape: Shape, by: Coefficients) -> float:
+def _area(code: MachineCode, shape: Shape) -> float:
     """Elements of the tile that a CTA writes."""
     stores, boxes = _boxes(code, "UTMASTG"), _stored_boxes(code)
     if not stores:
         return _written(code, shape) / shape.resident
     if _exchanges(code):
-        return _width(code, "STSM") * WARPGROUP / 2 * by.shared_tile
+        return _width(code, "STSM") * WARPGROUP / 2 * SHARED_TILE
     return max(1024, _width(code, "STSM", "STS") * _consumers(code, shape) / 2 * boxes / stores)
 
 
-def _staged_share(code: MachineCode, shape: Shape, by: Coefficients) -> float:
+def _staged_share(code: MachineCode, shape: Shape) -> float:
     """Bytes (of two-byte elements) staged for each FLOP: 1 / rows + 1 / columns of the tile that a CTA writes.
 
     A TMA box is 128 bytes wide, so the number of boxes gives the columns. With multicast a cluster shares one tile.
@@ -233,7 +225,7 @@ def _staged_share(code: MachineCode, shape: Shape, by: Coefficients) -> float:
     if not _boxes(code, "UTMASTG") or code.tensor_path not in _WARPGROUP_PATHS:
         return 0.0
     columns = 64 * _stored_boxes(code)
-    area = _area(code, shape, by) * (code.cluster if any("MULTICAST" in kind for kind in code.copies) else 1)
+    area = _area(code, shape) * (code.cluster if any("MULTICAST" in kind for kind in code.copies) else 1)
     return 1 / columns + columns / max(area, columns)
 
 
@@ -265,16 +257,16 @@ def _passes(code: MachineCode, shape: Shape, work: Work) -> float:
     return work.bytes / (shape.ctas * moved) if moved else 1.0
 
 
-def _executed(code: MachineCode, shape: Shape, work: Work, by: Coefficients) -> float:
+def _executed(code: MachineCode, shape: Shape, work: Work) -> float:
     """How often an instruction of a CTA runs on average, because those in a loop run more than once."""
-    return 1 + by.looped_share * max(0.0, _passes(code, shape, work) - 1)
+    return 1 + LOOPED_SHARE * max(0.0, _passes(code, shape, work) - 1)
 
 
-def _spilled_bytes(code: MachineCode, shape: Shape, work: Work, by: Coefficients) -> float:
+def _spilled_bytes(code: MachineCode, shape: Shape, work: Work) -> float:
     local = code.local_loads + code.local_stores
     if not local:
         return 0.0
-    return local * 4 * shape.threads * shape.ctas * _executed(code, shape, work, by)
+    return local * 4 * shape.threads * shape.ctas * _executed(code, shape, work)
 
 
 def _width(code: MachineCode, *kinds: str) -> int:

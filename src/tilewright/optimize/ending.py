@@ -25,7 +25,7 @@ NEAR = 1.3
 the peak bandwidth, and a product of 8192³ reaches 0.78 of the peak rate (bench/recorded, 2026-11-21)."""
 LAUNCH_US = 8.0
 """Below this time the launch is the cause: launch, ramp and drain on cold L2 take 5 µs
-(`prediction.Coefficients.launch_us`)."""
+(`prediction.LAUNCH_US`)."""
 
 Cause: TypeAlias = Literal[
     "the bound", "launch", "too few blocks", "spills", "no tensor cores", "scheduling", "unknown"
