@@ -1,10 +1,5 @@
 """Screening: decides from the machine code, before anything runs, which candidates are raced.
 
-    screen(rows, work, board, bound)      a verdict with its reason for each row, without any I/O
-    screen_compiled(task, …, compiled)    the same for the output of `compile.compile_all`
-    ranking(screened)                     the candidates that race, in their order
-    candidate_of(compiled, screened)      the row of the result
-
 Identical machine code under the same grid is timed once, because many hints change nothing. The other rules compare a
 candidate with the best predicted one, so some candidates always stay. Spilling alone drops nothing: of a
 4000×4097×2000 product on an H200, 32 of 40 candidates spill, and so does the fastest.

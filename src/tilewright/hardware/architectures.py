@@ -6,6 +6,7 @@ Sizes are in bytes; 1 KiB is 1024 bytes, which NVIDIA's tables call KB.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -234,11 +235,11 @@ def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_
     if shared_bytes > arch.shared_bytes_per_cta:
         kib, most_kib = shared_bytes / KIB, arch.shared_bytes_per_cta / KIB
         return Occupancy(0, "shared memory", f"shared memory {kib:.6g} KiB > {most_kib:.6g} KiB per CTA")
-    warps = _ceil(threads, WARP)
+    warps = math.ceil(threads / WARP)
     # A warp takes at least one granule of registers, from its quarter of the SM.
-    registers_per_warp = max(1, _ceil(registers * WARP, REGISTER_GRANULE)) * REGISTER_GRANULE
+    registers_per_warp = max(1, math.ceil(registers * WARP / REGISTER_GRANULE)) * REGISTER_GRANULE
     resident_warps = arch.registers_per_sm // SUB_PARTITIONS // registers_per_warp * SUB_PARTITIONS
-    shared_per_cta = _ceil(shared_bytes + arch.reserved_shared_per_cta, SHARED_GRANULE) * SHARED_GRANULE
+    shared_per_cta = math.ceil((shared_bytes + arch.reserved_shared_per_cta) / SHARED_GRANULE) * SHARED_GRANULE
     fits: dict[Resource, int] = {
         "registers": resident_warps // warps,
         "shared memory": arch.shared_bytes_per_sm // shared_per_cta,
@@ -249,7 +250,3 @@ def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_
     counts = ", ".join(f"{resource} {count}" for resource, count in fits.items())
     ctas = fits[tightest]
     return Occupancy(ctas, tightest, f"{ctas} CTAs per SM, limited by {tightest} ({counts})")
-
-
-def _ceil(amount: int, unit: int) -> int:
-    return -(-amount // unit)

@@ -1,7 +1,5 @@
 """Predicts the time of a compiled kernel from its machine code, without running it.
 
-    predict(code, grid, work, board)      a `PredictedTime` whose ``why`` names the terms
-
 The model is a roofline with more terms. The first five overlap in part, so their times are combined as the root of the
 sum of their squares. The time for spills and for the launch is added.
 

@@ -44,6 +44,8 @@ class ListArgument:
     rows: tuple[tuple[int | ArraySpec, ...], ...]
 
 
+Hints: TypeAlias = Mapping[str, int | None]
+"""Compiler hint → value; None lets the compiler choose."""
 Argument: TypeAlias = int | float | ArraySpec | ListArgument
 """An argument of the compiled entry: a number, or an array or list, which is passed as its address."""
 
@@ -65,9 +67,7 @@ class Language(ABC):
         """Whether a launch's kernel is written in this language."""
 
     @abstractmethod
-    def lower(
-        self, launch: Launch, hints: Mapping[str, int | None], config: Configuration, arch: str
-    ) -> Lowered | Failed:
+    def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         """Runs the front end. Without a GPU the launch's arrays are `ArraySpec`s; the code must be the same as for a
         launch on arrays with those shapes, strides and alignment."""
 
@@ -95,7 +95,7 @@ class Language(ABC):
         """Stores cubins where the language's own launch finds them; returns how many. Default: stores none."""
         return 0
 
-    def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[int | None], None]:
+    def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
         """Returns a function that launches once on the CUDA stream with the given handle. Default: raises MachineError,
         so kernels of this language are compiled, inspected and predicted, but never run."""
         raise MachineError(f"language '{self.name}' does not say how to launch a kernel: add a `runner` method to it")

@@ -1,4 +1,4 @@
-"""Runs compilers as child processes, each with a time limit; all of them are ended with this process."""
+"""Runs compilers as child processes with a time limit, and can end all of them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """Reads the facts about a kernel from its cubin.
 
-    headers(cubins)         launch properties and hash of the code, in a millisecond each, without nvdisasm
-    read(cubin)             the whole `MachineCode`
-    read_all(cubins)        the same for many; a broken cubin gives an error as its value
-    remarks(text)           the compiler's remarks about each source line
-    instruction_mix(names)  the number of instructions of each class
-
 Registers, stack, threads, cluster and shared memory come from the container (`elf.py`). The instructions come from
 ``nvdisasm``, whose start takes 0.25 to 0.35 s for any size (13.5.37, a machine with 2 cores, 2026-11-21). So `read_all`
 gives it all kernels of one architecture as one raw binary: it reads sixteen sm_90 kernels in 0.54 s.
@@ -66,7 +60,7 @@ class Header:
 
 
 def headers(cubins: Iterable[bytes]) -> tuple[Header | MachineCodeError, ...]:
-    """The header of each cubin; starts no process."""
+    """The header of each cubin, in a millisecond each; starts no process."""
     parsed = [_parsed(cubin) for cubin in cubins]
     return tuple(
         Header(**_launch(each), code_bytes=len(each.code()), code_hash=_hash(each)) if isinstance(each, Cubin) else each
@@ -85,7 +79,7 @@ def read(cubin: bytes) -> MachineCode:
 
 
 def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, ...]:
-    """As `read`, for many cubins of any architectures. Starts nvdisasm once for each architecture."""
+    """As `read`, for many cubins; a broken cubin gives an error as its value. Starts nvdisasm once per architecture."""
     outcomes: list[Cubin | MachineCode | MachineCodeError] = [_parsed(cubin) for cubin in cubins]
     for sm in sorted({each.sm for each in outcomes if isinstance(each, Cubin)}):
         group = {i: each for i, each in enumerate(outcomes) if isinstance(each, Cubin) and each.sm == sm}

@@ -1,12 +1,4 @@
-"""Finds kernels, launches, searches and their configurations in the text of a Python file.
-
-kernels(file)             functions that are kernels, with the hints of their decorator
-launches(file)            calls of `ct.launch`
-tasks(file)               calls of `tilewright.Task`
-searches(file)            calls of `cuda.tile.tune.exhaustive_search`, argument by argument
-hinted(file)              calls that make a kernel with other hints
-configurations(file, …)   the configurations in a search space
-"""
+"""Finds kernels, launches, searches and their configurations in the text of a Python file."""
 
 from __future__ import annotations
 
@@ -120,6 +112,7 @@ def kernels_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> tu
 
 @remembered
 def launches(file: SourceFile) -> tuple[LaunchSite, ...]:
+    """The calls of `ct.launch`."""
     return tuple(
         LaunchSite(call, argument(call, 1, "grid"), argument(call, 2, "kernel"), argument(call, 3, "kernel_args"))
         for call in file.every(ast.Call)
@@ -129,6 +122,7 @@ def launches(file: SourceFile) -> tuple[LaunchSite, ...]:
 
 @remembered
 def searches(file: SourceFile) -> tuple[SearchSite, ...]:
+    """The calls of `exhaustive_search`."""
     return tuple(SearchSite.of(call) for call in file.every(ast.Call) if file.dotted(call.func) in SEARCHES)
 
 

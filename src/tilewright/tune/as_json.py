@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tilewright.records import Candidate, Json, TuningResult, WorkloadResult
 
+OF_CODE = ("registers", "local_stores", "shared_bytes", "tensor_path", "code_hash")
+
 
 def to_json(result: TuningResult) -> dict[str, Json]:
     return {
@@ -44,10 +46,6 @@ def _candidate_json(candidate: Candidate, speed_of_light_us: float) -> dict[str,
         "speed_of_light": speed_of_light_us / measured.us if measured else None,
         "verdict": candidate.checked.verdict if candidate.checked else "unverified",
         "verdict_reason": candidate.checked.reason if candidate.checked else None,
-        "registers": code.registers if code else None,
-        "local_stores": code.local_stores if code else None,
-        "shared_bytes": code.shared_bytes if code else None,
-        "tensor_path": code.tensor_path if code else None,
-        "code_hash": code.code_hash if code else None,
+        **{name: getattr(code, name) if code else None for name in OF_CODE},
         "compile_seconds": candidate.compile_seconds,
     }

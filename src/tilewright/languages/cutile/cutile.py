@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from cuda.tile import compilation
 
 from tilewright.errors import CompilerMissing, first_line, in_one_line
 from tilewright.languages import child
-from tilewright.languages.base import Argument, Language, ListArgument, Lowered
+from tilewright.languages.base import Argument, Hints, Language, ListArgument, Lowered
 from tilewright.languages.cutile import private
 from tilewright.languages.cutile.toolchain import FIX, Tool, find_tileiras
 from tilewright.machine_code.cubin import remarks
@@ -48,9 +48,7 @@ class CuTile(Language):
     def kernel_name(self, kernel: ct.kernel) -> str:
         return private.function_name(kernel)
 
-    def lower(
-        self, launch: Launch, hints: Mapping[str, int | None], config: Configuration, arch: str
-    ) -> Lowered | Failed:
+    def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         try:
             kernel = launch.kernel.replace_hints(**hints)
             signature = signature_of(kernel, launch.args)
@@ -107,7 +105,7 @@ class CuTile(Language):
     def remember(self, built: Sequence[Built]) -> int:
         return private.store([each for each in built if each.cache_key])
 
-    def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[int | None], None]:
+    def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
         kernel = hinted(launch.kernel, tuple(hints.items()))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
 
@@ -205,24 +203,17 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> compi
     axes = range(array.ndim)
     static_stride = static_stride or {axis for axis in axes if array.strides[axis] == 1}
     constant = [array.strides[axis] if axis in static_stride else None for axis in axes]
+    divisible_strides = {axis for axis in axes if constant[axis] is None and array.strides[axis] % stride_divisor == 0}
+    divisible_extents = {axis for axis in axes if axis not in static_shape and array.shape[axis] % DIVISOR == 0}
     return compilation.ArrayConstraint(
-        DTYPES[array.dtype],
-        array.ndim,
-        index_dtype=annotation.index_dtype or ct.int32,
-        stride_lower_bound_incl=0,
-        alias_groups=(),
-        may_alias_internally=_may_alias_internally(array),
+        DTYPES[array.dtype], array.ndim, index_dtype=annotation.index_dtype or ct.int32,
+        stride_lower_bound_incl=0, alias_groups=(), may_alias_internally=_may_alias_internally(array),
         stride_constant=constant,
         shape_constant=[array.shape[axis] if axis in static_shape or array.shape[axis] == 1 else None for axis in axes],
-        stride_divisible_by=[
-            stride_divisor if constant[axis] is None and array.strides[axis] % stride_divisor == 0 else 1
-            for axis in axes
-        ],
-        shape_divisible_by=[
-            DIVISOR if axis not in static_shape and array.shape[axis] % DIVISOR == 0 else 1 for axis in axes
-        ],
+        stride_divisible_by=[stride_divisor if axis in divisible_strides else 1 for axis in axes],
+        shape_divisible_by=[DIVISOR if axis in divisible_extents else 1 for axis in axes],
         base_addr_divisible_by=DIVISOR if array.address_offset % DIVISOR == 0 else 1,
-    )
+    )  # fmt: skip
 
 
 def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation) -> compilation.ListConstraint:
@@ -231,20 +222,14 @@ def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation
         raise TypeError("a list of arrays needs one dtype and one number of axes, and at least one array")
     each = [_array_constraint(array, annotation) for array in arrays]
     otherwise = {"stride_constant": None, "shape_constant": None, "stride_divisible_by": 1, "shape_divisible_by": 1}
-    together = {
-        name: tuple(
-            values[0] if len(set(values)) == 1 else different
-            for values in zip(*(getattr(constraint, name) for constraint in each), strict=True)
-        )
-        for name, different in otherwise.items()
+    common: dict[str, Any] = {
+        "base_addr_divisible_by": min(constraint.base_addr_divisible_by for constraint in each),
+        "may_alias_internally": any(constraint.may_alias_internally for constraint in each),
     }
-    element = replace(
-        each[0],
-        **together,
-        base_addr_divisible_by=min(constraint.base_addr_divisible_by for constraint in each),
-        may_alias_internally=any(constraint.may_alias_internally for constraint in each),
-    )
-    return compilation.ListConstraint(element, alias_groups=(), elements_may_alias=True)
+    for name, different in otherwise.items():
+        by_axis = zip(*(getattr(constraint, name) for constraint in each), strict=True)
+        common[name] = tuple(values[0] if len(set(values)) == 1 else different for values in by_axis)
+    return compilation.ListConstraint(replace(each[0], **common), alias_groups=(), elements_may_alias=True)
 
 
 def _may_alias_internally(array: ArraySpec) -> bool:
