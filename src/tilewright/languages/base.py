@@ -83,7 +83,7 @@ class Language(ABC):
         """The arguments of the compiled entry. Default: those of the launch."""
         return launch.args
 
-    def decorated_hints(self, kernel: Any, arch: str) -> Mapping[str, int | None]:
+    def decorated_hints(self, kernel: Any, arch: str) -> Hints:
         """The compiler hints that the kernel's decorator gives; None where the compiler chooses. Default: none."""
         return {}
 

@@ -72,7 +72,7 @@ class CuTile(Language):
                 flat.append(arg)
         return tuple(flat)
 
-    def decorated_hints(self, kernel: ct.kernel, arch: str) -> Mapping[str, int | None]:
+    def decorated_hints(self, kernel: ct.kernel, arch: str) -> Hints:
         return private.decorated_hints(kernel, arch)
 
     def constant_parameters(self, kernel: ct.kernel) -> tuple[bool, ...]:
