@@ -1,4 +1,4 @@
-"""Tensors at synthetic addresses: where each lies, which bytes belong to it, and the index of each element."""
+"""Tensors at synthetic addresses: the place of each, the bytes that belong to it, and the index of each element."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ WORDS: dict[int, DType] = {width: np.dtype(f"u{width}") for width in (1, 2, 4, 8
 
 @dataclass(eq=False)
 class Allocation:
-    """A tensor, at ``address``. ``raw`` is the memory that it lies in, at the address ``start``; of that, the tensor's
-    elements lie in the bytes ``low`` to ``high``. ``strides`` are in bytes."""
+    """A tensor in the memory ``raw``, which begins at the address ``start``. ``strides`` are in bytes.
+
+    The tensor's elements are in the bytes ``low`` to ``high`` of ``raw``; element (0, …) is at ``offset``, which is
+    more than ``low`` if a stride is negative. The rest is about granules of the ``shadow``. ``gaps`` are the granules
+    of no element; None if the elements fill ``low`` to ``high``. ``owners`` holds for each granule the only block, plus
+    1, that may access it; None if all blocks may. ``bit`` identifies the tensor among those in the same memory.
+    """
 
     name: str
     raw: Bytes
@@ -25,17 +30,13 @@ class Allocation:
     low: int
     high: int
     offset: int
-    """Where in ``raw`` element (0, …) lies: beyond ``low`` where a stride is negative."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     element_bytes: int
     shadow: Shadow
     gaps: Mask | None = None
-    """By granule of the shadow: which are no element's. None where the elements fill ``low`` to ``high``."""
     owners: Int32s | None = None
-    """By granule: the only block, plus one, that may touch it. None where all may."""
     bit: int = 1
-    """The bit of this tensor in the shadow that it shares with other tensors over the same memory."""
     _words: dict[int, Array] = field(default_factory=dict)
 
     @property
@@ -47,15 +48,15 @@ class Allocation:
         return math.prod(self.shape) * self.element_bytes
 
     def words(self, width: int) -> Array:
-        """The memory as integers of ``width`` bytes; bytes that fill no integer are left off."""
+        """Returns the memory as integers of ``width`` bytes, without an incomplete integer at the end."""
         if width not in self._words:
             whole = len(self.raw) // width * width
             self._words[width] = self.raw[:whole].view(WORDS[width])
         return self._words[width]
 
     def index_of(self, offset: int) -> tuple[int, ...]:
-        """The index of the element at a byte of ``raw``. For a byte of no element, the index on the axis with
-        the longest stride may lie outside its extent; the others are clipped."""
+        """Returns the index of the element at a byte of ``raw``. For a byte outside all elements, the index along the
+        axis with the longest stride may exceed its extent; the others are clipped."""
         rest = (offset - self.offset) // self.element_bytes * self.element_bytes
         index = [0] * len(self.shape)
         order = sorted(range(len(self.shape)), key=lambda axis: -abs(self.strides[axis]))
@@ -69,14 +70,14 @@ class Allocation:
         return tuple(index)
 
     def gather(self, offsets: Indices, width: int, aligned: bool) -> Array:
-        """The bits of the elements that begin at ``offsets``."""
+        """Returns the bits of the elements at ``offsets``."""
         if aligned:
             return np.asarray(np.take(self.words(width), offsets >> (width.bit_length() - 1)))
-        found = self.raw[offsets[:, None] + np.arange(width)]
-        return np.asarray(found.reshape(-1).view(WORDS[width]))
+        return np.asarray(self.raw[offsets[:, None] + np.arange(width)].reshape(-1).view(WORDS[width]))
 
     def scatter(self, offsets: Indices, values: Array, aligned: bool) -> None:
-        """Writes the bits ``values``; of several for one element the last stays."""
+        """Writes the bits ``values`` to the elements at ``offsets``. Of several values for one element the last
+        stays."""
         width = values.itemsize
         if aligned:
             self.words(width)[offsets >> (width.bit_length() - 1)] = values
@@ -85,7 +86,7 @@ class Allocation:
 
 
 def extent_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """The bytes, from the first element's, that the elements lie within: lowest and one beyond the highest."""
+    """Returns the range of bytes that contains all elements, from the first byte of element (0, …)."""
     if math.prod(shape) == 0:
         return 0, 0
     reach = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
@@ -98,8 +99,7 @@ def bytes_of(array: Array) -> Bytes:
 
 
 def granules_of(allocation: Allocation) -> tuple[Indices, int]:
-    """The granules of the shadow that the elements cover, element by element in row-major order, and how many an
-    element has."""
+    """Returns the granules of the elements in row-major order, and how many granules an element has."""
     offsets = np.full(allocation.shape, allocation.offset, np.int64)
     for axis, (extent, stride) in enumerate(zip(allocation.shape, allocation.strides, strict=True)):
         along = [1] * len(allocation.shape)

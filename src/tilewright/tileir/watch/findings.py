@@ -1,4 +1,4 @@
-"""What the sanitizer reports: one record for each kind of mistake, place in the source and tensor."""
+"""The findings of the sanitizer: one record for each kind of mistake, place in the source and tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ KINDS = (OUT_OF_BOUNDS, UNINITIALISED, RACE, ALIAS, MISALIGNED, ASSUMPTION, ASSE
 
 @dataclass(frozen=True)
 class Finding:
-    """``index`` is the element of ``tensor``, or of the operation's tile where no tensor is concerned."""
+    """A mistake of the kernel. ``index`` is the first element of ``tensor``; ``count`` is the number over all
+    blocks."""
 
     kind: str
     message: str
@@ -30,17 +31,17 @@ class Finding:
     tensor: str | None = None
     index: tuple[int, ...] | None = None
     count: int = 1
-    """How many elements are affected, over all blocks."""
 
     def __str__(self) -> str:
-        where = [str(one) for one in (self.location, self.block and f"block {self.block}") if one]
+        where = [str(part) for part in (self.location, self.block and f"block {self.block}") if part]
         place = f" [{', '.join(where)}]" if where else ""
         times = f" ({self.count} times)" if self.count > 1 else ""
         return f"{self.kind}: {self.message}{place}{times}"
 
 
 class Findings:
-    """Findings in the order of their first occurrence; equal kind, location and tensor make one."""
+    """Findings in the order of their first occurrence. Those of the same kind, location and tensor are counted as
+    one."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, Location | None, str | None], Finding] = {}
@@ -59,6 +60,6 @@ class Findings:
 
 
 def block_of(number: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The coordinates (x, y, z) of the block with a linear number x + X·(y + Y·z)."""
+    """Returns the coordinates (x, y, z) of the block with the linear number x + X·(y + Y·z)."""
     x, y, _ = grid
     return number % x, number // x % y, number // (x * y)

@@ -1,10 +1,14 @@
-"""What the sanitizer remembers of a piece of memory: what was written, by which block, and through which tensor.
+"""The sanitizer's record of a piece of memory: what was written, by which block, and through which tensor.
 
 The memory is divided into granules of the size of the tensor's elements. There are four kinds of access: weak and
 strong (atomic, or with a memory order) reads and writes. For each kind a `Trace` keeps the last block. One block is
-enough: if an access is ordered after an earlier one of its kind, only the later one matters, and if two blocks are not
-ordered, the granule's entry becomes ``MANY``. Two accesses of different blocks conflict when one of them writes and one
-of them is weak.
+enough: if an access is ordered after an earlier one of its kind, only the later one matters, and if they are not
+ordered, the granule's entry becomes ``MANY`` or ``LISTED``. Two accesses of different blocks conflict if one of them
+writes and one of them is weak.
+
+Order is found by vector clocks. A block's clock advances with each release, which leaves a snapshot of all clocks that
+the block knows. A block that acquires the granule then knows these clocks too. The epoch of an access is the clock of
+its block at that time.
 """
 
 from __future__ import annotations
@@ -20,62 +24,64 @@ Blocks: TypeAlias = "int | Int32s"
 
 
 class Clocks:
-    """What each block knows of the others' clocks."""
+    """The clocks of all blocks that each block knows.
+
+    They are ``active`` after the first release. Before it every epoch is 0, and no accesses are ordered.
+    """
 
     def __init__(self) -> None:
         self.active = False
-        """Whether anything was released; before that, every epoch is 0 and nothing is ordered."""
         self._known: dict[int, Int32s] = {}
         self._own = np.zeros(16, np.int32)
         self._snapshots: dict[int, Int32s] = {}
         self._last = 0
         self._limit = 256
-        self._places: list[Int32s] = []
+        self._numbers: list[Int32s] = []
 
     def epoch(self, block: Blocks) -> Blocks:
-        """The block's clock now, for each element."""
+        """Returns the present clock of the block, or of each block."""
         if isinstance(block, int):
             return int(self._own[block]) if block < len(self._own) else 0
         self._own = _longer(self._own, int(block.max()) + 1)
         return self._own[block]
 
     def before(self, block: int, others: Int32s, epochs: Int32s) -> Mask:
-        """Whether accesses of ``others`` at ``epochs`` are ordered before what ``block`` does now."""
+        """Returns which accesses of the blocks ``others`` at ``epochs`` are ordered before what ``block`` does now."""
         known = _longer(self._known.get(block, self._own[:0]), int(others.max(initial=0)) + 1)
         return np.asarray(known[others] > epochs)
 
     def acquire(self, block: int, snapshots: Int32s) -> None:
-        """``block`` read elements that hold these snapshots (0 for none)."""
-        for one in np.unique(snapshots):
-            if one:
-                self._known[block] = _joined(self._known.get(block), self._snapshots[int(one)])
+        """Adds to the knowledge of ``block`` the snapshots of the elements that it read (0 for none)."""
+        for snapshot in np.unique(snapshots):
+            if snapshot:
+                self._known[block] = _joined(self._known.get(block), self._snapshots[int(snapshot)])
 
     def release(self, block: int, earlier: int = 0) -> int:
-        """``block`` writes with release semantics: returns the number of its snapshot. ``earlier``: the snapshot that
-        was there before; a read-modify-write keeps what it says."""
+        """Makes a snapshot when ``block`` releases, and returns its number. A read-modify-write also keeps the
+        ``earlier`` snapshot of the element."""
         self.active = True
         self._own = _longer(self._own, block + 1)
         self._own[block] += 1
         known = _longer(self._known.get(block, self._own[:0]), block + 1).copy()
         known[block] = self._own[block]
         self._known[block] = known
-        left = _joined(known, self._snapshots[earlier]) if earlier else known
+        snapshot = _joined(known, self._snapshots[earlier]) if earlier else known
         if len(self._snapshots) >= self._limit:
-            self._forget()
+            self._drop_unused()
         self._last += 1
-        self._snapshots[self._last] = left
+        self._snapshots[self._last] = snapshot
         return self._last
 
-    def places(self, size: int) -> Int32s:
-        """Where an allocation keeps the snapshot of each granule."""
+    def numbers(self, size: int) -> Int32s:
+        """Returns an array in which a piece of memory keeps the number of each granule's snapshot."""
         new = np.zeros(size, np.int32)
-        self._places.append(new)
+        self._numbers.append(new)
         return new
 
-    def _forget(self) -> None:
-        """Drops the snapshots that no granule holds any more."""
-        held = {int(one) for place in self._places for one in np.unique(place)} | {self._last}
-        self._snapshots = {key: one for key, one in self._snapshots.items() if key in held}
+    def _drop_unused(self) -> None:
+        """Drops the snapshots that no granule has."""
+        used = {int(number) for numbers in self._numbers for number in np.unique(numbers)} | {self._last}
+        self._snapshots = {number: one for number, one in self._snapshots.items() if number in used}
         self._limit = max(256, 2 * len(self._snapshots))
 
 
@@ -94,11 +100,8 @@ def _joined(one: Int32s | None, other: Int32s) -> Int32s:
     return np.maximum(_longer(one, size)[:size], _longer(other, size)[:size])
 
 
-MANY = -1
-"""Several unknown blocks: their accesses came before the kernel first synchronised."""
-LISTED = -2
-"""Several blocks, which are in the trace's list."""
-
+MANY = -1  # several unknown blocks, whose accesses came before the kernel first synchronised
+LISTED = -2  # several blocks, which are in the trace's list
 WEAK_READ, WEAK_WRITE, STRONG_READ, STRONG_WRITE = range(4)
 CONFLICTS = {
     WEAK_READ: (WEAK_WRITE, STRONG_WRITE),
@@ -106,34 +109,37 @@ CONFLICTS = {
     STRONG_READ: (WEAK_WRITE,),
     STRONG_WRITE: (WEAK_WRITE, WEAK_READ),
 }
-TENSORS = 8
-"""How many tensors may lie over the same memory: bits of a byte."""
+TENSORS = 8  # at most so many tensors may share memory: bits of a byte
 
 
 class Trace:
-    """Which block made one kind of access to each granule: 0 for none, a block's number from 1, MANY or LISTED."""
+    """The last block that made one kind of access to each granule.
+
+    ``who``: 0 for none, the block's number from 1, MANY or LISTED. ``early``: the blocks that made an access before the
+    clocks were active.
+    """
 
     def __init__(self, size: int) -> None:
         self.who = np.zeros(size, np.int32)
         self._epochs: Int32s | None = None
         self.early: set[int] = set()
-        """Blocks that made an access before there were clocks."""
         self._listed: dict[tuple[int, int, int, int], list[Indices]] = {}
 
     def others(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Int32s | None:
-        """For each element another block that accessed it before without being ordered; 0 for none. None if there is no
-        such element."""
+        """Returns for each granule another block whose earlier access is not ordered before this one, or 0. Returns
+        None if there is no such granule."""
         who = np.take(self.who, granules)
         if not who.any():
             return None
-        strange = (who != blocks) & (who != 0)
-        if clocks.active and strange.any():
-            at = np.flatnonzero(strange)
-            strange[at] = ~self._before(_at(blocks, at), who[at], granules[at], clocks)
-        return np.where(strange, who, np.int32(0)) if strange.any() else None
+        unordered = (who != blocks) & (who != 0)
+        if clocks.active and unordered.any():
+            at = np.flatnonzero(unordered)
+            unordered[at] = ~self._before(_at(blocks, at), who[at], granules[at], clocks)
+        return np.where(unordered, who, np.int32(0)) if unordered.any() else None
 
     def record(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Mask | None:
-        """Enters an access. Returns the elements that another lane of the same access entered too, if any."""
+        """Records an access. Returns the granules that other lanes of the same access touch too, or None if there are
+        none."""
         old = np.take(self.who, granules)
         now: Blocks = blocks
         if old.any():
@@ -149,11 +155,13 @@ class Trace:
         again = None if isinstance(blocks, int) else np.take(self.who, granules) != now
         if again is not None and again.any():
             self.who[granules[again]] = LISTED if clocks.active else MANY
+        else:
+            again = None
         self._date(blocks, granules, old, clocks)
-        return again if again is not None and again.any() else None
+        return again
 
     def _date(self, blocks: Blocks, granules: Indices, old: Int32s, clocks: Clocks) -> None:
-        """Records when the access was made, where a later access may need it."""
+        """Records the epoch of the access."""
         if not clocks.active:
             self.early.update([blocks] if isinstance(blocks, int) else _runs(blocks).tolist())
             return
@@ -179,7 +187,7 @@ class Trace:
                     known.append(some)
 
     def _before(self, blocks: Blocks, who: Int32s, granules: Indices, clocks: Clocks) -> Mask:
-        """Whether all that was entered at each element is ordered before what its block does now."""
+        """Returns, for each granule, whether all recorded accesses are ordered before what its block does now."""
         done = np.zeros(len(who), np.bool_)
         mine = np.broadcast_to(np.asarray(blocks, np.int32), who.shape)
         for block in np.unique(mine):
@@ -212,12 +220,13 @@ def _at(blocks: Blocks, places: Indices) -> Blocks:
 
 
 def _runs(blocks: Int32s) -> Int32s:
-    """The blocks of lanes that lie side by side, each once."""
+    """Returns the blocks of the elements, without repeating the block of the element before."""
     return np.asarray(blocks[np.concatenate([[True], blocks[1:] != blocks[:-1]])])
 
 
 class Shadow:
-    """The state of one piece of memory, which several tensors may share."""
+    """The record of one piece of memory, which several tensors may share. ``names`` are their names, in order of
+    bits."""
 
     def __init__(self, nbytes: int, grain: int, offset: int) -> None:
         self._nbytes = nbytes
@@ -225,7 +234,6 @@ class Shadow:
         self._unwritten: Mask | None = None
         self._snapshots: Int32s | None = None
         self.names: list[str] = []
-        """Of the tensors; the place of one is the place of its bit."""
         self._apart = [0] * TENSORS
         self._through: tuple[Bytes, Bytes] | None = None
         self._set_grain(grain, offset)
@@ -238,7 +246,7 @@ class Shadow:
         self.size = (self._nbytes + self._pad + grain - 1) // grain
 
     def fit(self, element_bytes: int, offset: int) -> bool:
-        """Makes granules fine enough for a further tensor; whether they changed. Before the kernel runs."""
+        """Makes the granules small enough for another tensor, before the kernel runs. Returns whether they changed."""
         grain = min(self.grain, element_bytes)
         if (offset + self._pad) % grain:
             grain = 1
@@ -252,33 +260,29 @@ class Shadow:
         return True
 
     def join(self, name: str, may_alias: bool) -> int:
-        """A further tensor over this memory: the bit that stands for it. Only ``may_alias`` lets a kernel go through it
-        to what it touches through another."""
+        """Adds a tensor in this memory, and returns its bit. Unless it ``may_alias``, a kernel must not access an
+        element both through this tensor and through another one."""
         assert len(self.names) < TENSORS, f"more than {TENSORS} tensors over the same memory"
         bit = 1 << len(self.names)
-        for other in range(len(self.names)):
-            if not may_alias:
-                self.forbid(bit, 1 << other)
+        for other in range(0 if may_alias else len(self.names)):
+            self._apart[len(self.names)] |= 1 << other
+            self._apart[other] |= bit
         self.names.append(name)
         return bit
 
-    def forbid(self, bit: int, other: int) -> None:
-        self._apart[bit.bit_length() - 1] |= other
-        self._apart[other.bit_length() - 1] |= bit
-
     def unwrite(self, granules: Indices) -> None:
-        """These hold nothing until the kernel writes them."""
+        """Marks granules as uninitialised until the kernel writes them."""
         if self._unwritten is None:
             self._unwritten = np.zeros(self.size, np.bool_)
         self._unwritten[granules] = True
 
     def restart(self) -> None:
-        """Forgets who touched what; what was written stays so."""
+        """Forgets all accesses. What was written stays initialised."""
         self._traces = [None] * 4
         self._snapshots = self._through = None
 
     def granules(self, offsets: Indices, width: int) -> tuple[Indices, int]:
-        """The granules of the elements of ``width`` bytes at ``offsets``, and how many each element has."""
+        """Returns the granules of the elements of ``width`` bytes at ``offsets``, and how many each element has."""
         begin = offsets + self._pad if self._pad else offsets
         count = max(width // self.grain, 1)
         inside = min(width, self.grain) - 1
@@ -291,7 +295,7 @@ class Shadow:
         return np.minimum(first[:, None] + np.arange(count), last[:, None]).reshape(-1), count
 
     def unwritten(self, granules: Indices) -> Mask | None:
-        """Which were never written; None for none."""
+        """Returns which granules were never written, or None if all were."""
         if self._unwritten is None:
             return None
         found = np.take(self._unwritten, granules)
@@ -300,29 +304,33 @@ class Shadow:
     def enter(
         self, kind: int, blocks: Blocks, granules: Indices, clocks: Clocks
     ) -> tuple[list[tuple[int, Int32s]], Mask | None]:
-        """Enters an access of one kind. Returns the kinds of access that it conflicts with, each with who made them at
-        each granule (0 for nobody); and the granules that other lanes of this very access write too, None for none."""
-        found = []
+        """Records an access of one kind.
+
+        Returns the kinds of earlier accesses that conflict with it, each with the block at each granule (0 for none);
+        and the granules that other lanes of this access write too, or None.
+        """
+        conflicts = []
         for other in CONFLICTS[kind]:
             trace = self._traces[other]
-            if trace and (strangers := trace.others(blocks, granules, clocks)) is not None:
-                found.append((other, strangers))
-        mine = self._traces[kind]
-        if mine is None:
-            mine = self._traces[kind] = Trace(self.size)
-        again = mine.record(blocks, granules, clocks)
+            if trace and (who := trace.others(blocks, granules, clocks)) is not None:
+                conflicts.append((other, who))
+        own = self._traces[kind] = self._traces[kind] or Trace(self.size)
+        again = own.record(blocks, granules, clocks)
         if kind in (WEAK_WRITE, STRONG_WRITE) and self._unwritten is not None:
             self._unwritten[granules] = False
-        return found, again if kind == WEAK_WRITE else None
+        return conflicts, again if kind == WEAK_WRITE else None
 
     def shared_by(self, blocks: list[int]) -> None:
-        """More blocks than were entered made what was entered, before there were clocks."""
+        """Notes that all these blocks made the recorded accesses, before the clocks were active."""
         for trace in filter(None, self._traces):
             trace.early.update(blocks)
 
     def other_tensors(self, bit: int, writes: bool, granules: Indices) -> Bytes | None:
-        """Enters through which tensor an access goes. Returns for each element the bits of the tensors through which
-        the kernel touched it although they are apart, one of both writing; None for none."""
+        """Records through which tensor an access goes.
+
+        Returns for each granule the bits of other tensors through which it was accessed, where that is forbidden and
+        one of the accesses writes; None if there are none.
+        """
         apart = self._apart[bit.bit_length() - 1]
         if not apart:
             return None
@@ -336,19 +344,20 @@ class Shadow:
         return np.asarray(found, np.uint8) if found.any() else None
 
     def released(self, granules: Indices) -> Int32s | None:
-        """The snapshots that releases left there."""
+        """Returns the numbers of the snapshots that releases have left, or None if there were no releases."""
         return None if self._snapshots is None else np.take(self._snapshots, granules)
 
-    def leave(self, block: int, granules: Indices, clocks: Clocks, hand_on: bool) -> None:
-        """A release by ``block``; ``hand_on``: by a read-modify-write, which continues earlier releases."""
+    def release(self, block: int, granules: Indices, clocks: Clocks, update: bool) -> None:
+        """Records a release by ``block``. An update (read-modify-write) continues the earlier releases of the
+        granules."""
         if self._snapshots is None:
-            self._snapshots = clocks.places(self.size)
-        held = self._snapshots[granules]
-        for earlier in np.unique(held) if hand_on else (0,):
+            self._snapshots = clocks.numbers(self.size)
+        before = self._snapshots[granules]
+        for earlier in np.unique(before) if update else (0,):
             new = clocks.release(block, int(earlier))
-            self._snapshots[granules[held == earlier] if hand_on else granules] = new
+            self._snapshots[granules[before == earlier] if update else granules] = new
 
     def overwrite(self, granules: Indices) -> None:
-        """A write that neither releases nor continues a release."""
+        """Records a write that neither releases nor continues a release."""
         if self._snapshots is not None:
             self._snapshots[granules] = 0

@@ -1,6 +1,6 @@
-"""The sanitizer: enters each access in the shadow of its memory, and writes the findings.
+"""The sanitizer: records each access in the shadow of its memory, and reports the findings.
 
-An access without synchronisation is shown for all its lanes at once. One with acquire or release semantics is shown
+An access without synchronisation is recorded for all its lanes at once. An access that acquires or releases is recorded
 lane by lane, in the order in which the lanes' accesses take effect.
 """
 
@@ -24,16 +24,14 @@ _WORDS = {WEAK_READ: "reads", WEAK_WRITE: "writes", STRONG_READ: "reads atomical
 
 
 class HasGrid(Protocol):
-    """What names the blocks in findings."""
-
     @property
     def grid(self) -> tuple[int, int, int]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """An access to memory: its operation, order and scope. ``blocks`` are the linear numbers of all lanes, also where
-    the lanes share the access."""
+    """An access to memory: its operation, order and scope. ``blocks`` are the linear block numbers of all lanes, also
+    if all lanes access the same elements. Findings name blocks by the grid of ``context``."""
 
     op: Op
     blocks: Array
@@ -43,7 +41,7 @@ class Access:
 
     @property
     def strong(self) -> bool:
-        """Whether other blocks may make such accesses to the element at the same time."""
+        """Whether strong accesses of other blocks may access the element at the same time."""
         return self.order != "weak" and self.scope != "tl_blk"
 
     @property
@@ -57,8 +55,11 @@ class Access:
 
 @dataclass(frozen=True, eq=False)
 class Touched:
-    """Elements of one allocation that an access touches. ``how``: READ, WRITE or UPDATE. ``blocks``: of each, or of
-    all; None: all blocks of the access touch all of them. ``wrote``: which elements an update wrote."""
+    """The elements of one allocation that an access touches. ``how``: READ, WRITE or UPDATE.
+
+    ``blocks``: the block of each element, or the only block; None if all blocks of the access touch all elements.
+    ``wrote``: which elements an update wrote; None for all.
+    """
 
     access: Access
     allocation: Allocation
@@ -69,24 +70,22 @@ class Touched:
     wrote: Mask | None = None
 
     def block_of(self, element: int) -> int:
-        """The (first) block that touches an element, numbered from 1."""
-        if self.blocks is None:
-            return int(self.access.blocks[0]) + 1
-        return self.blocks if isinstance(self.blocks, int) else int(self.blocks[element])
+        """Returns the (first) block that touches an element, numbered from 1."""
+        return int(self.blocks_of_all()[element])
 
     def blocks_of_all(self) -> Int32s:
-        """The (first) block that touches each element."""
+        """Returns the (first) block that touches each element, numbered from 1."""
         first = self.access.blocks[0] + 1 if self.blocks is None else self.blocks
         return np.broadcast_to(np.asarray(first, np.int32), self.offsets.shape)
 
     def some(self, at: Indices | slice) -> Touched:
-        """Of the elements, those at these places."""
+        """Selects the elements at these positions."""
         blocks = self.blocks[at] if isinstance(self.blocks, np.ndarray) else self.blocks
         wrote = None if self.wrote is None else self.wrote[at]
         return replace(self, offsets=self.offsets[at], blocks=blocks, wrote=wrote)
 
     def by_block(self) -> Iterator[Touched]:
-        """What each block touches, in the order of the lanes."""
+        """Yields the elements that each block touches, in the order of the lanes."""
         if isinstance(self.blocks, np.ndarray):
             ends = [*(np.flatnonzero(self.blocks[1:] != self.blocks[:-1]) + 1).tolist(), len(self.blocks)]
             for begin, end in zip([0, *ends], ends, strict=False):
@@ -97,35 +96,36 @@ class Touched:
 
 
 class Watch:
-    """Keeps the clocks, and enters findings."""
+    """The sanitizer of one memory. It keeps the clocks, and adds the findings."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self._clocks = Clocks()
 
     def restart(self) -> None:
-        """All accesses so far are ordered before all later ones."""
+        """Starts anew for the next kernel: all accesses so far are ordered before all later ones."""
         self._clocks = Clocks()
 
     def show(self, touched: Touched) -> None:
-        """Enters an access in the shadow; what is wrong with it becomes findings."""
+        """Records an access in the shadow, and adds findings for its mistakes."""
         access = touched.access
         if access.acquires or access.releases:
-            for one in touched.by_block():
-                self._show_ordered(one)
+            for part in touched.by_block():
+                self._show_ordered(part)
         elif touched.blocks is not None:
             self._show(touched)
         elif self._clocks.active:
-            for one in touched.by_block():
-                self._show(one)
+            for part in touched.by_block():
+                self._show(part)
         else:
-            # All blocks do the same to the same. Without clocks the shadow only tells one from several; which they were
-            # matters if the kernel synchronises later.
-            for one in itertools.islice(touched.by_block(), 2):
-                self._show(one)
+            # All blocks make the same access. Before the clocks are active, the shadow distinguishes only one block
+            # from several, so two blocks are enough. The others are noted in case the kernel synchronises later.
+            for part in itertools.islice(touched.by_block(), 2):
+                self._show(part)
             touched.allocation.shadow.shared_by((access.blocks + 1).tolist())
 
     def _show_ordered(self, touched: Touched) -> None:
+        """Records an access of one block that acquires or releases."""
         assert isinstance(touched.blocks, int)
         if not len(touched.offsets):
             return
@@ -138,7 +138,7 @@ class Watch:
             if touched.wrote is not None:
                 granules = granules[np.repeat(touched.wrote, per_element)]
             if len(granules):
-                shadow.leave(touched.blocks, granules, self._clocks, touched.how == UPDATE)
+                shadow.release(touched.blocks, granules, self._clocks, touched.how == UPDATE)
 
     def _show(self, touched: Touched) -> None:
         shadow, access = touched.allocation.shadow, touched.access
@@ -167,7 +167,8 @@ class Watch:
             shadow.overwrite(granules)
 
     def _kinds(self, touched: Touched, per_element: int) -> Iterator[tuple[int, Mask | None]]:
-        """As which kinds of access to enter which granules. An update that did not write has read."""
+        """Yields the kinds of access, each with the granules that it concerns (None for all). An update that did not
+        write an element is a read."""
         read, write = (STRONG_READ, STRONG_WRITE) if touched.access.strong else (WEAK_READ, WEAK_WRITE)
         if touched.how == READ:
             yield read, None
@@ -180,7 +181,7 @@ class Watch:
                 yield write, wrote
 
     def report(self, kind: str, touched: Touched, elements: Indices, because: str) -> None:
-        """A finding about ``elements``, of those touched; the first of them is named."""
+        """Adds a finding about ``elements``, positions among those touched. It names the first of them."""
         first, op = int(elements[0]), touched.access.op
         name, index = touched.allocation.name, touched.allocation.index_of(int(touched.offsets[first]))
         text = f"{op.name} {touched.how} {name}[{', '.join(map(str, index))}]{because}"
@@ -188,12 +189,12 @@ class Watch:
         self.findings.add(Finding(kind, text, op.location, where, name, index, len(np.unique(elements))))
 
     def block(self, access: Access, number: int) -> tuple[int, int, int]:
-        """The coordinates of a block that is numbered from 1."""
+        """Returns the coordinates of a block that is numbered from 1."""
         grid = access.context.grid if access.context is not None else (1 << 31, 1, 1)
         return block_of(number - 1, grid)
 
     def _race(self, touched: Touched, kind: int, who: Array, element: Indices | None, per_element: int) -> None:
-        """The access conflicts with others of ``kind``, made by ``who`` at each granule."""
+        """Reports that the access conflicts with others of ``kind``, made by the blocks ``who`` at each granule."""
         at = np.flatnonzero(who)
         elements = at // per_element if element is None else element[at]
         first = int(who[at[0]])
@@ -201,8 +202,8 @@ class Watch:
         self.report(RACE, touched, elements, f", which {name} {_WORDS[kind]} without synchronisation between them")
 
     def written_twice(self, touched: Touched, lost: Indices) -> None:
-        """``lost``: elements of a store that do not hold what it stored there. Those that two blocks stored to are
-        known as a race already."""
+        """Reports elements to which one block stores twice. ``lost``: elements of the store that do not have the value
+        that it stored. Elements to which two blocks store are reported as a race elsewhere."""
         who = np.int32(0) if touched.blocks is None else np.asarray(touched.blocks, np.int32)
         of = np.isin(touched.offsets, touched.offsets[lost])
         blocks = np.broadcast_to(who, touched.offsets.shape)[of]
