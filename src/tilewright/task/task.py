@@ -19,17 +19,7 @@ from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Workload
 from tilewright.space.space import Space
-from tilewright.task.tensors import (
-    ITEM_BYTES,
-    LAYOUTS,
-    ArraySpec,
-    Declaration,
-    Dims,
-    Distribution,
-    Output,
-    Tensor,
-    extent_of,
-)
+from tilewright.task.tensors import ITEM_BYTES, LAYOUTS, ArraySpec, Declaration, Dims, Distribution, Output, Tensor
 
 PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")  # may be coarser than the output's dtype
 Returned = TypeVar("Returned")
@@ -159,10 +149,7 @@ class Task(Declaration):
     def arrays(self, dims: Dims) -> dict[str, ArraySpec]:
         """Returns the specifications of all tensors for ``dims``."""
         with self._naming_workload(dims):
-            return {
-                name: ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in spec.shape), spec.dtype)
-                for name, spec in self.tensors.items()
-            }
+            return {name: spec.array(name, dims) for name, spec in self.tensors.items()}
 
     @contextmanager
     def _naming_workload(self, dims: Dims) -> Iterator[None]:

@@ -183,6 +183,9 @@ class _Shaped(Declaration):
         if isinstance(shape := self.shape, str):
             raise TaskError(f"the shape '{shape}' is a text; a shape is a tuple of dimensions, such as (\"{shape}\",)")
 
+    def array(self, name: str, dims: Dims) -> ArraySpec:
+        return ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in self.shape), self.dtype)
+
 
 @dataclass(frozen=True)
 class Tensor(_Shaped):
@@ -242,9 +245,8 @@ def extent_of(entry: str | int, dims: Dims, tensor: str) -> int:
     try:
         extent = eval(entry, {"__builtins__": {}}, dict(dims))  # noqa: S307  (the task file is code already)
     except NameError:
-        raise TaskError(
-            f"tensor '{tensor}': dimension '{entry}' is not in the workload; known: {', '.join(dims)}"
-        ) from None
+        known = ", ".join(dims)
+        raise TaskError(f"tensor '{tensor}': dimension '{entry}' is not in the workload; known: {known}") from None
     except SyntaxError:
         raise TaskError(f"tensor '{tensor}': '{entry}' is not a dimension or an expression of them") from None
     except Exception as error:

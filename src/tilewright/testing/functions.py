@@ -56,4 +56,4 @@ class FunctionEngine:
         return ran
 
     def close(self) -> None:
-        """Does nothing."""
+        pass

@@ -86,7 +86,6 @@ class ReplayedClock:
 
     @classmethod
     def of(cls, outcome: RaceOutcome, seed: int = 0) -> ReplayedClock:
-        """Returns the clock of a recorded race."""
         table = np.full((len(outcome.candidates), outcome.rounds), np.nan)
         for raced in outcome.candidates:
             table[raced.index, list(raced.rounds)] = raced.samples_us

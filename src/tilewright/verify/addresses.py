@@ -7,7 +7,7 @@ within its tensor. An index that a kernel computes in 32 bits overflows and lies
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,7 +22,7 @@ from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import Array, NeedsData, Unsupported
 from tilewright.tileir.watch.allocations import Allocation
 from tilewright.tileir.watch.findings import Finding
-from tilewright.verify.shapes import Moduli, extent
+from tilewright.verify.shapes import Tiles, extent
 
 ELEMENTS = 1 << 31
 LONGEST = 1 << 31
@@ -45,7 +45,7 @@ class Reached:
 Reaches = Callable[[Configuration, Dims, int], Reached]
 
 
-def huge(task: Task, dims: Dims, tiles: Mapping[str, Moduli]) -> dict[str, Value] | None:
+def huge(task: Task, dims: Dims, tiles: Tiles) -> dict[str, Value] | None:
     """Lengthens one dimension until the largest tensor has more than 2³¹ elements; its remainder by the tile stays.
     Returns all dimensions, or None if the task does not serve such a shape."""
     names = [name for name in (*task.independent, *tiles) if name in tiles]

@@ -7,7 +7,7 @@ passes the module to `Tensors`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 """A NumPy array of any dtype, or a torch tensor in functions that are given `Tensors`."""
+NamedArrays = Mapping[str, Array]
+"""The name of a task's tensor → its elements."""
 
 CHUNK = 1 << 22  # elements that are compared at a time, which limits the memory for a comparison to about 200 MB
 
@@ -45,8 +47,7 @@ class Arrays:
     def finite(self, piece: Array) -> Array:
         return np.isfinite(piece)
 
-    def squares(self, piece: Array) -> float:
-        """Returns the sum of the squares."""
+    def sum_of_squares(self, piece: Array) -> float:
         return float(np.dot(piece, piece))
 
     def largest(self, piece: Array) -> tuple[float, int]:
@@ -87,7 +88,7 @@ class Tensors(Arrays):
         mask: Array = self._torch.isfinite(piece)
         return mask
 
-    def squares(self, piece: Array) -> float:
+    def sum_of_squares(self, piece: Array) -> float:
         return float((piece * piece).sum())  # not `dot`: that would start cuBLAS
 
     def largest(self, piece: Array) -> tuple[float, int]:

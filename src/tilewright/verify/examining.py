@@ -19,7 +19,7 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.verify import judge, tolerance
 from tilewright.verify.addresses import Reaches, Word
-from tilewright.verify.arrays import Array
+from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.cases import Case
 from tilewright.verify.data import drawn
 from tilewright.verify.engine import NO_ALIAS, Engine, Ran, RunOptions
@@ -156,7 +156,7 @@ class _CaseRun:
     def drawn(self, number: int = 0) -> dict[str, Array]:
         return drawn(self.task, self.case.sizes, self.case.data, self.case.seed + number)
 
-    def one_changed(self, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+    def one_changed(self, inputs: NamedArrays) -> dict[str, Array] | None:
         """Changes one element of the inputs so that the old answer is wrong; None if no attempt succeeds."""
         case, rng = self.case, np.random.default_rng(self.case.seed)
         before = {name: expected.values for name, expected in self.wanted(inputs).items()}
@@ -174,7 +174,7 @@ class _CaseRun:
     # One run
 
     def outputs(
-        self, inputs: Mapping[str, Array], number: int, *, launches: int = 1, alias: Mapping[str, str] = NO_ALIAS,
+        self, inputs: NamedArrays, number: int, *, launches: int = 1, alias: Mapping[str, str] = NO_ALIAS,
         poison: int | None = None,
     ) -> dict[str, Array]:  # fmt: skip
         """Runs the kernel on fresh memory, judges everything but the values, and returns the outputs."""
@@ -224,7 +224,7 @@ class _CaseRun:
     # Comparing the outputs
 
     def judge_equality(
-        self, inputs: Mapping[str, Array], first: Mapping[str, Array], second: Mapping[str, Array],
+        self, inputs: NamedArrays, first: NamedArrays, second: NamedArrays,
         alias: Mapping[str, str],
     ) -> None:  # fmt: skip
         """Compares the bits of two runs. If they differ, a third run shows whether poison or block order matters."""
@@ -241,7 +241,7 @@ class _CaseRun:
             f"the first at {index}{undefined if loads and why.startswith('memory') else ''}"
         )
 
-    def judge_values(self, inputs: Mapping[str, Array], *runs: Mapping[str, Array]) -> str:
+    def judge_values(self, inputs: NamedArrays, *runs: NamedArrays) -> str:
         wanted = self.wanted(inputs)
         for outputs in runs:
             for name in outputs:
@@ -253,7 +253,7 @@ class _CaseRun:
         assert self.error is not None
         return self.error.verdict + (f"; {self.cut}" if self.cut.indices else "")
 
-    def wanted(self, inputs: Mapping[str, Array]) -> dict[str, Wanted]:
+    def wanted(self, inputs: NamedArrays) -> dict[str, Wanted]:
         part = {name: self.part(name, array) for name, array in inputs.items()}
         dims = tolerance.sliced_dims(self.case.sizes, self.cut)
         wanted = self.examiner.reference.wanted(dims, part, self.case.data)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tilewright.task.task import Task
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims, row_major, span
-from tilewright.verify.arrays import Array
+from tilewright.verify.arrays import Array, NamedArrays
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -60,7 +60,6 @@ class Image:
 
     @property
     def content(self) -> bytes:
-        """The bytes of the elements in index order."""
         return np.ascontiguousarray(self.array).tobytes()
 
     def damaged(self) -> int | None:
@@ -96,7 +95,7 @@ def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0) -> Ima
 
 
 def images_for(
-    task: Task, dims: Dims, inputs: Mapping[str, Array], layout: str, poison: int, *, shift: int = 0
+    task: Task, dims: Dims, inputs: NamedArrays, layout: str, poison: int, *, shift: int = 0
 ) -> dict[str, Image]:
     """Makes the images of all tensors. Inputs hold their data; outputs hold poison, or the input that they update."""
     images = {}
@@ -117,7 +116,6 @@ def held_before(task: Task, name: str) -> str | None:
 
 
 def fill(image: Image, poison: int) -> None:
-    """Sets every byte of the elements to ``poison``."""
     size = image.itemsize
     image.array.view(f"u{size}")[...] = int.from_bytes(bytes([poison]) * size, "little")
 
@@ -127,7 +125,7 @@ class HostMemory:
     """The images of one run, as a `judge.RunMemory`. ``replaced``: inputs that the kernel may write."""
 
     images: Mapping[str, Image]
-    inputs: Mapping[str, Array]
+    inputs: NamedArrays
     replaced: Collection[str] = ()
 
     def damaged(self) -> str | None:

@@ -64,4 +64,4 @@ class InterpreterEngine:
         return Ran(findings, kernels=(name,), declared=name, undefined=tuple(undefined))
 
     def close(self) -> None:
-        """Does nothing: the engine holds no process."""
+        pass  # the engine has no process

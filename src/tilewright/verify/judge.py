@@ -21,7 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tilewright.verify.arrays import HOST, Array, Arrays
+from tilewright.verify.arrays import HOST, Array, Arrays, NamedArrays
 from tilewright.verify.tolerance import FACTOR, Allowance, Error, error_of, negligible, share
 
 EXACT = Allowance(0.0, 0.0, "small integers")
@@ -107,7 +107,7 @@ def judge_finite(name: str, out: Array, arrays: Arrays = HOST) -> None:
         raise Wrong(f"'{name}' is not finite everywhere, or not written")
 
 
-def judge_values(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arrays: Arrays = HOST) -> Compared:
+def judge_values(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arrays = HOST) -> Compared:
     """Returns the worst output. Raises `Wrong` if it is off by more than is allowed."""
     worst = compared(wanted, outputs, arrays)
     if not worst.share <= 1:
@@ -123,7 +123,7 @@ def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted,
         raise Wrong(f"'{name}' is {worst:.3g} from {whose}'s outside the slices")
 
 
-def compared(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arrays: Arrays = HOST) -> Compared:
+def compared(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arrays = HOST) -> Compared:
     """Returns the worst output, right or wrong."""
     every = (_compared(name, outputs[name], expected, arrays) for name, expected in wanted.items())
     return max(every, key=lambda output: math.inf if math.isnan(output.share) else output.share)
@@ -140,7 +140,7 @@ def _compared(name: str, out: Array, wanted: Wanted, arrays: Arrays) -> Compared
     return Compared(name, share(error, allowed), error, allowed, wanted.trusted, wanted.within)
 
 
-def differing(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
+def differing(first: NamedArrays, second: NamedArrays) -> str | None:
     """Returns the first output whose bits differ; None if all are equal."""
     return next((name for name in first if not np.array_equal(bits(first[name]), bits(second[name]))), None)
 

@@ -30,9 +30,7 @@ results that are cached by address. `examining` relies on this order."""
 
 class GpuEngine:
     """Runs one task on the GPU of a session, by default its own. ``addresses``: the index in `PLACES` of the first run.
-
-    ``kernels_why``: why the kernel names of the last run are not known; empty if they are.
-    """
+    ``kernels_why``: why the kernel names of the last run are not known."""
 
     name = "gpu"
 

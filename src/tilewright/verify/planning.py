@@ -18,7 +18,7 @@ from tilewright.verify import shapes
 from tilewright.verify.addresses import huge
 from tilewright.verify.cases import Case
 from tilewright.verify.data import KINDS, SPECIAL
-from tilewright.verify.shapes import Limit, Moduli
+from tilewright.verify.shapes import Limit, Tiles
 
 SECONDS = 120.0
 HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)  # of each of many cases on one shape
@@ -100,7 +100,7 @@ def _case(dims: Mapping[str, Value], seed: int, why: str, **changes: str) -> Cas
     return replace(Case(tuple(dims.items()), seed=seed, why=why), **changes)  # type: ignore[arg-type]
 
 
-def _hard(task: Task, workload: Workload, tiles: Mapping[str, Moduli], seed: int) -> Iterator[Step]:
+def _hard(task: Task, workload: Workload, tiles: Tiles, seed: int) -> Iterator[Step]:
     """Yields all kinds of data, layouts and runs on one reduced shape."""
     case = _case(shapes.reduced(task, workload.dims, tiles, HOSTILE), seed, workload.name)
     for kind in KINDS:
@@ -116,9 +116,7 @@ def _hard(task: Task, workload: Workload, tiles: Mapping[str, Moduli], seed: int
         yield 2, replace(case, run="caches"), ()
 
 
-def _edges(
-    task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Mapping[str, Moduli]], seed: int
-) -> Iterator[Step]:
+def _edges(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:
     """Yields edges and random shapes near the smallest reduced shape, once for each choice of the other dimensions."""
     rng, seen = np.random.default_rng(seed), set[tuple[object, ...]]()
     for workload in workloads:

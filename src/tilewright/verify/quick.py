@@ -56,13 +56,9 @@ class QuickChecker:
 
     def _checked(self, task: Task, engine: InterpreterEngine, scope: Scope) -> Checked:
         verdict = check_on(task, Equipment(engine, self._trusted), scope, self._go_on)
-        errors = [result.error.share for result in verdict.results if result.error is not None]
-        return Checked(
-            verdict.verdict,
-            f"by the interpreter, not on a GPU: {verdict.reason}",
-            max(errors, default=None),
-            tuple(result.case.described for result in verdict.results if result.verdict == "correct"),
-        )
+        share = max((result.error.share for result in verdict.results if result.error is not None), default=None)
+        cases = tuple(result.case.described for result in verdict.results if result.verdict == "correct")
+        return Checked(verdict.verdict, f"by the interpreter, not on a GPU: {verdict.reason}", share, cases)
 
     def _go_on(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         if self._closed:

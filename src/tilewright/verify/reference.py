@@ -19,7 +19,7 @@ from tilewright.errors import TaskError
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims, is_whole
 from tilewright.verify import tolerance
-from tilewright.verify.arrays import Array
+from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.data import SPECIAL, drawn, limits, rounded
 from tilewright.verify.judge import Wanted
 from tilewright.verify.tolerance import NO_ERROR, Allowance, Error, draw, error_of, negligible, reference_outputs
@@ -41,7 +41,7 @@ DIRECTIONS = 2
 class Trusting(Protocol):
     """`trusted.Trusted`, or another source of outputs in the declared precision."""
 
-    def outputs(self, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str: ...
+    def outputs(self, dims: Dims, inputs: NamedArrays) -> dict[str, Array] | str: ...
 
 
 class FloatReference:
@@ -51,7 +51,7 @@ class FloatReference:
         self.task, self.trusted = task, trusted
         self.yardstick = "the trusted implementation" if trusted else "the reference in float32"
 
-    def wanted(self, dims: Dims, inputs: Mapping[str, Array], data: str) -> dict[str, Wanted] | str:
+    def wanted(self, dims: Dims, inputs: NamedArrays, data: str) -> dict[str, Wanted] | str:
         """Returns the expected outputs for ``inputs`` in the dtypes of the tensors, or why there are none."""
         special = data in SPECIAL
         with np.errstate(all="ignore"):
@@ -102,7 +102,7 @@ class FloatReference:
         return None
 
     def _measured(
-        self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array], special: bool, declared: bool
+        self, dims: Dims, inputs: NamedArrays, values: NamedArrays, special: bool, declared: bool
     ) -> dict[str, Error] | str:
         """Returns the error of the trusted implementation, or of the reference in float32, on each output."""
         outputs = self.trusted.outputs(dims, inputs) if self.trusted else "none"
@@ -123,7 +123,7 @@ class FloatReference:
         return errors
 
     def _allowed(
-        self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array],
+        self, dims: Dims, inputs: NamedArrays, values: NamedArrays,
         measured: Mapping[str, Error], special: bool,
     ) -> dict[str, Allowance] | str:  # fmt: skip
         moved = [reference_outputs(self.task, dims, changed) for changed in self._perturbed(inputs)]
@@ -143,7 +143,7 @@ class FloatReference:
             allowed[name] = allowance
         return allowed
 
-    def _perturbed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    def _perturbed(self, inputs: NamedArrays) -> tuple[dict[str, Array], dict[str, Array]]:
         """Changes the inputs by rounding errors: once with a random sign for each element, once all upwards."""
         rng = np.random.default_rng(0)
         apart, together = dict(inputs), dict(inputs)
@@ -161,7 +161,7 @@ class FloatReference:
         """The roundoff of intermediate values, which without a trusted implementation may have the inputs' dtype."""
         return 0.0 if self.trusted else tolerance.UNIT_ROUNDOFF.get(dtype, 0.0)
 
-    def _exact(self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array]) -> dict[str, Array]:
+    def _exact(self, dims: Dims, inputs: NamedArrays, values: NamedArrays) -> dict[str, Array]:
         """Returns masks of the elements that must be exact, for outputs that hold only integers, also in float32."""
         single = yardstick(self.task, dims, inputs)
         if isinstance(single, str):

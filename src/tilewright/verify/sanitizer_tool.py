@@ -204,14 +204,14 @@ def _near(address: int, places: Places) -> tuple[str, str] | None:
 class Watching:
     """Starts the tools, if they are installed, and adds their findings to a verdict."""
 
-    def __init__(self, task: Task, off: bool) -> None:
-        self.task, self.off = task, off
+    def __init__(self, task: Task) -> None:
+        self.task = task
         self._pool = ThreadPoolExecutor(len(TOOLS), "compute-sanitizer")
         self._asked: list[Future[Sequence[Sanitized]]] = []
 
     def start(self, configuration: Configuration, case: Case) -> None:
         """Starts all tools on one case. `joined` waits for them."""
-        if self.off or find() is None:
+        if find() is None:
             return
         inputs = drawn(self.task, case.sizes, case.data, case.seed)
         for tool in TOOLS:
@@ -220,8 +220,6 @@ class Watching:
 
     def joined(self, verdict: Verdict) -> Verdict:
         """Adds the tools' findings to a verdict. Any finding makes it incorrect."""
-        if self.off:
-            return verdict
         if not self._asked:
             return replace(verdict, tools=(ABSENT,))
         reports = [report for future in self._asked for report in future.result()]

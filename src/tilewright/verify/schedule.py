@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from tilewright.compile.compile import BUDGET_SECONDS, hints_of
@@ -69,7 +69,7 @@ def equipped(task: Task, engine: str, board: Board, quick: bool) -> Iterator[Equ
     with (
         closing(Trusted(task, "cuda" if on_gpu else "cpu")) as trusted,
         closing(_engine(task, board, on_gpu)) as runs,
-        closing(Watching(task, quick or not on_gpu)) as watching,
+        closing(Watching(task)) if on_gpu and not quick else nullcontext() as watching,
     ):
         compiling = Compiling(task, board, to_machine_code=on_gpu)
         yield Equipment(runs, trusted if task.trusted else None, compiling, Reaching(task, board), watching)

@@ -52,6 +52,9 @@ class Moduli:
         return self.sizes[-1]
 
 
+Tiles = Mapping[str, Moduli]  # by dimension
+
+
 def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Moduli]:
     """Returns the `Moduli` of each dimension of a shape.
 
@@ -70,7 +73,7 @@ def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Mo
 
 
 def shape_dims(task: Task, dims: Dims) -> tuple[str, ...]:
-    """Returns the integer dimensions that occur in the shapes of the tensors."""
+    """Returns the integer dimensions that occur in the tensors' shapes."""
     entries = [str(entry) for tensor in task.tensors.values() for entry in tensor.shape]
     words = {word for entry in entries for word in re.findall(r"[A-Za-z_]\w*", entry)}
     whole = (name for name, value in dims.items() if isinstance(value, int) and not isinstance(value, bool))
@@ -78,15 +81,12 @@ def shape_dims(task: Task, dims: Dims) -> tuple[str, ...]:
 
 
 def extent(dims: Dims, name: str) -> int:
-    """Returns the value of a dimension that is an integer."""
     value = dims[name]
     assert isinstance(value, int)
     return value
 
 
-def reduced(
-    task: Task, dims: Dims, tiles: Mapping[str, Moduli], limit: Limit = ONE_RUN, most: int = 2
-) -> dict[str, Value]:
+def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: int = 2) -> dict[str, Value]:
     """Shrinks the dimensions to at most ``most`` whole tiles each, with the same remainders.
 
     A dimension keeps its remainder by all of its `moduli`, or only by the smaller ones if the work is too much. A free
@@ -113,9 +113,7 @@ def reduced(
         chosen[max(left, key=partial(_readiness, tiles, here, following))] += 1
 
 
-def _readiness(
-    tiles: Mapping[str, Moduli], dims: Dims, following: Mapping[str, int], name: str
-) -> tuple[bool, bool, float]:
+def _readiness(tiles: Tiles, dims: Dims, following: Mapping[str, int], name: str) -> tuple[bool, bool, float]:
     """Ranks the dimensions that may shrink next: free ones first, then those that keep two tiles."""
     least = tiles[name].least
     return tiles[name].free, following[name] // least >= 2, extent(dims, name) / following[name]
@@ -130,7 +128,7 @@ def _sizes(value: int, tiles: Moduli, most: int) -> list[int]:
     return sorted(sizes or {value}, reverse=True)
 
 
-def edges(task: Task, dims: Dims, tiles: Mapping[str, Moduli], limit: Limit = ONE_RUN) -> Iterator[dict[str, Value]]:
+def edges(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN) -> Iterator[dict[str, Value]]:
     """Sets one dimension at a time to 1, next to its tile size and to primes. Dimensions for which the task serves no
     size next to the tile or prime are set to half and twice the tile."""
     for name, size in tiles.items():
@@ -144,7 +142,7 @@ def edges(task: Task, dims: Dims, tiles: Mapping[str, Moduli], limit: Limit = ON
 
 
 def hidden(
-    task: Task, dims: Dims, tiles: Mapping[str, Moduli], rng: np.random.Generator, limit: Limit = ONE_RUN
+    task: Task, dims: Dims, tiles: Tiles, rng: np.random.Generator, limit: Limit = ONE_RUN
 ) -> Iterator[dict[str, Value]]:
     """Yields up to `HIDDEN` random shapes that the task serves, with extents up to a little over two tiles."""
     count = 0
@@ -164,7 +162,6 @@ def _possible(task: Task, dims: dict[str, Value], limit: Limit) -> bool:
 
 
 def halved(task: Task, dims: Dims, names: Iterable[str]) -> Iterator[dict[str, Value]]:
-    """Yields the shapes with one of the dimensions ``names`` halved."""
     for name in names:
         value = dims[name]
         if isinstance(value, int) and value > 1:

@@ -20,7 +20,7 @@ from tilewright.errors import TaskError
 from tilewright.records import Value
 from tilewright.task.task import Task, call_by_name
 from tilewright.task.tensors import Dims, Distribution, is_whole
-from tilewright.verify.arrays import HOST, Array, Arrays
+from tilewright.verify.arrays import HOST, Array, Arrays, NamedArrays
 from tilewright.verify.images import storage
 
 FACTOR = 2.0  # a candidate's error may be this many times that of the trusted implementation
@@ -77,7 +77,7 @@ def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...
     return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
 
 
-def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array]:
     """Computes the float64 reference, and checks the shapes. ``dims``: of the slice that ``inputs`` are."""
     what = f"reference of task '{task.name}'"
     try:
@@ -94,9 +94,7 @@ def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> di
     return named
 
 
-def evaluated(
-    task: Task, dims: Dims, inputs: Mapping[str, Array], floats: npt.DTypeLike = np.float64
-) -> dict[str, Array]:
+def evaluated(task: Task, dims: Dims, inputs: NamedArrays, floats: npt.DTypeLike = np.float64) -> dict[str, Array]:
     """Calls the reference with integers in int64, booleans as they are and all else in ``floats``. Returns its outputs.
     Raises TaskError for a wrong number of outputs, and any exception of the task's own code."""
     offered: dict[str, object] = dict(dims)
@@ -142,7 +140,7 @@ def sliced_dims(dims: Dims, part: Slice) -> dict[str, Value]:
     return {**dims, **{name: len(indices) for name, indices in part.indices.items()}}
 
 
-def degenerate(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
+def degenerate(first: NamedArrays, second: NamedArrays) -> str | None:
     """Returns why a reference proves nothing: its outputs for two inputs are equal, constant or not finite."""
     for name in first:
         a, b = first[name], second[name]
@@ -180,7 +178,7 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
     if not size:
         return NO_ERROR
     with np.errstate(all="ignore"):
-        squares = sum(arrays.squares(_scale(arrays, piece, special)) for piece in arrays.pieces(ref))
+        squares = sum(arrays.sum_of_squares(_scale(arrays, piece, special)) for piece in arrays.pieces(ref))
         rms = math.sqrt(squares / size)
         for a, b in zip(arrays.pieces(out), arrays.pieces(ref), strict=True):
             distance = _distance(arrays, a, b, negligible, special)
@@ -191,7 +189,7 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
             if largest > worst.worst:
                 index = tuple(int(i) for i in np.unravel_index(start + at, shape))
                 worst = Error(largest, 0.0, index, float(a[at]), float(b[at]))
-            off += arrays.squares(distance)
+            off += arrays.sum_of_squares(distance)
             start += math.prod(b.shape)
         total = math.sqrt(off) / math.sqrt(squares) if squares else (math.inf if off else 0.0)
     return replace(worst, total=total if math.isfinite(total) else math.inf)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims, is_whole
-from tilewright.verify.arrays import Array
+from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.data import rounded
 from tilewright.verify.images import storage
 from tilewright.verify.tolerance import evaluated
@@ -45,7 +44,7 @@ class Trusted:
         except (TaskError, OSError) as error:
             self._unavailable = str(error)
 
-    def outputs(self, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str:
+    def outputs(self, dims: Dims, inputs: NamedArrays) -> dict[str, Array] | str:
         """Returns the outputs in their declared dtypes, or why there are none. ``inputs``: in their declared dtypes."""
         if self._session is None:
             return self._unavailable
@@ -77,7 +76,7 @@ class Trusted:
         self._session, self._unavailable = None, reason
         return reason
 
-    def _step(self, dims: Dims, inputs: Mapping[str, Array], directory: Path) -> ComputeTrusted:
+    def _step(self, dims: Dims, inputs: NamedArrays, directory: Path) -> ComputeTrusted:
         described = []
         for number, (name, array) in enumerate(inputs.items()):
             file = directory / f"input{number}"
@@ -87,7 +86,7 @@ class Trusted:
         return ComputeTrusted(dims, tuple(described), files, self.device)
 
 
-def yardstick(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str:
+def yardstick(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array] | str:
     """Returns the reference's outputs in float32, rounded to the declared dtypes, or why there are none.
 
     Float inputs are first rounded to the arithmetic that the task declares, if it is coarser. An output in float64 is
@@ -123,7 +122,7 @@ def to_precision(array: Array, precision: str) -> Array:
     return np.where(np.isfinite(array), nearest.view(np.float32), array).astype(np.float32)
 
 
-def _evaluated(task: Task, dims: Dims, inputs: Mapping[str, Array], precision: npt.DTypeLike) -> dict[str, Array] | str:
+def _evaluated(task: Task, dims: Dims, inputs: NamedArrays, precision: npt.DTypeLike) -> dict[str, Array] | str:
     """Returns the reference's outputs for inputs in ``precision``, or why there are none."""
     try:
         with np.errstate(all="ignore"):

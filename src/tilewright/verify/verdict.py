@@ -90,7 +90,6 @@ def _not_compared(examiner: Examiner, results: Sequence[Result], skipped: Sequen
 
 
 def _findings(results: Sequence[Result]) -> tuple[Finding, ...]:
-    """Returns each finding once, by kind, source location and tensor."""
     unique: dict[object, Finding] = {}
     for result in results:
         for finding in result.findings:
@@ -99,7 +98,6 @@ def _findings(results: Sequence[Result]) -> tuple[Finding, ...]:
 
 
 def worst(verdicts: Sequence[Verdict]) -> str:
-    """Returns the worst verdict on a task and its backward."""
     return max((verdict.verdict for verdict in verdicts), key=WORDS.index)
 
 

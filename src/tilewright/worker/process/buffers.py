@@ -58,9 +58,8 @@ class Buffers:
 
     def __init__(self, task: Task, dims: Dims, device: str) -> None:
         self.task, self.dims, self.device = task, dims, device
-        self.all: dict[str, Guarded] = {
-            name: guarded(array.shape, getattr(torch, array.dtype), device) for name, array in task.arrays(dims).items()
-        }
+        arrays = task.arrays(dims).values()
+        self.all = {array.name: guarded(array.shape, getattr(torch, array.dtype), device) for array in arrays}
 
     def tensors(self, *, in_place: bool = False) -> dict[str, torch.Tensor]:
         """Returns the tensors by name. ``in_place``: an output with ``in_place_of`` is that input."""

@@ -76,9 +76,8 @@ class Worker:
         with GpuClock(runners, policy, monitor, self._announcing(base, count)) as gpu_clock:
             clock: protocol.Clock = OneByOne(gpu_clock, self._announcing(base, count)) if step.careful else gpu_clock
             self._say(ask.Running(None))
-            noise = protocol.aa_check(
-                clock, base, count, AA_ROUNDS, rng, warmup=policy.warmup_rounds, tie_band=policy.tie_band
-            )
+            warmup, tie_band = policy.warmup_rounds, policy.tie_band
+            noise = protocol.aa_check(clock, base, count, AA_ROUNDS, rng, warmup=warmup, tie_band=tie_band)
             outcome = protocol.race(
                 count, clock, policy, cost=step.costs, shipped=step.shipped, rng=rng, noise=noise,
                 on_look=lambda rounds, live, leader: self._say(ask.Advanced(rounds, live, leader)),
