@@ -33,7 +33,7 @@ def language_of(kernel: Any) -> Language:
 
 
 def language_named(name: str) -> Language:
-    """Raises UnknownChoice where there is none of this name."""
+    """The language called ``name``. Raises UnknownChoice."""
     known = {language.name: language for language in languages()}
     if name not in known:
         raise UnknownChoice("language", name, known)
@@ -41,10 +41,10 @@ def language_named(name: str) -> Language:
 
 
 def load_front_ends() -> None:
-    """Loads what `Language.lower` needs, for a process whose forks lower kernels and never launch."""
+    """Loads the front ends without torch, for a process whose forks lower kernels and never launch."""
     for language in languages():
         language.keep_torch_out()
-        with suppress(CompilerMissing):  # whoever compiles says so
+        with suppress(CompilerMissing):  # compiling raises it again
             language.load_front_end()
 
 

@@ -84,11 +84,11 @@ class Language(ABC):
         return launch.args
 
     def decorated_hints(self, kernel: Any, arch: str) -> Hints:
-        """The compiler hints that the kernel's decorator gives; None where the compiler chooses. Default: none."""
+        """The compiler hints of the kernel's decorator. Default: none."""
         return {}
 
     def constant_parameters(self, kernel: Any) -> tuple[bool, ...]:
-        """For each parameter, whether it is a constant of the compiled code. Default: not known, an empty tuple."""
+        """For each parameter, whether it is a constant of the compiled code. Default: empty, which means not known."""
         return ()
 
     def remember(self, built: Sequence[Built]) -> int:
@@ -104,7 +104,7 @@ class Language(ABC):
         """Does the one-time work of a process's first launch. Default: nothing."""
 
     def load_front_end(self) -> None:  # noqa: B027
-        """Loads what `lower` needs, so that forks of this process need not. Default: nothing."""
+        """Loads the modules that `lower` imports, so that forks of this process already have them. Default: nothing."""
 
     def keep_torch_out(self) -> None:  # noqa: B027
         """Loads the front end without torch, in a process that never launches. Default: nothing."""

@@ -1,16 +1,16 @@
-"""A kernel that lives in another process, as data. To the rest of the package it is a kernel like any other.
+"""Kernels of another process, as data. The rest of the package uses them like any other kernel.
 
-The process that holds the kernel object runs its front end. This process gets the code, the arguments of the compiled
-entry and what the kernel's decorator says, and compiles, interprets or launches that.
+The other process has the kernel object and runs its front end. This process gets the code, the arguments of the
+compiled entry and the hints of the decorator, and compiles, interprets or launches the code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilewright.languages.base import Argument, Language, Lowered
+from tilewright.languages.base import Argument, Hints, Language, Lowered
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
 
@@ -20,16 +20,16 @@ class DescribedKernel:
     """The kernel of one launch."""
 
     language: Language
-    """Compiles the code that `code` gives."""
+    """The language that compiles the kernel."""
     name: str
-    """What the name of the compiled kernel begins with."""
+    """The start of the compiled kernel's name."""
     arguments: tuple[Argument, ...]
-    """What the compiled entry is called with."""
-    hints: Mapping[str, int | None]
-    """The compiler hints of its decorator; None where the compiler chooses."""
+    """The arguments of the compiled entry."""
+    hints: Hints
+    """The compiler hints of the decorator."""
     constants: tuple[bool, ...]
     """For each parameter, whether it is a constant of the compiled code."""
-    code: Callable[[Mapping[str, int | None]], Lowered | Failed] = field(repr=False)
+    code: Callable[[Hints], Lowered | Failed] = field(repr=False)
     """Compiler hints → the code of this launch."""
 
 
@@ -42,9 +42,7 @@ class Described(Language):
     def recognises(self, kernel: Any) -> bool:
         return isinstance(kernel, DescribedKernel)
 
-    def lower(
-        self, launch: Launch, hints: Mapping[str, int | None], config: Configuration, arch: str
-    ) -> Lowered | Failed:
+    def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         lowered = launch.kernel.code(hints)
         return lowered if isinstance(lowered, Failed) else replace(lowered, configuration=config)
 
@@ -58,7 +56,7 @@ class Described(Language):
         arguments: tuple[Argument, ...] = launch.kernel.arguments
         return arguments
 
-    def decorated_hints(self, kernel: DescribedKernel, arch: str) -> Mapping[str, int | None]:
+    def decorated_hints(self, kernel: DescribedKernel, arch: str) -> Hints:
         return kernel.hints
 
     def constant_parameters(self, kernel: DescribedKernel) -> tuple[bool, ...]:
