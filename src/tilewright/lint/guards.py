@@ -17,7 +17,7 @@ LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 @remembered
-def filled(file: SourceFile) -> set[str]:
+def filled_mappings(file: SourceFile) -> set[str]:
     """Returns the names of mappings that functions of the file fill with ``cache[key] = …`` or `setdefault`."""
     writes = [node.value for node in file.every(ast.Subscript) if isinstance(node.ctx, ast.Store) and file.owner(node)]
     writes += [node.value for node in file.every(ast.Attribute) if node.attr == "setdefault" and file.owner(node)]
@@ -35,11 +35,11 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
                     return parent
             return _after_a_hit(file, parent.body, child)
         if isinstance(parent, (ast.If, ast.IfExp)):
-            when_true, when_false = _missed(file, parent.test)
+            when_true, when_false = _when_missed(file, parent.test)
             body, orelse = (arm if isinstance(arm, list) else [arm] for arm in (parent.body, parent.orelse))
             if (child in body and when_true) or (child in orelse and when_false):
                 return parent.test
-        elif isinstance(parent, ast.ExceptHandler) and "KeyError" in _caught(parent):
+        elif isinstance(parent, ast.ExceptHandler) and _catches_key_error(parent):
             return parent
         if isinstance(parent, ast.Lambda):
             call = file.parent(parent)
@@ -70,30 +70,30 @@ def _after_a_hit(file: SourceFile, block: list[ast.stmt], child: ast.AST) -> ast
         if statement is child:
             return None
         leaves = isinstance(statement, (ast.If, ast.Try)) and isinstance(statement.body[-1], LEAVES)
-        if leaves and isinstance(statement, ast.If) and _missed(file, statement.test)[1]:
+        if leaves and isinstance(statement, ast.If) and _when_missed(file, statement.test)[1]:
             return statement.test
-        if leaves and isinstance(statement, ast.Try) and any("KeyError" in _caught(h) for h in statement.handlers):
+        if leaves and isinstance(statement, ast.Try) and any(map(_catches_key_error, statement.handlers)):
             return statement
     return None
 
 
-def _caught(handler: ast.ExceptHandler) -> str:
-    return ast.unparse(handler.type) if handler.type is not None else ""
+def _catches_key_error(handler: ast.ExceptHandler) -> bool:
+    return handler.type is not None and "KeyError" in ast.unparse(handler.type)
 
 
-def _missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
+def _when_missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
     """Returns whether a test is true only on a cache miss, and whether it is false only on a miss."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        when_true, when_false = _missed(file, test.operand)
+        when_true, when_false = _when_missed(file, test.operand)
         return when_false, when_true
     if isinstance(test, ast.BoolOp):
-        parts = [_missed(file, part) for part in test.values]
+        parts = [_when_missed(file, part) for part in test.values]
         if isinstance(test.op, ast.And):
             return any(part[0] for part in parts), False
         return False, any(part[1] for part in parts)
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         operator, other = test.ops[0], test.comparators[0]
-        if isinstance(operator, (ast.In, ast.NotIn)) and file.dotted(other) in filled(file):
+        if isinstance(operator, (ast.In, ast.NotIn)) and file.dotted(other) in filled_mappings(file):
             return isinstance(operator, ast.NotIn), isinstance(operator, ast.In)
         is_none = isinstance(other, ast.Constant) and other.value is None and _looked_up(file, test.left)
         return is_none and isinstance(operator, ast.Is), is_none and isinstance(operator, ast.IsNot)
@@ -108,7 +108,7 @@ def _looked_up(file: SourceFile, node: ast.expr) -> bool:
         return isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
     if isinstance(node, ast.Call):
         cache, _, method = file.dotted(node.func).rpartition(".")
-        return method == "get" and (cache in filled(file) or "cache" in cache.lower())
+        return method == "get" and (cache in filled_mappings(file) or "cache" in cache.lower())
     if not isinstance(node, ast.Name):
         return False
     owner = file.owner(node)

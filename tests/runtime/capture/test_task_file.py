@@ -158,7 +158,7 @@ def test_a_list_beside_an_argument_of_the_name_of_its_part(tmp_path: Path) -> No
 
 
 def test_a_list_of_other_things_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="'xs' is a tuple, and tasks know lists of arrays only"):
+    with pytest.raises(RequestError, match="'xs' is a tuple, and tasks support only lists of arrays"):
         task_of(tmp_path, kernels.grouped, (4,), (torch.zeros(8),), [torch.zeros(8)], 8, 4)
 
 

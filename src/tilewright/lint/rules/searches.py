@@ -104,11 +104,11 @@ class SpaceIsNoList(Rule):
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for search in searches(file):
             for value in file.values(search.space):
-                if wrong := _no_list(file, value):
+                if wrong := _why_no_list(file, value):
                     yield self.at(file, search.space or search.call, f"the search space is {wrong}")
 
 
-def _no_list(file: SourceFile, value: ast.AST) -> str:
+def _why_no_list(file: SourceFile, value: ast.AST) -> str:
     called = file.dotted(value.func) if isinstance(value, ast.Call) else ""
     if isinstance(value, ast.GeneratorExp):
         return "a generator expression, which has no length"
@@ -181,8 +181,8 @@ class HopperTakesBlackwell(Rule):
             for chain in file.every(ast.If, function) if name else ():
                 above = file.parent(chain)
                 is_elif = isinstance(above, ast.If) and chain in above.orelse
-                hopper, blackwell = (_taken(chain, name, major) for major in (9, 10))
-                place = _large(file, hopper) if hopper is blackwell and not is_elif else None
+                hopper, blackwell = (_branch_taken(chain, name, major) for major in (9, 10))
+                place = _too_large(file, hopper) if hopper is blackwell and not is_elif else None
                 if place is not None:
                     branch = f"capability 9 takes the same branch of {function.name} as capability 10"
                     yield self.at(file, place, f"{branch}, with tiles of {LARGE_TILE} and more")
@@ -196,7 +196,7 @@ def _capability(file: SourceFile, function: ast.FunctionDef) -> str:
     return ""
 
 
-def _taken(chain: ast.If, name: str, major: int) -> Sequence[ast.stmt]:
+def _branch_taken(chain: ast.If, name: str, major: int) -> Sequence[ast.stmt]:
     """Returns the branch that a capability takes; empty if the conditions depend on anything else."""
     holds = value_of(chain.test, {name: [major, 0]})
     if isinstance(holds, Unread) or name not in names(chain.test):
@@ -204,11 +204,11 @@ def _taken(chain: ast.If, name: str, major: int) -> Sequence[ast.stmt]:
     if holds:
         return chain.body
     if len(chain.orelse) == 1 and isinstance(chain.orelse[0], ast.If):
-        return _taken(chain.orelse[0], name, major)
+        return _branch_taken(chain.orelse[0], name, major)
     return chain.orelse
 
 
-def _large(file: SourceFile, branch: Sequence[ast.stmt]) -> ast.AST | None:
+def _too_large(file: SourceFile, branch: Sequence[ast.stmt]) -> ast.AST | None:
     """Returns the first configuration in a branch whose tile is too large for Hopper; None if there is none."""
     for call in (call for statement in branch for call in file.every(ast.Call, statement)):
         given = {name: value_of(value, {}) for name, value in keywords(call).items()}

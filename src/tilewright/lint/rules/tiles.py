@@ -127,15 +127,15 @@ class NotAnArgument(Rule):
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for arguments in passed(file, "arguments"):
-            for wrong in map(_no_argument, elements(arguments)):
+            for wrong in map(_invalid_argument, elements(arguments)):
                 if wrong is not None:
                     what = "None" if wrong.value is None else f"the string {wrong.value!r}"
                     yield self.at(file, wrong, f"{what} is passed to a kernel")
 
 
-def _no_argument(node: ast.expr) -> ast.Constant | None:
+def _invalid_argument(node: ast.expr) -> ast.Constant | None:
     if isinstance(node, ast.IfExp):
-        return _no_argument(node.body) or _no_argument(node.orelse)
+        return _invalid_argument(node.body) or _invalid_argument(node.orelse)
     if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str)):
         return node
     return None
@@ -152,11 +152,11 @@ class GridShape(Rule):
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for grid in passed(file, "grid"):
-            if wrong := _no_grid(grid):
+            if wrong := _why_no_grid(grid):
                 yield self.at(file, grid, wrong)
 
 
-def _no_grid(value: ast.AST) -> str:
+def _why_no_grid(value: ast.AST) -> str:
     if isinstance(value, (ast.List, ast.Set)):
         return "a list is passed as the grid; it must be a tuple"
     quotient = isinstance(value, ast.BinOp) and isinstance(value.op, (ast.FloorDiv, ast.Div))  # sums may be of tuples

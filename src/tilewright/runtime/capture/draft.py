@@ -28,7 +28,7 @@ HINTS: Mapping[str, tuple[int | None, ...]] = {
 """Values that a task's space tries beside the captured ones."""
 
 Derived = tuple[str, tuple[int, ...]]
-"""An expression with a ``{}`` for each of these extents."""
+"""A format string for an expression, and the extents to put into its ``{}``."""
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ class TaskDraft:
 
     def _head(self) -> Iterator[str]:
         yield from (f'"""{self.heading}', "")
-        yield "Written by `tilewright captured task`. Nobody wrote down what this kernel should compute: its reference"
-        yield 'is the captured kernel itself, in float64. So "correct" means: as the captured kernel, not: right.'
+        yield "Written by `tilewright captured task`. Its reference is the captured kernel itself, in float64, because"
+        yield 'there is no other specification. So "correct" means: the same as the captured kernel, not: right.'
         yield from (f"{note[0].upper()}{note[1:]}." for note in self.notes)
         yield from ('"""', "")
 
@@ -281,7 +281,7 @@ class TaskDraft:
         yield "    flops=flops,"
         if self.independent:
             yield f"    independent={self.independent!r},  # found by trying"
-        if not self.captured.orderly:
+        if not self.captured.deterministic:
             yield "    deterministic=False,  # blocks add to one place, in any order"
         yield f"    serves={self._serves()},"
         yield from ("    space=tw.Space(", f"        constants={dict(self.knobs)!r},")

@@ -38,9 +38,9 @@ RESERVED = (
 )  # fmt: skip
 """Names that a task file defines, and parameters of its launch function."""
 WRITTEN_OUT = 256
-"""Up to so many captured numbers are listed in a task file, to draw from."""
+"""How many captured numbers of an array a task file may list, as values to draw from."""
 LARGEST_STEP = 128
-"""The largest power of two that counts as an intended common divisor of sequence lengths."""
+"""Limit for the common divisor of sequence lengths. A larger one is taken as a coincidence."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CapturedLaunch:
     touched: TouchedArrays
     persistent: bool
     """Whether the kernel reads the number of blocks, and so works with any number."""
-    orderly: bool
+    deterministic: bool
     """Whether the outputs do not depend on the order of the blocks, because there are no atomic operations."""
     index_arrays: Mapping[str, IndexArray]
     """The arrays that are only read and whose numbers never decrease."""
@@ -82,10 +82,10 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
     accesses = touched(module.entry(), language.arguments(made))
     _refuse(launch, accesses)
     persistent = any(op.name == "get_num_tile_blocks" for op in module.entry().walk())
-    orderly = not any(direction(op) == "atomic" for op in module.entry().walk())
+    deterministic = not any(direction(op) == "atomic" for op in module.entry().walk())
     launch = _merged(launch, accesses)
     rising = {name: array for name, array in index_arrays(launch).items() if name in accesses.read - accesses.written}
-    return CapturedLaunch(launch, accesses, persistent, orderly, rising)
+    return CapturedLaunch(launch, accesses, persistent, deterministic, rising)
 
 
 def named(launch: DescribedLaunch) -> DescribedLaunch:
@@ -111,7 +111,7 @@ def _argument_without_device(launch: DescribedLaunch, argument: Argument) -> Cal
     if argument.kind == "list" and all(item.kind == "array" for item in argument.items):
         return [item.array for item in argument.items]
     if argument.kind in ("list", "tuple"):
-        what = f"argument '{argument.name}' is a {argument.kind}, and tasks know lists of arrays only"
+        what = f"argument '{argument.name}' is a {argument.kind}, and tasks support only lists of arrays"
         fix = "pass its items as arguments of their own, or arrays in a list"
         raise RequestError(f"{launch.kernel}: {what}: {fix}")
     return argument.array if argument.kind == "array" else argument.value
@@ -222,10 +222,10 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
 
 
 def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
-    """Returns a sort key: how often a form does something unlikely, the least likely thing first.
+    """Returns a sort key for forms of the grid: counts of unlikely properties, the most unlikely one first.
 
-    These are: tiling an inner loop (K), contiguous axes without a tile, extents of no output, extents that are used
-    twice, extents without a tile, tiles that cover a contiguous axis, many factors."""
+    They are: tiles of an inner loop (K), contiguous axes without a tile, extents of no output, extents that are used
+    twice, extents without a tile, tiles that cover a contiguous axis, factors."""
     arrays = [(argument.name, argument.spec.shape) for argument in captured.launch.arrays() if argument.spec.shape]
     outputs = {extent for name, shape in arrays if name in captured.touched.written for extent in shape}
     last = {shape[-1] for _, shape in arrays if len(shape) > 1}

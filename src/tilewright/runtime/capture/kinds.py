@@ -33,7 +33,7 @@ from tilewright.runtime.capture.described import DescribedLaunch, array_of
 from tilewright.runtime.capture.record import Recorded, Times
 
 EXACT = 1000
-"""How many first launches of a kernel are all examined, in a few ms: twenty steps of a model with 50 layers."""
+"""How many first launches of a kernel are all examined: enough for twenty steps of a model with 50 layers."""
 ALWAYS = sys.maxsize
 """Used instead of `EXACT` to examine every launch."""
 GROWTH, BLOCK = 64, 128
@@ -47,7 +47,7 @@ SHARE = 8
 WAITING = 16
 """How many pairs of events of a kind may wait to be read. At this number no further launch is timed."""
 ALIGNMENT = 15
-"""Mask of an address: cuda-tile compiles a kernel for whether an address is a multiple of 16."""
+"""The bits of an address that matter: cuda-tile compiles a kernel differently if it is a multiple of 16."""
 PLAIN = frozenset({int, bool, str, type(None)})
 """Types of arguments whose value is part of the key."""
 
