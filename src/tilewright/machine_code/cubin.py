@@ -155,7 +155,7 @@ def _volume(payload: bytes | None, otherwise: int) -> int:
 
 
 def _hash(cubin: Cubin) -> str:
-    """SHA-256 of the instructions and launch properties. Cubins that behave alike have the same hash.
+    """SHA-256 of the instructions and launch properties. Cubins with the same hash behave alike.
 
     The symbol's name, relocated addresses and debug text (with source lines and hints) are left out. The CPU code that
     tileiras packs beside the kernel counts, so only compare cubins that were made for the same kind of host.

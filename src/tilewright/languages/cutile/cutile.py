@@ -235,8 +235,9 @@ def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation
 def _may_alias_internally(array: ArraySpec) -> bool:
     """Whether `ct.launch` assumes that two indices of the array may share memory.
 
-    It does not where each stride is at least the stride times the extent of the next smaller one; axes of extent 1
-    count too. Observed with `KernelSignature.from_kernel_args`, cuda-tile 1.7.0, on 20,000 random layouts.
+    It assumes no sharing where, sorted by stride, each stride is at least the previous stride times the previous
+    extent. Axes of extent 1 count too. Observed with `KernelSignature.from_kernel_args`, cuda-tile 1.7.0, on 20,000
+    random layouts.
     """
     least = 1
     for stride, extent in sorted(zip(array.strides, array.shape, strict=True)):
