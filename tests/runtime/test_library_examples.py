@@ -126,6 +126,6 @@ def test_what_ships_compiles_and_declares_what_it_writes(name: str, example: Any
         call = MissedCall(op.tuned.declared, chooser.environment, None, values, (), {})
         shipped = chooser.trials(call, call.configurations[:1])[0]
         assert written_by(shipped, "sm_90") == set(op.tuned.declared.outputs)
-        with building.Building([shipped], "sm_90", 0, 1, 60) as built:
+        with building.Building([shipped], "sm_90", 0) as built:
             assert isinstance(built.get(0), building.Ready), built.get(0)
         assert len(call.configurations) > 4

@@ -61,12 +61,10 @@ def array_part(tensor: object) -> dict[str, Json]:
 
 
 def flag_part(value: object, by_value: bool = True) -> Json:
-    """Returns the part of the key for an argument that is not an array.
-
-    An integer, boolean, string, None, enumeration or dtype counts by value, and so does a tuple or frozen dataclass of
-    these. A float and everything else counts by type alone: a flag such as ``is_causal`` changes which configuration is
-    fastest, an ε does not. With ``by_value=False`` only the type counts.
-    """
+    """Returns the part of the key for an argument that is not an array. An integer, boolean, string, None, enumeration
+    or dtype counts by value, and so does a tuple or frozen dataclass of these. A float and everything else counts by
+    type alone: a flag such as ``is_causal`` changes which configuration is fastest, an ε does not. With
+    ``by_value=False`` only the type counts."""
     kind = type(value).__qualname__
     if not by_value:
         return f"<{kind}>"

@@ -28,7 +28,7 @@ from tests.runtime.caller_kernels import (
 from tilewright.errors import RequestError
 from tilewright.languages.cutile import private as cutile_private
 from tilewright.languages.cutile.cutile import CuTile
-from tilewright.runtime.search import scratch, searching
+from tilewright.runtime.search import building, scratch, searching
 from tilewright.runtime.search.scratch import DeviceLost, NoRoom
 from tilewright.runtime.search.searching import NothingWorks
 from tilewright.runtime.search.trials import Trial
@@ -279,11 +279,13 @@ def products(configs: Any) -> tuple[CpuMachine, Any]:
     """A search of products 256 × 256 × 256 in bfloat16."""
     a, b, c = (torch.randn(256, 256, dtype=torch.bfloat16) for _ in "abc")
     machine = CpuMachine(lambda trial, args: args[2].copy_(args[0] @ args[1]))
-    result = found(
-        configs, machine, lambda config: (a, b, c, config["TILE_M"], config["TILE_N"]), product,
-        grid_fn=lambda config: (256 // config["TILE_M"], 256 // config["TILE_N"]),
-        hints_fn=lambda config: {"occupancy": config["occupancy"]}, seconds=120.0,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "BUDGET_SECONDS", 120.0)
+        result = found(
+            configs, machine, lambda config: (a, b, c, config["TILE_M"], config["TILE_N"]), product,
+            grid_fn=lambda config: (256 // config["TILE_M"], 256 // config["TILE_N"]),
+            hints_fn=lambda config: {"occupancy": config["occupancy"]},
+        )  # fmt: skip
     return machine, result
 
 

@@ -108,16 +108,14 @@ class Building:
     accumulators have to spill take up to ten times as long to compile as the winner. They wait in `hopeless` (index →
     why) until `build_hopeless` is called."""
 
-    def __init__(
-        self, trials: Sequence[Trial | FailedTrial], arch: str, first: int, jobs: int | None, seconds: float | None
-    ) -> None:
+    def __init__(self, trials: Sequence[Trial | FailedTrial], arch: str, first: int) -> None:
         self.seconds = {"lower": 0.0, "compile": 0.0}
         self._trials, self._arch, self._first = trials, arch, first
         self._done: dict[int, Ready | FailedTrial] = {}
         self._described: dict[int, SpecifiedTrial] = {}
         self._lowered: dict[int, Lowered] = {}
         self._futures: dict[Future[Outcome[Header]], list[int]] = {}
-        self._pool = CompilerPool(jobs or os.cpu_count() or 1, seconds or BUDGET_SECONDS, headers)
+        self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, headers)
         self.hopeless: dict[int, str] = {}
 
     def __enter__(self) -> Building:

@@ -3,10 +3,9 @@
 All work is queued on the caller's stream, after the caller's own work, and has ended before the search returns.
 `Device` is the protocol that a search needs; `CudaDevice` implements it for a GPU.
 
-The clock times as the worker's does (`race.event_timer`): the flush of the L2 keeps the host ahead of the device, so
-the time between the two events is the kernel's. Because it runs in the caller's process, it does not collect garbage,
-return torch's cached memory or capture in a mode that affects other threads. An in-place kernel gets its input back
-before each launch.
+The clock times as the worker's does (`race.event_timer`). Because it runs in the caller's process, it does not collect
+garbage, return torch's cached memory or capture in a mode that affects other threads. An in-place kernel gets its input
+back before each launch.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class Device(Protocol):
         """Launches once and waits. Raises what the launch raises, or DeviceLost if nothing more can be launched."""
 
     def clock(self, shots: Sequence[Shot], policy: Policy) -> AbstractContextManager[tuple[Clock, Policy]]:
-        """Returns a clock that times ``shots`` by index, and the policy that it follows: not every launch can be
-        captured into a graph, so it may be eager where ``policy`` says graph."""
+        """Returns a clock that times ``shots`` by index, and its policy. This is eager if a graph is not possible."""
 
 
 class CudaDevice:

@@ -123,13 +123,10 @@ class RacedTrials:
 
 
 def raced(
-    field: Sequence[Ready],
-    runner: TrialRunner,
-    policy: Policy,
-    shipped: int | None,
-    on_progress: Callable[[int, int], None],
+    field: Sequence[Ready], runner: TrialRunner, policy: Policy, shipped: int | None, show: Callable[[int, int], None]
 ) -> RacedTrials:
-    """Times ``field`` in interleaved rounds. ``shipped``: the index of the trial that wins ties. Raises NoRoom."""
+    """Times ``field`` in interleaved rounds. ``shipped``: the index of the trial that wins ties. ``show``: is called
+    with the number of rounds and of trials left. Raises NoRoom."""
     with _bound(field, runner) as shots, runner.device.clock(shots, policy) as (clock, kept):
         notes, headers = [], [ready.header for ready in field]
         if kept.launch != policy.launch:
@@ -138,7 +135,7 @@ def raced(
             len(shots), clock,
             replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=400),
             cost=[(h.cluster, h.registers * h.threads, h.shared_bytes, h.code_bytes) for h in headers], shipped=shipped,
-            on_look=lambda rounds, live, _: on_progress(rounds, live),
+            on_look=lambda rounds, live, _: show(rounds, live),
         )  # fmt: skip
     outcomes = tuple(_outcome(race_outcome, index, ready.trial.label) for index, ready in enumerate(field))
     return RacedTrials(race_outcome.winner, outcomes, (*notes, race_outcome.why))
@@ -163,17 +160,16 @@ def _outcome(race_outcome: RaceOutcome, index: int, label: str) -> TrialOutcome:
 
 @contextmanager
 def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
-    """Returns a shot for each trial, with its arguments for the whole race. Written arrays are restored afterwards. If
+    """Yields a shot for each trial, with its arguments for the whole race. Written arrays are restored afterwards. If
     the caller's function returns new clones at each call, the clones of the first call are used."""
     base = BoundTrial.of(field[0] if runner.baseline is None else runner.baseline)
     written = [base.arrays[name] for name in base.written]
     with keeping(written):
         every = [_shared(BoundTrial.of(ready), base) for ready in field]
         known = {extent(tensor_of(array)) for array in written}
-        others = {
-            extent(tensor_of(bound.arrays[name])): bound.arrays[name] for bound in every for name in bound.written
-        }
-        with keeping([array for where, array in others.items() if where not in known]):
+        arrays = [bound.arrays[name] for bound in every for name in bound.written]
+        others = {where: array for array in arrays if (where := extent(tensor_of(array))) not in known}
+        with keeping(list(others.values())):
             inputs: dict[tuple[tuple[int, int], ...], Kept] = {}
             yield [_shot(bound, inputs) for bound in every]
 
@@ -190,11 +186,8 @@ def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) ->
 
 def _shared(bound: BoundTrial, base: BoundTrial) -> BoundTrial:
     """Replaces arrays that ``bound`` writes by those of ``base``, if they are copies of these."""
-    copies = {
-        name: base.arrays[name]
-        for name in bound.written
-        if name in base.arrays and _is_copy(bound.arrays[name], base.arrays[name])
-    }
+    shared = [name for name in bound.written if name in base.arrays]
+    copies = {name: base.arrays[name] for name in shared if _is_copy(bound.arrays[name], base.arrays[name])}
     if not copies:
         return bound
     replaced = {id(bound.arrays[name]): array for name, array in copies.items()}

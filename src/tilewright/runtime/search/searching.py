@@ -71,8 +71,6 @@ def search(
     shipped: int = 0,
     flush_l2: bool = True,
     launch_mode: str = "eager",
-    jobs: int | None = None,
-    seconds: float | None = None,
     machine: Device | None = None,
     on_progress: Progress = silent,
 ) -> SearchResult:
@@ -82,8 +80,6 @@ def search(
     shipped: index of the configuration in use today. Its outputs are the reference, and it wins ties.
     flush_l2: whether each timed launch finds an empty L2.
     launch_mode: ``eager`` or ``graph``, as the kernel will be launched.
-    jobs: how many compilers run at a time (default: all cores).
-    seconds: wall time for one compiler (default: `compile.BUDGET_SECONDS`).
     machine: where the trials run (default: the GPU of ``stream``).
     """
     if launch_mode not in ("eager", "graph"):
@@ -94,10 +90,9 @@ def search(
     from tilewright.runtime.search.device import CudaDevice
 
     device = machine if machine is not None else CudaDevice(stream)
-    launch: Any = launch_mode
-    policy = Policy(l2="cold" if flush_l2 else "warm", launch=launch, warmup_rounds=1)
+    policy = Policy("cold" if flush_l2 else "warm", "graph" if launch_mode == "graph" else "eager", warmup_rounds=1)
     with device.active():
-        return _SearchRun(list(trials), device, policy, shipped, on_progress).run(jobs, seconds)
+        return _SearchRun(list(trials), device, policy, shipped, on_progress).run()
 
 
 class _SearchRun:
@@ -117,9 +112,9 @@ class _SearchRun:
         self.seconds = {"lower": 0.0, "compile": 0.0, "verify": 0.0, "race": 0.0}
         self.notes: list[str] = []
 
-    def run(self, jobs: int | None, seconds: float | None) -> SearchResult:
+    def run(self) -> SearchResult:
         try:
-            with self._building(jobs, seconds) as building:
+            with self._building() as building:
                 self._take_baseline(building)
                 self._compare_all(building)
                 self._compare_hopeless(building)
@@ -132,10 +127,10 @@ class _SearchRun:
             return SearchResult(best, None, self._listed(known, why), self.seconds, "; ".join([*self.notes, why]))
 
     @contextmanager
-    def _building(self, jobs: int | None, seconds: float | None) -> Iterator[Building]:
+    def _building(self) -> Iterator[Building]:
         from tilewright.runtime.search.building import Building
 
-        with Building(self.trials, self.device.arch, self.shipped, jobs, seconds) as building:
+        with Building(self.trials, self.device.arch, self.shipped) as building:
             from tilewright.runtime.search.racing import TrialRunner
 
             self.runner = TrialRunner(self.device)

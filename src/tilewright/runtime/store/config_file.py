@@ -5,11 +5,9 @@
 
 It is read with `json` alone, without a database, a search or a GPU. A look-up finds the row with equal parts, else the
 nearest row, else nothing; the caller then launches the shipped configuration. The file has the rule of the look-up, as
-text for people (`MatchRule.to_json`) and as the data that the look-up uses. Only the parts that the rule names may
-differ. The toolkit may, because it changes how fast a configuration is, not what it computes.
-
-Rows for another source of the kernel are not used, and one warning says so, because their configurations were never
-compared on the present kernel. The store has no such rows: there the source is part of the key.
+text for people and as data. Only the parts that the rule names may differ. The toolkit may, because it changes how fast
+a configuration is, not what it computes. Rows for another source of the kernel are not used, and one warning says so,
+because their configurations were never compared on the present kernel.
 """
 
 from __future__ import annotations
@@ -209,13 +207,13 @@ def order_of(shape: Sequence[int], strides: Sequence[int]) -> Order:
     return tuple(order), repeated, bool(order) and strides[order[-1]] == 1
 
 
-def _is_array(value: Json) -> TypeGuard[ArrayPart]:
+def is_array_part(value: Json) -> TypeGuard[ArrayPart]:
     return isinstance(value, dict) and value.keys() >= ARRAY
 
 
 def arrays_of_parts(value: Json) -> Iterator[ArrayPart]:
     """Yields all arrays in the parts of a key, sorted by the names of the parts."""
-    if _is_array(value):
+    if is_array_part(value):
         yield value
     elif isinstance(value, dict):
         for name in sorted(value):
@@ -228,7 +226,7 @@ def arrays_of_parts(value: Json) -> Iterator[ArrayPart]:
 def _rigid(value: Json) -> Json:
     """Returns a part without the extents and strides of arrays: the rest must be equal in a matching row."""
     if isinstance(value, dict):
-        rank: dict[str, Json] = {"rank": len(value["shape"])} if _is_array(value) else {}
+        rank: dict[str, Json] = {"rank": len(value["shape"])} if is_array_part(value) else {}
         left_out = ("shape", "strides") if rank else ()
         return {name: _rigid(part) for name, part in value.items() if name not in left_out} | rank
     if isinstance(value, (list, tuple)):

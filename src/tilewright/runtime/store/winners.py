@@ -105,11 +105,9 @@ def folder() -> Path:
 
 
 class Winners:
-    """The winners at ``path`` (default: ``tuned.db`` in `folder`).
-
-    ``strict``: a problem of the store raises `StorageError`, and the wait for another writer is longer. Otherwise a
-    problem causes one warning, and the store counts as empty.
-    """
+    """The winners at ``path`` (default: ``tuned.db`` in `folder`). ``strict``: a problem of the store raises
+    `StorageError`, and the wait for another writer is longer. Otherwise a problem causes one warning, and the store
+    counts as empty."""
 
     def __init__(self, path: Path | None = None, *, strict: bool = False):
         self._path, self._strict = path, strict

@@ -1,9 +1,9 @@
 """Tuning in the background: one thread that searches on copies of the arrays, on its own stream.
 
 The program goes on with its arrays while the search runs, so the search gets copies of them. They are made on the
-caller's stream at the call, so they have the data of the call. Arrays that overlap also overlap in the copies, at the
-same distances and alignments. Searches run one after another. The program's own kernels run in between and make the
-times noisier, so a search takes longer; its result stays right, because configurations of one round share the noise.
+caller's stream at the call, so they have the data of the call. Overlapping arrays overlap in the copies too, at the
+same distances and alignments. The program's own kernels make the times noisier, so a search takes longer; its result
+stays right, because configurations of one round share the noise.
 """
 
 from __future__ import annotations

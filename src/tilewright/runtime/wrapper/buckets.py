@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tilewright.records import Json
+from tilewright.runtime.store.config_file import is_array_part
 from tilewright.task.tensors import row_major
 
 Rounded: TypeAlias = Callable[[int], int]
@@ -30,17 +31,13 @@ def bucketed(part: Json, bucket: Bucket) -> Json:
     """Rounds the extents in a part of a key (an array or an integer). Returns any other part unchanged."""
     if isinstance(part, int) and not isinstance(part, bool) and callable(bucket):
         return _extent(part, bucket)
-    if not isinstance(part, dict):
+    if not is_array_part(part):
         return part
-    shape, strides = _numbers(part["shape"]), _numbers(part["strides"])
+    shape, strides = part["shape"], part["strides"]
     each = [bucket] * len(shape) if callable(bucket) else [*bucket, *[None] * len(shape)]
     rounded: list[Json] = [_extent(extent, how) for extent, how in zip(shape, each, strict=False)]
-    others = {name: value for name, value in part.items() if name != "shape"}
-    return {**others, "bucket": rounded, "strides": "row-major" if strides == row_major(shape) else part["strides"]}
-
-
-def _numbers(part: Json) -> tuple[int, ...]:
-    return tuple(extent for extent in part if isinstance(extent, int)) if isinstance(part, list) else ()
+    shown: Json = "row-major" if tuple(strides) == row_major(shape) else [*strides]
+    return {"dtype": part["dtype"], "alignment": part["alignment"], "bucket": rounded, "strides": shown}
 
 
 def _extent(extent: int, how: Rounded | None) -> Json:

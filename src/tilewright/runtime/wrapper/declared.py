@@ -33,10 +33,8 @@ CallFunction: TypeAlias = Callable[..., Any]
 
 class Call:
     """The arguments of one call by name, for the author's functions ``grid``, ``arguments`` and ``dims``.
-
     ``call.hardware`` is the `Board` of the arrays' GPU (``call.hardware.sms``), unless an argument has that name. The
-    object records which arguments are read, because a grid made from a float cannot be kept for the next call.
-    """
+    object records which arguments are read, because a grid made from a float cannot be kept for the next call."""
 
     def __init__(self, names: Sequence[str], values: Sequence[CallValue], hardware: Callable[[], Board]):
         self._values = dict(zip(names, values, strict=True))
@@ -140,11 +138,9 @@ class Declared:
         return Layout(self.parameters, self.kernel_parameters if self.arguments is None else ())
 
     def entry(self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None]) -> Entry:
-        """Returns the entry with which `signature.hot_function` launches all calls with the key of ``call``.
-
-        The grid and the constants are computed here, once, if they depend on the key alone. If the author's functions
-        read a float or an unkeyed argument, or make arrays, they are called at each launch.
-        """
+        """Returns the entry with which `signature.hot_function` launches all calls with the key of ``call``. The grid
+        and the constants are computed here, once, if they depend on the key alone. If the author's functions read a
+        float or an unkeyed argument, or make arrays, they are called at each launch."""
         loose = {name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)}
         call._read.clear()
         grid = self.grid(call, config)
