@@ -1,4 +1,4 @@
-"""Where steps run: one executor a file."""
+"""Executors, which run the steps of a task: one per file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tilewright.plugins import plugin_of
 
 
 def executor_of(name: str) -> type[Executor]:
-    """An executor of this folder (bound to `EXECUTOR`), or of the entry point group ``tilewright.executors``."""
+    """Returns the executor of that name: a module here binds it to `EXECUTOR`, or a package has it in the entry point
+    group ``tilewright.executors``."""
     executor: type[Executor] = plugin_of("executor", "tilewright.executors", "EXECUTOR", name)
     return executor

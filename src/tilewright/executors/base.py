@@ -1,17 +1,17 @@
-"""What an executor is: a place where the steps of `worker.messages` run, one after the other.
+"""The protocol of an executor, which runs the steps of `worker.messages` one after the other.
 
     class Inline(Executor):
         name = "inline"
 
-        def open(self, task, files=None): ...       # begin with a task; returns at once
+        def open(self, task, files=None): ...       # starts with a task and returns at once
         def run(self, step, *, silence=None, on_progress=ignore): ...
         def close(self, wait=True): ...
 
     EXECUTOR = Inline
 
-Put the file into this folder, or name it in the entry point group ``tilewright.executors`` of your package;
-`tilewright.testing.executors.ExecutorContract` tests it. What a candidate does to the executor is an outcome:
-`run` returns `Lost` with the reason, and the next step runs as if nothing had happened.
+Put the file into this folder, or name it in the entry point group ``tilewright.executors`` of your package.
+`tilewright.testing.executors.ExecutorContract` tests it. If a candidate crashes or hangs the process, `run` returns
+`Lost` with the reason, and the next step runs normally.
 """
 
 from __future__ import annotations
@@ -27,33 +27,32 @@ Entered = TypeVar("Entered", bound="Executor")
 
 
 def ignore(advanced: Advanced) -> None:
-    """Takes no notice of progress."""
+    """Ignores progress."""
 
 
 class Executor(ABC):
-    """Runs the steps of one task. ``name`` is what it is chosen by. Use it as a context."""
+    """Runs the steps of one task. Leaving its context closes it. ``name``: selects the executor."""
 
     name: str
 
     @abstractmethod
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
-        """Names the task that judges all steps. ``task`` and ``files``: as `loading.load_task` takes them."""
+        """Starts with the task that checks all steps. ``task`` and ``files``: as in `loading.load_task`."""
 
     @abstractmethod
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
     ) -> Answer | Lost:
-        """The outcome of a step: its answer, or why it has none.
+        """Runs a step, and returns its answer, or `Lost` with the reason.
 
-        silence: seconds without a sign of life after which the step counts as hung.
-        on_progress: called as the step advances.
+        silence: seconds without progress after which the step counts as hung.
 
-        Raises TaskError for what is wrong with the task, MachineError where steps cannot run at all.
+        Raises TaskError for an error in the task, MachineError if no step can run.
         """
 
     @abstractmethod
     def close(self, wait: bool = True) -> None:
-        """Ends what runs. ``wait``: until it has ended."""
+        """Ends the executor. ``wait``: returns only when it has ended."""
 
     def __enter__(self: Entered) -> Entered:
         return self

@@ -1,4 +1,4 @@
-"""This machine: steps run in a worker process beside this one, which may die of them."""
+"""The local executor: runs steps in a worker process on this machine."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ EXECUTOR = Local
 
 
 def local(process: subprocess.Popen[str] | None) -> Local | None:
-    """The executor of a worker process that was started early; None where none was."""
+    """Makes the executor of a worker process that was started early; None for None."""
     return None if process is None else Local(process=process)

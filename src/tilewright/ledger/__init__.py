@@ -1,1 +1,1 @@
-"""The append-only record of every run of `tune` and `optimize`, and the views of it."""
+"""The append-only ledger of all runs of `tune` and `optimize`."""

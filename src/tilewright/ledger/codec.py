@@ -1,13 +1,10 @@
-"""Records to strict JSON and back.
+"""Converts records to strict JSON and back. `to_json` uses the values, `from_json` the type hints of the record.
 
-`to_json` looks at values, `from_json` at the type hints of the record, so a record needs no code of its own:
-
-* A record is an object with all of its fields; a `Configuration` is an object, knob → value, in its own order;
-  a tuple is a list. A NumPy scalar is the Python number that it holds.
-* JSON has no infinity and no NaN. They are written as ``{"$float": "inf"}`` (``"-inf"``, ``"nan"``). A mapping
-  whose only key is ``$float`` is refused, so the two cannot be confused, and ``json.dumps(…, allow_nan=False)``
-  never fails.
-* A field with the hint `Json` (or `Any`) comes back as lists and dictionaries, whatever was written.
+* A record becomes an object with all its fields. A `Configuration` becomes an object, knob → value, in its own order. A
+  tuple becomes a list, and a NumPy scalar a Python number.
+* JSON has no infinity and no NaN. They become ``{"$float": "inf"}`` (``"-inf"``, ``"nan"``). A mapping whose only key
+  is ``$float`` is refused, so that the two cannot be confused.
+* A field with the hint `Json` or `Any` comes back as lists and dictionaries.
 * Everything else (bytes, sets, keys that are not text) is refused.
 
 Every error is a `ValueError` of one line that names the field.
@@ -16,24 +13,12 @@ Every error is a `ValueError` of one line that names the field.
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import (
-    Any,
-    ClassVar,
-    Literal,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    overload,
-)
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, Union, cast, overload
 
 import numpy as np
 
@@ -60,15 +45,15 @@ def to_json(record: Dataclass) -> dict[str, Json]: ...
 @overload
 def to_json(record: Encodable) -> Json: ...
 def to_json(record: Encodable) -> Json:
-    """``record`` as dictionaries, lists, text and numbers that strict JSON can hold."""
+    """Converts a record to dictionaries, lists, text and numbers of strict JSON."""
     return _write(record, type(record).__name__)
 
 
 def from_json(kind: type[Decoded], data: Json, *, defaults: bool = False) -> Decoded:
-    """The ``kind`` (a record, or a hint such as ``dict[str, float]``) that `to_json` wrote as ``data``.
+    """Reads what `to_json` wrote. ``kind``: a record, or a hint such as ``dict[str, float]``. Raises `ValueError` for a
+    field that is unknown, missing or of another type.
 
-    A field that is unknown, missing or of another type is a `ValueError`. With ``defaults``, a missing field that
-    has a default takes it: for reading what an older version wrote.
+    defaults: a missing field takes its default, as for data of an older version.
     """
     return cast(Decoded, _Reader(defaults).read(kind, data, kind.__name__))
 
@@ -100,28 +85,26 @@ def _write_mapping(value: Mapping[str, Encodable], where: str) -> dict[str, Json
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads JSON by type hints; ``where`` is the path of the field, for the errors."""
+    """Reads JSON by type hints. ``where`` is the path of the field, for errors."""
 
     defaults: bool
 
     def read(self, hint: Any, data: Json, where: str) -> Encodable:
-        origin, arguments = get_origin(hint), get_args(hint)
+        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if hint is Any or hint == Json:
             return _decoded(data, where)
         if hint in _SCALARS:
             return _scalar(hint, data, where)
         if hint is Configuration:
-            return Configuration.of(
-                {key: _value(item, f"{where}.{key}") for key, item in _shaped(dict, data, where).items()}
-            )
+            items = _shaped(dict, data, where).items()
+            return Configuration.of({key: _value(item, f"{where}.{key}") for key, item in items})
         if is_dataclass(hint):
             return self._record(cast(type, hint), _shaped(dict, data, where), where)
         if origin is tuple:
             return self._tuple(arguments, _shaped(list, data, where), where)
         if origin in (Mapping, dict):
-            return {
-                key: self.read(arguments[1], item, f"{where}.{key}") for key, item in _shaped(dict, data, where).items()
-            }
+            items = _shaped(dict, data, where).items()
+            return {key: self.read(arguments[1], item, f"{where}.{key}") for key, item in items}
         if origin is Literal:
             return _literal(arguments, data, where)
         if origin in (Union, UnionType):
@@ -150,7 +133,7 @@ class _Reader:
         return tuple(self.read(hint, item, f"{where}[{index}]") for index, (hint, item) in enumerate(pairs))
 
     def _union(self, members: tuple[Any, ...], data: Json, where: str) -> Encodable:
-        """A member of exactly the type of ``data`` goes first, so that 1 does not turn into 1.0."""
+        """Tries a member of exactly the type of ``data`` first, so that 1 does not become 1.0."""
         if type(data) in members:
             return data
         others = [member for member in members if member is not NoneType]
@@ -166,7 +149,7 @@ class _Reader:
 
 
 def _decoded(data: Json, where: str) -> Json:
-    """Data without a hint: lists and dictionaries stay what they are."""
+    """Reads data without a hint."""
     if isinstance(data, list):
         return [_decoded(item, where) for item in data]
     if not isinstance(data, dict):
@@ -177,7 +160,7 @@ def _decoded(data: Json, where: str) -> Json:
 
 
 def _value(data: Json, where: str) -> Value:
-    """What a knob may have."""
+    """Reads the value of a knob."""
     if isinstance(data, dict):
         return _scalar(float, data, where)
     if isinstance(data, list):
@@ -203,7 +186,7 @@ def _literal(choices: tuple[Value, ...], data: Json, where: str) -> Value:
 
 
 def _shaped(kind: type[Decoded], data: Json, where: str) -> Decoded:
-    """``data``, which must be an object or a list."""
+    """Returns ``data`` if it is an object or list, as ``kind`` demands."""
     if not isinstance(data, kind):
         raise ValueError(f"{where}: {_shown(data)} is not {'an object' if issubclass(kind, dict) else 'a list'}")
     return data
@@ -217,7 +200,7 @@ def _shown(data: Json) -> str:
 @cache
 def _fields(kind: Callable[..., Dataclass]) -> Mapping[str, tuple[Any, bool]]:
     """Field name → its hint, and whether it has a default."""
-    hints = get_type_hints(kind, localns={"Json": Any})
+    hints = typing.get_type_hints(kind, localns={"Json": Any})
     return {
         field.name: (hints[field.name], field.default is not MISSING or field.default_factory is not MISSING)
         for field in fields(cast(type[Dataclass], kind))

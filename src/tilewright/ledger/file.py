@@ -1,9 +1,8 @@
-"""An SQLite file of Tilewright: its connection, its transactions, its errors, and records in its columns.
+"""SQLite files of Tilewright: connections, transactions, errors, and records in columns.
 
-The ledger (``ledger.db``) and the store of tuned kernels (``tuned.db``) each bring a `Schema` and derive from
-`DatabaseFile`. An error of SQLite or of the file system becomes a `StorageError` in one place, `storage`. A file of
-another program or of a newer Tilewright is refused before anything in it is changed; one of an older Tilewright is
-brought up to date. Columns of JSON hold what `codec.to_json` writes.
+The ledger (``ledger.db``) and the store of tuned kernels (``tuned.db``) each define a `Schema` and derive from
+`DatabaseFile`. `storage` turns errors of SQLite and the file system into `StorageError`. A file of another program or
+of a newer Tilewright is refused before it is changed. A file of an older Tilewright is updated.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ BUSY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Schema:
-    """What a file of one kind holds. A record field with a default may be added without a new version."""
+    """The tables of one kind of file. A record may gain a field with a default without a new version."""
 
     table: str
-    """The table that holds the version. Its name tells which kind of file it is."""
+    """The table that holds the version. Its name identifies the kind of file."""
     version: int
     statements: tuple[str, ...]
-    """The statements that make the tables."""
+    """The statements that create the tables."""
     variable: str = "TILEWRIGHT_HOME"
-    """The environment variable that moves the file, or the option that names it, as the errors have it."""
+    """The environment variable or option that names another place for the file; errors mention it."""
     journal: Literal["WAL", "DELETE"] = "WAL"
-    """With DELETE the file can be read in a folder that cannot be written, and over a network."""
+    """With DELETE the file can be read in a read-only folder and over a network."""
     busy_seconds: float = BUSY_SECONDS
     migrations: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Version → the statements that lead to the next version."""
@@ -53,7 +52,7 @@ class Schema:
 
     @property
     def elsewhere(self) -> str:
-        """The fix where the file cannot be used."""
+        """The fix that an error suggests."""
         if self.variable.startswith("--"):
             return OTHER_FILE.format(variable=self.variable)
         return f"set {self.variable} to another directory"
@@ -73,7 +72,7 @@ _FIXES = (
 
 
 class Unusable(Exception):
-    """The file is a database, but this Tilewright cannot use it. The message says why, and the fix."""
+    """This Tilewright cannot use the database. The message gives the reason and the fix."""
 
 
 @contextmanager
@@ -94,7 +93,7 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Iterator[None]:
-    """All changes of the block or none, also when it is interrupted."""
+    """Commits the changes of the block, or rolls all of them back if it fails or is interrupted."""
     try:
         connection.execute(f"BEGIN {kind}")
         yield
@@ -106,7 +105,7 @@ def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFE
 
 
 def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
-    """Open the file. A file of another program is refused before anything in it is changed."""
+    """Opens the file, and creates the tables in an empty one. Refuses a file of another program."""
     connection = sqlite3.connect(path, timeout=schema.busy_seconds, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row
@@ -115,7 +114,7 @@ def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
             if schema.journal == "WAL":
                 _use_write_ahead_log(connection)
             with transaction(connection, "IMMEDIATE"):
-                if _is_empty(connection):  # no other process was faster
+                if _is_empty(connection):  # no other process has created them meanwhile
                     for statement in schema.statements:
                         connection.execute(statement)
                     connection.execute(f"CREATE TABLE {schema.table} (version INTEGER NOT NULL)")
@@ -132,7 +131,7 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Waits for other processes, which SQLite itself does not do while it changes the mode."""
+    """Switches to the write-ahead log. SQLite does not wait for other processes here, so this function does."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -152,7 +151,7 @@ def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
     version = _version(connection, schema)
     if version in schema.migrations:
         with transaction(connection, "IMMEDIATE"):
-            while (version := _version(connection, schema)) in schema.migrations:  # unless another process was faster
+            while (version := _version(connection, schema)) in schema.migrations:  # checked again under the lock
                 for statement in schema.migrations[version]:
                     connection.execute(statement)
                 connection.execute(f"INSERT INTO {schema.table} VALUES ({version + 1})")
@@ -172,15 +171,12 @@ def utc_now() -> datetime:
 
 
 def text_of(moment: datetime) -> str:
-    """ISO 8601, as it sorts."""
+    """Returns ISO 8601 text, which sorts by time."""
     return moment.isoformat(timespec="microseconds")
 
 
 class DatabaseFile:
-    """The file at ``path``, as a context manager or with `close`. Nothing is opened before the first use.
-
-    It belongs to one thread of one process; another process opens its own.
-    """
+    """The file at ``path``. The first use opens it; leaving the context or `close` closes it. For one thread only."""
 
     def __init__(self, path: Path, schema: Schema):
         self.path = path.absolute()
@@ -194,7 +190,7 @@ class DatabaseFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file; the next call opens it again."""
+        """Closes the file. The next call opens it again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -209,15 +205,15 @@ class DatabaseFile:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """One consistent view. A file that does not exist reads as an empty one and is not created."""
+        """Gives one consistent view. A missing file is read as an empty one and is not created."""
         with self._seam():
-            there = self._connection is not None or self._exists()
-            opened = nullcontext(self._opened()) if there else closing(connect(":memory:", self._schema))
+            exists = self._connection is not None or self._exists()
+            opened = nullcontext(self._opened()) if exists else closing(connect(":memory:", self._schema))
             with opened as connection, transaction(connection, "DEFERRED"):
                 yield connection
 
     def _exists(self) -> bool:
-        """Unlike `Path.exists`, an error where the folder is a file or may not be entered."""
+        """Unlike `Path.exists`, raises an error if the folder is a file or may not be entered."""
         try:
             return bool(os.stat(self.path))
         except FileNotFoundError:
@@ -239,37 +235,35 @@ class DatabaseFile:
 
 
 def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value]) -> int | None:
-    """One row, column → value; returns its number. Lone surrogates, which SQLite refuses, are written as escapes."""
+    """Inserts a row, column → value, and returns its number. Lone surrogates, which SQLite refuses, become escapes."""
     marks = ", ".join("?" * len(row))
-    values = [
-        value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
-        for value in row.values()
-    ]
+    values = [each.encode("utf-8", "backslashreplace").decode() if isinstance(each, str) else each
+              for each in row.values()]  # fmt: skip
     return connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", values).lastrowid
 
 
 def number(value: float | None) -> float | None:
-    """A Python float, also of NumPy's numbers. SQLite turns NaN into NULL."""
+    """Converts numbers, also NumPy's, to a Python float. SQLite turns NaN into NULL."""
     return None if value is None else float(value)
 
 
 def dump(value: Encodable) -> str | None:
-    """The record as JSON text, or NULL for None."""
+    """Returns the record as JSON text, or None (NULL) for None."""
     return as_text(to_json(value))
 
 
 def as_text(data: Json) -> str | None:
-    """What `to_json` made, as text, or NULL for None."""
+    """Returns JSON data as text, or None (NULL) for None."""
     return None if data is None else json.dumps(data, allow_nan=False, separators=(",", ":"))
 
 
 def parse(kind: type[Decoded], text: str) -> Decoded:
-    """The record; fields that it gained since it was written take their defaults."""
+    """Reads a record from JSON text. Missing fields take their defaults."""
     return rebuilt(kind, json.loads(text))
 
 
 def rebuilt(kind: type[Decoded], data: Json) -> Decoded:
-    """`parse` for JSON data that is already decoded."""
+    """Reads a record from JSON data. Missing fields take their defaults."""
     try:
         return from_json(kind, data, defaults=True)
     except ValueError as error:
@@ -280,7 +274,7 @@ def rebuilt(kind: type[Decoded], data: Json) -> Decoded:
 
 
 def maybe(kind: type[Decoded], text: str | None) -> Decoded | None:
-    """`parse`, or None for NULL."""
+    """Like `parse`, but returns None for NULL."""
     return None if text is None else parse(kind, text)
 
 
@@ -288,21 +282,21 @@ def maybe(kind: type[Decoded], text: str | None) -> Decoded | None:
 
 
 def home() -> Path:
-    """``$TILEWRIGHT_HOME``, or else ``.tilewright/`` here."""
+    """Returns ``$TILEWRIGHT_HOME``, or ``.tilewright/`` in the current folder."""
     return folder_in("TILEWRIGHT_HOME") or Path(".tilewright")
 
 
 def folder_in(variable: str) -> Path | None:
-    """The folder that an environment variable names, or None. A `StorageError` without a home directory."""
-    named = os.environ.get(variable)
+    """Returns the folder that an environment variable names, or None. Raises `StorageError` if ``~`` is unknown."""
+    value = os.environ.get(variable)
     try:
-        return Path(named).expanduser() if named else None
-    except RuntimeError:  # no such user, or one without a home directory
-        raise StorageError(f"cannot tell which folder {variable}={named} is; fix: give its whole path") from None
+        return Path(value).expanduser() if value else None
+    except RuntimeError:  # no such user, or a user without a home directory
+        raise StorageError(f"cannot tell which folder {variable}={value} is; fix: give its whole path") from None
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder. In a repository Git ignores what Tilewright puts there, unless it was there before."""
+    """Makes the folder. In a git repository, a new folder gets a .gitignore, so that git ignores its content."""
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     ignore = folder / ".gitignore"
@@ -312,6 +306,6 @@ def make_private(folder: Path) -> None:
 
 
 def key_of(parts: Mapping[str, Encodable]) -> str:
-    """SHA-256 of the parts that make two runs the same; their order does not matter."""
+    """Returns the SHA-256 of the parts, in any order. Runs with equal keys are the same."""
     text = json.dumps(to_json(parts), allow_nan=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,16 +1,16 @@
-"""The runs of `optimize`: every iteration of every run, in the append-only ledger that Tilewright alone writes.
+"""The runs of `optimize` in the append-only ledger: every iteration of every run.
 
     runs ─┬─ run_events                 started, resumed, finished
-          └─ iterations ─┬─ attempts    every value that was tried; what failed is a row too
-                         └─ samples     the times behind it, µs, by version and workload
+          └─ iterations ─┬─ attempts    every value that was tried, also those that failed
+                         └─ samples     the measured times in µs, by version and workload
 
-* An iteration is appended in one transaction, with its samples, environment, diff and codes, also when it was
-  reverted or crashed. `kill -9` at any moment loses at most the iteration that runs; `resume` finds the rest.
-* SQLite refuses to change or delete a row (`tables.py`), so a number cannot be improved afterwards.
-* Two processes may write, each its own run. Where both append to one run, the second is refused.
-* ``perf_results.md`` (`perf_results.py`), JSON Lines (`runs.write_jsonl`) and the report are views of it.
+* An iteration is appended in one transaction with all its data, also if it was reverted or crashed. `kill -9` loses at
+  most the running iteration; `resume` finds the others.
+* SQLite refuses to change or delete a row (`tables.py`).
+* Two processes may write different runs. If both append to one run, the second is refused.
+* ``perf_results.md`` (`perf_results.py`), JSON Lines (`runs.write_jsonl`) and the report are made from the ledger.
 
-The file is ``ledger.db``; what belongs to a run lies in ``runs/RUN/`` beside it.
+The file is ``ledger.db``. The files of a run lie in ``runs/RUN/`` beside it.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ Row = dict[str, Value]
 
 SAMPLES = "samples_us"
 TIMED = {"measured": "candidate", "incumbent": "incumbent", "baseline": "baseline"}
-"""Field of a `WorkloadOutcome` → the version whose time it is."""
+"""Field of a `WorkloadOutcome` → the version that was timed."""
 _COLUMNS = ("n", "entry", "optimization", "site", "value", "correctness", "status", "risk", "gain", "reason")
-"""Fields of an `Iteration` that are columns as they are."""
+"""Fields of an `Iteration` that are columns of the same name."""
 
 
 class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
-    """The runs of `optimize` in the ledger. `resume` gives the iterations."""
+    """The runs of `optimize`. `resume` returns the iterations."""
 
     command, record = "optimize", RunRecord
 
     def begin(self, record: RunRecord) -> RunRecord:
-        """Start a run; the record comes back with its ``started``, and with a ``run`` where it had none."""
+        """Starts a run, and returns the record with its name and start time."""
         return self._begun(replace(record, run=record.run or self.new_name()), record.kernel, record.kind)
 
     def append(self, run: str, iteration: Iteration) -> None:
-        """Record one iteration with all that belongs to it, or nothing of it."""
+        """Appends one iteration with all its rows in one transaction."""
         at = self._now()
         row, attempts, samples = _rows(run, iteration)
         with self._writing() as connection:
@@ -59,10 +59,8 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
                 insert(connection, "samples", sample)
 
     def finish(self, run: str, stop_reason: str, final: tuple[Metrics, ...], patch: str = "") -> None:
-        """Close the run: why it stopped, and the metrics of its last version on each workload.
-
-        patch: unified, from the baseline to what the run ends with.
-        """
+        """Marks the run as finished. ``final``: the metrics of its last version on each workload. ``patch``: from the
+        baseline to the last version."""
         at = self._now()
         row = {"run": run, "event": "finished", "at": at, "stop_reason": stop_reason}
         with self._writing() as connection:
@@ -70,17 +68,17 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
             insert(connection, "run_events", row | {"final": dump(final), "patch": patch})
 
     def iterations(self, run: str) -> tuple[Iteration, ...]:
-        """The iterations of a run, with their attempts and samples, in order."""
+        """Returns the iterations of a run in order, with their attempts and samples."""
         with self._reading() as connection:
             return self._parts(connection, row_of(connection, run, self.command)["id"])
 
     def history(
         self, *, measured: bool, arch: str | None = None, kind: str | None = None, without: str | None = None
     ) -> Mapping[str, EntryHistory]:
-        """What the runs say about each entry of the playbook, by its id.
+        """Returns how each entry of the playbook fared in earlier runs, by its id.
 
-        Only measured runs, or only predicted ones: the two never mix. ``kind`` is `RunRecord.kind`;
-        ``without`` leaves out one run, so that a run that is resumed chooses as it did before.
+        measured: use either the measured runs or the predicted ones. kind: as `RunRecord.kind`.
+        without: a run to leave out, so that a resumed run chooses as it did before.
         """
         query = """SELECT i.* FROM iterations AS i JOIN runs AS r ON r.id = i.run
             WHERE r.measured = :measured AND (:arch IS NULL OR r.arch = :arch)
@@ -135,11 +133,11 @@ def _require_next(connection: sqlite3.Connection, run: str, n: int) -> None:
         raise ValueError(f"iteration {n} of run {run} before iteration {expected}")
 
 
-# Rows: the samples are in a table of their own, one row for each version and workload; reading puts them back
+# Rows. The samples are taken out of the records into their own table; reading puts them back.
 
 
 def _rows(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[Row]]:
-    """The rows of ``iterations`` (without ``at``), ``attempts`` and ``samples``."""
+    """Returns the rows of ``iterations`` (without ``at``), ``attempts`` and ``samples``."""
     data = to_json(iteration)
     samples: list[Row] = [
         {"run": run, "n": iteration.n, "version": version, "workload": workload, "us": as_text(time.pop(SAMPLES))}
@@ -158,7 +156,7 @@ def _rows(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[Row]]:
 
 
 def _times(data: dict[str, Json]) -> Iterator[tuple[str, str, dict[str, Json]]]:
-    """Version, workload and the JSON of every measured time of an iteration."""
+    """Yields version, workload and JSON of every measured time of an iteration."""
     for outcome in _objects(data["outcomes"]):
         for field, version in TIMED.items():
             if isinstance(time := outcome.get(field), dict):
@@ -171,12 +169,12 @@ def _times(data: dict[str, Json]) -> Iterator[tuple[str, str, dict[str, Json]]]:
 
 
 def _objects(data: Json) -> list[dict[str, Json]]:
-    """The objects in a list of JSON."""
+    """Returns the objects in a JSON list."""
     return [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
 
 
 def _iteration(row: sqlite3.Row, attempts: Sequence[sqlite3.Row], samples: Sequence[sqlite3.Row]) -> Iteration:
-    """The iteration with its attempts, and every time with its samples."""
+    """Rebuilds an iteration with its attempts and samples."""
     data = json.loads(row["record"])
     data["attempts"] = [json.loads(attempt["record"]) for attempt in attempts]
     us = {(sample["version"], sample["workload"]): sample["us"] for sample in samples}

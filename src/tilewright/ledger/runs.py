@@ -1,11 +1,10 @@
-"""The part of the ledger that all commands share: the rows of runs and of their events, and how a run is found.
+"""The runs of all commands in the ledger: their rows and events, and how a run is found.
 
     LedgerFile ── RunLedger ─┬─ Ledger        the runs of `optimize`   (ledger.py)
                              └─ TuneLedger    the runs of `tune`       (tunings.py)
 
-Earlier versions kept the runs of `tune` in ``results.db``. Where that file lies beside ``ledger.db`` its runs are
-copied when the ledger is first opened, and the file is renamed to ``results.db.imported``. A file that cannot be
-read is left where it is, and one line says so.
+Earlier versions stored the runs of `tune` in ``results.db``. If that file lies beside ``ledger.db``, the first opening
+of the ledger copies its runs and renames it to ``results.db.imported``. A file that cannot be read stays, with a note.
 """
 
 from __future__ import annotations
@@ -23,18 +22,9 @@ from pathlib import Path
 from typing import Generic, TextIO, TypeVar
 
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.ledger import file as database
 from tilewright.ledger.codec import Dataclass, from_json, to_json
-from tilewright.ledger.file import (
-    DatabaseFile,
-    as_text,
-    home,
-    insert,
-    make_private,
-    rebuilt,
-    text_of,
-    transaction,
-    utc_now,
-)
+from tilewright.ledger.file import DatabaseFile, insert, text_of
 from tilewright.ledger.records import BaseRun, RunOverview, TuneRun
 from tilewright.ledger.tables import LEDGER
 from tilewright.records import Json, Value
@@ -44,64 +34,64 @@ Parts = TypeVar("Parts")
 Row = dict[str, Value]
 
 LATEST = "latest"
-"""The name by which a person asks for the newest run."""
+"""The name that stands for the newest run."""
 
 SHOWN_RUNS = 5
 _NAME, _RESULTS = "ledger.db", "results.db"
 _AT_THE_END = ("finished", "stop_reason", "final", "patch", "seconds")
-"""Fields of a run that its event ``finished`` has."""
+"""Fields of a run that the event ``finished`` holds."""
 _NEWEST_FIRST = "ORDER BY (SELECT max(at) FROM run_events WHERE run = runs.id) DESC, runs.number DESC"
-"""By what happened to a run last: one that is resumed and finishes is the newest again."""
+"""The order of the runs' last events: a run that is resumed becomes the newest."""
 
 
 def default_path() -> Path:
-    """``ledger.db`` in ``$TILEWRIGHT_HOME``, or else in ``.tilewright/`` here."""
-    return home() / _NAME
+    """Returns ``ledger.db`` in ``$TILEWRIGHT_HOME``, or in ``.tilewright/`` of the current folder."""
+    return database.home() / _NAME
 
 
 class LedgerFile(DatabaseFile):
-    """The ledger at ``path`` (default: `default_path`), as a context manager or with `close`.
+    """The ledger at ``path`` (default: `default_path`). Every method may raise `StorageError`, and methods that take a
+    run may raise `UnknownChoice`.
 
-    Every method may raise `StorageError`; those that take a run, `UnknownChoice`. ``note`` is told, in one line,
-    that a run is resumed, or that an old file could not be taken over.
+    note: called with one line of text when a run is resumed or an old file cannot be read.
+    variable: the environment variable or option that errors suggest for another file.
     """
 
     command = ""
-    """Whose runs are found by name; "" for all commands."""
+    """The command whose runs are found by name; "" for all commands."""
 
     def __init__(
         self,
         path: Path | None = None,
         *,
-        clock: Callable[[], datetime] = utc_now,
+        clock: Callable[[], datetime] = database.utc_now,
         token: Callable[[int], str] = secrets.token_hex,
         note: Callable[[str], None] = lambda text: print(f"note: {text}", file=sys.stderr),
         variable: str = LEDGER.variable,
     ):
-        """``variable``: what the errors name as the way to another file."""
         super().__init__(Path(path or default_path()), replace(LEDGER, variable=variable))
         self._clock, self._token, self.note = clock, token, note
 
     def folder(self, run: str) -> Path:
-        """Where the views of a run lie. The first view makes it, with `file.make_private`."""
+        """Returns the folder for the files of a run. It may not exist yet."""
         return self.path.parent / "runs" / run
 
     def new_name(self) -> str:
-        """A name for a run that has not begun."""
+        """Makes a name for a new run."""
         return self._named(self._clock())
 
     def _named(self, now: datetime) -> str:
-        """Names sort by time."""
+        """Makes a name that sorts by time."""
         return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
 
     def find(self, name: str) -> tuple[str, str]:
-        """The whole name of a run and the command that made it. ``name``: as `row_of` takes it."""
+        """Returns the whole name of a run and its command. ``name``: as in `row_of`."""
         with self._reading() as connection:
             row = row_of(connection, name, self.command)
             return row["id"], row["command"]
 
     def runs(self, task: str | None = None) -> tuple[RunOverview, ...]:
-        """One line about each run, of one task or of all, the newest first."""
+        """Returns summaries of the runs of one task, or of all, the newest first."""
         with self._reading() as connection:
             return tuple(_overview(row) for row in connection.execute(_OVERVIEWS, (task or "", self.command)))
 
@@ -109,7 +99,7 @@ class LedgerFile(DatabaseFile):
         return text_of(self._clock())
 
     def _make_folder(self) -> None:
-        make_private(self.path.parent)
+        database.make_private(self.path.parent)
 
     def _exists(self) -> bool:
         return super()._exists() or self._old_results() is not None
@@ -119,15 +109,15 @@ class LedgerFile(DatabaseFile):
         connection = super()._opened()
         old = self._old_results() if first else None
         if old is not None:
-            self._take_over(connection, old)
+            self._import(connection, old)
         return connection
 
     def _old_results(self) -> Path | None:
         old = self.path.with_name(_RESULTS)
         return old if self.path.name == _NAME and old.is_file() else None
 
-    def _take_over(self, connection: sqlite3.Connection, old: Path) -> None:
-        """Copies the runs of an old results file, and then renames it: what ends the process loses no run."""
+    def _import(self, connection: sqlite3.Connection, old: Path) -> None:
+        """Copies the runs of an old results file, and renames it afterwards, so that a kill loses no run."""
         try:
             runs = _read_old(old)
         except (sqlite3.Error, OSError, ValueError) as error:
@@ -138,10 +128,10 @@ class LedgerFile(DatabaseFile):
             return
         if runs is None:
             return
-        with transaction(connection, "IMMEDIATE"):
-            there = {name for (name,) in connection.execute("SELECT id FROM runs")}
+        with database.transaction(connection, "IMMEDIATE"):
+            existing = {name for (name,) in connection.execute("SELECT id FROM runs")}
             for run, workloads, finish in runs:
-                if run.run in there:
+                if run.run in existing:
                     continue
                 insert_run(connection, run, "tune", run.task)
                 for workload, candidates in workloads:
@@ -151,7 +141,7 @@ class LedgerFile(DatabaseFile):
                 if finish is not None:
                     insert(connection, "run_events", finish)
         for suffix in ("", "-wal", "-shm"):
-            with suppress(FileNotFoundError):  # SQLite has removed it, or another process was faster
+            with suppress(FileNotFoundError):  # removed by SQLite, or renamed by another process
                 os.rename(f"{old}{suffix}", f"{old}.imported{suffix}")
 
 
@@ -161,13 +151,13 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
     record: type[Run]
 
     def run(self, name: str) -> Run:
-        """The run of that name, of that beginning where only one has it, or the newest for ``latest``."""
+        """Returns a run. ``name``: as in `row_of`."""
         with self._reading() as connection:
             row = row_of(connection, name, self.command)
             return self._record(row, finish_of(connection, row["id"]))
 
     def resume(self, key: str) -> tuple[Run, Parts] | None:
-        """The newest run of ``key`` that has not finished, with what it has done; None where there is none."""
+        """Returns the newest unfinished run of ``key`` with its finished parts, or None."""
         query = f"""SELECT * FROM runs WHERE key = ? AND command = ? AND NOT EXISTS
             (SELECT 1 FROM run_events WHERE run = runs.id AND event = 'finished') {_NEWEST_FIRST} LIMIT 1"""
         with self._reading() as connection:
@@ -191,10 +181,10 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
         data = json.loads(row["record"])
         if finish is not None:
             data |= {"finished": finish["at"]} | self._end(finish)
-        return rebuilt(self.record, data)
+        return database.rebuilt(self.record, data)
 
     def _end(self, finish: sqlite3.Row) -> dict[str, Json]:
-        """What its event ``finished`` says of a run."""
+        """Returns the fields that the event ``finished`` holds."""
         raise NotImplementedError
 
     def _parts(self, connection: sqlite3.Connection, run: str) -> Parts:
@@ -205,7 +195,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
 
 
 def write_jsonl(stream: TextIO, run: Dataclass, kind: str, parts: Iterable[Dataclass]) -> None:
-    """JSON Lines: the run itself, then each of its parts with everything; ``record`` tells them apart."""
+    """Writes JSON Lines: the run, then each of its parts. The field ``record`` names the kind of each line."""
     for name, value in (("run", run), *((kind, part) for part in parts)):
         stream.write(json.dumps({"record": name, **to_json(value)}, allow_nan=False) + "\n")
 
@@ -224,45 +214,45 @@ _OVERVIEWS = f"""SELECT runs.*, coalesce(json_extract(runs.record, '$.where'), '
 
 def _overview(row: sqlite3.Row) -> RunOverview:
     own = {"run": row["id"], "measured": bool(row["measured"]), "workloads": tuple(json.loads(row["workloads"]))}
-    return RunOverview(**own, **{one.name: row[one.name] for one in fields(RunOverview) if one.name not in own})
+    return RunOverview(**own, **{each.name: row[each.name] for each in fields(RunOverview) if each.name not in own})
 
 
 def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whole: bool = False) -> sqlite3.Row:
-    """The run of that name, of that beginning where only one run has it, or the newest for ``latest``.
+    """Finds a run by its name, by a beginning that only this run has, or by ``latest`` for the newest.
 
-    ``whole``: only the whole name is accepted, as for writing. `UnknownChoice` names the newest runs; for an ambiguous
-    beginning the error names those that have it.
+    whole: accept only whole names. Raises `UnknownChoice` with the newest runs, or `RequestError` with the runs that
+    share an ambiguous beginning.
     """
     runs = connection.execute(f"SELECT * FROM runs WHERE ? IN (command, '') {_NEWEST_FIRST}", (command,)).fetchall()
-    alike = [row for row in runs if row["id"].startswith(name)] if name else []
-    alike = [row for row in alike if row["id"] == name] or alike
+    matches = [row for row in runs if row["id"].startswith(name)] if name else []
+    matches = [row for row in matches if row["id"] == name] or matches
     if name == LATEST:
-        alike = runs[:1]
-    if not alike:
+        matches = runs[:1]
+    if not matches:
         known = [str(row["id"]) for row in runs[:SHOWN_RUNS]]
         raise UnknownChoice("run", name, known + ["…"] * (len(runs) > SHOWN_RUNS))
-    if len(alike) > 1:
-        named = ", ".join(row["id"] for row in alike[:SHOWN_RUNS])
-        raise RequestError(f"run '{name}' is one of {len(alike)}; write more of its name: {named}")
-    row: sqlite3.Row = alike[0]
+    if len(matches) > 1:
+        named = ", ".join(row["id"] for row in matches[:SHOWN_RUNS])
+        raise RequestError(f"run '{name}' is one of {len(matches)}; write more of its name: {named}")
+    row: sqlite3.Row = matches[0]
     if whole and row["id"] != name:
         raise ValueError(f"'{name}' is the beginning of a run's name")
     return row
 
 
 def finish_of(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
-    """The event that closed the run, or None."""
+    """Returns the event ``finished`` of the run, or None."""
     query = "SELECT * FROM run_events WHERE run = ? AND event = 'finished'"
     row: sqlite3.Row | None = connection.execute(query, (run,)).fetchone()
     return row
 
 
 def insert_run(connection: sqlite3.Connection, run: BaseRun, command: str, kernel: str, kind: str = "") -> None:
-    """A row of ``runs``, and its event. What its end adds is in ``run_events``."""
+    """Inserts the row of a run and its event ``started``, without the fields that its end adds."""
     record = {name: value for name, value in to_json(run).items() if name not in _AT_THE_END}
     row: Row = {"id": run.run, "key": run.key, "task": run.task, "kernel": kernel, "kind": kind, "command": command}
     row |= {"measured": bool(run.measured), "arch": run.machine.arch, "gpu": run.machine.gpu}
-    insert(connection, "runs", row | {"started": run.started, "record": as_text(record)})
+    insert(connection, "runs", row | {"started": run.started, "record": database.as_text(record)})
     insert(connection, "run_events", {"run": run.run, "event": "started", "at": run.started})
 
 
@@ -270,16 +260,14 @@ def insert_run(connection: sqlite3.Connection, run: BaseRun, command: str, kerne
 
 
 def _read_old(path: Path) -> list[tuple[TuneRun, list[tuple[Row, list[Row]]], Row | None]] | None:
-    """Each run, the rows of its workloads with their candidates, and of its end, out of an old results file.
-
-    None where the file is another program's. The columns of workloads and candidates are the old ones.
-    """
+    """Reads an old results file: each run, the rows of its workloads with their candidates, and the row of its end.
+    Returns None for a file of another program."""
     columns = "configuration, status, reason, code_hash, code, compile_seconds, predicted_us, predicted, median_us"
     candidates = f"""SELECT position, {columns}, measured, samples, checked FROM candidates
         WHERE run = :run AND workload = :name ORDER BY position"""
     workloads = """SELECT run, name, dims, bound, best, tied, shipped, reason, race FROM workloads
         WHERE run = ? ORDER BY position"""
-    found = []
+    old_runs = []
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
         named = "SELECT 1 FROM sqlite_master WHERE name = 'tilewright_schema'"
@@ -290,19 +278,17 @@ def _read_old(path: Path) -> list[tuple[TuneRun, list[tuple[Row, list[Row]]], Ro
             race: dict[str, Json] = next((json.loads(row["race"]) for row in rows if row["race"]), {})
             end: Row = {"run": run["id"], "event": "finished", "at": run["finished"], "seconds": run["seconds"]}
             parts = [(row, [dict(candidate) for candidate in connection.execute(candidates, row)]) for row in rows]
-            found.append((_old_run(run, race), parts, end if run["finished"] is not None else None))
-    return found
+            old_runs.append((_old_run(run, race), parts, end if run["finished"] is not None else None))
+    return old_runs
 
 
 def _old_run(run: Row, race: dict[str, Json]) -> TuneRun:
-    """Board and bandwidth were not kept; policy and seed are those of one of its races."""
-    policy = race.get("policy")
-    data: dict[str, Json] = {
-        **{name: run[name] for name in ("key", "task", "started")},
-        "run": run["id"],
-        "machine": json.loads(str(run["machine"])) | {"versions": json.loads(str(run["versions"]))},
-        "measured": bool(run["measured"]),
-        "policy": policy if isinstance(policy, dict) else {},
-        "seed": race.get("seed"),
-    }
+    """Reads an old run without board and bandwidth, which were not stored. Policy and seed come from one of its races."""
+    policy, machine = (
+        race.get("policy"),
+        json.loads(str(run["machine"])) | {"versions": json.loads(str(run["versions"]))},
+    )
+    data: dict[str, Json] = {name: run[name] for name in ("key", "task", "started")}
+    data |= {"run": run["id"], "machine": machine, "measured": bool(run["measured"]), "seed": race.get("seed")}
+    data["policy"] = policy if isinstance(policy, dict) else {}
     return from_json(TuneRun, data, defaults=True)

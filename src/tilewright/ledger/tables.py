@@ -1,7 +1,7 @@
 """The tables of ``ledger.db``, and the triggers that make them append-only.
 
-SQLite itself refuses an UPDATE, a DELETE and an INSERT OR REPLACE of any row, also from other programs. The iterations
-of a run are numbered from 0 without a gap.
+The triggers refuse UPDATE, DELETE and INSERT OR REPLACE, also from other programs. The iterations of a run are numbered
+from 0 without a gap.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _RUNS = {
         "run = NEW.run AND n = NEW.n AND version = NEW.version AND workload = NEW.workload",
     ),
 }
-"""Table → its columns, and the condition under which a new row is the same as an old one.
+"""Table → its columns, and the condition under which a new row would replace an old one.
 
 ``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` …; ``us`` are its times in
-microseconds in the order of the rounds. A ``record`` leaves out what other tables hold.
+microseconds in the order of the rounds. A ``record`` lacks the data that other tables hold.
 """
 
 _TUNING = {
@@ -64,8 +64,8 @@ _TUNING = {
         "workload = NEW.workload AND position = NEW.position",
     ),
 }
-"""The tables of `tune`, which schema 1 did not have. Of several rows of ``workloads`` with one run and name, the
-newest counts. ``best`` is the ``position`` of the best candidate; ``samples`` are microseconds."""
+"""The tables of `tune`, added in schema 2. Of several rows of ``workloads`` with the same run and name, the newest
+counts. ``best`` is the ``position`` of the best candidate; ``samples`` are microseconds."""
 
 
 def _tables(tables: Mapping[str, tuple[str, str]]) -> Iterator[str]:
@@ -74,7 +74,7 @@ def _tables(tables: Mapping[str, tuple[str, str]]) -> Iterator[str]:
         for change in ("UPDATE", "DELETE"):
             yield f"""CREATE TRIGGER {table}_refuse_{change} BEFORE {change} ON {table}
                 BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: no {change} of {table}'); END"""
-        # INSERT OR REPLACE deletes the old row without asking the trigger above.
+        # INSERT OR REPLACE deletes the old row without the trigger above.
         yield f"""CREATE TRIGGER {table}_refuse_again BEFORE INSERT ON {table}
             WHEN EXISTS (SELECT 1 FROM {table} WHERE {same})
             BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: that row of {table} exists'); END"""

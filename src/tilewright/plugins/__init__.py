@@ -1,4 +1,4 @@
-"""Finds plug-ins: by their place in a folder of this package, and by the entry points of installed packages."""
+"""Finds plug-ins in a folder of this package and in the entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from tilewright.errors import RequestError, UnknownChoice, in_one_line
 
 
 def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[Any]:
-    """The plug-ins of one kind: the shipped ones in the order of their names, then the installed ones.
+    """Yields the plug-ins of one kind: those in ``folder``, sorted by name, then the installed ones.
 
     folder: a package such as ``tilewright.languages``.
-    attribute: the name that a plug-in's module or folder binds it to, such as ``LANGUAGE``. A module
-        without that name is no plug-in.
-    group: of the entry points; the name of the folder where none is given.
+    attribute: the name to which a module binds its plug-in, such as ``LANGUAGE``. Modules without it are skipped.
+    group: the group of entry points; by default the name of the folder.
 
-    Entry points are looked up only after the shipped plug-ins were consumed, because reading the metadata
-    of all installed packages takes time. Raises RequestError for an entry point that does not load.
+    Entry points are read last, because reading the metadata of all installed packages takes time. Raises RequestError
+    for an entry point that does not load.
     """
     yield from _shipped(folder, attribute)
     for point in sorted(metadata.entry_points(group=group or folder), key=lambda point: point.name):
@@ -34,10 +33,7 @@ def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[A
 
 
 def plugin_of(kind: str, folder: str, attribute: str, name: str) -> Any:
-    """The plug-in of that ``name``; ``kind`` is what the error calls it.
-
-    Raises UnknownChoice, which names the choices.
-    """
+    """Returns the plug-in of that ``name``. Raises UnknownChoice, which calls it a ``kind`` and names the choices."""
     for plugin in plugins(folder, attribute):
         if plugin.name == name:
             return plugin

@@ -1,4 +1,4 @@
-"""In which order the configurations of a space are tried: one strategy a file."""
+"""Search strategies, which order the configurations of a space: one per file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tilewright.strategies.base import Strategy
 
 
 def strategy_of(name: str) -> Strategy:
-    """A strategy of this folder (bound to `STRATEGY`), or of the entry point group ``tilewright.strategies``."""
+    """Returns the strategy of that name: a module here binds it to `STRATEGY`, or a package has it in the entry point
+    group ``tilewright.strategies``."""
     strategy: Strategy = plugin_of("strategy", "tilewright.strategies", "STRATEGY", name)
     return strategy

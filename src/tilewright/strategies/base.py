@@ -1,4 +1,4 @@
-"""What a search strategy is: a generator that yields configurations to try and receives what became of them.
+"""The protocol of a search strategy: a generator that yields configurations and receives their outcomes.
 
     class Halving(Strategy):
         name = "halving"
@@ -9,8 +9,8 @@
 
     STRATEGY = Halving()
 
-A strategy does no I/O and touches no GPU. Put the file into this folder, or name it in the entry point group
-``tilewright.strategies`` of your package; `tilewright.testing.strategies.StrategyContract` tests it.
+A strategy does no I/O and uses no GPU. Put the file into this folder, or name it in the entry point group
+``tilewright.strategies`` of your package. `tilewright.testing.strategies.StrategyContract` tests it.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from tilewright.records import Candidate, Configuration, PredictedTime
 
 Batch: TypeAlias = tuple[Configuration, ...]
 Outcomes: TypeAlias = tuple[Candidate, ...]
-"""What became of a batch, in its order: verified, and raced where there is a GPU."""
+"""The outcomes of a batch in its order: verified, and raced if there is a GPU."""
 Search: TypeAlias = Generator[Batch, Outcomes, None]
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """One workload's configurations after the screen."""
+    """The configurations of one workload after the screen."""
 
     ranked: Batch
-    """Those worth trying, the shortest predicted time first. Duplicates and what cannot win are not in it."""
+    """The configurations worth trying, the shortest predicted time first, without duplicates."""
     predicted: Mapping[Configuration, PredictedTime]
     baseline: Configuration | None
-    """The one shipped today, or the one that has the same machine code; None if it is not in ``ranked``."""
+    """The configuration shipped today, or one with the same machine code; None if neither is in ``ranked``."""
     top: int
-    """How many the user asked for."""
+    """How many configurations the user asked for."""
     measured: bool
-    """Outcomes have measured times; else verdicts of the interpreter only."""
+    """True if outcomes have measured times, False if they have only the interpreter's verdicts."""
 
 
 class Strategy(ABC):
-    """A search order. ``name`` is what it is chosen by."""
+    """A search order. ``name``: selects the strategy."""
 
     name: str
 
     @abstractmethod
     def search(self, space: SearchSpace) -> Search:
-        """Yields batches of ``space.ranked``, no configuration twice; receives each batch's outcomes."""
+        """Yields batches of ``space.ranked``, no configuration twice, and receives the outcomes of each batch."""
 
 
 def batches(search: Search, outcomes: Callable[[Sequence[Configuration]], Outcomes]) -> Iterator[Batch]:
-    """The batches of a search; ``outcomes`` is asked after each what became of it."""
+    """Yields the batches of a search, and sends it ``outcomes`` of each batch."""
     batch = next(search, ())
     while batch:
         yield batch

@@ -1,4 +1,4 @@
-"""The shortest predicted times first: the strategy that `tune` uses unless another is named."""
+"""The default strategy of `tune`: the shortest predicted times first."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class Predicted(Strategy):
     name = "predicted"
 
     def search(self, space: SearchSpace) -> Search:
-        """The ``top`` best predicted, and the baseline where times are measured. Without a GPU, while all are
-        incorrect, the next ones."""
+        """Yields the ``top`` best predicted, and the baseline if times are measured. Without a GPU, it goes on while all
+        are incorrect."""
         first = space.ranked[: space.top]
         if space.measured:
             yield first if space.baseline is None or space.baseline in first else (*first, space.baseline)
