@@ -227,9 +227,8 @@ class Scripted:
     def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
         return RacedVariants(verified, (), ())
 
-    def decide(self, confirmed: ConfirmedVariant | Judged) -> Judged:
-        assert isinstance(confirmed, Judged)
-        return confirmed
+    def decide(self, confirmed: ConfirmedVariant) -> Judged:
+        raise AssertionError("`confirm` has judged")
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> Judged:
         variants = raced.verified.variants

@@ -96,7 +96,8 @@ def gate_on(arena: Arena, interpreter: Interpreter | None = None) -> MeasuredGat
 
 def judge(gate: MeasuredGate, variants: Sequence[Variant], incumbent: Variant) -> Judged:
     """The four stages, as the loop runs them."""
-    return gate.decide(gate.confirm(gate.race(gate.verify(variants), incumbent), incumbent))
+    confirmed = gate.confirm(gate.race(gate.verify(variants), incumbent), incumbent)
+    return confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
 
 
 def test_the_fastest_right_one_is_confirmed_and_kept() -> None:

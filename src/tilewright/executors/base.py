@@ -43,12 +43,8 @@ class Executor(ABC):
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
     ) -> Answer | Lost:
-        """Runs a step, and returns its answer, or `Lost` with the reason.
-
-        silence: seconds without progress after which the step counts as hung.
-
-        Raises TaskError for an error in the task, MachineError if no step can run.
-        """
+        """Runs a step, and returns its answer, or `Lost` with the reason. ``silence``: seconds without progress after
+        which the step counts as hung. Raises TaskError for an error in the task, MachineError if no step can run."""
 
     @abstractmethod
     def close(self, wait: bool = True) -> None:

@@ -50,11 +50,9 @@ def to_json(record: Encodable) -> Json:
 
 
 def from_json(kind: type[Decoded], data: Json, *, defaults: bool = False) -> Decoded:
-    """Reads what `to_json` wrote. ``kind``: a record, or a hint such as ``dict[str, float]``. Raises `ValueError` for a
-    field that is unknown, missing or of another type.
-
-    defaults: a missing field takes its default, as for data of an older version.
-    """
+    """Reads what `to_json` wrote. ``kind``: a record, or a hint such as ``dict[str, float]``. ``defaults``: a missing
+    field takes its default, as for data of an older version. Raises `ValueError` for a field that is unknown, missing
+    or of another type."""
     return cast(Decoded, _Reader(defaults).read(kind, data, kind.__name__))
 
 

@@ -75,11 +75,8 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
     def history(
         self, *, measured: bool, arch: str | None = None, kind: str | None = None, without: str | None = None
     ) -> Mapping[str, EntryHistory]:
-        """Returns how each entry of the playbook fared in earlier runs, by its id.
-
-        measured: use either the measured runs or the predicted ones. kind: as `RunRecord.kind`.
-        without: a run to leave out, so that a resumed run chooses as it did before.
-        """
+        """Returns the success of each entry in earlier runs, by its id: in the measured runs, or in the predicted ones.
+        ``kind``: as `RunRecord.kind`. ``without``: a run to leave out, so that a resumed run chooses as before."""
         query = """SELECT i.* FROM iterations AS i JOIN runs AS r ON r.id = i.run
             WHERE r.measured = :measured AND (:arch IS NULL OR r.arch = :arch)
             AND (:kind IS NULL OR r.kind = :kind) AND (:without IS NULL OR r.id <> :without)

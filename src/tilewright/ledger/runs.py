@@ -51,11 +51,8 @@ def default_path() -> Path:
 
 class LedgerFile(DatabaseFile):
     """The ledger at ``path`` (default: `default_path`). Every method may raise `StorageError`, and methods that take a
-    run may raise `UnknownChoice`.
-
-    note: called with one line of text when a run is resumed or an old file cannot be read.
-    variable: the environment variable or option that errors suggest for another file.
-    """
+    run may raise `UnknownChoice`. ``note`` gets a line of text when a run is resumed or an old file cannot be read.
+    ``variable``: the environment variable or option that errors suggest for another file."""
 
     command = ""
     """The command whose runs are found by name; "" for all commands."""
@@ -218,11 +215,8 @@ def _overview(row: sqlite3.Row) -> RunOverview:
 
 
 def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whole: bool = False) -> sqlite3.Row:
-    """Finds a run by its name, by a beginning that only this run has, or by ``latest`` for the newest.
-
-    whole: accept only whole names. Raises `UnknownChoice` with the newest runs, or `RequestError` with the runs that
-    share an ambiguous beginning.
-    """
+    """Finds a run by its name, by a beginning that only this run has, or by ``latest`` for the newest. ``whole``:
+    accepts only whole names. Raises `UnknownChoice`, or `RequestError` if several runs share the beginning."""
     runs = connection.execute(f"SELECT * FROM runs WHERE ? IN (command, '') {_NEWEST_FIRST}", (command,)).fetchall()
     matches = [row for row in runs if row["id"].startswith(name)] if name else []
     matches = [row for row in matches if row["id"] == name] or matches
@@ -283,11 +277,9 @@ def _read_old(path: Path) -> list[tuple[TuneRun, list[tuple[Row, list[Row]]], Ro
 
 
 def _old_run(run: Row, race: dict[str, Json]) -> TuneRun:
-    """Reads an old run without board and bandwidth, which were not stored. Policy and seed come from one of its races."""
-    policy, machine = (
-        race.get("policy"),
-        json.loads(str(run["machine"])) | {"versions": json.loads(str(run["versions"]))},
-    )
+    """Reads an old run. Board and bandwidth were not stored; policy and seed come from one of its races."""
+    policy, machine = race.get("policy"), json.loads(str(run["machine"]))
+    machine["versions"] = json.loads(str(run["versions"]))
     data: dict[str, Json] = {name: run[name] for name in ("key", "task", "started")}
     data |= {"run": run["id"], "machine": machine, "measured": bool(run["measured"]), "seed": race.get("seed")}
     data["policy"] = policy if isinstance(policy, dict) else {}

@@ -127,10 +127,8 @@ class PredictedDecision:
 
 
 def decide(samples: Mapping[str, Paired], *, last: bool = True) -> Decision:
-    """Decides from the ``samples`` of each workload. The rules stand at the top of this module.
-
-    last: no more rounds follow, so an undecided candidate is reverted. Otherwise `Decision.decided` is False for it.
-    """
+    """Decides from the ``samples`` of each workload, by the rules at the top of this module. ``last``: no more rounds
+    follow, so an undecided candidate is reverted. Otherwise its `Decision.decided` is False."""
     if not samples:
         raise RequestError("a decision needs the samples of at least one workload")
     confidence = 1 - 2 * tail_of(len(samples))
@@ -206,11 +204,9 @@ def tail_of(workloads: int) -> float:
 
 
 def rounds_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
-    """Returns the rounds after which a true ``gain`` of one workload is proven with probability ``power``.
-
-    An estimate: it takes the large-sample error of a normal distribution, and the A/A interval of as many rounds as the
-    floor. ``spread``: of one sample, as `Noise.spread`.
-    """
+    """Estimates the rounds after which a true ``gain`` of one workload is proven with probability ``power``.
+    ``spread``: of one sample, as `Noise.spread`. It assumes the large-sample error of a normal distribution, and takes
+    the A/A interval of as many rounds as the floor."""
     pair, tail, n = spread * math.sqrt(2), tail_of(workloads), stats.fewest(tail_of(workloads))
     error = stats.expected_half_width(pair, 1, tail) + stats.expected_half_width(pair, 1, 1 - power)
     while error / math.sqrt(n) > gain - max(FLOOR, stats.expected_half_width(pair, n, (1 - AA_CONFIDENCE) / 2)):
@@ -242,10 +238,8 @@ def _workload(sample: Paired, confidence: float) -> WorkloadDecision:
 
 def _per_round(samples: Sequence[Paired]) -> Array:
     """Returns the geometric mean of the ratios over the workloads, for each round of the workload with fewest rounds.
-
-    The rounds of the other workloads are reduced to medians of equal blocks. A block has an odd number of samples: then
-    its median has the same median as one sample, and the interval stays exact.
-    """
+    Other workloads are reduced to medians of equal blocks. A block has an odd number of samples: then its median has
+    the same median as one sample, and the interval stays exact."""
     ratios = [np.asarray(sample.candidate_us) / np.asarray(sample.incumbent_us) for sample in samples]
     rounds = min(len(ratio) for ratio in ratios)
     logs = []

@@ -138,7 +138,7 @@ class Loop(Bookkeeping):
                 verified = gate.verify(variants)
                 raced = gate.race(verified, self.incumbent)
                 confirmed = gate.confirm(raced, self.incumbent)
-                return gate.decide(confirmed)
+                return confirmed if isinstance(confirmed, Judged) else gate.decide(confirmed)
         except TimeUp:
             return f"longer than {options.minutes:g} min (--minutes)"
         except MachineError:

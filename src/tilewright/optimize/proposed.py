@@ -49,7 +49,6 @@ class Seen:
 class Proposer(Protocol):
     def propose(self, seen: Seen) -> Change | None:
         """Returns the next change to try on the incumbent, or None."""
-        ...
 
 
 def check_changes(files: Sequence[Path], editable: Collection[Path]) -> None:

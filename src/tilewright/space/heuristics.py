@@ -71,11 +71,9 @@ class Seed:
     predicted: PredictedTime
 
     def points(self) -> tuple[Configuration, ...]:
-        """Returns the points that this seed may mean in cuTile, where one element of the grid is a whole cluster.
-
-        They are the tile without a cluster, the tile shared by the cluster (256x128 spills only without one), and the
-        tile of the whole cluster, so that each CTA has the model's tile.
-        """
+        """Returns the points that this seed may mean in cuTile, where one element of the grid is a whole cluster: the
+        tile without a cluster, the tile shared by the cluster (256x128 spills only without one), and the tile of the
+        whole cluster, so that each CTA has the model's tile."""
         m, n, k = self.tile
         along_m, along_n = self.cluster
         ctas = along_m * along_n
@@ -93,11 +91,10 @@ def missing() -> str | None:
 
 def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -> tuple[Seed, ...]:
     """Returns the model's ``count`` best tiles for C[m, n] = A[m, k] · B[k, n], row-major, the best predicted first.
+    There may be fewer, because tiles that are no powers of two or use split-K are left out.
 
-    ``gpu`` is a marketing name such as ``"NVIDIA H200"``, ``dtype`` a key of `PRECISIONS`. Tiles that are no powers of
-    two or use split-K are left out, so there may be fewer. Raises `UnknownChoice`, `RequestError` for sizes below 1,
-    and `MachineError` if the package is missing or fails.
-    """
+    ``gpu`` is a marketing name such as ``"NVIDIA H200"``, ``dtype`` a key of `PRECISIONS`. Raises `UnknownChoice`,
+    `RequestError` for sizes below 1, `MachineError` if the package is missing or fails."""
     if min(m, n, k, count) < 1:
         raise RequestError(f"matmul_seeds: m={m}, n={n}, k={k}, count={count}; each must be at least 1")
     if dtype not in PRECISIONS:
@@ -122,11 +119,8 @@ def place_seeds(
 def with_seeds(
     space: Space, name: str | None, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int
 ) -> tuple[Configuration, ...]:
-    """Returns the configurations of ``space``, then those that the source ``name`` (of `SEEDS`, or None) proposes for a
-    matrix product of M x N x K and the space allows.
-
-    Raises UnknownChoice for other names, RequestError for a workload without these dimensions, and as `matmul_seeds`.
-    """
+    """Returns the configurations of ``space``, then the allowed seeds of the source ``name`` (of `SEEDS`, or None) for
+    a matrix product. Raises RequestError for a workload without M, N and K, and the errors of `matmul_seeds`."""
     listed = space.configurations(arch, dims)
     if name is None:
         return listed

@@ -49,7 +49,6 @@ KINDS: dict[str, Kind] = {
         Kind("dual gemm", "compute", "dual gemm", _TILES, fused=True),
     )
 }
-"""By name."""
 
 
 @dataclass(frozen=True)

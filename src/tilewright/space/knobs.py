@@ -101,11 +101,8 @@ def spell(value: Value) -> str:
 
 
 def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
-    """Returns the values of a constant next to ``value``; none for a knob with one known value.
-
-    Booleans flip. Powers of two halve and double within [min/2, max·2] of the known values. Other knobs step to the
-    adjacent known values.
-    """
+    """Returns the values of a constant next to ``value``; none for a knob with one known value. Booleans flip. Powers
+    of two halve and double within [min/2, max·2] of the known values. Other knobs step to the adjacent known values."""
     if len(known) < 2:
         return ()
     if isinstance(value, bool):
@@ -116,11 +113,9 @@ def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def hint_steps(name: str, value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
-    """Returns the values of a hint next to ``value``; none for a knob with one known value.
-
-    The compiler's choice is next to every known value. A number is also next to its half and its double. All values of
-    ``num_worker_warps`` are next to each other.
-    """
+    """Returns the values of a hint next to ``value``; none for a knob with one known value. The compiler's choice is
+    next to every known value. A number is also next to its half and its double. All values of ``num_worker_warps`` are
+    next to each other."""
     if len(known) < 2:
         return ()
     if name == "num_worker_warps":

@@ -158,10 +158,8 @@ class Space:
         return f"Space({lists}, shipped='{self.shipped}')"
 
     def configurations(self, arch: int, dims: Mapping[str, Value]) -> tuple[Configuration, ...]:
-        """Returns the configurations to try on ``sm_<arch>``: the shipped one, then all allowed ones.
-
-        They have the order of the declaration; the last knob varies fastest.
-        """
+        """Returns the configurations to try on ``sm_<arch>``: the shipped one, then the allowed ones in the order of
+        the declaration. The last knob varies fastest."""
         rest = self.only if self.only is not None else self._product()
         tried = (config for config in (*self.include, *rest) if self.allows(config, arch, dims) is None)
         return tuple(dict.fromkeys((self.shipped, *tried)))

@@ -176,11 +176,10 @@ def place(
 ) -> tuple[Configuration, ...]:
     """Turns points with M, N, K, BLOCK, swap_ab and hints into the configurations that the space allows.
 
-    Hints that a point does not name are left to the compiler; other knobs are as shipped. A size or an occupancy is
-    ignored if the space has no such knob. A point that needs another missing knob (num_ctas above 1, num_worker_warps,
-    swap_ab) is left out. Occupancy 1 and num_ctas 1 become the compiler's choice if the space lists that but not 1.
-    Both give the same machine code: num_ctas and occupancy for a 128x128x64 matmul on sm_80, 90, 100 and 120, occupancy
-    for six kernels on each (tileiras 13.4.92, 2026-11-21).
+    Missing hints are left to the compiler; other missing knobs are as shipped. A size or an occupancy is ignored if the
+    space has no such knob. A point that needs another missing knob (num_ctas above 1, num_worker_warps, swap_ab) is
+    left out. Occupancy 1 and num_ctas 1 become the compiler's choice if the space lists that but not 1, because both
+    give the same machine code (a matmul and six kernels on sm_80, 90, 100 and 120, tileiras 13.4.92, 2026-11-21).
     """
     names = knob_names(space)
     placed = (_place(space, point, names) for point in points)
@@ -189,11 +188,9 @@ def place(
 
 
 def knob_names(space: Space) -> dict[str, str]:
-    """Maps the sizes of a template to the constants of a space that have one of the usual names.
-
-    For M: TILE_M, TILE_SIZE_M, BLOCK_M, BLOCK_SIZE_M, TILEM, BLOCKM or TILE_SIZEM, in any case; likewise for N and K.
-    For BLOCK: BLOCK, BLOCK_SIZE, TILE or TILE_SIZE.
-    """
+    """Maps the sizes of a template to the constants of a space that have one of the usual names, in any case. For M:
+    TILE_M, TILE_SIZE_M, BLOCK_M, BLOCK_SIZE_M, TILEM, BLOCKM or TILE_SIZEM; likewise for N and K. For BLOCK: BLOCK,
+    BLOCK_SIZE, TILE or TILE_SIZE."""
     plain = {name.upper().replace("_", "").replace("SIZE", ""): name for name in reversed(space.constants)}
     usual = {axis: [f"TILE{axis}", f"BLOCK{axis}"] for axis in ("M", "N", "K")}
     usual |= {"BLOCK": ["BLOCK", "TILE"], "swap_ab": ["SWAPAB"]}

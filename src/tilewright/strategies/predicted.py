@@ -9,7 +9,7 @@ class Predicted(Strategy):
     name = "predicted"
 
     def search(self, space: SearchSpace) -> Search:
-        """Yields the ``top`` best predicted, and the baseline if times are measured. Without a GPU, it goes on while all
+        """Yields the ``top`` best predicted, and the baseline if times are measured. Without a GPU, goes on while all
         are incorrect."""
         first = space.ranked[: space.top]
         if space.measured:

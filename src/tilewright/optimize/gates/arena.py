@@ -77,11 +77,8 @@ class Entrant:
 
 
 class Arena:
-    """The worker of one optimisation run. Leaving its context ends the worker.
-
-    where: as in `loading.load_task`. policy: how to measure (L2, graph or eager).
-    session: a worker process that is starting already and has no task yet.
-    """
+    """The worker of one optimisation run. Leaving its context ends the worker. ``where``: as in `loading.load_task`.
+    ``policy``: how to measure (L2, graph or eager). ``session``: a worker that is starting already, without a task."""
 
     def __init__(
         self, task: Task, where: str, baseline: Entrant, policy: Policy, seed: int,
@@ -114,10 +111,8 @@ class Arena:
         budget: Budget,
     ) -> Confirmation | Eliminated:  # fmt: skip
         """Takes one look: verifies the candidate and measures paired samples, on inputs of ``seed``. For a decision, no
-        earlier request may have used the seed.
-
-        A hang in the rounds is blamed on the candidate, because incumbent and baseline passed such rounds before.
-        """
+        earlier request may have used the seed. A hang is blamed on the candidate, because incumbent and baseline passed
+        such rounds before."""
         checked = self.verify(candidate, workload, seed)
         if isinstance(checked, Eliminated):
             return checked
@@ -148,10 +143,7 @@ def confirm(
     seed: int,
 ) -> Confirmations | Eliminated:  # fmt: skip
     """Measures ``candidate`` against incumbent and baseline until the decision is clear. Returns `Eliminated` if a
-    version was wrong or broke the process.
-
-    seed: of inputs that this run has not used.
-    """
+    version was wrong or broke the process. ``seed``: of inputs that this run has not used."""
     samples: dict[str, Confirmation] = {}
     done = 0
     for rounds, seconds in zip(ROUNDS, SECONDS, strict=True):

@@ -100,31 +100,24 @@ class Gate(Protocol):
     @property
     def noise(self) -> Mapping[str, Interval]:
         """By workload, how far two copies of the baseline differ on this machine; empty if nothing is measured."""
-        ...
 
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """Returns the metrics of the untouched code, or the reason if it is not correct."""
-        ...
 
     def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
         """Checks what the variants compute on the workloads' shapes. ``variants``: the best predicted first."""
-        ...
 
     def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
         """Ranks the correct variants by time."""
-        ...
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant | Judged:
         """Checks the fastest variant on other shapes, and measures it again. Returns the outcome if none is left."""
-        ...
 
-    def decide(self, confirmed: ConfirmedVariant | Judged) -> Judged:
+    def decide(self, confirmed: ConfirmedVariant) -> Judged:
         """Decides whether the confirmed variant takes the incumbent's place."""
-        ...
 
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
         """Returns the metrics of the last incumbent."""
-        ...
 
 
 class Interpreting:

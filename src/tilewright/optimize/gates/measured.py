@@ -80,14 +80,9 @@ class MeasuredGate:
 
     def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
         """Runs every variant on the GPU, once per workload."""
-        correct, attempts = [], []
-        for variant in variants:
-            failed = self._failure(variant)
-            if failed is None:
-                correct.append(variant)
-            else:
-                attempts.append(failed)
-        return VerifiedVariants(tuple(variants), tuple(correct), tuple(attempts))
+        failures = {variant.version.name: self._failure(variant) for variant in variants}
+        correct = (variant for variant in variants if failures[variant.version.name] is None)
+        return VerifiedVariants(tuple(variants), tuple(correct), tuple(filter(None, failures.values())))
 
     def _failure(self, variant: Variant) -> Attempt | None:
         for workload in self.workloads:
@@ -128,10 +123,8 @@ class MeasuredGate:
         reason = "no variant was left to confirm" if raced.verified.correct else "no value gave a correct result"
         return _failed(raced.verified.variants[0], attempts, reason)
 
-    def decide(self, confirmed: ConfirmedVariant | Judged) -> Judged:
+    def decide(self, confirmed: ConfirmedVariant) -> Judged:
         """Keeps the variant if the confirmation proves a gain and the interpreter's check passed."""
-        if isinstance(confirmed, Judged):
-            return confirmed
         assert confirmed.confirmations is not None, "this gate measures"
         best, checked = confirmed.best, confirmed.checked
         decision, samples = confirmed.confirmations.decision, confirmed.confirmations.by_workload

@@ -55,10 +55,8 @@ class PredictedGate:
             attempts = base.with_outcome(attempts, ranked.variant, "wrong", checked.reason)
         return ConfirmedVariant(ranked.variant, incumbent, checked, attempts)
 
-    def decide(self, confirmed: ConfirmedVariant | Judged) -> Judged:
+    def decide(self, confirmed: ConfirmedVariant) -> Judged:
         """Keeps a correct variant if the model predicts a gain."""
-        if isinstance(confirmed, Judged):
-            return confirmed
         best, checked = confirmed.best, confirmed.checked
         decided = decide_predicted(best.predicted, confirmed.incumbent.predicted, self._baseline.predicted)
         outcomes = [

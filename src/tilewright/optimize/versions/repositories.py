@@ -24,10 +24,8 @@ NO_WORKTREE = ("not a git repository", "must be run in a work tree")
 
 @dataclass(frozen=True)
 class RepositoryPlace:
-    """A repository, and the editable files in it.
-
-    names: the user's path of each file → its path in the repository, relative to ``root`` on the user's disk.
-    """
+    """The repository of the editable files. ``names``: the user's path of each file → its path in the repository, which
+    is relative to ``root`` on the user's disk."""
 
     git: Git
     names: Mapping[Path, str]

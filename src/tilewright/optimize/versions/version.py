@@ -22,10 +22,8 @@ class KernelVersion:
 
 
 def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> KernelVersion:
-    """Writes the copies into their own directory below ``folder``.
-
-    texts: the text of each editable file. If two files share a name, the copies keep their folders.
-    """
+    """Writes a copy of each editable file into a directory below ``folder``. If two files share a name, the copies keep
+    their folders. ``texts``: by the user's path."""
     directory = folder.absolute() / _directory(name)
     files = [Path(os.path.abspath(path)) for path in texts]
     distinct = len({path.name for path in files}) == len(files)

@@ -48,12 +48,8 @@ class _Branch:
 
 
 class Workspace:
-    """The worktree of one run. `open` makes it; leaving its context removes it.
-
-    base_commit: the commit of the branch with the untouched files.
-    kept: the commit of the incumbent.
-    folder: the worktree.
-    """
+    """The worktree of one run. `open` makes it; leaving its context removes it. ``base_commit``: the commit with the
+    untouched files. ``kept``: the commit of the incumbent. ``folder``: the worktree."""
 
     def __init__(self, run: str, place: RepositoryPlace, git: Git, branch: _Branch, lock: IO[bytes]) -> None:
         self.run, self.place, self.folder = run, place, git.folder
@@ -65,9 +61,7 @@ class Workspace:
     def open(cls, task: Task, run: str, home: Path, date: datetime.date) -> Workspace:
         """Opens the workspace of ``run``: on a new branch, or on its own branch if the run was interrupted.
 
-        home: Tilewright's folder (`ledger.file.home`), which holds worktrees and private repositories.
-        date: part of a new branch's name.
-
+        home: Tilewright's folder, which holds worktrees and private repositories. date: part of a new branch's name.
         Raises MachineError if git fails, StorageError if the disk fails, TaskError if an editable file cannot be read.
         """
         files, kernel = editable_files(task), _word(task.name)
