@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import CountedWork, count
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
@@ -44,14 +43,6 @@ class Setup:
     bounds: Mapping[str, Bound]
     options: Options
     progress: Progress
-
-    @property
-    def board(self) -> Board:
-        return self.builder.board
-
-    @property
-    def workloads(self) -> tuple[Workload, ...]:
-        return self.builder.workloads
 
 
 @dataclass
@@ -99,15 +90,15 @@ class Bookkeeping:
     def facts(self) -> KernelFacts:
         """Returns the facts of the incumbent, and remembers them until the incumbent changes."""
         if self._facts is None or self._facts[0] is not self.incumbent:
-            variant, setup = self.incumbent, self.setup
+            variant, builder, bounds = self.incumbent, self.setup.builder, self.setup.bounds
             work: dict[str, CountedWork] = {}
 
             def counted(workload: Workload) -> CountedWork:
                 if workload.name not in work:
-                    work[workload.name] = count(variant.task, workload, setup.board)
+                    work[workload.name] = count(variant.task, workload, builder.board)
                 return work[workload.name]
 
-            facts = KernelFacts(variant.task, setup.board, setup.workloads, setup.bounds, variant.codes, counted)
+            facts = KernelFacts(variant.task, builder.board, builder.workloads, bounds, variant.codes, counted)
             self._facts = variant, facts
         return self._facts[1]
 
@@ -146,7 +137,8 @@ class Bookkeeping:
         self.ruled_out = []
 
     def _with_judgement(self, iteration: Iteration, judged: Judged) -> Iteration:
-        changed = what_changed(self.incumbent, judged.best, self.setup.workloads[0], self.setup.board)
+        builder = self.setup.builder
+        changed = what_changed(self.incumbent, judged.best, builder.workloads[0], builder.board)
         return with_times(
             replace(
                 iteration, correctness=judged.correctness, reason=judged.reason, outcomes=judged.outcomes,

@@ -108,13 +108,13 @@ def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
     predicted times, because their distance from the bound depends on the model."""
     if not run.setup.gate.measured:
         return ""
-    variant, board = run.incumbent, run.setup.board
+    grids = run.incumbent.grids
     cases = [
-        FinalTime(metrics.workload, metrics.bound, us, metrics.code, math.prod(variant.grids[metrics.workload]))
+        FinalTime(metrics.workload, metrics.bound, us, metrics.code, math.prod(grids[metrics.workload]))
         for metrics in final
         if metrics.bound is not None and (us := metrics.us)
     ]
-    limit = escalation(run.iterations[1:], cases, board.sms) if cases else None
+    limit = escalation(run.iterations[1:], cases, run.setup.builder.board.sms) if cases else None
     if limit is None or not limit.needed:
         return ""
     return f"escalated: {limit.cause}: {limit.why}; look at {'; '.join((*run.findings(), *limit.look_at))}"

@@ -39,20 +39,11 @@ from tilewright.task.task import Task
 
 
 def optimize(
-    task: Task | str,
-    *,
-    arch: str | None = None,
-    workloads: Sequence[str] | str | None = None,
-    options: Options | None = None,
-    policy: Policy | None = None,
-    seed: int | None = None,
-    ledger: Ledger | None = None,
-    fresh: bool = False,
-    session: Executor | None = None,
-    proposers: Sequence[Proposer] = (),
-    progress: Progress = silent,
-    **limits: Any,
-) -> Optimized:
+    task: Task | str, *, arch: str | None = None, workloads: Sequence[str] | str | None = None,
+    options: Options | None = None, policy: Policy | None = None, seed: int | None = None,
+    ledger: Ledger | None = None, fresh: bool = False, session: Executor | None = None,
+    proposers: Sequence[Proposer] = (), progress: Progress = silent, **limits: Any,
+) -> Optimized:  # fmt: skip
     """Changes the kernel step by step, and keeps each change that is correct and faster.
 
     task: a task, or ``FILE[:TASK]``. policy: how the races measure.

@@ -49,17 +49,13 @@ def to_json(result: Optimized) -> dict[str, Encodable]:
     """Returns the object that `optimize --json` prints. Scripts rely on its names."""
     record = result.record
     return {
-        "run": record.run,
-        "task": record.task,
+        **{name: getattr(record, name) for name in ("run", "task", "measured", "branch", "stop_reason")},
         "machine": {**vars(record.machine), "versions": dict(record.machine.versions)},
-        "measured": record.measured,
         "note": None if record.measured else "predicted, not measured",
         "baseline": {metrics.workload: _metrics_json(metrics) for metrics in record.baseline},
         "final": {metrics.workload: _metrics_json(metrics) for metrics in record.final},
         "speedup": result.speedup,
         "kept": [iteration.optimization for iteration in result.kept],
-        "branch": record.branch,
-        "stop_reason": record.stop_reason,
         "iterations": [_iteration_json(iteration) for iteration in result.iterations],
         "folder": str(result.folder),
     }

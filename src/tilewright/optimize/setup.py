@@ -16,7 +16,9 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.bookkeeping import Setup
+from tilewright.optimize.gates.arena import Arena
 from tilewright.optimize.gates.base import Gate, Interpreting
+from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.gates.predicted import PredictedGate
 from tilewright.optimize.options import OptimizeRequest
 from tilewright.optimize.proposed import FromFiles, Proposer
@@ -94,9 +96,6 @@ def _gate(
     """``done``: iterations of an interrupted run. With it in the seed, its fresh inputs are not drawn again."""
     if not request.target.measured:
         return PredictedGate(interpreting, request.workloads, bounds)
-    from tilewright.optimize.gates.arena import Arena
-    from tilewright.optimize.gates.measured import MeasuredGate
-
     task = request.task
     arena = Arena(task, where_is(task), baseline.entrant, request.policy, seed, request.progress, request.session)
     return MeasuredGate(stack.enter_context(arena), interpreting, request.workloads, bounds, f"{seed}, after {done}")

@@ -10,19 +10,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from tilewright.errors import SpaceError
 from tilewright.records import Value
 
-HINTS: Mapping[str, tuple[int | None, ...]] = MappingProxyType(
-    {
-        "occupancy": (None, *range(1, 33)),
-        "num_ctas": (None, 1, 2, 4, 8, 16),
-        "num_worker_warps": (None, 4, 8),
-        "opt_level": (None, 0, 1, 2, 3),
-    }
-)
+HINTS: Mapping[str, tuple[int | None, ...]] = {
+    "occupancy": (None, *range(1, 33)),
+    "num_ctas": (None, 1, 2, 4, 8, 16),
+    "num_worker_warps": (None, 4, 8),
+    "opt_level": (None, 0, 1, 2, 3),
+}
 """Compiler hints of cuda-tile 1.7.0 with their values. None: the compiler chooses. Only before CUDA toolkit 13.5,
 ``num_worker_warps`` is limited to 4 and 8."""
 

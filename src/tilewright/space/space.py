@@ -267,14 +267,11 @@ class Space:
 
     def _problems(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> Iterator[str]:
         yield from self._name_problems(config)
-        for name in self.constants:
-            if problem := knobs.tile_problem(name, config[name]):
-                yield problem
-        for name in self.hints:
-            if problem := knobs.hint_problem(name, config[name]):
-                yield problem
-        if "num_ctas" in self.hints and (problem := knobs.cluster_problem(config["num_ctas"], arch)):
-            yield problem
+        problems = [knobs.tile_problem(name, config[name]) for name in self.constants]
+        problems += [knobs.hint_problem(name, config[name]) for name in self.hints]
+        if "num_ctas" in self.hints:
+            problems.append(knobs.cluster_problem(config["num_ctas"], arch))
+        yield from filter(None, problems)
         if not self.where:
             return
         known = {**config, **dims, "arch": arch}
@@ -282,9 +279,7 @@ class Space:
             if name in config or name == "arch":
                 other = "the architecture" if name == "arch" else "a knob"
                 raise SpaceError(f"'{name}' is both a dimension and {other}; rename the dimension")
-        for predicate in self.where:
-            if problem := predicate.why_not(known):
-                yield problem
+        yield from filter(None, (predicate.why_not(known) for predicate in self.where))
 
     def _check_names(self) -> None:
         for name in self.hints:
