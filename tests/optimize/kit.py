@@ -154,7 +154,7 @@ def compiled(text: str = SCALE) -> Variant:
     file.write_text(text)
     task = load_task(str(file))
     builder = Builder(candidates(), task, where_is(task), H200, task.selected(None), folder / "versions", seconds=60)
-    return builder.certain("baseline", {file: text})
+    return builder.build_one("baseline", {file: text})
 
 
 @cache
@@ -175,7 +175,7 @@ class Pretending(Builder):
 
     pattern: Variant = field(default_factory=compiled)
 
-    def built(self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]) -> tuple[list[Variant], list[Attempt]]:
+    def build(self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]) -> tuple[list[Variant], list[Attempt]]:
         variants, fallen = [], []
         for value, name, texts in wanted:
             version = versions.materialise(self.folder, name, texts)
@@ -313,7 +313,7 @@ def staged(
         builder = Pretending(candidates(), task, where_is(task), H200, workloads, ledger.folder(name) / "versions")
         gate = Scripted(iter(script))
         with Workspace.open(task, name, home, DATE) as workspace:
-            incumbent = builder.certain("start", workspace.texts())
+            incumbent = builder.build_one("start", workspace.texts())
             standings = gate.baseline(incumbent)
             if run:
                 record, iterations = ledger.run(run), list(ledger.iterations(run))

@@ -12,9 +12,9 @@ import pytest
 from tests.optimize.kit import H200, SCALE, candidates, compiled
 
 from tilewright.errors import MachineError, RequestError
-from tilewright.optimize.attempting import HOPELESS, MOST_VARIANTS, Builder, Variant, applied, screened
+from tilewright.optimize.attempting import HOPELESS, MOST_VARIANTS, Builder, Variant, apply_values, screen
 from tilewright.optimize.choosing import Proposal
-from tilewright.optimize.gates.base import Interpreting
+from tilewright.optimize.gates.base import VariantChecker
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Value
 from tilewright.task.loading import load_task, where_is
@@ -66,7 +66,7 @@ def built(builder: Builder, file: Path) -> tuple[dict[str, Variant], dict[str, s
         .replace("flops=lambda N: N", "flops=lambda N: 10**12"),
     }
     assert all(text != SCALE for name, text in texts.items() if name != "baseline"), "each replacement is one"
-    variants, fallen = builder.built([(name, name, {file: text}) for name, text in texts.items()])
+    variants, fallen = builder.build([(name, name, {file: text}) for name, text in texts.items()])
     return {str(one.value): one for one in variants}, {one.value: one.reason for one in fallen}
 
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_built_is_an_attempt_with_a_reason(
 
 def test_the_same_machine_code_is_tried_once(built: tuple[dict[str, Variant], dict[str, str]]) -> None:
     found = built[0]
-    kept, fallen = screened([found[name] for name in ("comment", "plus", "plus again")], found["baseline"])
+    kept, fallen = screen([found[name] for name in ("comment", "plus", "plus again")], found["baseline"])
     assert [one.value for one in kept] == ["plus"]
     assert [(one.value, one.status, one.reason) for one in fallen] == [
         ("comment", "duplicate", "same machine code and grid as the incumbent's"),
@@ -93,7 +93,7 @@ def test_the_same_machine_code_on_another_grid_is_something_else(
     built: tuple[dict[str, Variant], dict[str, str]],
 ) -> None:
     found = built[0]
-    kept, _ = screened([found["other grid"]], found["baseline"])
+    kept, _ = screen([found["other grid"]], found["baseline"])
     assert kept == [found["other grid"]]
 
 
@@ -101,7 +101,7 @@ def test_what_is_predicted_far_slower_is_not_judged(built: tuple[dict[str, Varia
     incumbent, plus = built[0]["baseline"], built[0]["plus"]
     for times, judged in ((HOPELESS * 0.99, True), (HOPELESS * 1.01, False)):
         slow = at(plus, times * incumbent.predicted_us)
-        kept, fallen = screened([slow], incumbent)
+        kept, fallen = screen([slow], incumbent)
         assert bool(kept) is judged
         assert judged or (fallen[0].status == "screened" and "4.0× the incumbent's time" in fallen[0].reason)
 
@@ -111,7 +111,7 @@ def test_the_best_predicted_of_many_values_are_judged_in_that_order(
 ) -> None:
     incumbent = built[0]["baseline"]
     many = [at(incumbent, incumbent.predicted_us * (2 - n / 20), f"v{n}") for n in range(MOST_VARIANTS + 3)]
-    kept, fallen = screened(many, incumbent)
+    kept, fallen = screen(many, incumbent)
     assert [one.value for one in kept] == [f"v{n}" for n in range(MOST_VARIANTS + 2, 2, -1)]
     assert sorted(one.value for one in fallen) == ["v0", "v1", "v2"]
     assert {one.status for one in fallen} == {"screened"}
@@ -133,14 +133,14 @@ def test_a_version_never_changes_its_own_judge(built: tuple[dict[str, Variant], 
 
 
 @pytest.fixture(scope="module")
-def interpreting(builder: Builder) -> Iterator[Interpreting]:
-    found = Interpreting(builder.baseline, H200, builder.workloads, 1)
+def interpreting(builder: Builder) -> Iterator[VariantChecker]:
+    found = VariantChecker(builder.baseline, H200, builder.workloads, 1)
     yield found
     found.close()
 
 
 def test_a_version_that_agrees_with_its_own_reference_is_wrong(
-    interpreting: Interpreting, built: tuple[dict[str, Variant], dict[str, str]]
+    interpreting: VariantChecker, built: tuple[dict[str, Variant], dict[str, str]]
 ) -> None:
     assert interpreting.verdict(built[0]["own judge"]).verdict == "incorrect"
     assert interpreting.verdict(built[0]["comment"]).verdict == "correct"
@@ -149,7 +149,7 @@ def test_a_version_that_agrees_with_its_own_reference_is_wrong(
 
 def test_what_has_to_compile_says_why_it_does_not(builder: Builder, file: Path) -> None:
     with pytest.raises(RequestError, match="task 'scale': resumed: does not load: ops.py"):
-        builder.certain("resumed", {file: "def ("})
+        builder.build_one("resumed", {file: "def ("})
 
 
 # Applying -------------------------------------------------------------------------------------------
@@ -163,14 +163,17 @@ def proposal(file: Path, values: Any, apply: Any) -> Proposal:
 
 
 def test_each_value_has_a_text_and_a_name_of_its_own(file: Path) -> None:
-    wanted, fallen = applied(proposal(file, lambda: (1, 2), lambda value: f"{SCALE}# {value}"), {file: SCALE}, "3-T")
+    change = proposal(file, lambda: (1, 2), lambda value: f"{SCALE}# {value}")
+    wanted, fallen = apply_values(change, {file: SCALE}, "3-T")
+        proposal(file, lambda: (1, 2), lambda value: f"{SCALE}# {value}"), {file: SCALE}, "3-T"
+    )
     assert not fallen
     assert [(value, name) for value, name, _ in wanted] == [(1, "3-T-0"), (2, "3-T-1")]
     assert [texts[file][-3:] for _, _, texts in wanted] == ["# 1", "# 2"]
 
 
 def test_a_value_that_changes_nothing_is_a_duplicate(file: Path) -> None:
-    wanted, (one,) = applied(proposal(file, lambda: (1,), lambda value: SCALE), {file: SCALE}, "")
+    wanted, (one,) = apply_values(proposal(file, lambda: (1,), lambda value: SCALE), {file: SCALE}, "")
     assert not wanted and (one.status, one.reason) == ("duplicate", "leaves the source as it is")
 
 
@@ -188,7 +191,7 @@ def test_a_value_that_does_not_apply_is_an_attempt(file: Path, error: Exception,
             raise error
         return SCALE + "#"
 
-    wanted, (one,) = applied(proposal(file, lambda: (1, 2), fails), {file: SCALE}, "")
+    wanted, (one,) = apply_values(proposal(file, lambda: (1, 2), fails), {file: SCALE}, "")
     assert [value for value, *_ in wanted] == [2]
     assert (one.value, one.status, one.reason) == ("1", "failed", said)
 
@@ -197,7 +200,7 @@ def test_a_search_for_values_that_breaks_down_is_an_attempt(file: Path) -> None:
     def broken() -> tuple[Value, ...]:
         raise ZeroDivisionError("division by zero")
 
-    wanted, (one,) = applied(proposal(file, broken, str), {file: SCALE}, "")
+    wanted, (one,) = apply_values(proposal(file, broken, str), {file: SCALE}, "")
     assert not wanted and one.reason == "cannot look for values: ZeroDivisionError: division by zero"
 
 
@@ -206,7 +209,7 @@ def test_a_machine_that_fails_is_not_the_value_s_fault(file: Path) -> None:
         raise MachineError("no compiler")
 
     with pytest.raises(MachineError):
-        applied(proposal(file, broken, str), {file: SCALE}, "")
+        apply_values(proposal(file, broken, str), {file: SCALE}, "")
 
 
 def test_the_attempt_of_a_variant_holds_its_code_and_prediction() -> None:

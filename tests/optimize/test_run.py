@@ -25,7 +25,7 @@ from tests.optimize.kit import SCALE, git, repository
 from tilewright.cli import optimize_table as optimize_tables
 from tilewright.errors import RequestError, StorageError, TaskError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
-from tilewright.optimize.gates.base import Interpreting
+from tilewright.optimize.gates.base import VariantChecker
 from tilewright.optimize.loop import optimize
 from tilewright.optimize.optimized import Optimized, to_json
 from tilewright.optimize.options import Options
@@ -284,11 +284,11 @@ def test_a_change_that_was_edited_since_is_another_run(tmp_path: Path, monkeypat
 def test_what_is_wrong_on_hostile_shapes_is_taken_back_unless_the_untouched_code_is_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    def incorrect(self: Interpreting, variant: Any) -> str | None:
+    def incorrect(self: VariantChecker, variant: Any) -> str | None:
         untouched = 'TILE": 16}' in next(iter(variant.texts.values()))
         return None if untouched and broken == "the change" else "y[7] is 3 for N = 1"
 
-    monkeypatch.setattr(Interpreting, "incorrect", incorrect)
+    monkeypatch.setattr(VariantChecker, "incorrect", incorrect)
     file = repository(tmp_path / "user", STEEP)
     found = optimize(str(file), arch="sm_90", seed=1, options=Options(iterations=1, only=("tile_sizes",), seconds=60))
     if broken == "the change":

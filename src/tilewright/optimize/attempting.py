@@ -108,7 +108,7 @@ class Builder:
     jobs: int | None = None
     seconds: float = 10.0
 
-    def built(self, requests: Sequence[Request]) -> tuple[list[Variant], list[Attempt]]:
+    def build(self, requests: Sequence[Request]) -> tuple[list[Variant], list[Attempt]]:
         """Compiles versions in parallel. Returns the variants, and an attempt for each value that failed."""
         loaded: list[Loaded] = []
         dropped: list[Attempt] = []
@@ -127,9 +127,9 @@ class Builder:
         dropped += [attempt for attempt in made if isinstance(attempt, Attempt)]
         return [variant for variant in made if isinstance(variant, Variant)], dropped
 
-    def certain(self, name: str, texts: Mapping[Path, str]) -> Variant:
+    def build_one(self, name: str, texts: Mapping[Path, str]) -> Variant:
         """Builds a version that has to compile, such as the untouched code. Raises RequestError if it does not."""
-        variants, dropped = self.built([(name, name, texts)])
+        variants, dropped = self.build([(name, name, texts)])
         if not variants:
             raise RequestError(f"task '{self.baseline.name}': {name}: {dropped[0].reason}")
         return variants[0]
@@ -154,7 +154,7 @@ class Builder:
         return Variant(value, texts, version, task, codes, grids, predicted, compiled)
 
 
-def screened(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Variant], list[Attempt]]:
+def screen(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Variant], list[Attempt]]:
     """Returns the variants to judge, the best predicted first, and an attempt with the reason for each other one."""
     seen: dict[Identity, str] = {incumbent.identity: "the incumbent's"}
     kept: list[Variant] = []
@@ -178,7 +178,7 @@ def screened(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Vari
     return kept[:MOST_VARIANTS], dropped
 
 
-def applied(proposal: Proposal, texts: Mapping[Path, str], label: str) -> tuple[list[Request], list[Attempt]]:
+def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> tuple[list[Request], list[Attempt]]:
     """Applies each value of a proposal. Returns the versions to build, and an attempt for each value that fails."""
     requests: list[Request] = []
     dropped: list[Attempt] = []

@@ -14,7 +14,7 @@ from tilewright.inspect.work import CountedWork, count
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, still_kept
-from tilewright.optimize.attempting import Builder, Variant, applied
+from tilewright.optimize.attempting import Builder, Variant, apply_values
 from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
 from tilewright.optimize.gates.base import Gate, Judged
@@ -155,7 +155,7 @@ class Bookkeeping:
             return judged.best.value, judged.best.texts
         if variants:
             return variants[0].value, variants[0].texts
-        requests, _ = applied(proposal, self.incumbent.texts, "")
+        requests, _ = apply_values(proposal, self.incumbent.texts, "")
         return (requests[0][0], requests[0][2]) if requests else ("", None)
 
     def undo(self, reason: str) -> None:
@@ -170,7 +170,7 @@ class Bookkeeping:
             )
         )  # fmt: skip
         self.setup.workspace.keep(before)
-        self.incumbent = self.setup.builder.certain(f"{n}-undo", self.setup.workspace.texts())
+        self.incumbent = self.setup.builder.build_one(f"{n}-undo", self.setup.workspace.texts())
 
     def append(self, iteration: Iteration) -> None:
         """Writes an iteration to the ledger and the table."""

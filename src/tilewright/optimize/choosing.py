@@ -139,7 +139,7 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
         seen = before.keeps * math.log(before.gain) if before.gain else 0.0
         gain = (PRIOR_TRIES * own + seen) / (PRIOR_TRIES + before.tries)
     score = weight * gain * site.promise * AGAIN ** ((about.id in past.lowered) + misses + (tries > 0))
-    said = (
+    reasons = (
         f"place {place} of {facts.kind}-bound kernels" if place != LAST else f"in no list for {facts.kind}-bound",
         f"expected {about.effect.expected:.2f}× ({about.effect.source}, {about.effect.date})",
         f"kept {before.keeps} of {before.tries} times in earlier runs" if before is not None else "",
@@ -149,7 +149,7 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
         f"{misses} other sites of it were reverted on this code" if misses else "",
         "tried before another change was kept" if tries else "",
     )
-    return score, f"score {score:.3f}: {'; '.join(filter(None, said))}"
+    return score, f"score {score:.3f}: {'; '.join(filter(None, reasons))}"
 
 
 def _launched(facts: KernelFacts) -> set[str]:

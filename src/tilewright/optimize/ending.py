@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.bookkeeping import Bookkeeping
-from tilewright.optimize.gates.base import Interpreting
+from tilewright.optimize.gates.base import VariantChecker
 from tilewright.optimize.optimized import Optimized
 from tilewright.records import Bound, MachineCode
 
@@ -76,21 +76,21 @@ WHERE_TO_LOOK: Mapping[Cause, tuple[str, ...]] = {
 }
 
 
-def take_back_what_is_wrong(run: Bookkeeping, baseline: Variant, interpreting: Interpreting) -> str:
+def revert_incorrect_changes(run: Bookkeeping, baseline: Variant, checker: VariantChecker) -> str:
     """Reverts changes that are wrong on hostile shapes and data, the last one first. Returns a note if the untouched
     code is wrong there too, else ""."""
     while still_kept(run.iterations):
         run.setup.progress("check", 0, None, "hostile shapes and data")
-        wrong = interpreting.incorrect(run.incumbent)
+        wrong = checker.incorrect(run.incumbent)
         if not wrong:
             break
-        if before := interpreting.incorrect(baseline):
+        if before := checker.incorrect(baseline):
             return f"on other shapes and data the untouched code is not correct, with or without a change: {before}"
         run.undo(wrong)
     return ""
 
 
-def finished(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
+def finish(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
     """Writes the final metrics and the patch to the ledger, and returns the result."""
     setup = run.setup
     final = setup.gate.final(run.incumbent)

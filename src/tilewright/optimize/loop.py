@@ -22,16 +22,16 @@ from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt
-from tilewright.optimize.attempting import TimeUp, Variant, applied, no_variant, screened, within
+from tilewright.optimize.attempting import TimeUp, Variant, apply_values, no_variant, screen, within
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
-from tilewright.optimize.ending import finished, take_back_what_is_wrong
+from tilewright.optimize.ending import finish, revert_incorrect_changes
 from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.optimized import Optimized
 from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.optimize.proposed import ENTRY, Proposer, check_changes
 from tilewright.optimize.recording import baseline_iteration
-from tilewright.optimize.setup import opened
+from tilewright.optimize.setup import prepare
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.task.loading import editable_files, task_of
@@ -67,12 +67,12 @@ def optimize(
         ledger = ledger or stack.enter_context(Ledger())
         selected = tuple(task.selected(workloads))
         request = OptimizeRequest(task, target, selected, options, policy, seed, session, progress)
-        start = opened(stack, request, ledger, fresh, proposers)
+        start = prepare(stack, request, ledger, fresh, proposers)
         loop = Loop(start.setup, start.incumbent, start.iterations)
         if not loop.iterations:
             loop.append(baseline_iteration(start.metrics))
-        reasons = [loop.run(), take_back_what_is_wrong(loop, start.baseline, start.interpreting)]
-        return finished(loop, [reason for reason in reasons if reason], target.note)
+        reasons = [loop.run(), revert_incorrect_changes(loop, start.baseline, start.checker)]
+        return finish(loop, [reason for reason in reasons if reason], target.note)
 
 
 class Loop(Bookkeeping):
@@ -114,16 +114,16 @@ class Loop(Bookkeeping):
         """Returns the variants to judge, and an attempt with the reason for every other value."""
         self.built += 1  # for the name: two proposals of one entry may be built in one iteration
         label = f"{len(self.iterations)}-{proposal.entry}-{self.built}"
-        requests, inapplicable = applied(proposal, self.incumbent.texts, label)
-        compiled, failed = self.setup.builder.built(requests)
-        variants, dropped = screened(compiled, self.incumbent)
+        requests, inapplicable = apply_values(proposal, self.incumbent.texts, label)
+        compiled, failed = self.setup.builder.build(requests)
+        variants, dropped = screen(compiled, self.incumbent)
         return variants, [*inapplicable, *failed, *dropped]
 
     def _judge(self, proposal: Proposal, variants: list[Variant]) -> Judged | str:
         """Verifies, races and confirms the variants and decides. Returns the reason if the iteration crashed."""
         gate, options = self.setup.gate, self.setup.options
-        told = f"{proposal.name}: {len(variants)} variants"
-        self.setup.progress("judge", len(self.iterations), options.iterations, told)
+        note = f"{proposal.name}: {len(variants)} variants"
+        self.setup.progress("judge", len(self.iterations), options.iterations, note)
         try:
             with within(options.minutes * 60):
                 verified = gate.verify(variants)

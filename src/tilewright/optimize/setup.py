@@ -17,7 +17,7 @@ from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.bookkeeping import Setup
 from tilewright.optimize.gates.arena import Arena
-from tilewright.optimize.gates.base import Gate, Interpreting
+from tilewright.optimize.gates.base import Gate, VariantChecker
 from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.gates.predicted import PredictedGate
 from tilewright.optimize.options import OptimizeRequest
@@ -38,10 +38,10 @@ class Start:
     metrics: tuple[Metrics, ...]
     incumbent: Variant
     iterations: list[Iteration]
-    interpreting: Interpreting
+    checker: VariantChecker
 
 
-def opened(
+def prepare(
     stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
 ) -> Start:
     """Prepares a new run, or continues the interrupted run with the same key unless ``fresh``. ``stack`` closes what is
@@ -61,10 +61,10 @@ def opened(
         candidates, task, where_is(task), target.board, request.workloads, ledger.folder(name) / "versions",
         request.options.jobs, request.options.seconds,
     )  # fmt: skip
-    baseline = builder.certain("baseline", request.texts)
+    baseline = builder.build_one("baseline", request.texts)
     bounds = {workload.name: bound_of(task, workload, target.board) for workload in request.workloads}
-    interpreting = stack.enter_context(closing(Interpreting(task, target.board, request.workloads, seed)))
-    gate = _gate(stack, request, baseline, bounds, interpreting, seed, len(interrupted[1]) if interrupted else 0)
+    checker = stack.enter_context(closing(VariantChecker(task, target.board, request.workloads, seed)))
+    gate = _gate(stack, request, baseline, bounds, checker, seed, len(interrupted[1]) if interrupted else 0)
     metrics = gate.baseline(baseline)
     if isinstance(metrics, str):
         raise Incorrect(f"the untouched code of task '{task.name}' is not correct: {metrics}")
@@ -76,7 +76,7 @@ def opened(
         commit = str(kept[-1].commit) if kept else workspace.base_commit
         if commit != workspace.kept:  # the run was killed after it wrote the ledger, before it moved the ref
             workspace.keep(commit)
-        incumbent = builder.certain(f"resumed-{len(iterations)}", workspace.texts())
+        incumbent = builder.build_one(f"resumed-{len(iterations)}", workspace.texts())
     else:
         record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
         iterations, incumbent = [], baseline
@@ -86,16 +86,16 @@ def opened(
         (*proposers, FromFiles(request.options.changes, iterations)), by_present_name(history), bounds,
         request.options, request.progress,
     )  # fmt: skip
-    return Start(setup, baseline, metrics, incumbent, iterations, interpreting)
+    return Start(setup, baseline, metrics, incumbent, iterations, checker)
 
 
 def _gate(
     stack: ExitStack, request: OptimizeRequest, baseline: Variant, bounds: Mapping[str, Bound],
-    interpreting: Interpreting, seed: int, done: int,
+    checker: VariantChecker, seed: int, done: int,
 ) -> Gate:  # fmt: skip
     """``done``: iterations of an interrupted run. With it in the seed, its fresh inputs are not drawn again."""
     if not request.target.measured:
-        return PredictedGate(interpreting, request.workloads, bounds)
+        return PredictedGate(checker, request.workloads, bounds)
     task = request.task
     arena = Arena(task, where_is(task), baseline.entrant, request.policy, seed, request.progress, request.session)
-    return MeasuredGate(stack.enter_context(arena), interpreting, request.workloads, bounds, f"{seed}, after {done}")
+    return MeasuredGate(stack.enter_context(arena), checker, request.workloads, bounds, f"{seed}, after {done}")

@@ -18,17 +18,17 @@ def main() -> None:
     )
     layout = model.NvMatmulHeuristicsMatmulLayout.NN_ROW_MAJOR
     problem = interface.makeNvMatmulHeuristicsProblem(query["m"], query["n"], query["k"], layout)
-    found = interface.get(problem, query["count"], precision=query["precision"])
-    print(json.dumps([_plain(each) for each in found]))
+    answers = interface.get(problem, query["count"], precision=query["precision"])
+    print(json.dumps([_plain(each) for each in answers]))
 
 
-def _plain(found: "dict[str, object]") -> "dict[str, object]":
-    kernel = found["kernel"]
+def _plain(answer: "dict[str, object]") -> "dict[str, object]":
+    kernel = answer["kernel"]
     return {
         "tile": [kernel.cta_tile_m, kernel.cta_tile_n, kernel.cta_tile_k],  # type: ignore[attr-defined]
         "cluster": [kernel.cluster_m, kernel.cluster_n],  # type: ignore[attr-defined]
         "split_k": kernel.split_k,  # type: ignore[attr-defined]
-        "seconds": found["runtime"],
+        "seconds": answer["runtime"],
     }
 
 

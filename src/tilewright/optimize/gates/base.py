@@ -4,7 +4,7 @@
 and decide whether the best one takes the incumbent's place.
 
 A variant that is correct on the workloads' shapes may still be wrong on other shapes that the kernel supports. So the
-interpreter checks a variant on those shapes before it is kept (`Interpreting`), even if a GPU verified it.
+interpreter checks a variant on those shapes before it is kept (`VariantChecker`), even if a GPU verified it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Gate(Protocol):
         """Returns the metrics of the last incumbent."""
 
 
-class Interpreting:
+class VariantChecker:
     """Checks versions of one task with the interpreter. All checks share one process for the trusted implementation."""
 
     def __init__(self, baseline: Task, board: Board, workloads: Sequence[Workload], seed: int) -> None:

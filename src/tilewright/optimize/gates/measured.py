@@ -36,11 +36,11 @@ class MeasuredGate:
     _baseline: Variant
 
     def __init__(
-        self, arena: racing.Arena, interpreting: base.Interpreting, workloads: Sequence[Workload],
+        self, arena: racing.Arena, checker: base.VariantChecker, workloads: Sequence[Workload],
         bounds: Mapping[str, Bound], fresh: str,
     ) -> None:  # fmt: skip
         """``fresh``: the seed from which the seeds of all confirmations are drawn."""
-        self.arena, self.interpreting, self.bounds = arena, interpreting, bounds
+        self.arena, self.checker, self.bounds = arena, checker, bounds
         self.workloads = tuple(workloads)
         self.noise: dict[str, Interval] = {}
         self._fresh = random.Random(fresh)
@@ -50,7 +50,7 @@ class MeasuredGate:
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """Verifies the untouched code on both engines, and times it against a second copy of itself."""
         self._baseline = variant
-        checked = self.interpreting.verdict(variant)
+        checked = self.checker.verdict(variant)
         if checked.verdict == "incorrect":
             return checked.reason
         self._gpu_only = checked.verdict == "unverified"
@@ -108,7 +108,7 @@ class MeasuredGate:
             best = ranked.variant
             if ranked.ratio > WORTH_CONFIRMING:
                 return self._no_gain(ranked, attempts)
-            checked = self.interpreting.verdict(best)
+            checked = self.checker.verdict(best)
             if checked.verdict == "incorrect":
                 attempts = base.with_outcome(attempts, best, "wrong", checked.reason)
                 continue

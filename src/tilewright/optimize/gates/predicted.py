@@ -22,14 +22,14 @@ class PredictedGate:
     noise: Mapping[str, Interval] = MappingProxyType({})
 
     def __init__(
-        self, interpreting: base.Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound]
+        self, checker: base.VariantChecker, workloads: Sequence[Workload], bounds: Mapping[str, Bound]
     ) -> None:
-        self.interpreting, self.workloads, self.bounds = interpreting, tuple(workloads), bounds
+        self.checker, self.workloads, self.bounds = checker, tuple(workloads), bounds
 
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """Checks the untouched code with the interpreter."""
         self._baseline = variant
-        checked = self.interpreting.verdict(variant)
+        checked = self.checker.verdict(variant)
         return checked.reason if checked.verdict == "incorrect" else self.final(variant)
 
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
@@ -49,7 +49,7 @@ class PredictedGate:
         """Checks the variants with the interpreter, in the order of predicted time, up to the first correct one."""
         attempts = raced.attempts
         for ranked in raced.ranked:
-            checked = self.interpreting.verdict(ranked.variant)
+            checked = self.checker.verdict(ranked.variant)
             if checked.verdict != "incorrect":
                 break
             attempts = base.with_outcome(attempts, ranked.variant, "wrong", checked.reason)
