@@ -165,8 +165,6 @@ def proposal(file: Path, values: Any, apply: Any) -> Proposal:
 def test_each_value_has_a_text_and_a_name_of_its_own(file: Path) -> None:
     change = proposal(file, lambda: (1, 2), lambda value: f"{SCALE}# {value}")
     wanted, fallen = apply_values(change, {file: SCALE}, "3-T")
-        proposal(file, lambda: (1, 2), lambda value: f"{SCALE}# {value}"), {file: SCALE}, "3-T"
-    )
     assert not fallen
     assert [(value, name) for value, name, _ in wanted] == [(1, "3-T-0"), (2, "3-T-1")]
     assert [texts[file][-3:] for _, _, texts in wanted] == ["# 1", "# 2"]
