@@ -47,7 +47,7 @@ class Versions:
     def new(self, trips: int = TRIPS) -> Entrant:
         self.made += 1
         text = self.text.replace(f"TRIPS = {TRIPS}\n", f"TRIPS = {trips}\n")
-        return self.builder.certain(f"{self.made}-{trips}", {FILE.resolve(): text}).entrant
+        return self.builder.build_one(f"{self.made}-{trips}", {FILE.resolve(): text}).entrant
 
 
 def measured(arena: Arena, workload: str, candidate: Entrant, incumbent: Entrant, budget: Budget) -> Confirmation:

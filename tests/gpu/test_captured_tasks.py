@@ -78,7 +78,7 @@ def test_a_captured_launch_is_a_task(tmp_path: Path, launched: Callable[[], Laun
     texts = {"same": own.read_text(), "changed": own.read_text().replace(before, after)}
     with Candidates([own]) as candidates:
         builder = Builder(candidates, task, where_is(task), gpu.board, task.selected(None), tmp_path / "copies")
-        versions = [builder.certain(name, {own: text}).entrant for name, text in texts.items()]
+        versions = [builder.build_one(name, {own: text}).entrant for name, text in texts.items()]
     with Arena(task, where_is(task), versions[0], Policy(launch="eager"), 5) as arena:
         found = [arena.verify(version, "captured") for version in versions]
     assert [one.verdict for one in found if isinstance(one, Checked)] == ["correct", "incorrect"], found

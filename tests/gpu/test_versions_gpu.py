@@ -76,7 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
             for before, after in changes:
                 assert before in text
                 text = text.replace(before, after)
-            return builder.certain(name, {file: text}).entrant
+            return builder.build_one(name, {file: text}).entrant
 
         yield make
 
