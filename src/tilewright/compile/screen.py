@@ -55,7 +55,11 @@ def screen(
     members: dict[tuple[str, tuple[int, ...]], list[ScreenRow]] = {}
     for row in rows:
         members.setdefault((row.code.code_hash, row.grid), []).append(row)
-    groups = [_group(tuple(same), work, board) for same in members.values()]
+    groups = []
+    for (_, grid), same in members.items():
+        code = same[0].code
+        predicted, spilling = predict(code, grid, work, board), spill_us(code, grid, work, board)
+        groups.append(_Group(tuple(same), same[0], predicted, spilling, occupancy_of(code, board)))
     best = min((group for group in groups if group.fits.ctas), key=_by_time, default=None)
     strongest = max((_strength(group.row.code.tensor_path) for group in groups if group.fits.ctas), default=0)
     judged = [_judged(group, best, strongest, bound) for group in groups]
@@ -89,12 +93,6 @@ class _Group:
 
     def judged(self, verdict: Verdict, reason: str) -> _Group:
         return replace(self, verdict=verdict, reason=reason)
-
-
-def _group(same: tuple[ScreenRow, ...], work: Work, board: Board) -> _Group:
-    code, grid = same[0].code, same[0].grid
-    predicted, spilling = predict(code, grid, work, board), spill_us(code, grid, work, board)
-    return _Group(same, same[0], predicted, spilling, occupancy_of(code, board))
 
 
 def _judged(group: _Group, best: _Group | None, strongest: int, bound: Bound) -> _Group:

@@ -56,7 +56,7 @@ class _Parsed:
         return nodes, reach
 
 
-_parsed = lru_cache(64)(_Parsed)  # every playbook entry reads the text of the best version so far
+_parsed_text = lru_cache(64)(_Parsed)  # every playbook entry reads the text of the best version so far
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Source:
     @property
     def _parsed(self) -> _Parsed:
         try:
-            return _parsed(self.text)
+            return _parsed_text(self.text)
         except cst.ParserSyntaxError as error:
             raise TaskError(f"{self.name}:{error.editor_line}: not valid Python") from error
 
