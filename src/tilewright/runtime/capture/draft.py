@@ -88,7 +88,7 @@ class Dimensions:
         known = {extent: self.factor(extent) for extent in self._array_extents if self.knows(extent)}
         return facts.last_number(array, known)
 
-    def beyond(self, name: str) -> str | int:
+    def upper_bound(self, name: str) -> str | int:
         """Returns the exclusive upper bound of an array's numbers: an expression of dimensions if the largest number is
         an extent or the last index of one; else a number."""
         largest, extents = self.largest[name], self._array_extents
@@ -102,7 +102,7 @@ class Dimensions:
         return frozenset(self.names[steps] for _, (steps,) in self._lengths.values() if steps in self.names)
 
     @cached_property
-    def steered(self) -> frozenset[str]:
+    def indexed(self) -> frozenset[str]:
         """The dimensions that the lengths or the numbers of index arrays depend on. They cannot be cut into slices."""
         arrays = self.index_arrays.values()
         ends = (str(end) for array in arrays for end in (self.last(array), self.entry(len(array.numbers))))
@@ -223,8 +223,8 @@ class TaskDraft:
         """Dimensions such as a batch: not contiguous, not divided by a tile, and independent of index arrays."""
         tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
         last = {declared.shape[-1] for _, declared in self.arrays.values() if declared.shape}
-        steered = self.dimensions.steered
-        return tuple(name for extent, name in self.dims.items() if extent not in tiled | last and name not in steered)
+        indexed = self.dimensions.indexed
+        return tuple(name for extent, name in self.dims.items() if extent not in tiled | last and name not in indexed)
 
     @property
     def shipped(self) -> dict[str, Value]:
@@ -330,7 +330,11 @@ class TaskDraft:
         if (index_array := self.captured.index_arrays.get(argument.name)) is not None:
             return f", {index_array.text(self.dimensions.last(index_array))}"
         numbers = facts.contents(argument)
-        like = facts.similar_numbers(numbers, self.dimensions.beyond(argument.name)) if numbers else "tw.integers(0, 1)"
+        like = (
+            facts.similar_numbers(numbers, self.dimensions.upper_bound(argument.name))
+            if numbers
+            else "tw.integers(0, 1)"
+        )
         return f", {like}"
 
     def _argument(self, argument: Argument) -> str:

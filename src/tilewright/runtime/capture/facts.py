@@ -273,12 +273,12 @@ def contents(argument: Argument) -> tuple[int, ...]:
     return tuple(int(number) for number in unpacked(argument.contents, argument.spec).reshape(-1))
 
 
-def similar_numbers(numbers: tuple[int, ...], beyond: str | int) -> str:
-    """Returns the `tw.integers(…)` of a task file for numbers like the captured ones, all less than ``beyond``. If
-    ``beyond`` is an expression of dimensions, the smallest may also be 1."""
-    if isinstance(beyond, int):
-        return f"tw.integers({min(numbers)}, {beyond}{_like(numbers) if len(set(numbers)) > 1 else ''})"
-    return f"tw.integers({min(1, *numbers)}, {beyond!r}{_like(numbers)})"
+def similar_numbers(numbers: tuple[int, ...], bound: str | int) -> str:
+    """Returns the `tw.integers(…)` of a task file for numbers like the captured ones, all less than ``bound``. If
+    ``bound`` is an expression of dimensions, the smallest may also be 1."""
+    if isinstance(bound, int):
+        return f"tw.integers({min(numbers)}, {bound}{_like(numbers) if len(set(numbers)) > 1 else ''})"
+    return f"tw.integers({min(1, *numbers)}, {bound!r}{_like(numbers)})"
 
 
 def _like(numbers: tuple[int, ...]) -> str:

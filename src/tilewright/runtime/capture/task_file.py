@@ -57,7 +57,7 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
         draft = replace(draft, work=work_of(task))
     with _loaded(replace(draft, independent=draft.free), folder) as task:
         small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
-        free = [name for name in small if name not in draft.dimensions.steered]
+        free = [name for name in small if name not in draft.dimensions.indexed]
         return replace(draft, independent=tuple(name for name in free if _is_independent(task, small, name))).text()
 
 
