@@ -10,12 +10,12 @@ from tilewright.playbook.base import Site
 from tilewright.records import Checked
 from tilewright.task.task import Task
 from tilewright.testing.entries import H200
-from tilewright.verify.quick import QuickChecker
+from tilewright.verify.check import InterpreterChecker
 
 
 def verdict(task: Task, on: Board = H200) -> Checked:
     """What the interpreter says of the shipped configuration on the first workload that is not correct."""
-    checker = QuickChecker(task, on, seed=7)
+    checker = InterpreterChecker(task, on, seed=7)
     try:
         said = [checker.of(workload, task.space.shipped) for workload in task.selected(None)]
     finally:

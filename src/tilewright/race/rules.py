@@ -123,11 +123,8 @@ def settled(seen: Look, live: Sequence[int], preferred: Sequence[int]) -> bool:
 
 
 def _hopeless(ratios: Array, policy: Policy, tail: float) -> bool:
-    """Tells whether the upper bound would stay above the tie band even after ``max_rounds``.
-
-    The estimate starts from the lowest plausible median. Without this rule, a candidate at 1.01 × the leader's time
-    would keep each race running until its budget ends, and stay undecided.
-    """
+    """Tells whether the upper bound would stay above the tie band even after ``max_rounds``, for the lowest plausible
+    median. Otherwise a candidate at 1.01 × the leader's time would keep a race running until its budget ends."""
     at_best = float(stats.bounds(ratios, GIVE_UP_TAIL)[0])
     final = stats.expected_half_width(stats.spread(ratios), policy.max_rounds, tail)
     return at_best + final > 1.0 + policy.tie_band

@@ -1,9 +1,9 @@
 """Distribution-free statistics of kernel times.
 
-Kernel times are skewed, have outliers and drift with the clock of the chip. So this module uses medians, and does not
-assume a normal distribution. For every distribution a sample lies below the median with probability 1/2. The number of
-n independent samples below the median is therefore binomial, and the order statistics x(k) and x(n+1-k) enclose the
-median unless fewer than k samples lie on one side of it:
+Kernel times are skewed, have outliers and drift with the clock of the chip. So this module uses medians. For every
+distribution a sample lies below the median with probability 1/2. The number of n independent samples below the median
+is therefore binomial, and the order statistics x(k) and x(n+1-k) enclose the median, except if fewer than k samples lie
+on one side of it:
 
     P(x(k) <= median <= x(n+1-k)) >= 1 - 2 P(Bin(n, 1/2) <= k - 1)
 
@@ -103,11 +103,8 @@ def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
 
 
 def expected_half_width(sigma: float, n: int, tail: float) -> float:
-    """Estimates the distance of the bounds of a median from it, for ``n`` samples with spread ``sigma``.
-
-    This is the large-sample error of the median under a normal law (David and Nagaraja 2003, section 10.3). It serves
-    for planning only.
-    """
+    """Estimates, for planning, how far the bounds of the median of ``n`` samples with spread ``sigma`` lie from it.
+    It is the large-sample error of the median under a normal law (David and Nagaraja 2003, section 10.3)."""
     return NormalDist().inv_cdf(1.0 - tail) * math.sqrt(math.pi / 2.0) * sigma / math.sqrt(n)
 
 
@@ -128,11 +125,9 @@ def spread(samples: ArrayLike) -> float:
 
 
 def tail_per_look(confidence: float, candidates: int, looks: int) -> float:
-    """Returns the error that each one-sided comparison may have, so that a whole race keeps ``confidence``.
-
-    At each look, two claims about each candidate may be wrong: that it is too slow, and that it is within the tie band
-    of the fastest. The sum of their errors bounds the error of the race (C. E. Bonferroni 1936).
-    """
+    """Returns the error that each one-sided comparison may have, so that a whole race keeps ``confidence``. At each
+    look, two claims about each candidate may be wrong: that it is too slow, and that it is within the tie band of the
+    fastest. The sum of their errors bounds the error of the race (C. E. Bonferroni 1936)."""
     return (1.0 - confidence) / (2 * max(1, candidates) * max(1, looks))
 
 
@@ -149,11 +144,9 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 
 
 def fastest(times: Array) -> int:
-    """Returns the column with the smallest median, of paired times of shape (rounds, n).
-
-    The second step divides by the first answer's times of the same rounds, so that a drift of the clock does not count.
-    """
+    """Returns the column with the smallest median, of paired times of shape (rounds, n)."""
     first = int(np.argmin(np.median(times, axis=0)))
+    # Ratios to times of the same rounds cancel a drift of the clock.
     return int(np.argmin(np.median(times / times[:, [first]], axis=0)))
 
 

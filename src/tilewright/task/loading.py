@@ -184,10 +184,8 @@ class _FreshLoader(SourceFileLoader):
 
 
 def _executed(path: Path, copy: str | None, kind: str, package: str | None = None) -> ModuleType:
-    """Runs the file, or its copy, as a separate module.
-
-    package: where relative imports start; None for a file whose folder is importable while it loads.
-    """
+    """Runs the file, or its copy, as a separate module. ``package``: where relative imports start; None for a file
+    whose folder is importable while it loads."""
     source = copy or str(path)
     if path.suffix != ".py":
         raise TaskError(f"{path} is not a Python file")

@@ -46,7 +46,6 @@ class OffsetSteps:
     most: int | None = None
 
     def possible(self, shape: tuple[int, ...], last: int) -> bool:
-        """Tells whether such offsets exist."""
         return self._room(shape, last) is not None
 
     def drawn(self, shape: tuple[int, ...], last: int, rng: np.random.Generator, kind: str = "declared") -> Array:

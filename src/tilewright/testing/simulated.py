@@ -71,12 +71,9 @@ class SimulatedClock:
 
 
 class ReplayedClock:
-    """Replays recorded rounds, drawn with replacement: a bootstrap of a race.
-
-    samples_us: ``samples_us[i][r]`` is the time of candidate i in round r; nan, or a shorter list, if it did not run.
-        A round is drawn from those in which all candidates of the order ran, so samples stay paired. If there is no
-        such round, each candidate's sample is drawn separately.
-    """
+    """Replays recorded rounds, drawn with replacement. ``samples_us[i][r]`` is the time of candidate i in round r; nan,
+    or a shorter list, if it did not run. A round is drawn from those in which all candidates of the order ran, so that
+    samples stay paired. If there is no such round, each candidate's sample is drawn separately."""
 
     def __init__(self, samples_us: Sequence[Sequence[float]], seed: int = 0):
         self._table = np.full((len(samples_us), max(map(len, samples_us), default=0)), np.nan)

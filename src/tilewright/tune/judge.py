@@ -17,7 +17,7 @@ from tilewright.worker.client import Contestant, RaceClient
 from tilewright.worker.messages import Configured
 
 if TYPE_CHECKING:
-    from tilewright.verify.quick import QuickChecker
+    from tilewright.verify.check import InterpreterChecker
 
 
 class Interpreted:
@@ -25,7 +25,7 @@ class Interpreted:
 
     steps = 0
 
-    def __init__(self, checker: QuickChecker, seed: int, progress: Progress) -> None:
+    def __init__(self, checker: InterpreterChecker, seed: int, progress: Progress) -> None:
         self.checker, self.seed, self.progress = checker, seed, progress
         self.seconds = {"verify": 0.0, "race": 0.0}
 
@@ -58,7 +58,7 @@ def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress
         return
     if executor is not None:
         executor.close(wait=False)
-    from tilewright.verify.quick import QuickChecker  # not loaded where a GPU verifies
+    from tilewright.verify.check import InterpreterChecker  # not loaded where a GPU verifies
 
-    with closing(QuickChecker(task, request.target.board, seed)) as checker:
+    with closing(InterpreterChecker(task, request.target.board, seed)) as checker:
         yield Interpreted(checker, seed, progress)

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-"""A NumPy array of any dtype, or a torch tensor in functions that are given `Tensors`."""
-NamedArrays = Mapping[str, Array]
-"""The name of a task's tensor → its elements."""
+Array = npt.NDArray[Any]  # a NumPy array of any dtype, or a torch tensor in functions that are given `Tensors`
+NamedArrays = Mapping[str, Array]  # the name of a task's tensor → its elements
 
 CHUNK = 1 << 22  # elements that are compared at a time, which limits the memory for a comparison to about 200 MB
 

@@ -3,7 +3,7 @@
     plan → compile → run → judge → minimise → report
 
 Each case runs and is judged (`examining`) before the next begins. The limits of time and the tools that work beside
-the cases are in `schedule`.
+the cases are in `schedule`. `InterpreterChecker` checks many candidates and versions of one task with the interpreter.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.hardware.architectures import DEFAULT_ARCH
+from tilewright.hardware.architectures import DEFAULT_ARCH, Board
 from tilewright.progress import Progress, silent
+from tilewright.records import Checked, Configuration, Workload
 from tilewright.space.space import Choice
 from tilewright.task.loading import task_of
 from tilewright.task.task import Task
 from tilewright.verify import shapes
 from tilewright.verify.cases import Case
 from tilewright.verify.examining import Examiner
+from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.planning import SECONDS, WHOLE_CHECK, Scope, plan
 from tilewright.verify.reference import FloatReference, check_gradients
 from tilewright.verify.schedule import Equipment, board_here, engine_name, equipped, minimised, run_and_judge
+from tilewright.verify.trusted import Trusted
 from tilewright.verify.verdict import Verdict, report
+
+CANDIDATE_SECONDS = 10.0  # for one candidate of a `InterpreterChecker`
 
 
 def check(
@@ -69,3 +74,54 @@ def check_on(task: Task, tools: Equipment, scope: Scope = WHOLE_CHECK, progress:
     smallest = minimised(examiner, results, scope.case)
     verdict = report(examiner, scope, planned, results, skipped, smallest, time.perf_counter() - started)
     return tools.watching.joined(verdict) if tools.watching is not None else verdict
+
+
+class Closed(Exception):
+    """The check was closed while it ran."""
+
+
+class InterpreterChecker:
+    """Checks candidates and versions of one task with the interpreter. One process runs the trusted implementation.
+
+    Hints do not change what the Tile IR computes. So candidates that differ only in hints share a verdict,
+    unless their launches have different grids.
+    """
+
+    def __init__(self, task: Task, board: Board, seed: int) -> None:
+        self.task, self.board, self.seed = task, board, seed
+        self._engine = InterpreterEngine(task, board)
+        self._trusted = Trusted(task)
+        self._closed = False
+        self._known: dict[tuple[str, tuple[int, ...], Configuration], Checked] = {}
+
+    def of(self, workload: Workload, configuration: Configuration) -> Checked:
+        """Checks a candidate on reduced shapes and small integers; candidates that compute the same are checked once.
+        Raises TaskError if the task's reference fails or does not depend on its inputs."""
+        launch = self.task.launched(configuration, workload.dims, self.task.arrays(workload.dims), self.board)
+        hints = self.task.space.hints
+        computed = Configuration(tuple(item for item in configuration.items_ if item[0] not in hints))
+        key = (workload.name, launch.grid, computed)
+        if key not in self._known:
+            scope = Scope((configuration,), (workload,), seed=self.seed, quick=True, seconds=CANDIDATE_SECONDS)
+            self._known[key] = self._checked(self.task, self._engine, scope)
+        return self._known[key]
+
+    def check(self, version: Task, workloads: tuple[Workload, ...], *, quick: bool, seconds: float) -> Checked:
+        """Checks the shipped configuration of a version of the task. Raises TaskError as `of` does."""
+        scope = Scope(workloads=workloads, seed=self.seed, quick=quick, seconds=seconds)
+        return self._checked(version, InterpreterEngine(version, self.board), scope)
+
+    def close(self) -> None:
+        """Ends the trusted implementation. A check that still runs in another thread ends at its next case."""
+        self._closed = True
+        self._trusted.close()
+
+    def _checked(self, task: Task, engine: InterpreterEngine, scope: Scope) -> Checked:
+        verdict = check_on(task, Equipment(engine, self._trusted), scope, self._go_on)
+        share = max((result.error.share for result in verdict.results if result.error is not None), default=None)
+        cases = tuple(result.case.described for result in verdict.results if result.verdict == "correct")
+        return Checked(verdict.verdict, f"by the interpreter, not on a GPU: {verdict.reason}", share, cases)
+
+    def _go_on(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        if self._closed:
+            raise Closed

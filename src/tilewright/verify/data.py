@@ -193,5 +193,4 @@ KINDS: Mapping[str, Callable[[_Drawing], Array]] = {
     "infinities": _Drawing.infinities,
     "nans": _Drawing.nans,
 }
-SPECIAL = ("infinities", "nans")
-"""Kinds that are used only if the task declares ``special_values``."""
+SPECIAL = ("infinities", "nans")  # kinds that are used only if the task declares ``special_values``

@@ -38,8 +38,7 @@ SECONDS = 180.0  # wall time of one tool, most of which it spends on starting to
 PRINTED = 1000  # errors that a tool describes; it counts all
 PADDING = 4096  # bytes that memcheck puts between allocations
 
-Places = Mapping[str, tuple[int, int]]
-"""Tensor → the address of its first element, and the bytes that it spans."""
+Places = Mapping[str, tuple[int, int]]  # Tensor → the address of its first element, and the bytes that it spans
 
 
 @dataclass(frozen=True)
@@ -127,9 +126,7 @@ _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 
 def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
     """Reads a tool's log. A log without a summary, or with errors that are not understood, gives a ``reason``.
-
-    places: names the tensors near the addresses in the log.
-    """
+    ``places`` serves to name the tensors near the addresses in the log."""
     counted = [int(count) for count in _SUMMARY.findall(log)]
     if not counted:
         return Sanitized(tool, reason=f"{tool} printed no summary: {first_complaint(log) or 'nothing at all'}")

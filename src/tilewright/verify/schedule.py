@@ -136,11 +136,8 @@ class Compiling:
 def run_and_judge(
     examiner: Examiner, planned: Sequence[Planned], started: float, seconds: float, progress: Progress
 ) -> tuple[list[Result], list[tuple[Planned, str]]]:
-    """Returns the results in the order of the plan, and the steps that did not run, with the reason.
-
-    started: when the check began, by `time.perf_counter`.
-    seconds: no case begins later than this after ``started``. The first case always runs.
-    """
+    """Returns the results in the order of the plan, and the steps that did not run, with the reason. No case but the
+    first begins later than ``seconds`` after ``started``, a time of `time.perf_counter`."""
     results: list[Result] = []
     skipped: list[tuple[Planned, str]] = []
     failures = 0

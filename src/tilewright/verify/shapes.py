@@ -114,7 +114,7 @@ def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: 
 
 
 def _readiness(tiles: Tiles, dims: Dims, following: Mapping[str, int], name: str) -> tuple[bool, bool, float]:
-    """Ranks the dimensions that may shrink next: free ones first, then those that keep two tiles."""
+    """Ranks a dimension that may shrink: free ones come first, then those that keep two tiles."""
     least = tiles[name].least
     return tiles[name].free, following[name] // least >= 2, extent(dims, name) / following[name]
 

@@ -213,11 +213,8 @@ def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special
 
 
 def negligible(dtype: str) -> float:
-    """Returns the largest difference that underflow alone can make in a dtype.
-
-    It is one step next to zero. For dtypes whose denormals are denormals of float32 too, it is the smallest normal
-    number, since kernels may flush denormals to zero.
-    """
+    """Returns the largest difference that underflow alone can make: one step next to zero. For dtypes whose denormals
+    are denormals of float32 too, it is the smallest normal number, since kernels may flush denormals to zero."""
     if is_whole(dtype):
         return 0.0
     limits = ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]
@@ -245,11 +242,8 @@ class Allowance:
 def allowance(
     dtype: str, trusted: Error | None, *, precision: str | None = None, whose: str = "the trusted implementation"
 ) -> Allowance:
-    """Allows ``FACTOR`` times the error ``trusted``, and at least ``FACTOR`` unit roundoffs.
-
-    precision: the task's arithmetic, if it declares one coarser than the output's dtype.
-    whose: describes the implementation whose error ``trusted`` is.
-    """
+    """Allows ``FACTOR`` times the error ``trusted`` of the implementation ``whose``, and at least ``FACTOR`` unit
+    roundoffs of the output's dtype, or of the task's ``precision`` if that is coarser."""
     floor = UNIT_ROUNDOFF.get(dtype, 0.0)
     if precision is not None and UNIT_ROUNDOFF[precision] > floor:
         dtype, floor = precision, UNIT_ROUNDOFF[precision]

@@ -94,9 +94,9 @@ class RaceClient:
         self._raced: dict[tuple[str, tuple[Contestant, ...]], RaceResult] = {}
 
     def prepare(self, workload: str, seed: int | None = None) -> None:
-        """Prepares inputs and references on the worker, which keeps those of several workloads.
+        """Prepares inputs and references on the worker, which keeps those of several workloads. The inputs of a
+        ``seed`` that is not the run's are not kept long.
 
-        seed: by default the run's. The inputs of another seed are not kept long.
         Raises TaskError if the task is wrong, and MachineError if the worker fails.
         """
         seed = self.seed if seed is None else seed

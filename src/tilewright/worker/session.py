@@ -72,10 +72,7 @@ class Session:
         on_progress: Callable[[Advanced], None] = lambda advanced: None,
     ) -> Answer | Lost:  # fmt: skip
         """Returns the answer to a step, or `Lost` if the worker died or sent no message for ``silence`` seconds.
-
-        silence: by default `SILENCE_SECONDS`.
-        Raises TaskError if the task is wrong, and NoGpu or MachineError if no worker can start.
-        """
+        Raises TaskError if the task is wrong, and NoGpu or MachineError if no worker can start."""
         self._ensure_started()
         silence, at = self.silence if silence is None else silence, None
         try:

@@ -23,7 +23,7 @@ from tilewright.optimize.gates.arena import Confirmations
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Built, Checked, Json, MeasuredTime, Workload
 from tilewright.task.task import Task
-from tilewright.verify.quick import QuickChecker
+from tilewright.verify.check import InterpreterChecker
 
 CORRECTNESS: Mapping[str, Correctness] = {"correct": "PASS", "incorrect": "FAIL", "unverified": "unverified"}
 """The verdict of a check → the ledger's word for it."""
@@ -125,7 +125,7 @@ class VariantChecker:
 
     def __init__(self, baseline: Task, board: Board, workloads: Sequence[Workload], seed: int) -> None:
         self.workloads = tuple(workloads)
-        self._checker = QuickChecker(baseline, board, seed)
+        self._checker = InterpreterChecker(baseline, board, seed)
 
     def verdict(self, variant: Variant) -> Checked:
         """Checks the variant's shipped configuration on reduced shapes of every workload."""

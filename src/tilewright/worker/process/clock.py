@@ -16,8 +16,7 @@ from tilewright.race.event_timer import EventTimer
 from tilewright.race.protocol import Disturbed
 from tilewright.race.rules import Policy
 
-Runner = Callable[[int | None], None]
-"""Launches once on a stream, given by its handle, or None on a CPU."""
+Runner = Callable[[int | None], None]  # launches once on a stream, given by its handle, or None on a CPU
 
 
 class GpuClock:

@@ -172,11 +172,9 @@ class Prepared:
         self._passing: int | None = None
 
     def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
-        """Returns the examiner, and whether it was made just now.
-
-        passing: the seed is used once, as in a confirmation. Its examiners have one draw of inputs, because the
-            candidates were checked on two before, and go when another such seed comes.
-        """
+        """Returns the examiner, and whether it was made just now. ``passing``: the seed is used once, as in a
+        confirmation. Its examiners have one draw of inputs, because the candidates were checked on two before, and are
+        removed when another such seed comes."""
         if passing and seed != self._passing:
             for key in [key for key in self._held if key[1] == self._passing]:
                 del self._held[key]

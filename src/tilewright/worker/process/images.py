@@ -39,7 +39,6 @@ class BoundLaunch:
 
 
 def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
-    """Binds the task's launch to a configuration and tensors."""
     launch = task.launched(config, dims, tensors, board)
     language = language_of(launch.kernel)
     return BoundLaunch(language.runner(launch, hints_of(task, config)), language.kernel_name(launch.kernel))
