@@ -28,7 +28,7 @@ from tilewright.verify.schedule import Equipment, board_here, engine_name, equip
 from tilewright.verify.trusted import Trusted
 from tilewright.verify.verdict import Verdict, report
 
-CANDIDATE_SECONDS = 10.0  # for one candidate of a `InterpreterChecker`
+CANDIDATE_SECONDS = 10.0  # for one candidate of an `InterpreterChecker`
 
 
 def check(
