@@ -355,5 +355,7 @@ def test_options_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
 
 
 def test_an_unknown_entry_names_those_that_there_are() -> None:
+    with pytest.raises(UnknownChoice, match="unknown policy 'bold'; known: default, base"):
+        Options(policy="bold")  # type: ignore[arg-type]
     with pytest.raises(UnknownChoice, match=r"unknown entry 'Q9'; known: .*\bswizzle\b"):
         Options(only=("Q9",))

@@ -197,7 +197,7 @@ class DatabaseFile:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._seam():
+        with self._storage():
             if self._connection is None:
                 self._make_folder()
             with transaction(connection := self._opened(), "IMMEDIATE"):
@@ -206,7 +206,7 @@ class DatabaseFile:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """Gives one consistent view. A missing file is read as an empty one and is not created."""
-        with self._seam():
+        with self._storage():
             exists = self._connection is not None or self._exists()
             opened = nullcontext(self._opened()) if exists else closing(connect(":memory:", self._schema))
             with opened as connection, transaction(connection, "DEFERRED"):
@@ -219,7 +219,7 @@ class DatabaseFile:
         except FileNotFoundError:
             return False
 
-    def _seam(self) -> AbstractContextManager[None]:
+    def _storage(self) -> AbstractContextManager[None]:
         return storage(self.path, self._schema.variable, self._schema.busy_seconds)
 
     def _make_folder(self) -> None:

@@ -126,7 +126,7 @@ class Metrics:
 
     @property
     def us(self) -> float | None:
-        """Its measured time, or else its predicted one: a run has only times of one kind."""
+        """The measured time, or else the predicted time: a run has only one kind."""
         time = self.measured or self.predicted
         return time.us if time else None
 

@@ -66,10 +66,8 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class Entrant:
-    """A version of the kernel that can be launched.
-
-    files: absolute path of the user's file → that of this version's copy. contestants: by workload.
-    """
+    """A version of the kernel that can be launched. ``files``: absolute path of the user's file → that of this
+    version's copy. ``contestants``: by workload."""
 
     name: str
     files: Mapping[str, str]
@@ -107,9 +105,8 @@ class Arena:
         return self.client.race(workload, contestants, baseline=contestants[0], policy=policy, needs_baseline=True)
 
     def confirm(
-        self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int,
-        budget: Budget,
-    ) -> Confirmation | Eliminated:  # fmt: skip
+        self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int, budget: Budget
+    ) -> Confirmation | Eliminated:
         """Takes one look: verifies the candidate and measures paired samples, on inputs of ``seed``. For a decision, no
         earlier request may have used the seed. A hang is blamed on the candidate, because incumbent and baseline passed
         such rounds before."""
@@ -139,9 +136,8 @@ class Confirmations:
 
 
 def confirm(
-    arena: Arena, workloads: Sequence[str], candidate: Entrant, incumbent: Entrant, baseline: Entrant,
-    seed: int,
-) -> Confirmations | Eliminated:  # fmt: skip
+    arena: Arena, workloads: Sequence[str], candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int
+) -> Confirmations | Eliminated:
     """Measures ``candidate`` against incumbent and baseline until the decision is clear. Returns `Eliminated` if a
     version was wrong or broke the process. ``seed``: of inputs that this run has not used."""
     samples: dict[str, Confirmation] = {}

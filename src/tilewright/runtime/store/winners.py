@@ -199,7 +199,7 @@ class _File(DatabaseFile):
 
     def there(self) -> bool:
         """Returns whether the file exists. Raises `StorageError` if its folder may not be entered."""
-        with self._seam():
+        with self._storage():
             return self._exists()
 
     def _opened(self) -> sqlite3.Connection:
