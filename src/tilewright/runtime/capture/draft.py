@@ -329,13 +329,9 @@ class TaskDraft:
             return ""
         if (index_array := self.captured.index_arrays.get(argument.name)) is not None:
             return f", {index_array.text(self.dimensions.last(index_array))}"
-        numbers = facts.contents(argument)
-        like = (
-            facts.similar_numbers(numbers, self.dimensions.upper_bound(argument.name))
-            if numbers
-            else "tw.integers(0, 1)"
-        )
-        return f", {like}"
+        if not (numbers := facts.contents(argument)):
+            return ", tw.integers(0, 1)"
+        return f", {facts.similar_numbers(numbers, self.dimensions.upper_bound(argument.name))}"
 
     def _argument(self, argument: Argument) -> str:
         if argument.kind == "array":
