@@ -1,4 +1,4 @@
-"""What the parent and the worker process say to each other: frozen records, one line of JSON each.
+"""The messages between the parent and the worker process: frozen records, each written as one line of JSON.
 
     parent → worker    OpenTask, then steps: Hello, PrepareInputs, CheckOutputs, RaceField, TimeRounds, RunImages,
                        ComputeTrusted
@@ -42,7 +42,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Step(Message, Generic[Answer]):
-    """A request, which names the type of its answer."""
+    """A request. ``answer``: the type of its answer."""
 
     @property
     def answer(self) -> type[Answer]:
@@ -55,7 +55,7 @@ class Lost:
 
     reason: str
     at: int | None = None
-    """The candidate that was running, where the worker announced it."""
+    """The index of the candidate that was running, if the worker announced it."""
 
 
 # What is judged -----------------------------------------------------------------------------------
@@ -114,20 +114,20 @@ class Started(Message):
 
 @dataclass(frozen=True)
 class Running(Message):
-    """From here on ``at`` of the step's candidates runs; None: all of them."""
+    """The candidate with the index ``at`` starts to run; None means all candidates of the step."""
 
     at: int | None
 
 
 @dataclass(frozen=True)
 class Advanced(Message):
-    """A sign of life of a long step."""
+    """The progress of a long step."""
 
     rounds: int
     live: int | None = None
     """Candidates that are still timed."""
     leader: int | None = None
-    """The fastest so far, by its place in the field."""
+    """The index of the fastest candidate so far."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Broken(Message):
 
     reason: str
     dead: bool
-    """It took the process with it: a broken CUDA context is of no more use."""
+    """The process ends, because its CUDA context is broken."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Greeting(Message):
 @dataclass(frozen=True)
 class InputsReady(Message):
     cases: tuple[str, ...]
-    """What outputs are compared with, in words."""
+    """Descriptions of what the outputs are compared with."""
     new: bool
     """The inputs were drawn just now, not for an earlier step."""
 
@@ -170,19 +170,19 @@ class OutputsChecked(Message):
 class FieldRaced(Message):
     race: RaceOutcome
     monitor: Mapping[str, Json]
-    """What else happened on the GPU (`Monitor.record`)."""
+    """Other events on the GPU (`Monitor.record`)."""
     after_timing: str | None
-    """What is wrong with the winner's outputs on the buffers that were timed."""
+    """The mistake in the winner's outputs on the buffers that were timed; None if there is none."""
 
 
 @dataclass(frozen=True)
 class RoundsTimed(Message):
     samples_us: tuple[tuple[float, ...], ...]
-    """By candidate, the copy last; the r-th of each are of the same round."""
+    """The samples of each candidate, those of the copy last. The r-th samples of all belong to one round."""
     disturbances: tuple[str, ...]
     monitor: Mapping[str, Json]
     after_timing: str | None
-    """What is wrong with the first candidate's outputs on the buffers that were timed."""
+    """The mistake in the first candidate's outputs on the buffers that were timed; None if there is none."""
     trusted_us: tuple[float, ...] | None = None
 
 
@@ -191,11 +191,11 @@ class ImagesRan(Message):
     touched_early: tuple[str, ...]
     """Outputs that the launch function wrote before the kernel ran."""
     kernels: tuple[str, ...] | None
-    """The kernels that the device ran, in order; None where that is not known."""
+    """The names of the kernels that the device ran, in order; None if they are not known."""
     kernels_why: str
-    """Why it is not known."""
+    """Why the names are not known."""
     declared: str
-    """What the name of the launched kernel begins with."""
+    """The first part of the name of the launched kernel."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class TrustedWritten(Message):
 
 @dataclass(frozen=True)
 class OpenTask(Message):
-    """The task that judges everything. ``where`` and ``files``: as `loading.load_task` takes them."""
+    """Opens the task by which all candidates are judged. ``where``, ``files``: as `loading.load_task` takes them."""
 
     where: str
     files: tuple[tuple[str, str], ...] = ()
@@ -221,12 +221,12 @@ class Hello(Step[Greeting]):
 
 @dataclass(frozen=True)
 class PrepareInputs(Step[InputsReady]):
-    """Buffers, drawn inputs and float64 references of a workload; what follows runs on them."""
+    """Prepares buffers, inputs and float64 references of a workload for the following steps."""
 
     workload: str
     seed: int
     passing: bool = False
-    """The seed does not come back, so its inputs are not kept long."""
+    """The seed is used once, so its inputs are not kept long."""
     answer = InputsReady
 
 
@@ -240,26 +240,26 @@ class CheckOutputs(Step[OutputsChecked]):
 class RaceField(Step[FieldRaced]):
     sources: tuple[Source, ...]
     costs: tuple[tuple[int, ...], ...]
-    """What each occupies; of the tied the cheapest wins."""
+    """The cost of each candidate; of tied candidates the cheapest wins."""
     shipped: int | None
-    """The place of the one that wins ties."""
+    """The index of the candidate that wins ties."""
     policy: Policy
     careful: bool = False
-    """One launch at a time, each announced: finds the one that hangs."""
+    """Runs one candidate at a time and announces it, to find the one that hangs."""
     answer = FieldRaced
 
 
 @dataclass(frozen=True)
 class TimeRounds(Step[RoundsTimed]):
-    """Rounds of all sources, and of a second copy of one of them: the A/A check of the same rounds."""
+    """Times all sources, and a second copy of one of them as an A/A check, in the same rounds."""
 
     sources: tuple[Source, ...]
     budget: Budget
     policy: Policy
     copied: int | None = None
-    """The place of the one that is timed twice."""
+    """The index of the source that is timed twice."""
     benchmark: bool = False
-    """The trusted implementation is timed too, and what is clearly slow leaves after a few rounds."""
+    """Times the trusted implementation too, and drops slow candidates after a few rounds."""
     answer = RoundsTimed
 
 
@@ -275,7 +275,7 @@ class TensorFile:
 
 @dataclass(frozen=True)
 class ImageFile(TensorFile):
-    """A tensor and the memory round it as a file of raw bytes."""
+    """A tensor and the memory around it as a file of raw bytes."""
 
     strides: tuple[int, ...]
     """In elements."""
@@ -285,7 +285,7 @@ class ImageFile(TensorFile):
 
 @dataclass(frozen=True)
 class RunImages(Step[ImagesRan]):
-    """Launches on memory images, whose bytes come back in their files."""
+    """Launches a kernel on memory images, and writes their bytes back to the files."""
 
     configuration: Configuration
     dims: Mapping[str, Value]
@@ -295,29 +295,29 @@ class RunImages(Step[ImagesRan]):
     outputs: tuple[str, ...]
     launches: int = 1
     place: int = 0
-    """0 or 1: images of equal sizes lie at the same addresses if it is equal, else at others."""
+    """0 or 1. Images of equal sizes have the same addresses in runs with an equal ``place``, and others otherwise."""
     profile: bool = False
-    """Name the kernels that ran."""
+    """Report the names of the kernels that ran."""
     exact: bool = False
     """Each tensor gets an allocation that ends with its last element, for a tool that watches allocations."""
     fresh: tuple[str, ...] = ()
-    """Tensors whose bytes are not uploaded: to such a tool nobody has written them."""
+    """Tensors whose bytes are not uploaded, so that such a tool sees them as uninitialised."""
     answer = ImagesRan
 
 
 @dataclass(frozen=True)
 class RunOnce(Message):
-    """For a process that lives for one run (`worker.process.once`)."""
+    """The request of a process that ends after one run (`worker.process.once`)."""
 
     task: str
     addresses: str
-    """The file that takes the tensors' addresses."""
+    """The file to which the tensors' addresses are written."""
     images: RunImages
 
 
 @dataclass(frozen=True)
 class ComputeTrusted(Step[TrustedWritten]):
-    """The trusted implementation's outputs, written to ``files``."""
+    """Computes the outputs of the trusted implementation and writes them to ``files``."""
 
     dims: Mapping[str, Value]
     inputs: tuple[TensorFile, ...]
@@ -331,12 +331,12 @@ class ComputeTrusted(Step[TrustedWritten]):
 
 
 def encode(message: Message) -> str:
-    """One line of JSON."""
+    """Writes a message as one line of JSON."""
     return json.dumps({"message": type(message).__name__, **to_json(message)}, allow_nan=False) + "\n"
 
 
 def decode(line: str) -> Message:
-    """The message that `encode` wrote. Raises ValueError for anything else."""
+    """Reads a line that `encode` wrote. Raises ValueError for any other line."""
     said = json.loads(line)
     kind = _KINDS.get(str(said.pop("message", ""))) if isinstance(said, dict) else None
     if kind is None:
@@ -350,16 +350,16 @@ def send(pipe: IO[str], message: Message) -> None:
 
 
 def receive(pipe: IO[str]) -> Message | None:
-    """The next message, or None when the other side is gone, perhaps in the middle of one.
+    """Returns the next message, or None if the other side has closed the pipe, perhaps in the middle of a message.
 
-    Raises ValueError for a line that is no message.
+    Raises ValueError for a line that is not a message.
     """
     line = pipe.readline()
     return decode(line) if line.endswith("\n") else None
 
 
 def private_stdout() -> IO[str]:
-    """This process's stdout as a channel of its own; whatever prints goes to stderr from now on."""
+    """Returns the stdout of this process for messages. All other output to stdout goes to stderr from now on."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return channel
