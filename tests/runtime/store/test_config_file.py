@@ -36,7 +36,7 @@ H200 = "NVIDIA H200 sm_90"
 
 @pytest.fixture(autouse=True)
 def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(warn_once, "_said", set())
+    monkeypatch.setattr(warn_once, "_warned", set())
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
 
 

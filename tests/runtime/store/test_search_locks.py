@@ -20,7 +20,7 @@ from tilewright.runtime.store.warn_once import TunedStoreWarning
 
 @pytest.fixture(autouse=True)
 def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(warn_once, "_said", set())
+    monkeypatch.setattr(warn_once, "_warned", set())
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
     return tmp_path / "tuned" / "locks"
 
@@ -164,4 +164,4 @@ def test_without_a_home_directory_too(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         assert mine and not second
     assert len(said) == 1
-    assert not search_locks._ours
+    assert not search_locks._held_locks

@@ -39,7 +39,7 @@ from tilewright.source.digest import source_of
 from tilewright.source.launched_hints import launched_hints
 
 FORMAT = 1
-"""Increase it when the meaning of a part of a key part changes: winners of another format are never looked up."""
+"""Increase it when the meaning of a part of the key changes: winners of another format are not found."""
 WIDEN = "TILEWRIGHT_WIDEN"
 NEIGHBOURS_TRIED = 4
 """With `WIDEN`, at most this many times `LIMIT` configurations are tried: some launch the same work as an earlier one
@@ -99,10 +99,10 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
     if now is Mode.STORED or capturing:
         why = "a CUDA graph is being captured" if capturing else f"{VARIABLE}=stored"
         return _first(problem, f"{why}, and no winner is stored for this search")
-    with environment.search_lock(problem.key, wait=True) as mine:
+    with environment.search_lock(problem.key, wait=True) as acquired:
         if (stored := _result(problem, environment.winners.get(problem.key))) is not None:
             return stored  # by another process, while this one waited
-        if not mine:
+        if not acquired:
             return _first(problem, "another process has been tuning this for long")
         from tilewright.runtime.search.searching import NothingWorks
 

@@ -165,13 +165,13 @@ def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
     base = BoundTrial.of(field[0] if runner.baseline is None else runner.baseline)
     written = [base.arrays[name] for name in base.written]
     with keeping(written):
-        every = [_shared(BoundTrial.of(ready), base) for ready in field]
+        trials = [_shared(BoundTrial.of(ready), base) for ready in field]
         known = {extent(tensor_of(array)) for array in written}
-        arrays = [bound.arrays[name] for bound in every for name in bound.written]
+        arrays = [bound.arrays[name] for bound in trials for name in bound.written]
         others = {where: array for array in arrays if (where := extent(tensor_of(array))) not in known}
         with keeping(list(others.values())):
             inputs: dict[tuple[tuple[int, int], ...], Kept] = {}
-            yield [_shot(bound, inputs) for bound in every]
+            yield [_shot(bound, inputs) for bound in trials]
 
 
 def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
@@ -205,7 +205,7 @@ def _is_copy(array: CallerArray, original: CallerArray) -> bool:
     """Returns whether two arrays have different memory, but the same layout and the same bits."""
     import torch
 
-    mine, its = tensor_of(array), tensor_of(original)
-    if mine.data_ptr() == its.data_ptr() or aligned(array_spec(mine)) != aligned(array_spec(its)):
+    one, other = tensor_of(array), tensor_of(original)
+    if one.data_ptr() == other.data_ptr() or aligned(array_spec(one)) != aligned(array_spec(other)):
         return False
-    return bool(torch.equal(bits(mine), bits(its)))
+    return bool(torch.equal(bits(one), bits(other)))

@@ -86,8 +86,8 @@ def shipped_us(winner: Winner) -> float | None:
 
 def speedup(winner: Winner) -> float | None:
     """Returns the shipped configuration's time over the winner's; None if one is not known."""
-    ours, theirs = winner_us(winner), shipped_us(winner)
-    return theirs / ours if ours and theirs else None
+    us, before = winner_us(winner), shipped_us(winner)
+    return before / us if us and before else None
 
 
 def shapes(winner: Winner) -> str:

@@ -29,7 +29,7 @@ POLL_SECONDS = 0.02
 NO_FILE = -1
 
 _guard = threading.Lock()
-_ours: dict[str, int] = {}
+_held_locks: dict[str, int] = {}
 """The path of each lock that a thread of this process holds → the descriptor of the locked file, or `NO_FILE`."""
 
 
@@ -62,9 +62,9 @@ def _taken(path: str) -> bool:
     """Tries to take the lock. Returns whether this thread holds it now."""
     with _guard:
         _watch_forks()
-        if path in _ours:
+        if path in _held_locks:
             return False
-        _ours[path] = NO_FILE
+        _held_locks[path] = NO_FILE
     taken = False
     try:
         taken = _locked(path)
@@ -73,10 +73,10 @@ def _taken(path: str) -> bool:
             f"cannot lock files in {os.path.dirname(path)} ({error.strerror}): several processes may tune "
             f"one kernel at a time; fix: set {winners.VARIABLE} to a directory that you can write"
         )
-        taken, _ours[path] = True, NO_FILE
+        taken, _held_locks[path] = True, NO_FILE
     finally:
         if not taken:
-            _ours.pop(path, None)
+            _held_locks.pop(path, None)
     return taken
 
 
@@ -86,7 +86,7 @@ def _locked(path: str) -> bool:
     if not os.path.isabs(path):
         return True
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    opened = _ours[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    opened = _held_locks[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     locked = False
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,22 +101,22 @@ def _locked(path: str) -> bool:
 
 def _give_back(path: str) -> None:
     try:
-        if _ours.get(path, NO_FILE) != NO_FILE:
+        if _held_locks.get(path, NO_FILE) != NO_FILE:
             os.unlink(path)
     except OSError:
         pass  # a file that stays is not locked
     finally:
         _close(path)
-        _ours.pop(path, None)
+        _held_locks.pop(path, None)
 
 
 def _close(path: str) -> None:
     import fcntl
 
-    opened = _ours.get(path, NO_FILE)
+    opened = _held_locks.get(path, NO_FILE)
     if opened != NO_FILE:
         fcntl.flock(opened, fcntl.LOCK_UN)  # closing does not unlock while a child process has a copy
-        _ours[path] = NO_FILE
+        _held_locks[path] = NO_FILE
         os.close(opened)
 
 
@@ -128,7 +128,7 @@ def _watch_forks() -> None:
 def _after_fork() -> None:
     """Drops all locks in a forked child, whose copies of the files would keep the parent's locks after its end."""
     global _guard
-    for opened in {*_ours.values()} - {NO_FILE}:
+    for opened in {*_held_locks.values()} - {NO_FILE}:
         os.close(opened)
-    _ours.clear()
+    _held_locks.clear()
     _guard = threading.Lock()

@@ -190,17 +190,17 @@ class _WinnerRace:
     def verdict(self) -> Verified:
         shipped = self._other("shipped")
         try:
-            ours = self._prepared("winner")
+            winner = self._prepared("winner")
         except _Cannot as failed:
             if shipped is None or isinstance(failed, _NoRoom):
                 raise
             raise _WrongWinner(f"the winner no longer runs: {failed}") from failed
         if shipped is not None:
-            self._compare(ours, shipped)
+            self._compare(winner, shipped)
         shots = [other.shot for other in (shipped, self._other("runner_up")) if other is not None]
         if not shots:
             return Verified(self._winner, "holds", "it runs, and nothing else was stored to race it against")
-        own, *times = self._timed([ours.shot, *shots])
+        own, *times = self._timed([winner.shot, *shots])
         against = tuple(
             Against(shot.trial.config, shot.trial.label, stats.ratio_interval(samples, own, CONFIDENCE))
             for shot, samples in zip(shots, times, strict=True)
@@ -254,14 +254,14 @@ class _WinnerRace:
         self._device.run(trial, args)
         return {name: tensor_of(array).clone() for name, array in arrays.items()}
 
-    def _compare(self, ours: _Prepared, shipped: _Prepared) -> None:
+    def _compare(self, winner: _Prepared, shipped: _Prepared) -> None:
         """Raises `_WrongWinner` if the outputs differ by more than two runs of the shipped configuration allow."""
         _, args, arrays = self._rebuilt("shipped")
         itself = self._written(shipped.shot.trial, args, arrays)
         for name, output in shipped.outputs.items():
-            if name in ours.outputs:
+            if name in winner.outputs:
                 expected = Expected(name, output, difference(itself[name], output))
-                if reason := expected.wrong(ours.outputs[name]):
+                if reason := expected.wrong(winner.outputs[name]):
                     raise _WrongWinner(reason)
 
     def _timed(self, shots: Sequence[Shot]) -> list[tuple[float, ...]]:

@@ -10,13 +10,13 @@ class TunedStoreWarning(UserWarning):
     """Says that the program goes on without a store or a config file that cannot be used."""
 
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 def warn_once(text: str, about: str | None = None) -> None:
     """Issues a warning, unless this process has already warned ``about`` the same thing (default: the same text)."""
-    if (about or text) not in _said:
-        _said.add(about or text)
+    if (about or text) not in _warned:
+        _warned.add(about or text)
         warn(text, TunedStoreWarning)
 
 

@@ -161,7 +161,7 @@ class Winners:
             except Unusable as error:
                 entry = Unreadable(str(row["key"]), str(row["kernel"]), f"{self.path} {error}")
                 if on_unreadable is None:
-                    self._say(StorageError(entry.problem))
+                    self._report(StorageError(entry.problem))
                 else:
                     on_unreadable(entry)
         return tuple(winners)
@@ -183,9 +183,9 @@ class Winners:
         try:
             yield
         except StorageError as error:
-            self._say(error)
+            self._report(error)
 
-    def _say(self, error: StorageError) -> None:
+    def _report(self, error: StorageError) -> None:
         if self._strict:
             raise error
         warn_once(str(error), about=f"store {self._path}")

@@ -37,7 +37,7 @@ class Chooser:
     def __init__(self, declared: Declared, environment: Environment, config_file: ConfigFile | None):
         self.declared, self.environment, self._config_file = declared, environment, config_file
         self._kernels: dict[tuple[tuple[str, Hashable], ...], KernelObject] = {}
-        self._said_missing = self._checked_outputs = False
+        self._warned_missing = self._checked_outputs = False
 
     def launch(self, call: MissedCall) -> None:
         """Launches the kernel on the call's own arrays."""
@@ -112,10 +112,10 @@ class Chooser:
         choice = None if bucket is None else Choice(bucket, "bucket", "not checked on this shape")
         if mode is not Mode.STORED:  # not kept: the next call outside the capture is tuned
             return choice or self._shipped("a CUDA graph is being captured")
-        if choice is None and not self._said_missing:
+        if choice is None and not self._warned_missing:
             from tilewright.runtime.store.evidence import shapes_of
 
-            self._said_missing = True
+            self._warned_missing = True
             arrays = ", ".join(f"{name} {shapes_of(part)}" for name, part in call.arrays.items())
             warn(
                 f"nothing is stored for {self.declared.name} on {call.board} with {arrays}: its "
@@ -141,11 +141,11 @@ class Chooser:
     def _locked_search(self, call: MissedCall) -> Choice:
         """Searches in one process, while the others wait for it and then launch the winner that it stored. If the
         call's bucket has a winner, this is first raced against the shipped configuration alone."""
-        with self.environment.search_lock(call.bucket_key or call.key, wait=True) as mine:
+        with self.environment.search_lock(call.bucket_key or call.key, wait=True) as acquired:
             known = self._in_store(call) or self._in_config_file(call)
             if known is not None:
                 return known
-            if not mine:
+            if not acquired:
                 warn(f"another process has been tuning {self.declared.name} for long; the shipped one runs")
                 return self._shipped("another process is tuning it")
             if (bucket := self._in_bucket(call)) is not None:
