@@ -18,6 +18,7 @@ import libcst as cst
 
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import CountedWork
+from tilewright.languages import language_of
 from tilewright.ledger.records import EntryHistory
 from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.records import Bound, MachineCode, Value, Workload
@@ -28,6 +29,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 Risk: TypeAlias = Literal["lossless", "lossy"]
 """A lossy change rounds differently by design: it is tried only where the user allows it, and marked where kept."""
+Values: TypeAlias = tuple[Value, ...]
 LAST = 99  # the rank of an entry for a kind of bound that its `priority` does not name
 
 
@@ -57,7 +59,7 @@ class Effect:
 
     @classmethod
     def assumed(cls, low: float, high: float, *, kept: int = 0, of: int = 0) -> Effect:
-        """An effect known from general experience.
+        """Makes an effect known from general experience.
 
         In the recorded runs on an H200 the change was tried ``of`` times and kept ``kept`` times.
         """
@@ -111,20 +113,14 @@ class Site:
     line: int
     column: int
     what: str
-    values: tuple[Value, ...]
+    values: Values
     promise: float = 1.0
     why: str = ""
-    search: Callable[[], tuple[Value, ...]] | None = field(default=None, compare=False, repr=False)
+    search: Callable[[], Values] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def at(
-        cls,
-        source: Source,
-        node: cst.CSTNode,
-        what: str,
-        values: tuple[Value, ...],
-        promise: float = 1.0,
-        why: str = "",
+        cls, source: Source, node: cst.CSTNode, what: str, values: Values, promise: float = 1.0, why: str = ""
     ) -> Site:
         """Makes the site that begins where ``node`` begins."""
         return cls(source.function_of(node), *source.place(node), what, values, promise, why)
@@ -181,6 +177,12 @@ class KernelFacts:
         return [self.launch(workload) for workload in self.workloads]
 
     @property
+    def kernel(self) -> str:
+        """The name of the kernel function that the task launches."""
+        kernel = self.launch(self.workloads[0]).kernel
+        return language_of(kernel).kernel_name(kernel)
+
+    @property
     def sm(self) -> int:
         """Compute capability as one number: 90."""
         return self.board.sm
@@ -228,7 +230,7 @@ FORMER_NAMES: Mapping[str, str] = {
 
 
 def present_name(entry: str) -> str:
-    """The present name of an entry that a ledger names, perhaps by a former name."""
+    """Returns the present name of an entry; a ledger may contain a former name."""
     return FORMER_NAMES.get(entry, entry)
 
 

@@ -21,6 +21,8 @@ from tilewright.source.values import Known, value_of_text
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Function = cst.FunctionDef
+Expression = cst.BaseExpression
+Line = cst.SimpleStatementLine
 Changes: TypeAlias = Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]
 """Node → its replacement; for a statement also several statements or none."""
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import loops_around
 from tilewright.playbook.base import Site
-from tilewright.source.syntax import Source, argument, dotted, with_argument
+from tilewright.source.syntax import Expression, Source, argument, dotted, with_argument
 
 LOADS = ("load", "gather")
 KINDS = (*LOADS, "store", "scatter")
@@ -33,7 +33,7 @@ class ArrayAccess:
     def is_load(self) -> bool:
         return self.kind in LOADS
 
-    def keyword(self, name: str) -> cst.BaseExpression | None:
+    def keyword(self, name: str) -> Expression | None:
         return argument(self.call, name)
 
     def __str__(self) -> str:
@@ -75,6 +75,6 @@ def with_keyword(source: Source, chosen: Sequence[ArrayAccess], name: str, value
     return source.text
 
 
-def is_variable(node: cst.BaseExpression | None) -> bool:
+def is_variable(node: Expression | None) -> bool:
     """Whether a keyword argument is a name, so that its value is chosen elsewhere."""
     return node is not None and dotted(node) not in ("", "True", "False", "None")

@@ -24,14 +24,14 @@ from tilewright.space import knobs, templates
 from tilewright.space.space import Space
 from tilewright.task.task import Task
 
-TILES = 32  # the most tile sizes that are compiled; 16 cores need about 3 s for them
+TILES = 32  # the most combinations of tile sizes that are compiled; 16 cores need about 3 s for them
 LEADERS = 4  # how many of the best predicted are compiled with hints
 KNOWN = 3  # rows of the templates that are offered though others are predicted better, because they were measured
 SECONDS = 5.0  # for one compiler run; most take 0.2 to 0.5 s, and a kernel that takes longer mostly spills
 FINALISTS = 12  # how many with tiles alone, and how many with hints, are compiled for the other workloads too
 ALIKE = 3  # offered configurations with the same constants, because predictions for hints are the least sure
 SMALLEST, LARGEST = 16, 256  # tile extents worth trying
-MOST_ELEMENTS = 131_072  # of a tile that still compiles
+MOST_ELEMENTS = 131_072  # a larger tile does not compile
 SMALLEST_OF_PRODUCTS: Mapping[str, int] = {"M": 64, "N": 32, "K": 32}
 """The smallest tile along each axis of a product: wgmma takes 64 rows, and 32 is the practical minimum elsewhere."""
 
@@ -99,9 +99,9 @@ def tile_values(name: str, value: Value, facts: KernelFacts) -> tuple[int, ...]:
 def _is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
     """Whether a tile size is, in each workload, some tensor's extent rounded up to a power of two.
 
-    Such a tile holds a whole row, and must go on holding it. The tiles of a product and of attention run over M, N and
-    K. A size for one of these axes is compared with the dimension of that name alone, because a TILE_N of 64 has
-    nothing to do with a head dimension of 64.
+    Such a tile holds a whole row, and must do so after the change. The tiles of products and of attention run over M, N
+    and K. A tile size for M, N or K is compared only with the dimension of that name: a TILE_N of 64 has nothing to do
+    with a head dimension of 64.
     """
     axis = _axis(name)
 
@@ -118,15 +118,12 @@ def _is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
 
 
 def _axis(name: str) -> str:
-    """``M`` of ``TILE_M`` and ``BLOCK_SIZE_M``."""
+    """Returns ``M`` for ``TILE_M`` and ``BLOCK_SIZE_M``."""
     return name.upper().rpartition("_")[2]
 
 
-# What is compiled ---------------------------------------------------------------------------------
-
-
 def _first(facts: KernelFacts) -> list[Configuration]:
-    """The declared space; if that is only the shipped configuration, tile sizes around it."""
+    """Returns the declared space; if that is only the shipped configuration, also tile sizes around it."""
     space = facts.task.space
     declared = (config for workload in facts.workloads for config in space.configurations(facts.sm, workload.dims))
     others = [config for config in _allowed(facts, declared) if config != space.shipped]
@@ -134,7 +131,7 @@ def _first(facts: KernelFacts) -> list[Configuration]:
 
 
 def _around(facts: KernelFacts) -> Iterator[Configuration]:
-    """Rows of the templates, then tile sizes by their number of halvings and doublings."""
+    """Yields rows of the templates, then tile sizes by their number of halvings and doublings."""
     yield from _templates(facts)
     shipped = facts.task.space.shipped
     sizes = {name: (shipped[name], *tile_values(name, shipped[name], facts)) for name in facts.task.space.constants}
@@ -143,7 +140,7 @@ def _around(facts: KernelFacts) -> Iterator[Configuration]:
 
 
 def _templates(facts: KernelFacts) -> tuple[Configuration, ...]:
-    """The template rows for a product if the kernel has tiles M, N and K, or for attention if it has M and N."""
+    """Returns the template rows for a product (a kernel with tiles M, N and K) or for attention (M and N)."""
     axes = set(templates.knob_names(facts.task.space))
     name = "matmul" if {"M", "N", "K"} <= axes else "fmha" if {"M", "N"} <= axes else None
     if name is None:
@@ -152,14 +149,14 @@ def _templates(facts: KernelFacts) -> tuple[Configuration, ...]:
 
 
 def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
-    """The distance of a point. A halving counts as two doublings, because kernels are written with small tiles."""
+    """Measures the distance to the shipped sizes. A halving counts as two doublings: most kernels have small tiles."""
     changed = [(value, shipped[name]) for name, value in point.items() if value != shipped[name]]
     ratios = [math.log2(value / before) for value, before in changed]  # type: ignore[operator]
     return sum(ratio if ratio > 0 else -2 * ratio for ratio in ratios)
 
 
 def _hinted(facts: KernelFacts, leaders: Sequence[Configuration]) -> Iterator[Configuration]:
-    """The leaders with each combination of those hints for which the space gives no choice of values."""
+    """Yields the leaders with each combination of those hints for which the space lists a single value."""
     space = facts.task.space
     free = {name for name in space.hints if len(space.known_values(name)) == 1}
     choices = [hints for hints in HINTS if set(hints) <= free]
@@ -172,7 +169,7 @@ def allowed(facts: KernelFacts, config: Configuration) -> bool:
 
 
 def _allowed(facts: KernelFacts, configs: Iterable[Configuration]) -> Iterator[Configuration]:
-    """The distinct configurations that the space allows and the task launches on all workloads."""
+    """Yields the distinct configurations that the space allows and the task launches on all workloads."""
     for config in dict.fromkeys(configs):
         tiles = [value for name, value in config.items() if knobs.is_tile(name) and isinstance(value, int)]
         largest = math.prod(sorted(tiles)[-2:])
@@ -191,48 +188,44 @@ def _launches(facts: KernelFacts, config: Configuration, dims: Mapping[str, Valu
     return True
 
 
-# What is offered ----------------------------------------------------------------------------------
-
-
 def _ranked(
     facts: KernelFacts,
     configs: Sequence[Configuration],
     workloads: Sequence[Workload],
     measured: Sequence[Configuration] = (),
 ) -> list[Configuration]:
-    """Compiles configurations and sorts them by predicted time, best first.
+    """Compiles configurations and sorts them by predicted time, the shortest first.
 
     Leaves out the incumbent, duplicates in machine code and grid, and those that do not compile or are screened out. A
     measured configuration is screened out only if it spills: a measurement elsewhere says more than its prediction.
     """
     task = facts.task
-    compiled = compile_all(
-        task, [Unit(each, config, facts.board) for each in workloads for config in configs], seconds=SECONDS
-    )
+    units = [Unit(workload, config, facts.board) for workload in workloads for config in configs]
+    compiled = compile_all(task, units, seconds=SECONDS)
     outcomes = []
     for workload in workloads:
-        own = [one for one in compiled if one.unit.workload.name == workload.name]
+        own = [built for built in compiled if built.unit.workload.name == workload.name]
         bound = facts.bounds[workload.name]
         outcomes.append(screen_compiled(task, workload, facts.board, bound, own))
     distinct: dict[object, tuple[bool, float, Configuration]] = {}
     for config in configs:
         screened = [outcome for each in outcomes if isinstance(outcome := each[config], Screened)]
-        dropped = [
-            one for one in screened if one.verdict == "out" and (config not in measured or one.code.local_stores > 0)
-        ]
+        trusted = config in measured
+        dropped = [row for row in screened if row.verdict == "out" and not (trusted and row.code.local_stores == 0)]
         if len(screened) < len(outcomes) or dropped:
             continue
-        us = geometric_mean(one.predicted.us for one in screened)
+        us = geometric_mean(row.predicted.us for row in screened)
         assert us is not None, "a task has workloads"
-        grids = tuple(task.launched(config, one.dims, task.arrays(one.dims), facts.board).grid for one in workloads)
-        last = any(one.verdict == "last" for one in screened)  # the screen put it last on a workload
-        distinct.setdefault((tuple(one.code.code_hash for one in screened), grids), (last, us, config))
+        dims = [workload.dims for workload in workloads]
+        grids = tuple(task.launched(config, each, task.arrays(each), facts.board).grid for each in dims)
+        last = any(row.verdict == "last" for row in screened)  # the screen put it last on a workload
+        distinct.setdefault((tuple(row.code.code_hash for row in screened), grids), (last, us, config))
     rows = sorted(distinct.values(), key=lambda row: row[:2])
     return [config for _, _, config in rows if config != task.space.shipped]
 
 
 def _distinct_constants(space: Space, configs: Sequence[Configuration]) -> list[Configuration]:
-    """The best configuration for each set of constants.
+    """Returns the best configuration for each set of constants.
 
     The shipped constants are among the first `LEADERS`, since hints may be all that they need.
     """
@@ -243,7 +236,7 @@ def _distinct_constants(space: Space, configs: Sequence[Configuration]) -> list[
 
 
 def _unalike(space: Space, configs: Sequence[Configuration]) -> Iterator[Configuration]:
-    """The first `ALIKE` configurations with each set of constants; all of them if the space has no constants."""
+    """Yields the first `ALIKE` configurations with each set of constants; all of them if the space has no constants."""
     seen: Counter[tuple[Value, ...]] = Counter()
     for config in configs:
         key = tuple(config[name] for name in space.constants)

@@ -15,7 +15,7 @@ from tilewright.space.knobs import hint_problem
 
 @dataclass(frozen=True)
 class Offer:
-    """The values of a hint that are worth trying, and why. ``promise`` is that of `Site`."""
+    """The values of a hint that are worth trying, their promise (see `Site`), and why."""
 
     values: tuple[int, ...]
     promise: float

@@ -30,7 +30,7 @@ from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import pairs_of
 from tilewright.playbook.base import KernelFacts, NotApplicable, Site
 from tilewright.records import Configuration, Value
-from tilewright.source.syntax import Source, argument, dotted, keywords, literal, with_argument
+from tilewright.source.syntax import Expression, Source, argument, dotted, keywords, literal, with_argument
 from tilewright.source.values import Known, Unread, value_of_text
 from tilewright.space.knobs import HINTS
 
@@ -38,7 +38,7 @@ LIKELY = (1.0, 0.6, 0.4)
 """The promise of the first, second and third literal that may be the one in effect."""
 OTHER_HINTS = 0.5
 """The promise of a literal whose hints are not the launched ones: it is not used, or its hints are overridden."""
-_Loop: TypeAlias = tuple[cst.For, tuple[Known, ...]]  # and the literal values that it runs over
+_Loop: TypeAlias = tuple[cst.For, tuple[Known, ...]]  # a loop, and its literal values
 _CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
 
 
@@ -71,7 +71,7 @@ class ConfigurationSite:
 
 def places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]:
     """Returns the places in ``source`` that hold the incumbent's configuration, the likeliest first; may be empty."""
-    kernel = launched_kernel(facts)
+    kernel = facts.kernel
     if spaces := source.calls_named("Space"):
         shipped = _literals_in(argument(spaces[0], "shipped"))
         if len(spaces) != 1 or shipped is None:
@@ -84,12 +84,6 @@ def places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]:
     if not found and (decorator := _decorator(source, kernel)) is not None:
         return (ConfigurationSite(kernel, *source.place(decorator), f"decorator of {kernel}", ()),)
     return tuple(replace(place, promise=likely * place.promise) for place, likely in zip(found, LIKELY, strict=False))
-
-
-def launched_kernel(facts: KernelFacts) -> str:
-    """Returns the name of the kernel function that the task launches."""
-    kernel = facts.launch(facts.workloads[0]).kernel
-    return language_of(kernel).kernel_name(kernel)
 
 
 def current(facts: KernelFacts) -> Configuration:
@@ -116,9 +110,16 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
         return _written_in_space(source, changes)
     replaced = {name for hints in _replaced_hints(source, site.kernel).values() for name in hints}
     left = {name: value for name, value in changes.items() if name not in replaced}
-    if isinstance(node, (cst.For, cst.Assign, cst.Call, cst.Dict)):
-        source, done = _written_at(source, node, left)
-        left = {name: value for name, value in left.items() if name not in done}
+    done = set[str]()
+    if isinstance(node, cst.For):
+        source, done = _written_before_loops(source, node, left)
+    elif isinstance(node, cst.Assign):
+        source, done = _written_in_assignments(source, node, left)
+    elif isinstance(node, (cst.Call, cst.Dict)):
+        known = {name for name, value in (_literals_in(node) or {}).items() if not isinstance(value, Unread)}
+        done = known & left.keys()
+        source = source.changed({node: _with_values(node, {name: left[name] for name in left if name in done})})
+    left = {name: value for name, value in left.items() if name not in done}
     for name in sorted(changes.keys() & replaced):
         calls = [call for call, hints in _replaced_hints(source, site.kernel).items() if name in hints]
         source = source.changed({call: with_argument(call, name, repr(changes[name])) for call in calls})
@@ -128,7 +129,7 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
 
 
 def _written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
-    """The text with ``changes`` as the space's shipped values; new values and hints are added to its lists."""
+    """Returns the text with ``changes`` as the space's shipped values; new values and hints are added to its lists."""
     space = task_code.space_of(source)
     lists = {name: _literals_in(argument(space, name)) or {} for name in ("constants", "hints", "shipped")}
     for name, value in changes.items():
@@ -136,30 +137,15 @@ def _written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
         if name not in lists["shipped"] and kind == "constants":
             raise NotApplicable(f"{source.name}: the space has no knob '{name}'")
         listed = lists[kind].get(name, ())
-        readable = isinstance(listed, (tuple, list)) and not any(
-            isinstance(each, (Unread, list, dict)) for each in listed
-        )
-        missing = readable and value not in listed  # type: ignore[operator]
+        known = listed if isinstance(listed, (tuple, list)) else [Unread(name)]
+        missing = value not in known and not any(isinstance(each, (Unread, list, dict)) for each in known)
         values = (None, value) if name not in lists["shipped"] else (value,) if missing else ()
         source = task_code.with_knob(source, name, values, value, hint=kind == "hints")
     return source.text
 
 
-def _written_at(
-    source: Source, node: cst.For | cst.Assign | cst.Call | cst.Dict, changes: Mapping[str, Value]
-) -> tuple[Source, set[str]]:
-    """The source with a literal changed, and the knobs whose values were written there."""
-    if isinstance(node, cst.For):
-        return _written_before_loops(source, node, changes)
-    if isinstance(node, cst.Assign):
-        return _written_in_assignments(source, node, changes)
-    known = _literals_in(node) or {}
-    mine = {name: value for name, value in changes.items() if not isinstance(known.get(name, Unread(name)), Unread)}
-    return source.changed({node: _with_values(node, mine)}), set(mine)
-
-
 def _written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, Value]) -> tuple[Source, set[str]]:
-    """The source with one configuration yielded before the loops that yield all others."""
+    """Returns the source with a new configuration yielded before the loops that yield all others, and its knobs."""
     for call in source.every(cst.Call, loop):
         given = keywords(call)
         variables = {name for name, value in given.items() if isinstance(value, cst.Name)}
@@ -172,8 +158,8 @@ def _written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, V
 
 
 def _written_in_assignments(source: Source, node: cst.Assign, changes: Mapping[str, Value]) -> tuple[Source, set[str]]:
-    """The source with ``TILE_M = 128`` and its neighbours in the same block of statements changed."""
-    swaps: dict[str, tuple[cst.CSTNode, cst.BaseExpression]] = {}
+    """Returns the source with ``TILE_M = 128`` and the assignments beside it changed, and the knobs that they set."""
+    swaps: dict[str, tuple[cst.CSTNode, Expression]] = {}
     names = {name.lower(): name for name in changes}
     for assign in (node, *_beside(source, node)):
         for target, old in _assigned(assign):
@@ -193,7 +179,7 @@ def _with_values(node: cst.Call | cst.Dict, values: Mapping[str, Value]) -> cst.
 
 
 def _with_decorator(source: Source, kernel: str, hints: Mapping[str, Value]) -> str:
-    """The text with other hints in the kernel's decorator; None removes a hint."""
+    """Returns the text with other hints in the kernel's decorator; None removes a hint."""
     decorator = _decorator(source, kernel)
     if decorator is None:
         raise NotApplicable(f"{source.name}: the kernel {kernel} is not in this file")
@@ -247,14 +233,14 @@ class _Search:
             same = [name for name, value in given.items() if literal(value) == space.shipped[name]]
             own = [names.get(target.lower()) for target, _ in _assigned(node)]
             wanted = len(names) if self.source.function_of(node) else 1
-            first = own[:1] == same[:1] != []  # each block of assignments is one site, at its first one
+            first = own[:1] == same[:1] != []  # a block of assignments is one site, at its first matching line
             if first and len(same) >= wanted and self._on_board(node):
                 yield self._place(node, tuple(same), len(same))
 
     def _matched(
         self, node: cst.Call | cst.Dict, values: Mapping[str, Known], loops: Mapping[str, _Loop]
     ) -> ConfigurationSite | None:
-        """The place at a literal, if its constants are the shipped ones.
+        """Returns the place at a literal if its constants are the shipped ones; otherwise None.
 
         The variable of a loop matches if one of the values that it runs through is the shipped one.
         """
@@ -268,7 +254,7 @@ class _Search:
         if not same or not set(constants) <= set(same):
             return None
         if len(knobs) < len(values) and set(constants) != set(space.constants):
-            return None  # it names other things beside a part of the constants: hardly a configuration
+            return None  # a call with other arguments and only some of the constants is hardly a configuration
         if not constants and len(same) < len(values):
             return None
         run = [name for name in knobs if name in loops]
@@ -286,7 +272,7 @@ class _Search:
         return ConfigurationSite(self.kernel, *self.source.place(node), what, constants, same=same)
 
     def _on_board(self, node: cst.CSTNode) -> bool:
-        """False where a condition on the device's capability excludes this board."""
+        """Whether ``node`` may run on this board: False if a condition on the device's capability excludes it."""
         source, below = self.source, node
         capability: Known = [*divmod(self.facts.sm, 10)]
         names = {
@@ -305,7 +291,7 @@ class _Search:
 
 
 def _loops(source: Source, node: cst.CSTNode) -> dict[str, _Loop]:
-    """Keyword of a yielded call → the loop over literals that gives it its value."""
+    """Returns the loops over literals that give the keyword arguments of a yielded call their values, by keyword."""
     if not isinstance(node, cst.Call) or not isinstance(source.parent(node), cst.Yield):
         return {}
     around = {}
@@ -318,7 +304,7 @@ def _loops(source: Source, node: cst.CSTNode) -> dict[str, _Loop]:
 
 
 def _replaced_hints(source: Source, kernel: str = "") -> dict[cst.Call, set[str]]:
-    """The ``replace_hints`` calls (of a kernel), and the hints to which they give a literal value."""
+    """Returns the ``replace_hints`` calls (of a kernel), and the hints to which they give a literal value."""
     calls = [call for call in source.every(cst.Call) if _replaces_hints(call) and kernel in source.code(call)]
     return {
         call: {
@@ -334,7 +320,7 @@ def _replaces_hints(node: cst.CSTNode) -> bool:
 
 
 def _literals_in(node: cst.CSTNode | None) -> dict[str, Known] | None:
-    """Keyword or key → literal value (or `Unread`) of a call or dictionary; None of anything else."""
+    """Returns the values (literal or `Unread`) in a call or dictionary, by keyword or key; None of any other node."""
     if isinstance(node, cst.Call):
         return {name: literal(value) for name, value in keywords(node).items()}
     if isinstance(node, cst.Dict):
@@ -344,15 +330,15 @@ def _literals_in(node: cst.CSTNode | None) -> dict[str, Known] | None:
     return None
 
 
-def _assigned(node: cst.Assign) -> Iterator[tuple[str, cst.BaseExpression]]:
-    """Name and value of each part of ``a = 1`` and of ``a, b = 1, 2``."""
+def _assigned(node: cst.Assign) -> Iterator[tuple[str, Expression]]:
+    """Yields name and value of each part of ``a = 1`` and of ``a, b = 1, 2``."""
     for target, value in pairs_of(node) if len(node.targets) == 1 else ():
         if isinstance(target, cst.Name) and value is not None:
             yield target.value, value
 
 
 def _beside(source: Source, node: cst.Assign) -> list[cst.Assign]:
-    """The assignments in the same block of statements, ``node`` included."""
+    """Returns the assignments in the same block of statements, ``node`` included."""
     _, block, *_ = source.parents(node)
     return [part for line in block.children for part in line.children if isinstance(part, cst.Assign)]
 

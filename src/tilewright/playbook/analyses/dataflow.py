@@ -1,12 +1,13 @@
-"""What a piece of tile code reads, assigns and touches in memory: enough to move it safely.
+"""Analyses which names a piece of tile code reads and assigns, and which arrays it accesses.
 
-A name means the same in a whole function. Code that is not understood counts as touching everything. `reaching` says
-which assignment gives a name its value at a place, where there is only one; `without_dead` removes assignments that
-nothing reads after a change.
+Entries use it to move code safely. Code that the analysis does not understand counts as accessing every array.
+`reaching` finds the assignment that gives a name its value at a place. `without_dead` removes assignments that nothing
+reads after a change.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from typing import TypeVar
 
 import libcst as cst
 
-from tilewright.source.syntax import Function, Source, dotted, elements
+from tilewright.source.syntax import Expression, Function, Line, Source, dotted, elements
 
-Statement = TypeVar("Statement", bound=cst.CSTNode)
+Node = TypeVar("Node", bound=cst.CSTNode)
 LOOPS = (cst.For, cst.While)
 LOADS = ("load", "gather", "load_advanced_indexing")
 _IMPURE = (
@@ -25,7 +26,7 @@ _IMPURE = (
     "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "print", "printf", "assert_", "launch",
     "grid_dependency_control_wait", "grid_dependency_control_launch_dependents", "static_assert",
 )  # fmt: skip
-"""Functions of cuda.tile that do more than compute a value."""
+"""Functions of cuda.tile with an effect beside the value that they return."""
 _PURE_METHODS = (
     "astype", "reshape", "permute", "transpose", "item", "slice", "tiled_view", "extract", "insert", "num_tiles",
     "load",
@@ -34,7 +35,7 @@ _PURE_BUILTINS = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "ra
 
 
 def names_read(node: cst.CSTNode) -> set[str]:
-    """The names whose values ``node`` uses; what it only assigns is not among them."""
+    """Returns the names whose values ``node`` uses, without those that it only assigns."""
     parts: Sequence[cst.CSTNode | None]
     match node:
         case cst.Name():
@@ -53,147 +54,144 @@ def names_read(node: cst.CSTNode) -> set[str]:
 
 
 def names_assigned(node: cst.CSTNode) -> Counter[str]:
-    """The names that ``node`` gives a value, and how often in the text."""
-    return Counter(_assigned(node))
-
-
-def _assigned(node: cst.CSTNode) -> Iterator[str]:
+    """Counts how often the text of ``node`` assigns each name."""
+    found: Counter[str] = Counter()
     match node:
         case cst.AssignTarget() | cst.AugAssign() | cst.AnnAssign() | cst.For() | cst.NamedExpr():
-            yield from target_names(node.target)
+            found.update(target_names(node.target))
         case cst.AsName():
-            yield from target_names(node.name)
+            found.update(target_names(node.name))
     for child in node.children:
-        yield from _assigned(child)
+        found.update(names_assigned(child))
+    return found
 
 
 def target_names(node: cst.CSTNode) -> Iterator[str]:
-    """The names in the target of an assignment or a loop."""
+    """Yields the names in the target of an assignment or a loop."""
     if isinstance(node, cst.Name):
         yield node.value
     elif isinstance(node, (cst.Tuple, cst.List)):
-        for one in node.elements:
-            yield from target_names(one.value)
+        for element in node.elements:
+            yield from target_names(element.value)
 
 
 def parameters(function: Function | cst.Lambda) -> list[str]:
-    """The names of a function's parameters."""
     listed = function.params
-    return [one.name.value for one in (*listed.posonly_params, *listed.params, *listed.kwonly_params)]
+    return [param.name.value for param in (*listed.posonly_params, *listed.params, *listed.kwonly_params)]
 
 
 def loops_around(source: Source, node: cst.CSTNode) -> int:
-    """How many loops ``node`` stands in."""
+    """Counts the loops around ``node``."""
     return sum(isinstance(above, LOOPS) for above in source.parents(node))
 
 
-def range_of(loop: cst.CSTNode | None) -> list[cst.BaseExpression]:
-    """The arguments of ``range`` in the head of a loop; empty for any other loop."""
+def range_of(loop: cst.CSTNode | None) -> list[Expression]:
+    """Returns the arguments of ``range`` in the header of a loop; empty for any other loop."""
     match loop:
         case cst.For(iter=cst.Call(func=cst.Name(value="range"), args=args)):
             return [arg.value for arg in args]
     return []
 
 
-def pairs_of(assign: cst.Assign) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression | None]]:
-    """Each target of an assignment with its own value: two of ``a, b = x, y``; None where a call gives several."""
-    for one in assign.targets:
-        targets, values = elements(one.target), elements(assign.value)
+def pairs_of(assign: cst.Assign) -> Iterator[tuple[Expression, Expression | None]]:
+    """Yields each target of an assignment with its own value: ``a, x`` and ``b, y`` for ``a, b = x, y``.
+
+    The value is None where the targets unpack the result of one expression: ``a, b = f()``.
+    """
+    for assigned in assign.targets:
+        targets, values = elements(assigned.target), elements(assign.value)
         if targets is None:
-            yield one.target, assign.value
+            yield assigned.target, assign.value
         else:
             known = values is not None and len(values) == len(targets)
             yield from zip(targets, values if known and values else [None] * len(targets), strict=True)
 
 
 def dependent(source: Source, function: Function, roots: Iterable[str]) -> set[str]:
-    """The names of ``function`` whose value depends on one of ``roots``, directly or through others and loops."""
+    """Returns the names of ``function`` whose value depends on a name in ``roots``, directly or through other names."""
     found = set(roots)
     pieces = [
-        (set(names_assigned(one)), names_read(one))
+        (set(names_assigned(assign)), names_read(assign))
         for kind in (cst.Assign, cst.AugAssign, cst.AnnAssign)
-        for one in source.every(kind, function)
+        for assign in source.every(kind, function)
     ]
-    pieces += [(set(target_names(one.target)), names_read(one.iter)) for one in source.every(cst.For, function)]
-    while True:
-        more = {name for written, read in pieces if read & found for name in written} - found
-        if not more:
-            return found
+    pieces += [(set(target_names(loop.target)), names_read(loop.iter)) for loop in source.every(cst.For, function)]
+    while more := {name for assigned, read in pieces if read & found for name in assigned} - found:
         found |= more
+    return found
 
 
-def assignments(
-    source: Source, inside: cst.CSTNode
-) -> Iterator[tuple[cst.SimpleStatementLine, str, cst.BaseExpression]]:
-    """Statements that assign names alone and one value to each: ``a = x`` and ``a, b = x, y``."""
-    for line in source.every(cst.SimpleStatementLine, inside):
+def assignments(source: Source, inside: cst.CSTNode) -> Iterator[tuple[Line, str, Expression]]:
+    """Yields statement, name and value of each plain assignment: ``a = x`` and both parts of ``a, b = x, y``."""
+    for line in source.every(Line, inside):
         if len(line.body) == 1 and isinstance(line.body[0], cst.Assign) and len(line.body[0].targets) == 1:
             for target, value in pairs_of(line.body[0]):
                 if isinstance(target, cst.Name) and value is not None:
                     yield line, target.value, value
 
 
-def values_by_name(source: Source, inside: cst.CSTNode) -> dict[str, list[cst.BaseExpression]]:
-    """Each name that `assignments` finds and its values, in the order of the text."""
-    found: dict[str, list[cst.BaseExpression]] = {}
+def values_by_name(source: Source, inside: cst.CSTNode) -> dict[str, list[Expression]]:
+    """Returns each name that `assignments` finds, with its values in the order of the text."""
+    found: dict[str, list[Expression]] = {}
     for _, name, value in assignments(source, inside):
         found.setdefault(name, []).append(value)
     return found
 
 
 class Effects:
-    """What the code of one function may do to memory."""
+    """Tells what the code of one function may do to memory.
+
+    ``written`` holds the names of the arrays that the function may store to; None where that is not known.
+    """
 
     def __init__(self, source: Source, function: Function) -> None:
         self.source, self.function = source, function
         self._origins: dict[str, set[str]] = {}
-        for one in source.every(cst.Assign, function):
-            for name in names_assigned(one):
-                self._origins.setdefault(name, set()).update(self._views(one.value))
+        for assign in source.every(cst.Assign, function):
+            for name in names_assigned(assign):
+                self._origins.setdefault(name, set()).update(self._views(assign.value))
         self.written = self._written()
-        """Names of the arrays that may be stored to; None where that cannot be told."""
 
     def is_pure(self, node: cst.CSTNode) -> bool:
-        """Whether ``node`` computes values alone, and loads only from arrays that the function never writes."""
+        """Whether ``node`` only computes values, and loads only from arrays that the function never writes."""
         return all(self._is_pure_call(call) for call in self.source.every(cst.Call, node))
 
     def stores_nothing(self, node: cst.CSTNode) -> bool:
-        """Whether ``node`` computes values and loads, also from arrays that the function writes."""
+        """Whether ``node`` only computes values and loads, from any array."""
         return all(self.is_load(call) or self._is_pure_call(call) for call in self.source.every(cst.Call, node))
 
     def arrays_of(self, name: str) -> set[str]:
-        """``name`` and the arrays that it may be a view of."""
-        found, open_ = set(), [name]
-        while open_:
-            one = open_.pop()
-            if one not in found:
-                found.add(one)
-                open_ += self._origins.get(one, ())
+        """Returns ``name`` and the arrays that ``name`` may be a view of."""
+        found, pending = set(), [name]
+        while pending:
+            array = pending.pop()
+            if array not in found:
+                found.add(array)
+                pending += self._origins.get(array, ())
         return found
 
     def is_load(self, call: cst.Call) -> bool:
-        """Whether a call loads from an array or from a view of one."""
+        """Whether a call loads from an array, or from a view of an array."""
         return self.name_of(call) in LOADS or (
             isinstance(call.func, cst.Attribute) and call.func.attr.value in ("load", "load_offset")
             and dotted(call.func.value) != self.source.tile_module
         )  # fmt: skip
 
     def name_of(self, call: cst.Call) -> str:
-        """The name in cuda.tile of what is called; "" of anything else."""
+        """Returns the name in cuda.tile of the called function; "" of any other function."""
         name, module = dotted(call.func), f"{self.source.tile_module}."
         return name.removeprefix(module) if name.startswith(module) else self.source.tile_name(name)
 
     def _is_pure_call(self, call: cst.Call) -> bool:
-        name = self.name_of(call)
+        name, called = self.name_of(call), dotted(call.func)
         if self.is_load(call):
             array = call.args[0].value if name in LOADS and call.args else getattr(call.func, "value", None)
-            return array is not None and self.written is not None and not self._behind(array) & self.written
+            return array is not None and self.written is not None and not self._arrays_behind(array) & self.written
         if name:
             return name not in _IMPURE
-        called = dotted(call.func)
         if called in self.source.functions:
             inner = Effects(self.source, self.source.functions[called])
-            loads = any(inner.is_load(one) for one in self.source.every(cst.Call, inner.function))
+            loads = any(inner.is_load(each) for each in self.source.every(cst.Call, inner.function))
             return not loads and inner.is_pure(inner.function.body)
         if isinstance(call.func, cst.Attribute):
             return call.func.attr.value in _PURE_METHODS
@@ -204,24 +202,24 @@ class Effects:
         for call in self.source.every(cst.Call, self.function.body):
             name, called = self.name_of(call), dotted(call.func)
             if name.startswith(("store", "scatter", "atomic")):
-                written |= self._behind(call.args[0].value) if call.args else set()
+                written |= self._arrays_behind(call.args[0].value) if call.args else set()
             elif name in _IMPURE:
-                continue  # it prints or waits, and writes no array
+                continue  # the call prints or waits, and writes no array
             elif not name and called in self.source.functions:
                 if Effects(self.source, self.source.functions[called]).written != set():
-                    written |= {one for arg in call.args for one in self._behind(arg.value)}
+                    written |= {array for arg in call.args for array in self._arrays_behind(arg.value)}
             elif not name and isinstance(call.func, cst.Attribute):
                 if call.func.attr.value not in _PURE_METHODS:
-                    written |= self._behind(call.func.value)
+                    written |= self._arrays_behind(call.func.value)
             elif not name and called not in _PURE_BUILTINS:
                 return None
         return written
 
-    def _behind(self, node: cst.BaseExpression) -> set[str]:
-        return {one for name in self._views(node) for one in self.arrays_of(name)}
+    def _arrays_behind(self, node: Expression) -> set[str]:
+        return {array for name in self._views(node) for array in self.arrays_of(name)}
 
-    def _views(self, node: cst.BaseExpression) -> set[str]:
-        """The names of arrays that ``node`` may be a view of; empty for a tile, which is loaded or computed."""
+    def _views(self, node: Expression) -> set[str]:
+        """Returns the arrays that ``node`` may be a view of; empty for a tile, which is loaded or computed."""
         match node:
             case cst.Name():
                 return {node.value}
@@ -230,7 +228,7 @@ class Effects:
             case cst.IfExp():
                 return self._views(node.body) | self._views(node.orelse)
             case cst.Tuple() | cst.List():
-                return {name for one in node.elements for name in self._views(one.value)}
+                return {name for element in node.elements for name in self._views(element.value)}
             case cst.Call() if dotted(node.func) in self.source.functions:
                 return {name for arg in node.args for name in self._views(arg.value)}
             case cst.Call() if self.name_of(node):
@@ -244,28 +242,34 @@ class Effects:
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """The definition of a name."""
+    """The definition of a name at ``node``. The same node means the same value, within one iteration of a loop.
+
+    ``value`` is None for a loop's variable, a parameter, a name from outside, and an assignment such as ``+=``.
+    """
 
     node: cst.CSTNode
-    """Where the name is defined. The same node means the same value, within one iteration of a loop."""
-    value: cst.BaseExpression | None = None
-    """None of a loop's variable, a parameter, a name from outside, and of an assignment such as ``+=``."""
+    value: Expression | None = None
 
 
 def reaching(source: Source, name: str, at: cst.CSTNode) -> Definition | None:
-    """The one definition of ``name`` that reaches ``at``; None if several may, or the code is not understood."""
+    """Returns the only definition of ``name`` that reaches ``at``.
+
+    None if several definitions may reach it, or if the code is not understood.
+    """
     below: cst.CSTNode = at
     for above in source.parents(at):
         match above:
-            case cst.SimpleStatementLine():
+            case Line():
                 if (found := _last(name, _before(above.body, below))) is not None:
                     return found
             case cst.IndentedBlock():
-                for one in reversed(_before(above.body, below)):
-                    if name in _bound(one):  # in a branch or a loop, it depends on which way the code went
-                        if isinstance(one, cst.SimpleStatementLine):
-                            return _last(name, one.body)
-                        return Definition(one) if isinstance(one, cst.FunctionDef) else None
+                for statement in reversed(_before(above.body, below)):
+                    if name not in _bound(statement):
+                        continue
+                    if isinstance(statement, Line):
+                        return _last(name, statement.body)
+                    # A definition inside a branch or a loop may not run.
+                    return Definition(statement) if isinstance(statement, cst.FunctionDef) else None
             case cst.For() if below is above.body:
                 if name in target_names(above.target):
                     return Definition(above)
@@ -285,9 +289,8 @@ def reaching(source: Source, name: str, at: cst.CSTNode) -> Definition | None:
     return Definition(source.module)
 
 
-def _before(statements: Sequence[Statement], one: cst.CSTNode) -> list[Statement]:
-    places = [place for place, other in enumerate(statements) if other is one]
-    return list(statements[: places[0]]) if places else []
+def _before(statements: Sequence[Node], node: cst.CSTNode) -> list[Node]:
+    return list(itertools.takewhile(lambda statement: statement is not node, statements))
 
 
 @lru_cache(maxsize=4096)  # nodes never change, and all names of a function are followed through its statements
@@ -298,66 +301,62 @@ def _bound(statement: cst.CSTNode) -> frozenset[str]:
 
 
 def _last(name: str, statements: Sequence[cst.BaseSmallStatement]) -> Definition | None:
-    one = next((one for one in reversed(statements) if name in _bound(one)), None)
-    if one is None:
+    """Returns the last definition of ``name`` among the statements of one line."""
+    statement = next((each for each in reversed(statements) if name in _bound(each)), None)
+    if statement is None:
         return None
-    if isinstance(one, cst.AnnAssign):
-        return Definition(one, one.value)
-    pairs = pairs_of(one) if isinstance(one, cst.Assign) else ()
-    return Definition(
-        one, next((value for target, value in pairs if value is not None and dotted(target) == name), None)
-    )
+    if isinstance(statement, cst.AnnAssign):
+        return Definition(statement, statement.value)
+    pairs = pairs_of(statement) if isinstance(statement, cst.Assign) else ()
+    return Definition(statement, next((value for target, value in pairs if value and dotted(target) == name), None))
 
 
 def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:
-    """The source without the assignments of those of ``names`` that ``function`` reads no longer.
+    """Returns the source without those assignments of ``names`` that ``function`` no longer reads.
 
-    What only they read goes too. A name stays where one of its assignments does more than compute a value.
+    Also removes the assignments that only the removed ones read. Keeps the assignments of a name if one of them does
+    more than compute a value.
     """
-    open_ = sorted(names)
-    while open_:
-        name = open_.pop(0)
-        lines = _lines(source, function, name)
-        if not lines:
-            continue
-        body = source.functions[function].body
-        removed = body.visit(_Without(lines))
+    pending = sorted(names)
+    while pending:
+        name = pending.pop(0)
+        tree = source.functions[function]
+        lines = _plain_assignments(source, tree, name)
+        removed = tree.body.visit(_Without(lines))
         assert isinstance(removed, cst.BaseSuite)
-        effects = Effects(source, source.functions[function])
-        if name in names_read(removed) or not all(effects.is_pure(line) for line in lines):
-            continue
-        open_ += sorted({read for line in lines for read in names_read(line)} - {name})
-        source = source.changed({body: removed})
+        effects = Effects(source, tree)
+        if lines and name not in names_read(removed) and all(effects.is_pure(line) for line in lines):
+            pending += sorted({read for line in lines for read in names_read(line)} - {name})
+            source = source.changed({tree.body: removed})
     return source
 
 
-def _lines(source: Source, function: str, name: str) -> list[cst.SimpleStatementLine]:
-    """All statements that assign ``name`` if each is a plain ``name = value``; otherwise none."""
-    tree = source.functions[function]
+def _plain_assignments(source: Source, function: Function, name: str) -> list[Line]:
+    """Returns all statements that assign ``name``, if each is a plain ``name = value``; otherwise an empty list."""
     plain = []
-    for line in source.every(cst.SimpleStatementLine, tree):
+    for line in source.every(Line, function):
         match line.body:
             case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))])] if target == name:
                 plain.append(line)
-    return plain if len(plain) == names_assigned(tree)[name] else []
+    return plain if len(plain) == names_assigned(function)[name] else []
 
 
 class _Without(cst.CSTTransformer):
-    def __init__(self, lines: list[cst.SimpleStatementLine]) -> None:
+    """Removes statements. Their comments go to the next statement."""
+
+    def __init__(self, lines: list[Line]) -> None:
         super().__init__()
         self.lines = lines
 
-    def leave_IndentedBlock(
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.IndentedBlock:
+    def leave_IndentedBlock(self, old: cst.IndentedBlock, new: cst.IndentedBlock) -> cst.IndentedBlock:
         kept: list[cst.BaseStatement] = []
         above: list[cst.EmptyLine] = []
-        for before, one in zip(original_node.body, updated_node.body, strict=True):
-            if isinstance(before, cst.SimpleStatementLine) and before in self.lines:
+        for before, statement in zip(old.body, new.body, strict=True):
+            if isinstance(before, Line) and before in self.lines:
                 above += before.leading_lines
                 if before.trailing_whitespace.comment is not None:
                     above.append(cst.EmptyLine(comment=before.trailing_whitespace.comment))
             else:
-                kept.append(one.with_changes(leading_lines=[*above, *getattr(one, "leading_lines", ())]))
+                kept.append(statement.with_changes(leading_lines=[*above, *getattr(statement, "leading_lines", ())]))
                 above = []
-        return updated_node.with_changes(body=kept, footer=[*above, *updated_node.footer]) if kept else updated_node
+        return new.with_changes(body=kept, footer=[*above, *new.footer]) if kept else new

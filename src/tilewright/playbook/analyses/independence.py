@@ -1,8 +1,8 @@
-"""Finds which accesses of a kernel wait for one another, and which of these never touch the same bytes.
+"""Finds which accesses of a kernel wait for other accesses, and which pairs of them never access the same byte.
 
-Tile IR orders memory by tokens: a load waits for the stores before it that may touch the same array. The interpreter
-runs the kernel on every workload, reduced to a tile or two with the same remainders. It compares each byte that a block
-touches with the bytes that the awaited access has touched before.
+Tile IR orders memory by tokens: a load waits for the earlier stores that may access the same array. The interpreter
+runs the kernel on every workload, with its extents reduced to one or two tiles and the same remainders. It compares the
+bytes of each access with those that the awaited access used before in the same block.
 """
 
 from __future__ import annotations
@@ -32,25 +32,24 @@ from tilewright.verify.tolerance import draw
 
 Array = npt.NDArray[Any]
 Keys = npt.NDArray[np.int64]
-Position = tuple[int, int]
-"""Line (from 1) and column (from 0) in the source."""
-
+Position = tuple[int, int]  # line (from 1) and column (from 0) in the source
 ORDERED = ("load", "store")
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """One access that waits for another one of the kernel, at least one of them a store."""
+    """An access at ``place`` waits for the access at ``awaited_place``; at least one of them is a store.
+
+    ``what`` and ``awaited`` are ``load`` or ``store``. With ``earlier_iteration``, it waits only for an earlier
+    iteration of a loop around both. With ``independent``, the two accessed no common byte in any workload.
+    """
 
     what: str
-    """``load`` or ``store``."""
     place: Position
     awaited: str
     awaited_place: Position
     earlier_iteration: bool
-    """Whether it waits only for an earlier iteration of a loop around both."""
     independent: bool
-    """Whether the two touched no common byte in any workload."""
 
     def __str__(self) -> str:
         when = " of an earlier iteration" if self.earlier_iteration else ""
@@ -60,7 +59,7 @@ class Waiting:
 
 
 def waiting(facts: KernelFacts) -> tuple[Waiting, ...] | str:
-    """The waits in the incumbent, checked on all workloads; or why they are not known."""
+    """Returns the waits in the incumbent, checked on all workloads; or the reason why they are not known."""
     found: dict[tuple[str, Position, str, Position], Waiting] = {}
     for workload in facts.workloads:
         waits = _of_workload(facts, workload)
@@ -78,6 +77,7 @@ def waiting(facts: KernelFacts) -> tuple[Waiting, ...] | str:
 
 
 def _of_workload(facts: KernelFacts, workload: Workload) -> list[Waiting] | str:
+    """Runs the incumbent on one reduced workload and returns its waits; or the reason why it could not be run."""
     task, configuration = facts.task, facts.task.space.shipped
     dims = reduced(task, workload.dims, moduli(task, configuration, workload.dims))
     arrays = task.arrays(dims)
@@ -100,7 +100,7 @@ def _of_workload(facts: KernelFacts, workload: Workload) -> list[Waiting] | str:
 
 
 class _Recording(Memory):
-    """A memory that compares the bytes of each access with those of the accesses that it waits for."""
+    """A memory that compares the bytes of each access with those of the accesses for which it waits."""
 
     def __init__(self, chains: TokenChains) -> None:
         super().__init__(watch=False)
@@ -109,8 +109,8 @@ class _Recording(Memory):
             for op in chains.ops
             if direction(op) in ORDERED
         }
-        self._touched: dict[Op, Keys] = {}
-        self._met: set[tuple[Op, Op]] = set()
+        self._bytes: dict[Op, Keys] = {}
+        self._shared: set[tuple[Op, Op]] = set()
 
     def load(
         self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Any = None
@@ -123,16 +123,18 @@ class _Recording(Memory):
         super().store(access, addresses, mask, values)
 
     def waits(self) -> list[Waiting]:
+        """Returns each pair of accesses in which one waits for the other and at least one is a store."""
         found = []
         for op, other, earlier in ((op, *pair) for op, before in self._before.items() for pair in before.items()):
             mine, others = direction(op), direction(other)
             if others in ORDERED and "store" in (mine, others):
-                independent = (op, other) not in self._met
+                independent = (op, other) not in self._shared
                 places = _place(op.location), _place(other.location)
                 found.append(Waiting(mine, places[0], others, places[1], earlier, independent))
         return found
 
     def _record(self, access: Access, addresses: Array, mask: Array | None, width: int) -> None:
+        """Notes the bytes of an access, ``width`` at each address. A key holds the block in its high bits."""
         before: Mapping[Op, bool] = self._before.get(access.op, {})
         lanes = len(access.blocks)
         shape = (lanes, *np.broadcast_shapes(addresses.shape, () if mask is None else mask.shape)[1:])
@@ -141,13 +143,14 @@ class _Recording(Memory):
         chosen = keys.reshape(-1) if mask is None else keys[np.broadcast_to(mask, shape)]
         every = np.unique((chosen[:, None] + np.arange(width)).reshape(-1))
         for other in before:
-            if other in self._touched and np.isin(every, self._touched[other], assume_unique=True).any():
-                self._met.add((access.op, other))
-        known = self._touched.get(access.op)
-        self._touched[access.op] = every if known is None else np.union1d(known, every)
+            if other in self._bytes and np.isin(every, self._bytes[other], assume_unique=True).any():
+                self._shared.add((access.op, other))
+        known = self._bytes.get(access.op)
+        self._bytes[access.op] = every if known is None else np.union1d(known, every)
 
 
 def _place(location: Location | None) -> Position:
+    """Returns the position in the user's source; an operation inside cuda.tile counts at its caller."""
     while location is not None and location.caller is not None and location.file.endswith("/cuda/tile/_stub.py"):
         location = location.caller
     return (0, 0) if location is None else (location.line, location.column)

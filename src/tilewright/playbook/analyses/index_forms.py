@@ -1,14 +1,15 @@
 """Reads the index of a gather or scatter: a scalar, or a range such as ``block * TILE + arange(TILE)``.
 
-Integer arithmetic is read as a polynomial of names and calls, so ``start = n * TILE`` two lines above, ``TILE * n`` and
-``(n + 1) * TILE - TILE`` mean the same. A name counts only where its value at the access is the one that the index was
-computed with.
+Integer arithmetic is read as a polynomial of names and calls. So ``TILE * n``, ``(n + 1) * TILE - TILE`` and a name
+that was assigned ``n * TILE`` are equal. An index is refused if one of its names has another value at the access than
+where the index was computed.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -17,46 +18,48 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import names_read, reaching
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, new_axes, reshaped, same_elements, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Source, argument, number
+from tilewright.source.syntax import Expression, Source, argument, number
 
 Term: TypeAlias = tuple[str, ...]
-"""Names and calls that are multiplied, as written, in sorted order; () is the number 1."""
+"""The names and calls in a product, as written and sorted; () is the number 1."""
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """Sum of terms, each with a whole factor."""
+    """A sum of terms, each with a whole factor."""
 
     terms: Mapping[Term, int]
 
+    @classmethod
+    def sum_of(cls, parts: Iterable[tuple[Term, int]]) -> Scalar:
+        """Adds up terms with their factors. Drops the terms that cancel."""
+        sums: Counter[Term] = Counter()
+        for term, factor in parts:
+            sums[term] += factor
+        return cls({term: factor for term, factor in sums.items() if factor})
+
     def __add__(self, other: Scalar) -> Scalar:
-        sums = dict(self.terms)
-        for term, factor in other.terms.items():
-            sums[term] = sums.get(term, 0) + factor
-        return Scalar({term: factor for term, factor in sums.items() if factor})
+        return Scalar.sum_of([*self.terms.items(), *other.terms.items()])
 
     def __neg__(self) -> Scalar:
         return Scalar({term: -factor for term, factor in self.terms.items()})
 
     def __mul__(self, other: Scalar) -> Scalar:
-        total = Scalar({})
-        for term, factor in self.terms.items():
-            for term_, factor_ in other.terms.items():
-                total += Scalar({tuple(sorted(term + term_)): factor * factor_})
-        return total
+        pairs = itertools.product(self.terms.items(), other.terms.items())
+        return Scalar.sum_of((tuple(sorted(a + b)), x * y) for (a, x), (b, y) in pairs)
 
     @property
     def text(self) -> str:
-        """As Python."""
-        if not self.terms:
-            return "0"
-        text, *others = [_product(term, factor) for term, factor in self.terms.items()]
-        for part in others:
-            text += f" - {part[1:]}" if part.startswith("-") else f" + {part}"
-        return text
+        """The sum as Python."""
+        text = ""
+        for term, factor in self.terms.items():
+            sign = "-" if factor < 0 else "+"
+            text += f" {sign} " if text else sign.removeprefix("+")
+            text += " * ".join([*([str(abs(factor))] if abs(factor) != 1 or not term else []), *term])
+        return text or "0"
 
     def over(self, size: Scalar) -> tuple[Scalar, Scalar]:
-        """Quotient and rest of a division by ``size``, which is a single term."""
+        """Divides by ``size``, which has a single term. Returns quotient and rest."""
         [(divisor, by)] = size.terms.items()
         quotient, rest = {}, {}
         for term, factor in self.terms.items():
@@ -70,16 +73,17 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Span:
-    """Consecutive elements from ``start`` along one axis of the index tile, or the same element for all lanes."""
+    """Consecutive elements from ``start``, along one axis of the index tile.
+
+    The index tile has ``rank`` axes. ``axis`` has ``size`` elements and the others one. With ``same``, all elements of
+    the tile are ``start``: ``(n * PAGE + arange(PAGE)) // PAGE`` is n for each of them.
+    """
 
     start: Scalar
     size: Scalar
     rank: int
-    """Of the index tile."""
     axis: int
-    """The axis that has ``size`` elements; the others have one."""
     same: bool = False
-    """All lanes have the element ``start``: ``(n * PAGE + arange(PAGE)) // PAGE`` is n."""
 
 
 Form: TypeAlias = Scalar | Span
@@ -88,18 +92,17 @@ ONE = Scalar({(): 1})
 
 @dataclass
 class Forms:
-    """Reads the indices of an access. ``at`` is the place where their parts will be written."""
+    """Reads the indices of the access ``at``. ``shapes`` are those of its function, to tell tiles from scalars."""
 
     source: Source
     at: cst.CSTNode
     shapes: Shapes
-    """The shapes of the function's tiles: a known tile is no scalar."""
-    open_: set[int] = field(default_factory=set)
+    open_: set[int] = field(default_factory=set)  # definitions that are being read: a name may depend on itself
 
-    def of(self, node: cst.BaseExpression, where: cst.CSTNode | None = None) -> Form:
-        """The form of ``node``, whose names have the values that they have at ``where`` (as a rule, ``node``).
+    def of(self, node: Expression, where: cst.CSTNode | None = None) -> Form:
+        """Returns the form of ``node``, with the values that its names have at ``where`` (default: at ``node``).
 
-        Raises `NotApplicable` where it has another form.
+        Raises `NotApplicable` if ``node`` is neither a scalar nor a span.
         """
         where = where or node
         match node:
@@ -126,19 +129,19 @@ class Forms:
                 return self._subscript(node, where)
         return self._atom(node, where)
 
-    def size(self, node: cst.BaseExpression, where: cst.CSTNode) -> Scalar:
+    def _size(self, node: Expression, where: cst.CSTNode) -> Scalar:
         size = self._scalar(node, where)
         if len(size.terms) != 1 or next(iter(size.terms.values())) < 1:
             raise NotApplicable(f"the size {self.source.code(node)} is no product of constants")
         return size
 
-    def _scalar(self, node: cst.BaseExpression, where: cst.CSTNode) -> Scalar:
+    def _scalar(self, node: Expression, where: cst.CSTNode) -> Scalar:
         form = self.of(node, where)
         if not isinstance(form, Scalar):
             raise NotApplicable(f"{self.source.code(node)} is a tile, where a scalar is understood")
         return form
 
-    def _product(self, left: Form, right: Form, node: cst.BaseExpression) -> Form:
+    def _product(self, left: Form, right: Form, node: Expression) -> Form:
         spans = [form for form in (left, right) if isinstance(form, Span)]
         if len(spans) > 1 or any(not span.same for span in spans):
             raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
@@ -146,7 +149,10 @@ class Forms:
         return replace(spans[0], start=product) if spans else product
 
     def _divided(self, node: cst.BinaryOperation, where: cst.CSTNode) -> Form:
-        """A range that begins at a multiple of its size, divided by that size: its number, or the place in it."""
+        """Divides a range by its size, if it begins at a multiple of that size.
+
+        ``//`` gives the number of the range for all lanes, ``%`` each lane's place in the range.
+        """
         left = self.of(node.left, where)
         if isinstance(left, Scalar):
             return self._atom(node, where)
@@ -160,8 +166,8 @@ class Forms:
         return replace(left, start=Scalar({}))
 
     def _looked_up(self, call: cst.Call, where: cst.CSTNode) -> Form:
-        """``ct.gather(table, (b, token // PAGE))``, which reads one page id for all lanes: as a scalar, read once."""
-        forms = [self.of(one, where) for one in indices_of(call)]
+        """Reads ``ct.gather(table, (b, token // PAGE))``, which loads one page id for all lanes, as one scalar load."""
+        forms = [self.of(index, where) for index in indices_of(call)]
         spans = [form for form in forms if isinstance(form, Span)]
         if not spans or len(call.args) != 2 or any(not span.same for span in spans):
             return self._atom(call, where)
@@ -192,7 +198,7 @@ class Forms:
             if step is not None and number(step) != 1:
                 raise NotApplicable("the indices are not consecutive")
             first = self._scalar(start, where) if start is not None else Scalar({})
-            return Span(first, self.size(node.args[0].value, where), 1, 0)
+            return Span(first, self._size(node.args[0].value, where), 1, 0)
         if (inside := same_elements(self.source, node)) is not None:
             return self.of(inside, where)
         if (shaped := reshaped(self.source, node)) is not None:
@@ -201,50 +207,46 @@ class Forms:
             return self._looked_up(node, where)
         return self._atom(node, where)
 
-    def _reshaped(self, inside: cst.BaseExpression, shape: list[cst.BaseExpression], where: cst.CSTNode) -> Form:
+    def _reshaped(self, inside: Expression, shape: list[Expression], where: cst.CSTNode) -> Form:
         form = self.of(inside, where)
-        sizes = [self._scalar(one, where) for one in shape]
+        sizes = [self._scalar(size, where) for size in shape]
         if isinstance(form, Scalar):
             raise NotApplicable("a scalar is given the shape of a tile")
-        long = [axis for axis, one in enumerate(sizes) if one == form.size]
-        if len(long) != 1 or any(one not in (ONE, form.size) for one in sizes):
+        long = [axis for axis, size in enumerate(sizes) if size == form.size]
+        if len(long) != 1 or any(size not in (ONE, form.size) for size in sizes):
             raise NotApplicable("the index is given another shape")
         return replace(form, rank=len(sizes), axis=long[0])
 
     def _subscript(self, node: cst.Subscript, where: cst.CSTNode) -> Form:
         added = new_axes(node)
-        if added is None:
-            if isinstance(node.value, cst.Attribute) and node.value.attr.value in ("shape", "strides"):
-                return self._atom(node, where)
-            raise NotApplicable(f"{self.source.code(node)} is not understood as an index")
-        form = self.of(node.value, where)
-        if isinstance(form, Scalar) or added.count(False) != form.rank:
+        if added is None and isinstance(node.value, cst.Attribute) and node.value.attr.value in ("shape", "strides"):
+            return self._atom(node, where)
+        form = None if added is None else self.of(node.value, where)
+        if added is None or not isinstance(form, Span) or added.count(False) != form.rank:
             raise NotApplicable(f"{self.source.code(node)} is not understood as an index")
         kept = [axis for axis, new in enumerate(added) if not new]
         return replace(form, rank=len(added), axis=kept[form.axis])
 
-    def _atom(self, node: cst.BaseExpression, where: cst.CSTNode) -> Scalar:
-        """``node`` as one factor; its names must mean the same where the access stands."""
+    def _atom(self, node: Expression, where: cst.CSTNode) -> Scalar:
+        """Takes ``node`` as one factor, if its names have the same values at the access."""
         for name in names_read(node):
             here, there = reaching(self.source, name, where), reaching(self.source, name, self.at)
             if here is None or there is None or here.node is not there.node:
                 raise NotApplicable(f"{name} has another value at the access than where its index is computed")
         if self.shapes.of(node):
             raise NotApplicable(f"{self.source.code(node)} is a tile of another form")
-        text, primary = (
-            self.source.code(bare(node)),
-            isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)),
-        )
+        text = self.source.code(bare(node))
+        primary = isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript))
         return Scalar({(text if primary else f"({text})",): 1})
 
 
-def bare(node: cst.BaseExpression) -> cst.BaseExpression:
-    """Without parentheses around it."""
+def bare(node: Expression) -> Expression:
+    """Returns the expression without the parentheses around it."""
     return node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) else node
 
 
-def _is_arithmetic(source: Source, value: cst.BaseExpression) -> bool:
-    """Whether a value is plain arithmetic, so that the name it has can be replaced by it."""
+def _is_arithmetic(source: Source, value: Expression) -> bool:
+    """Whether a value is plain arithmetic, so that it can replace the name to which it is assigned."""
     if isinstance(value, cst.Call):
         shaped = reshaped(source, value)
         inside = same_elements(source, value) or (shaped[0] if shaped is not None else None)
@@ -264,15 +266,8 @@ def _sum(left: Form, right: Form) -> Form:
     spans = [form for form in (left, right) if isinstance(form, Span)]
     if not spans:
         return total
-    # A range and one element for all of its lanes can be added.
-    lie = [(span.size, span.rank, span.axis) for span in spans]
-    if len(spans) == 2 and (lie[0] != lie[1] or spans[0].same == spans[1].same):
+    # Of two spans, one must be the same for all lanes, and both must lie along the same axis.
+    axes = [(span.size, span.rank, span.axis) for span in spans]
+    if len(spans) == 2 and (axes[0] != axes[1] or spans[0].same == spans[1].same):
         raise NotApplicable("the indices are not consecutive")
     return replace(spans[0], start=total, same=all(span.same for span in spans))
-
-
-def _product(term: Term, factor: int) -> str:
-    if not term:
-        return str(factor)
-    text = " * ".join(term)
-    return text if factor == 1 else f"-{text}" if factor == -1 else f"{factor} * {text}"

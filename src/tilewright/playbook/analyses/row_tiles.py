@@ -1,8 +1,8 @@
-"""Rewrites tile code for one row so that it handles several: each value of a row gains an axis of rows.
+"""Rewrites tile code for one row so that it computes several rows: each value of the row gets an axis of rows.
 
-A value that depends on the row's number has the shape ``(1, N)``, ``(N,)`` or, as a statistic of the row, ``()``. It
-gets the shape ``(ROWS, N)`` or ``(ROWS, 1)``. Elementwise operations then broadcast as before, and reductions run along
-the last axis. Code of any other form is refused, with the reason.
+A value that depends on the row's number has the shape ``(1, N)`` or ``(N,)``, or ``()`` if it is a statistic of the
+row. Its new shape is ``(ROWS, N)`` or ``(ROWS, 1)``. Elementwise operations then broadcast as before, and reductions
+run along the last axis. Code of any other form is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -11,25 +11,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from tilewright.playbook.analyses import tile_shapes
 from tilewright.playbook.analyses.dataflow import names_read
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.tile_shapes import (
-    ELEMENTWISE,
-    FILLED,
-    REDUCTIONS,
-    Shape,
-    Shapes,
-    indices_of,
-    is_true,
-    new_axes,
-    reduced_axes,
-    reshaped,
-    same_elements,
-    tile_call,
-    tuple_text,
-)
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Function, Source, argument, dotted, elements, with_argument
+from tilewright.source.syntax import Expression, Function, Source, argument, dotted, elements, with_argument
 
 WRITES = ("store", "scatter")
 SCALAR_CALLS = ("bid", "num_blocks", "cdiv")
@@ -37,65 +23,70 @@ UNKNOWN_CODE = (cst.Lambda, cst.FunctionDef, cst.ListComp, cst.GeneratorExp, cst
 
 
 class RowTiles(cst.CSTTransformer):
-    """Visits the body of ``function``. ``row`` is the name of the row's number, which becomes that of a group of
-    rows; ``rows`` the name for the tile of their numbers; ``count`` that of the constant of how many there are."""
+    """Rewrites the body of ``function``, which it visits.
+
+    ``row`` is the name of the row's number, which becomes the number of a group of rows. ``rows`` is the name for the
+    tile of their row numbers, ``count`` the name of the constant for the size of a group. Afterwards ``written`` counts
+    the stores, and ``width`` is the length of the last row tile that is loaded, as it is written.
+    """
 
     def __init__(self, source: Source, function: Function, row: str, rows: str, count: str) -> None:
         super().__init__()
         self.source, self.row, self.rows, self.count = source, row, rows, count
-        self.shapes = Shapes(source, function, {row})
+        self.shapes = tile_shapes.Shapes(source, function, {row})
         self.function = function
         self.written = 0
         self.width: str | None = None
-        """The longest row tile, as it is written: that of the last load."""
         self._filled = self._initial_values()
         loops, targets = source.every(cst.For, function), source.every(cst.AssignTarget, function)
         bound = [*targets, *(loop.target for loop in loops)]
-        self._labels: set[cst.CSTNode | None] = {name for one in bound for name in source.every(cst.Name, one)}
-        """Names that are given a value here, and those of attributes and keywords."""
-        self._labels |= {one.attr for one in source.every(cst.Attribute, function)}
+        # Name nodes that read no variable: targets of assignments, attributes and keywords.
+        self._labels: set[cst.CSTNode | None] = {name for target in bound for name in source.every(cst.Name, target)}
+        self._labels |= {attribute.attr for attribute in source.every(cst.Attribute, function)}
         self._labels |= {arg.keyword for arg in source.every(cst.Arg, function)}
         for kind in UNKNOWN_CODE:
             if source.every(kind, function.body):
                 raise NotApplicable(f"{function.name.value} holds a {kind.__name__}, which is not followed")
 
-    # Values ---------------------------------------------------------------------------------------
-
-    def _varies(self, node: cst.BaseExpression) -> bool:
+    def _varies(self, node: Expression) -> bool:
         return self.shapes.tile(node).varies
 
-    def _row_shape(self, node: cst.BaseExpression) -> Shape:
-        """The shape of a value that is combined with rows. Raises unless all its elements lie along its last axis."""
+    def _row_shape(self, node: Expression) -> tile_shapes.Shape:
+        """Returns the shape of a value that is combined with rows.
+
+        Raises `NotApplicable` unless all its elements lie along its last axis.
+        """
         shape = self.shapes.of(node)
         if shape is None:
-            raise NotApplicable(f"the shape of {self._said(node)} is not known")
+            raise NotApplicable(f"the shape of {self._code(node)} is not known")
         if any(size != "1" for size in shape[:-1]):
-            raise NotApplicable(f"{self._said(node)} has more than one row already")
+            raise NotApplicable(f"{self._code(node)} has more than one row already")
         return shape
 
     def _new(self, shape: Sequence[str]) -> tuple[str, ...]:
+        """Returns the new shape of a value that had ``shape``."""
         return ("1",) * (len(shape) - 2) + (self.count, shape[-1] if shape else "1")
 
-    def _said(self, node: cst.CSTNode) -> str:
+    def _code(self, node: cst.CSTNode) -> str:
         return " ".join(self.source.code(node).split())
 
-    def _initial_values(self) -> list[cst.BaseExpression]:
-        """Initial values of accumulators: they do not depend on the row, but need the axis of rows from the start."""
-        found: list[cst.BaseExpression] = []
+    def _initial_values(self) -> list[Expression]:
+        """Returns the initial values of accumulators, which need the axis of rows though they depend on no row."""
+        found: list[Expression] = []
         for name, value, added in self.shapes.assigned:
             if not self.shapes.names[name].varies or name == self.row:
                 continue
             if value is None:
-                raise NotApplicable(f"{name} comes out of a call that gives several values")
+                raise NotApplicable(f"{name} is one of several results of a call")
             if added:
                 self._row_shape(cst.Name(name))
                 self._row_shape(value)
             elif self._varies(value):
                 continue
-            elif isinstance(value, cst.Call) and tile_call(self.source, value) in FILLED:
+            elif isinstance(value, cst.Call) and tile_shapes.tile_call(self.source, value) in tile_shapes.FILLED:
                 found.append(value)
             else:
-                raise NotApplicable(f"{name} begins as {self._said(value)}, which has no axis of rows")
+                raise NotApplicable(f"{name} begins as {self._code(value)}, which has no axis of rows")
         return found
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -109,72 +100,71 @@ class RowTiles(cst.CSTTransformer):
             case _:
                 return super().on_visit(node)
         if self._varies(decides):
-            raise NotApplicable(f"{what} follows from the row: {self._said(decides)}")
+            raise NotApplicable(f"{what} follows from the row: {self._code(decides)}")
         return True
 
-    # Expressions ----------------------------------------------------------------------------------
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        rows = original_node.value == self.row and original_node not in self._labels
-        return updated_node.with_changes(value=self.rows) if rows else updated_node
+    def leave_Name(self, old: cst.Name, new: cst.Name) -> Expression:
+        rows = old.value == self.row and old not in self._labels
+        return new.with_changes(value=self.rows) if rows else new
 
     def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
         if not self._varies(node):
             return
         if isinstance(node.operator, cst.MatrixMultiply):
-            raise NotApplicable(f"{self._said(node)} is a product of matrices")
+            raise NotApplicable(f"{self._code(node)} is a product of matrices")
         self._row_shape(node.left)
         self._row_shape(node.right)
 
     def visit_Comparison(self, node: cst.Comparison) -> None:
         if self._varies(node):
-            for one in (node.left, *(each.comparator for each in node.comparisons)):
-                self._row_shape(one)
+            for side in (node.left, *(each.comparator for each in node.comparisons)):
+                self._row_shape(side)
 
-    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        if not self._varies(original_node):
-            return updated_node
-        if new_axes(original_node) is None:
-            raise NotApplicable(f"{self._said(original_node)} takes a part of a row")
-        before, after = self._row_shape(original_node.value), self._row_shape(original_node)
+    def leave_Subscript(self, old: cst.Subscript, new: cst.Subscript) -> Expression:
+        if not self._varies(old):
+            return new
+        if tile_shapes.new_axes(old) is None:
+            raise NotApplicable(f"{self._code(old)} takes a part of a row")
+        before, after = self._row_shape(old.value), self._row_shape(old)
         if len(self._new(after)) != len(self._new(before)) or after[-1:] != (before[-1:] or ("1",)):
-            raise NotApplicable(f"{self._said(original_node)} turns a row into another form")
-        return updated_node.value
+            raise NotApplicable(f"{self._code(old)} turns a row into another form")
+        return new.value
 
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        name = tile_call(self.source, original_node)
-        if any(original_node is one for one in self._filled):
-            return self._with_shape(original_node, updated_node, 0)
+    def leave_Call(self, old: cst.Call, new: cst.Call) -> Expression:
+        name = tile_shapes.tile_call(self.source, old)
+        if any(old is filled for filled in self._filled):
+            return self._with_shape(old, new, 0)
         if name in WRITES:
             self.written += 1
-        if not self._touches(original_node):
+        if not self._touches(old):
             if name in WRITES or name.startswith("atomic"):
-                raise NotApplicable(f"{self._said(original_node)} does not follow from the row")
-            return updated_node
-        if (shaped := reshaped(self.source, original_node)) is not None:
-            return self._reshape(original_node, updated_node, shaped[0], [self.shapes.size(one) for one in shaped[1]])
-        if isinstance(original_node.func, cst.Attribute) and original_node.func.attr.value == "item":
-            return self._item(original_node, updated_node)
+                raise NotApplicable(f"{self._code(old)} does not follow from the row")
+            return new
+        if (shaped := tile_shapes.reshaped(self.source, old)) is not None:
+            return self._reshape(old, new, shaped[0], [self.shapes.size(size) for size in shaped[1]])
+        if isinstance(old.func, cst.Attribute) and old.func.attr.value == "item":
+            return self._item(old, new)
         match name:
             case "load":
-                return self._load(original_node, updated_node)
+                return self._load(old, new)
             case "store":
-                return self._store(original_node, updated_node)
+                return self._store(old, new)
             case "gather" | "scatter":
-                return self._indexed(original_node, updated_node)
+                return self._indexed(old, new)
             case "broadcast_to":
-                self._row_shape(original_node.args[0].value)
-                return self._with_shape(original_node, updated_node, 1)
-        if name in REDUCTIONS:
-            return self._reduction(original_node, updated_node)
-        inside = same_elements(self.source, original_node)
-        if name in (*ELEMENTWISE, *SCALAR_CALLS) or inside is not None:
-            for one in [arg.value for arg in original_node.args] + ([inside] if inside is not None else []):
-                self._row_shape(one)
-            return updated_node
-        raise NotApplicable(f"what {self._said(original_node.func)} does with a row is not known")
+                self._row_shape(old.args[0].value)
+                return self._with_shape(old, new, 1)
+        if name in tile_shapes.REDUCTIONS:
+            return self._reduction(old, new)
+        inside = tile_shapes.same_elements(self.source, old)
+        if name not in (*tile_shapes.ELEMENTWISE, *SCALAR_CALLS) and inside is None:
+            raise NotApplicable(f"what {self._code(old.func)} does with a row is not known")
+        for operand in [*(arg.value for arg in old.args), *([inside] if inside is not None else [])]:
+            self._row_shape(operand)
+        return new
 
     def _touches(self, call: cst.Call) -> bool:
+        """Whether an argument of the call, or the tile whose method it is, depends on the row."""
         parts = [arg.value for arg in call.args]
         if isinstance(call.func, cst.Attribute):
             parts.append(call.func.value)
@@ -182,59 +172,59 @@ class RowTiles(cst.CSTTransformer):
         known = self.shapes.names
         return self.row in names or any(name in known and known[name].varies for name in names)
 
-    # Calls ----------------------------------------------------------------------------------------
-
     def _with_shape(self, old: cst.Call, new: cst.Call, place: int) -> cst.Call:
-        return with_argument(new, "shape", tuple_text(self._new(self._row_shape(old))), place)
+        return with_argument(new, "shape", tile_shapes.tuple_text(self._new(self._row_shape(old))), place)
 
     def _reduction(self, old: cst.Call, new: cst.Call) -> cst.Call:
         shape = self._row_shape(old.args[0].value)
-        axes = reduced_axes(old, len(shape))
+        axes = tile_shapes.reduced_axes(old, len(shape))
         if not shape or axes is None or len(shape) - 1 not in axes or len(self._new(shape)) != 2:
-            raise NotApplicable(f"{self._said(old)} is not along a row")
+            raise NotApplicable(f"{self._code(old)} is not along a row")
         return with_argument(with_argument(new, "axis", "1", 1), "keepdims", "True")
 
-    def _reshape(
-        self, old: cst.Call, new: cst.Call, inside: cst.BaseExpression, target: list[str]
-    ) -> cst.BaseExpression:
+    def _reshape(self, old: cst.Call, new: cst.Call, inside: Expression, target: list[str]) -> Expression:
+        """Rewrites a reshape of a row; leaves it out if it only adds or removes axes of size 1."""
         before = self._row_shape(inside)
         if any(size != "1" for size in target[:-1]) or (target[-1:] or ["1"]) != list(before[-1:] or ("1",)):
-            raise NotApplicable(f"{self._said(old)} turns a row into another form")
-        method = tile_call(self.source, old) != "reshape"
+            raise NotApplicable(f"{self._code(old)} turns a row into another form")
+        method = tile_shapes.tile_call(self.source, old) != "reshape"
         if len(self._new(target)) != len(self._new(before)):
-            return with_argument(new, "shape", tuple_text(self._new(target)), 0 if method else 1)
+            return with_argument(new, "shape", tile_shapes.tuple_text(self._new(target)), 0 if method else 1)
         if not method:
             return new.args[0].value
         assert isinstance(new.func, cst.Attribute)
         return new.func.value
 
-    def _item(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
+    def _item(self, old: cst.Call, new: cst.Call) -> Expression:
+        """Leaves out ``.item()``: the statistic of a row becomes a column of statistics."""
         assert isinstance(old.func, cst.Attribute) and isinstance(new.func, cst.Attribute)
         if any(size != "1" for size in self._row_shape(old.func.value)):
-            raise NotApplicable(f"{self._said(old)} is one element of several")
+            raise NotApplicable(f"{self._code(old)} takes one element of several")
         return new.func.value
 
-    def _load(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
+    def _load(self, old: cst.Call, new: cst.Call) -> Expression:
+        """Loads a group of rows instead of one row, or a column of elements instead of one element."""
         index, place = self._index(old)
         shape = elements(argument(old, "shape", 2))
         if shape is None or len(shape) != len(index):
-            raise NotApplicable(f"the shape of {self._said(old)} is not written as a tuple")
-        sizes = [self.shapes.size(one) for one in shape]
+            raise NotApplicable(f"the shape of {self._code(old)} is not written as a tuple")
+        sizes = [self.shapes.size(extent) for extent in shape]
         if any(size != "1" for size in sizes[:-1]) or sizes[place] != "1":
-            raise NotApplicable(f"{self._said(old)} loads more than one row already")
+            raise NotApplicable(f"{self._code(old)} loads more than one row already")
         sizes[place] = self.count
-        new = self._with_index(old, with_argument(new, "shape", tuple_text(sizes), 2))
+        new = self._with_index(old, with_argument(new, "shape", tile_shapes.tuple_text(sizes), 2))
         if place == len(index) - 1:
             column = cst.parse_expression(f"({self.count}, 1)")
             return cst.Call(cst.Attribute(new, cst.Name("reshape")), [cst.Arg(column)])
         self.width = sizes[-1]
         return new
 
-    def _store(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
+    def _store(self, old: cst.Call, new: cst.Call) -> Expression:
+        """Stores a group of rows instead of one row, or a column of elements instead of one element."""
         index, place = self._index(old)
         value, changed = argument(old, "tile", 2), argument(new, "tile", 2)
         if value is None or changed is None or not self._varies(value):
-            raise NotApplicable(f"what {self._said(old)} stores does not follow from the row")
+            raise NotApplicable(f"what {self._code(old)} stores does not follow from the row")
         shape = self._row_shape(value)
         ones = ("1",) * (len(index) - 1)
         if place < len(index) - 1:
@@ -242,39 +232,41 @@ class RowTiles(cst.CSTTransformer):
         elif all(size == "1" for size in shape):
             target = (*ones, self.count)
         else:
-            raise NotApplicable(f"{self._said(old)} stores more than one element of a row")
+            raise NotApplicable(f"{self._code(old)} stores more than one element of a row")
         if place == len(index) - 1 or len(target) != len(self._new(shape)):
-            new = with_argument(new, "tile", f"{text_of(self.source, changed)}.reshape({tuple_text(target)})", 2)
+            reshape = f".reshape({tile_shapes.tuple_text(target)})"
+            new = with_argument(new, "tile", text_of(self.source, changed) + reshape, 2)
         return self._with_index(old, new)
 
-    def _indexed(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
+    def _indexed(self, old: cst.Call, new: cst.Call) -> Expression:
+        """Checks a gather or scatter: its indices become tiles of rows by themselves."""
         self._checked(old)
-        if not any(self._varies(one) for one in indices_of(old)):
-            raise NotApplicable(f"{self._said(old)} does not follow from the row")
+        if not any(self._varies(index) for index in tile_shapes.indices_of(old)):
+            raise NotApplicable(f"{self._code(old)} does not follow from the row")
         for arg in old.args[1:]:
-            for one in elements(arg.value) or [arg.value]:
-                self._row_shape(one)
+            for operand in elements(arg.value) or [arg.value]:
+                self._row_shape(operand)
         return new
 
-    def _index(self, call: cst.Call) -> tuple[list[cst.BaseExpression], int]:
-        """The indices of a tile load or store, and which of them is the row's."""
+    def _index(self, call: cst.Call) -> tuple[list[Expression], int]:
+        """Returns the indices of a tile load or store, and the place of the row's number among them."""
         self._checked(call)
         if argument(call, "order") is not None:
-            raise NotApplicable(f"{self._said(call)} changes the order of the axes")
+            raise NotApplicable(f"{self._code(call)} changes the order of the axes")
         index = elements(argument(call, "index", 1))
         if index is None:
-            raise NotApplicable(f"the index of {self._said(call)} is not written as a tuple")
-        places = [place for place, one in enumerate(index) if self._varies(one)]
+            raise NotApplicable(f"the index of {self._code(call)} is not written as a tuple")
+        places = [place for place, number in enumerate(index) if self._varies(number)]
         if len(places) != 1 or dotted(index[places[0]]) != self.row or places[0] < len(index) - 2:
-            raise NotApplicable(f"{self._said(call)} does not take the row as it is, in the last two axes")
+            raise NotApplicable(f"{self._code(call)} does not take the row as it is, in the last two axes")
         return index, places[0]
 
     def _with_index(self, old: cst.Call, new: cst.Call) -> cst.Call:
-        """The access with its old index, which now is the number of a group of rows."""
+        """Restores the old index in an access: the name of the row now means the number of a group of rows."""
         index = argument(old, "index", 1)
         return new if index is None else with_argument(new, "index", self.source.code(index), 1)
 
     def _checked(self, call: cst.Call) -> None:
         bounds = argument(call, "check_bounds")
-        if bounds is not None and not is_true(bounds):
-            raise NotApplicable(f"{self._said(call)} checks no bounds: the last group of rows may reach beyond them")
+        if bounds is not None and not tile_shapes.is_true(bounds):
+            raise NotApplicable(f"{self._code(call)} checks no bounds: the last group of rows may reach beyond them")

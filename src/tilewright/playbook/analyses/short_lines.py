@@ -1,7 +1,8 @@
-"""Breaks the lines of a change that became too long, as a formatter would: hanging indents inside brackets.
+"""Breaks lines that a change made too long, as a formatter would: with indented lines inside brackets.
 
-Only lines that the change wrote are broken. Elements share one indented line where they fit there, and get a line each
-otherwise. An expression without brackets around it gets parentheses. The code means the same afterwards.
+Only lines that the change wrote are broken. The elements inside a bracket share one indented line if they fit there;
+otherwise each gets its own line. An expression without brackets around it gets parentheses. The meaning of the code
+stays the same.
 """
 
 from __future__ import annotations
@@ -12,39 +13,33 @@ import tokenize
 from dataclasses import dataclass
 from itertools import pairwise
 
-LIMIT = 119
-"""Characters of a line."""
+LIMIT = 119  # the most characters of a line
 INDENT = " " * 4
 OPERATORS = (("or",), ("and",), ("==", "!=", "<", "<=", ">", ">="), ("|",), ("&",), ("+", "-"), ("*", "/", "//", "%"))
-"""Those that bind the least come first: a line is broken before them."""
+"""The operators before which a line is broken, those that bind the least first."""
 OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call)
 OPENING, CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 
 def with_short_lines(before: str, after: str) -> str:
-    """The text ``after`` a change with its lines under 120 characters; those of ``before`` stay as they are."""
+    """Returns the text ``after`` a change with lines under 120 characters; keeps the lines of the text ``before``."""
     kept = set(before.splitlines())
     meaning = None
-    while (row := _too_long(after, kept)) is not None:
-        meaning = meaning or ast.dump(ast.parse(after))
-        line = after.splitlines()[row]
-        new = _broken(after, row)
+    while long := [row for row, line in enumerate(after.splitlines()) if len(line) > LIMIT and line not in kept]:
+        meaning = meaning or _meaning(after)
         lines = after.splitlines(keepends=True)
-        ending = lines[row][len(line) :]
-        changed = "".join([*lines[:row], *(one + ending for one in new), *lines[row + 1 :]])
-        if len(new) > 1 and _means(changed) == meaning:
-            after = changed
+        line = after.splitlines()[long[0]]
+        new = _broken(after, long[0])
+        lines[long[0]] = "".join(part + lines[long[0]][len(line) :] for part in new)
+        if len(new) > 1 and _meaning("".join(lines)) == meaning:
+            after = "".join(lines)
         else:
-            kept.add(line)  # nothing to break at
+            kept.add(line)  # there is no place at which it can be broken
     return after
 
 
-def _too_long(text: str, kept: set[str]) -> int | None:
-    rows = enumerate(text.splitlines())
-    return next((row for row, line in rows if len(line) > LIMIT and line not in kept), None)
-
-
-def _means(text: str) -> str | None:
+def _meaning(text: str) -> str | None:
+    """Returns the syntax tree as text; None if ``text`` is not valid Python."""
     try:
         return ast.dump(ast.parse(text))
     except SyntaxError:
@@ -53,7 +48,10 @@ def _means(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class BracketToken:
-    """A token of one line. ``depth`` counts the brackets around it; a bracket itself stands inside."""
+    """A token of one line, from column ``start`` to ``end``.
+
+    ``depth`` counts the brackets around it; a bracket counts as inside itself.
+    """
 
     text: str
     start: int
@@ -62,22 +60,26 @@ class BracketToken:
 
 
 def _broken(text: str, row: int) -> list[str]:
-    """The lines that take the place of one; a comment at its end stays at the end."""
+    """Returns the lines that replace one line; a comment at its end stays at the end."""
     line, tokens = text.splitlines()[row], _tokens(text, row)
-    if tokens and tokens[-1].text.startswith("#"):
-        comment = tokens.pop()
-        code = line[: comment.start].rstrip()
-        *others, last = _code_broken(text, row, code, tokens)
-        return [*others, f"{last}  {comment.text}"] if others else [line]
-    return _code_broken(text, row, line, tokens)
+    if not tokens or not tokens[-1].text.startswith("#"):
+        return _code_broken(text, row, line, tokens)
+    comment = tokens.pop()
+    *others, last = _code_broken(text, row, line[: comment.start].rstrip(), tokens)
+    return [*others, f"{last}  {comment.text}"] if others else [line]
 
 
 def _code_broken(text: str, row: int, line: str, tokens: list[BracketToken]) -> list[str]:
+    """Returns the lines that replace ``line``, which is the line ``row`` without its comment.
+
+    If an earlier line opened a bracket around it, breaks between elements or operands. Otherwise puts parentheses
+    around its value. If it has no value that needs them, breaks inside its last pair of brackets.
+    """
     if not tokens:
         return [line]
     indent = line[: tokens[0].start]
     outside = min(token.depth - (token.text in CLOSING) for token in tokens)
-    if outside > 0 and tokens[0].text not in CLOSING:  # inside brackets that an earlier line opens
+    if outside > 0 and tokens[0].text not in CLOSING:  # an earlier line opens the brackets around it
         elements = _split(line, tokens, outside)
         if len(elements) > 1:
             return _listed(elements, indent, closed=_closes(text, row))
@@ -98,7 +100,7 @@ def _code_broken(text: str, row: int, line: str, tokens: list[BracketToken]) -> 
 
 
 def _tokens(text: str, row: int) -> list[BracketToken]:
-    """The tokens that begin on one line, an f-string as one."""
+    """Returns the tokens that begin on one line, without those inside an f-string."""
     found: list[BracketToken] = []
     depth = strings = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -106,19 +108,18 @@ def _tokens(text: str, row: int) -> list[BracketToken]:
         strings += name in ("FSTRING_START", "TSTRING_START")
         quoted = strings > 0
         strings -= name in ("FSTRING_END", "TSTRING_END")
-        if not quoted and token.type == tokenize.OP and token.string in OPENING:
-            depth += 1
+        bracket = token.string if token.type == tokenize.OP and not quoted else ""
+        depth += bracket in OPENING
         if token.start[0] == row + 1 and not quoted and token.string.strip():
             found.append(BracketToken(token.string, token.start[1], token.end[1], depth))
-        if not quoted and token.type == tokenize.OP and token.string in CLOSING:
-            depth -= 1
+        depth -= bracket in CLOSING
         if token.start[0] > row + 1:
             break
     return found
 
 
 def _split(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
-    """The elements between the commas at one depth."""
+    """Returns the texts between the commas at one depth."""
     if not tokens:
         return []
     commas = [token for token in tokens if token.text == "," and token.depth == depth]
@@ -128,7 +129,10 @@ def _split(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
 
 
 def _operands(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
-    """The line broken before its operators that bind the least, or before the methods that are called on calls."""
+    """Returns the line broken before its operators that bind the least, or before methods called on a call's result.
+
+    Empty if it has neither at this depth.
+    """
     here = [token for token in tokens[1:] if token.depth == depth]
     dots = [dot.start for before, dot in pairwise(tokens) if dot.text == "." and before.text in CLOSING]
     levels = [[token.start for token in here if token.text in level] for level in OPERATORS]
@@ -140,20 +144,20 @@ def _operands(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
 
 
 def _listed(elements: list[str], indent: str, closed: bool) -> list[str]:
-    """A line for each element. The last one gets a comma where a bracket closes after it."""
+    """Returns a line for each element. The last one has a comma only if a bracket closes after it."""
     lines = [f"{indent}{element}," for element in elements]
     return lines if closed else [*lines[:-1], lines[-1].removesuffix(",")]
 
 
 def _closes(text: str, row: int) -> bool:
-    """Whether a comma may follow the line: it has one, or a bracket closes on the next line."""
+    """Whether a comma may follow the line: it has a comma already, or a bracket closes on the next line."""
     lines = text.splitlines()
     following = lines[row + 1].strip() if row + 1 < len(lines) else ""
     return lines[row].rstrip().endswith(",") or following[:1] in CLOSING
 
 
 def _last_pair(tokens: list[BracketToken]) -> tuple[BracketToken, BracketToken] | None:
-    """The last bracket that opens and closes on the line, around something and inside no other such."""
+    """Returns the last outermost pair of brackets that opens and closes on the line and is not empty."""
     pairs: list[tuple[BracketToken, BracketToken]] = []
     opened: list[BracketToken] = []
     for token in tokens:
@@ -166,7 +170,7 @@ def _last_pair(tokens: list[BracketToken]) -> tuple[BracketToken, BracketToken] 
 
 
 def _unbracketed(text: str, row: int, line: str) -> tuple[int, int] | None:
-    """Where an operation without brackets around it stands on the line: a value, a result or a condition."""
+    """Returns start and end of an operation on the line without brackets around it: a value or a condition."""
     for statement in ast.walk(ast.parse(text)):
         value = getattr(statement, "value", None) or getattr(statement, "test", None)
         if not isinstance(statement, ast.stmt) or statement.lineno != row + 1 or not isinstance(value, OPERATIONS):
@@ -180,7 +184,7 @@ def _unbracketed(text: str, row: int, line: str) -> tuple[int, int] | None:
 
 
 def _calls_on_calls(value: ast.expr) -> int:
-    """How many methods are called on what a call returns: 2 in ``a(x).b(y).c(z)``."""
+    """Counts the methods that are called on a call's result: 2 in ``a(x).b(y).c(z)``."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         return _calls_on_calls(value.func.value) + isinstance(value.func.value, ast.Call)
     return 0

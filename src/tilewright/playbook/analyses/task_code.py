@@ -1,8 +1,8 @@
-"""Changes the task around a kernel: its launch and the grid of it, its knobs and the kernel's parameters.
+"""Changes the code around a kernel: the task's launch and its grid, the space, and the kernel's parameters.
 
-A kernel that gains a constant needs a parameter, an argument at its launch and a knob in the space. That works where
-kernel, launch and task stand in one file. Elsewhere `NotApplicable` says what is missing. The axes of a grid and their
-product get names, so that the kernel can be passed them, and the patch reads as a person would have written it.
+A kernel that gains a constant needs a parameter, an argument at its launch and a knob in the space. So kernel, launch
+and task must stand in one file; otherwise `NotApplicable` says which of them is missing. The axes of the grid and their
+product get names, so that the launch can pass them to the kernel and the patch reads as if a person had written it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import TypeVar
 
 import libcst as cst
 
-from tilewright.languages import language_of
 from tilewright.playbook.analyses.dataflow import names_assigned, parameters
-from tilewright.playbook.base import KernelFacts, NotApplicable
+from tilewright.playbook.base import KernelFacts, NotApplicable, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Changes, Source, argument, dotted, elements, keyword, literal, number
 
@@ -25,47 +24,60 @@ Listed = TypeVar("Listed", cst.Param, cst.BaseElement, cst.BaseDictElement)
 
 @dataclass(frozen=True)
 class LaunchCode:
-    """The launch of a task file."""
+    """The launch function of a task file, and the parts of the call ``tw.Launch(kernel, grid, args)`` in it."""
 
     function: cst.FunctionDef | cst.Lambda
     call: cst.Call
-    """``tw.Launch(kernel, grid, args)``."""
     kernel: str
     grid: cst.BaseExpression
     args: cst.BaseExpression
 
 
 def space_of(source: Source) -> cst.Call:
-    """The one ``tw.Space(...)`` of the file. Raises `NotApplicable`."""
-    return _only(source, "Space")
+    """Returns the only ``tw.Space(...)`` of the file. Raises `NotApplicable`."""
+    return _only_call(source, "Space")
 
 
 def launch_of(source: Source) -> LaunchCode:
-    """The function that the task names as its launch, and the ``tw.Launch(...)`` in it.
+    """Returns the code of the task's launch.
 
-    Raises `NotApplicable` where the launch is not in this file, or is not one call.
+    Raises `NotApplicable` if the launch is not in this file, or does not contain exactly one ``tw.Launch(...)``.
     """
-    named = argument(_only(source, "Task"), "launch", 3)
-    function: cst.FunctionDef | cst.Lambda
-    if isinstance(named, cst.Lambda):
-        function = named
-    elif isinstance(named, cst.Name) and named.value in source.functions:
-        function = source.functions[named.value]
-    else:
+    named = argument(_only_call(source, "Task"), "launch", 3)
+    function = named if isinstance(named, cst.Lambda) else source.functions.get(dotted(named) if named else "")
+    if function is None:
         raise NotApplicable(f"{source.name}: the launch of the task is no function of this file")
-    calls = source.calls_named("Launch", function)
-    if len(calls) != 1:
-        raise NotApplicable(f"{source.name}: {len(calls)} Launch(...) calls in the launch; one is understood")
-    kernel, grid, args = (argument(calls[0], name, place) for place, name in enumerate(("kernel", "grid", "args")))
+    call = _only_call(source, "Launch", function)
+    kernel, grid, args = (argument(call, name, place) for place, name in enumerate(("kernel", "grid", "args")))
     if not isinstance(kernel, cst.Name) or grid is None or args is None:
         raise NotApplicable(f"{source.name}: the launch does not name its kernel, grid and args")
-    return LaunchCode(function, calls[0], kernel.value, grid, args)
+    return LaunchCode(function, call, kernel.value, grid, args)
+
+
+def _only_call(source: Source, name: str, inside: cst.CSTNode | None = None) -> cst.Call:
+    calls = source.calls_named(name, inside)
+    if len(calls) != 1:
+        place = "" if inside is None else " in the launch"
+        raise NotApplicable(f"{source.name}: {len(calls)} {name}(...) calls{place}; one is understood")
+    return calls[0]
+
+
+def launched_here(source: Source) -> str:
+    """Returns the name of the kernel that this file launches; "" if its launch is not understood."""
+    launch = unless_refused(launch_of, source)
+    return "" if launch is None else launch.kernel
+
+
+def own_kernel(facts: KernelFacts, source: Source) -> str:
+    """Returns the kernel that the task launches, if kernel and launch are both in ``source``; otherwise ""."""
+    kernel = launched_here(source)
+    return kernel if kernel in source.kernels and kernel == facts.kernel else ""
 
 
 def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False) -> Source:
-    """The space with one more knob, or with more values of one it has, shipped at ``shipped``.
+    """Returns the source with a knob in the space that lists ``values`` and ships ``shipped``.
 
-    Without ``values`` the list of the knob stays as it is.
+    If the space already has the knob, ``values`` are added to its list; an empty ``values`` does not change the list.
     """
     space = space_of(source)
     lists = "hints" if hint else "constants"
@@ -75,25 +87,86 @@ def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value
             raise NotApplicable(f"{what}= of the space is not written as a literal dictionary")
     if not isinstance(own, cst.Dict):
         raise NotApplicable(f"{source.name}: the space ships no literal configuration")
-    new = _set(space, "shipped", with_entry(own, name, shipped))
+    new = _with_keyword(space, "shipped", with_entry(own, name, shipped))
     if values:
         given = given if isinstance(given, cst.Dict) else cst.Dict(elements=())
         known = entry_of(given, name)
         listed = [*([] if known is None else _values(known)), *values, shipped]
-        new = _set(new, lists, with_entry(given, name, tuple(dict.fromkeys(listed))))
+        new = _with_keyword(new, lists, with_entry(given, name, tuple(dict.fromkeys(listed))))
     return source.changed({space: new})
 
 
+def entry_of(node: cst.Dict, name: str) -> cst.BaseExpression | None:
+    """Returns the value of one key of a literal dictionary."""
+    pairs = (element for element in node.elements if isinstance(element, cst.DictElement))
+    return next((pair.value for pair in pairs if _text(pair.key) == name), None)
+
+
+def with_entry(node: cst.Dict, name: str, value: object) -> cst.Dict:
+    """Returns a literal dictionary with a value for one key, which is added at the end if it is new."""
+    new = cst.parse_expression(repr(value))
+    if entry_of(node, name) is None:
+        last = cst.DictElement(cst.SimpleString(f'"{name}"'), new)
+        return node.with_changes(elements=[*_with_commas(node.elements), last])
+    changed = [
+        element.with_changes(value=new)
+        if isinstance(element, cst.DictElement) and _text(element.key) == name
+        else element
+        for element in node.elements
+    ]
+    return node.with_changes(elements=changed)
+
+
+def _with_keyword(call: cst.Call, name: str, value: cst.BaseExpression) -> cst.Call:
+    """Sets a keyword argument; a new one goes before ``shipped``, as people write it."""
+    args = list(call.args)
+    places = {arg.keyword.value: place for place, arg in enumerate(args) if arg.keyword is not None}
+    if name in places:
+        args[places[name]] = args[places[name]].with_changes(value=value)
+        return call.with_changes(args=args)
+    place = places.get("shipped", len(args))
+    # The comma before the new argument is repeated after it, so that a line break in it is repeated, too.
+    comma = args[place - 1].comma if place else SPACED
+    args.insert(place, keyword(name, value).with_changes(comma=_comma(comma)))
+    return call.with_changes(args=args)
+
+
+def _values(node: cst.BaseExpression) -> list[Value]:
+    listed = elements(node)
+    if listed is None:
+        raise NotApplicable("a knob's values are not written as a literal list")
+    values = [value for value in map(literal, listed) if value is None or isinstance(value, (int, float, str))]
+    if len(values) < len(listed):
+        raise NotApplicable("a knob's value is not written as a literal")
+    return values
+
+
+def _text(node: cst.BaseExpression) -> str | None:
+    value = node.evaluated_value if isinstance(node, cst.SimpleString) else None
+    return value if isinstance(value, str) else None
+
+
+def _with_commas(listed: Iterable[Listed]) -> list[Listed]:
+    """Gives each element of a list a comma and a space behind it, so that another one can follow."""
+    return [element.with_changes(comma=_comma(element.comma)) for element in listed]
+
+
+def _comma(comma: object) -> cst.Comma:
+    """Returns the comma that an element has, or a plain one if it has none or no space behind it."""
+    return comma if isinstance(comma, cst.Comma) and not comma.whitespace_after.empty else SPACED
+
+
+# The kernel's parameters and the launch -----------------------------------------------------------
+
+
 def with_kernel_constant(source: Source, kernel: str, name: str) -> Source:
-    """A kernel with one more constant at its end, passed from the configuration."""
+    """Returns the source with one more constant at the kernel's end, passed from the configuration."""
     annotation = f"{source.tile_module}.Constant[int]"
     return with_kernel_argument(with_launch_parameter(source, "config"), kernel, name, f"config.{name}", annotation)
 
 
-def with_kernel_argument(
-    source: Source, kernel: str, name: str, expression: str, annotation: str | None = None
-) -> Source:
-    """A kernel with one more parameter at its end, given ``expression`` at the launch."""
+def with_kernel_argument(source: Source, kernel: str, name: str, expression: str, annotation: str = "") -> Source:
+    """Returns the source with one more parameter at the kernel's end, for which the launch passes ``expression``."""
     launch = launch_of(source)
     if launch.kernel != kernel:
         raise NotApplicable(f"{source.name}: the launch starts {launch.kernel}, not {kernel}")
@@ -103,19 +176,21 @@ def with_kernel_argument(
     params = function.params
     if params.star_kwarg is not None or params.kwonly_params or isinstance(params.star_arg, cst.Param):
         raise NotApplicable(f"{source.name}: {kernel} does not list its parameters one by one")
-    hint = None if annotation is None else cst.Annotation(cst.parse_expression(annotation))
+    hint = cst.Annotation(cst.parse_expression(annotation)) if annotation else None
     last = cst.Param(cst.Name(name), annotation=hint)
-    args: cst.BaseExpression = launch.args
-    value = cst.parse_expression(expression)
+    args = launch.args
     if isinstance(args, (cst.Tuple, cst.List)) and args.elements:
-        args = args.with_changes(elements=[*_with_commas(args.elements), cst.Element(value)])
+        args = args.with_changes(elements=[*_with_commas(args.elements), cst.Element(cst.parse_expression(expression))])
     else:
-        args = cst.parse_expression(f"(*{source.code(args)}, {source.code(value)})")
+        args = cst.parse_expression(f"(*{source.code(args)}, {expression})")
     return source.changed({params: params.with_changes(params=[*_with_commas(params.params), last]), launch.args: args})
 
 
 def with_launch_parameter(source: Source, name: str) -> Source:
-    """The launch also taking ``name``, e.g. ``hardware``: Tilewright passes what its parameters name."""
+    """Returns the source with ``name``, e.g. ``hardware``, as a parameter of the launch.
+
+    Tilewright passes the launch an argument for each name among its parameters.
+    """
     launch = launch_of(source)
     if name in parameters(launch.function):
         return source
@@ -125,29 +200,24 @@ def with_launch_parameter(source: Source, name: str) -> Source:
 
 
 def with_grid(source: Source, expression: str) -> Source:
-    """The launch with another grid."""
+    """Returns the source with another grid at the launch."""
     return source.changed({launch_of(source).grid: cst.parse_expression(expression)})
 
 
+def before_launch(source: Source, statement: str) -> Source:
+    """Returns the source with a statement just before the launch."""
+    lines = (above for above in source.parents(launch_of(source).call) if isinstance(above, cst.SimpleStatementLine))
+    return source.changed(inserted(statement, next(lines)))
+
+
 def inserted(statement: str, line: cst.SimpleStatementLine) -> Changes:
-    """A change that puts a statement in front of a line. It takes over the comments and blank lines above that line."""
+    """Returns the change that inserts a statement before a line, below the comments and blank lines above the line."""
     new = cst.parse_statement(statement).with_changes(leading_lines=line.leading_lines)
     return {line: cst.FlattenSentinel([new, line.with_changes(leading_lines=())])}
 
 
-def fresh_name(source: Source, name: str) -> str:
-    """``name``, or with a number behind it where the file has such a name."""
-    return numbered(name, {one.value for one in source.every(cst.Name)})
-
-
-def numbered(name: str, taken: Collection[str]) -> str:
-    """``name``, or with a number behind it where it is taken."""
-    others = (f"{name}_{number}" for number in itertools.count(2))
-    return name if name not in taken else next(other for other in others if other not in taken)
-
-
 def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpression | None:
-    """The launch's expression for one parameter of the kernel; None where it cannot be told."""
+    """Returns the expression that the launch passes for a parameter of the kernel; None if that is not known."""
     launch = launch_of(source)
     names = parameters(source.functions[kernel])
     values = _assigned(source, launch, launch.args)
@@ -158,12 +228,12 @@ def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpressi
 
 
 def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
-    """The extent that the task declares for an axis of what the launch passes as ``array``: a dimension or a number.
+    """Returns the declared extent of an axis of the tensor that the launch passes as ``array``: ``N`` or ``128``.
 
-    None where it is no literal, and for a tensor that is not declared in this file.
+    None if the extent is not a literal, or the tensor is not declared in this file.
     """
     given = argument_of(source, kernel, array)
-    tensors = argument(_only(source, "Task"), "tensors", 1) if given is not None else None
+    tensors = argument(_only_call(source, "Task"), "tensors", 1) if given is not None else None
     declared = entry_of(tensors, dotted(given)) if given is not None and isinstance(tensors, cst.Dict) else None
     listed = elements(argument(declared, "shape", 0)) if isinstance(declared, cst.Call) else None
     if listed is None or axis >= len(listed):
@@ -172,171 +242,79 @@ def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
     return str(extent.evaluated_value) if isinstance(extent, cst.Integer) else _text(extent)
 
 
-def _only(source: Source, name: str) -> cst.Call:
-    calls = source.calls_named(name)
-    if len(calls) != 1:
-        raise NotApplicable(f"{source.name}: {len(calls)} {name}(...) calls; one is understood")
-    return calls[0]
-
-
 def _assigned(source: Source, launch: LaunchCode, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """The values that a launch assigns to the name ``node``; the node itself if it is no local variable."""
+    """Returns the values that a launch assigns to the name ``node``; the node itself if it is no local variable."""
     if not isinstance(node, cst.Name) or isinstance(launch.function, cst.Lambda):
         return [node]
     return [
-        one.value
-        for one in source.every(cst.Assign, launch.function)
-        if any(dotted(target.target) == node.value for target in one.targets)
+        assign.value
+        for assign in source.every(cst.Assign, launch.function)
+        if any(dotted(target.target) == node.value for target in assign.targets)
     ]
 
 
-def _with_commas(listed: Iterable[Listed]) -> list[Listed]:
-    """What stands in a list that goes on: each with a comma and a space behind it."""
-    return [one.with_changes(comma=_comma(one.comma)) for one in listed]
+def fresh_name(source: Source, name: str) -> str:
+    """Returns ``name``, with a number behind it if the file uses that name."""
+    return _numbered(name, {node.value for node in source.every(cst.Name)})
 
 
-def _comma(comma: object) -> cst.Comma:
-    """The comma an element has, or a plain one for what was the last; with a space after it."""
-    return comma if isinstance(comma, cst.Comma) and not comma.whitespace_after.empty else SPACED
+def fresh_in(source: Source, function: str, name: str) -> str:
+    """Returns ``name``, with a number behind it if the function or the file's top level uses that name."""
+    bound = {*source.functions, *(node.value for node in source.every(cst.Name, source.functions[function]))}
+    for statement in source.module.body:
+        if isinstance(statement, cst.ClassDef):
+            bound.add(statement.name.value)
+        elif not isinstance(statement, cst.FunctionDef):
+            bound |= set(names_assigned(statement))
+            for alias in source.every(cst.ImportAlias, statement):
+                bound.add(dotted(alias.asname.name if alias.asname is not None else alias.name).split(".")[0])
+    return _numbered(name, bound)
 
 
-def entry_of(node: cst.Dict, name: str) -> cst.BaseExpression | None:
-    """The value of one key of a literal dictionary."""
-    pairs = (one for one in node.elements if isinstance(one, cst.DictElement))
-    return next((one.value for one in pairs if _text(one.key) == name), None)
-
-
-def with_entry(node: cst.Dict, name: str, value: object) -> cst.Dict:
-    """A literal dictionary with a value for one key, at its end where the key is new."""
-    new = cst.parse_expression(repr(value))
-    if entry_of(node, name) is None:
-        last = cst.DictElement(cst.SimpleString(f'"{name}"'), new)
-        return node.with_changes(elements=[*_with_commas(node.elements), last])
-    mine = [one for one in node.elements if isinstance(one, cst.DictElement) and _text(one.key) == name]
-    return node.with_changes(elements=[one.with_changes(value=new) if one in mine else one for one in node.elements])
-
-
-def _set(call: cst.Call, name: str, value: cst.BaseExpression) -> cst.Call:
-    """The call with a keyword argument; a new one goes before ``shipped``, as people write it."""
-    args = list(call.args)
-    places = {arg.keyword.value: place for place, arg in enumerate(args) if arg.keyword is not None}
-    if name in places:
-        args[places[name]] = args[places[name]].with_changes(value=value)
-        return call.with_changes(args=args)
-    place = places.get("shipped", len(args))
-    # The new argument's comma carries the line break that stood before it, so that the layout goes on.
-    comma = args[place - 1].comma if place else SPACED
-    args.insert(place, keyword(name, value).with_changes(comma=_comma(comma)))
-    return call.with_changes(args=args)
-
-
-def _values(node: cst.BaseExpression) -> list[Value]:
-    listed = elements(node)
-    if listed is None:
-        raise NotApplicable("a knob's values are not written as a literal list")
-    found = [value for value in map(literal, listed) if value is None or isinstance(value, (int, float, str))]
-    if len(found) < len(listed):
-        raise NotApplicable("a knob's value is not written as a literal")
-    return found
-
-
-def _text(node: cst.BaseExpression) -> str | None:
-    value = node.evaluated_value if isinstance(node, cst.SimpleString) else None
-    return value if isinstance(value, str) else None
-
-
-# The grid of the launch ---------------------------------------------------------------------------
+def _numbered(name: str, taken: Collection[str]) -> str:
+    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    return next(each for each in names if each not in taken)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The axes of a launch in ``source``, as host expressions that are short enough to repeat."""
+    """The axes of the launch in ``source`` and their product, as expressions that are short enough to repeat."""
 
     source: Source
     axes: tuple[str, ...]
     items: str
-    """Their product."""
 
 
 def flat_grid(source: Source) -> Grid:
-    """The launch with its number of items at hand; a local variable holds what is longer than a name.
+    """Prepares a grid of one axis: assigns expressions that are too long to repeat to local variables of the launch.
 
-    Raises `NotApplicable` where the number of axes cannot be read from the text.
+    Raises `NotApplicable` if the number of axes cannot be read from the text.
     """
     launch = launch_of(source)
-    written = _axes(source, launch)
-    in_function = isinstance(launch.function, cst.FunctionDef)
-    if isinstance(launch.grid, cst.Name):
-        axes = tuple(f"{launch.grid.value}[{place}]" for place in range(len(written)))
-    elif in_function and len(written) > 1 and not all(_is_short(one) for one in written):
-        source, name = _with_local(source, "grid", source.code(launch.grid))
-        axes = tuple(f"{name}[{place}]" for place in range(len(written)))
-    else:
-        axes = tuple(source.code(one) if _is_short(one) else f"({source.code(one)})" for one in written)
-    counted = [axis for axis, one in zip(axes, written, strict=True) if number(one) != 1] or axes[:1]
-    items = " * ".join(counted)
-    if in_function and not items.isidentifier():
-        alone = items.removeprefix("(").removesuffix(")") if len(counted) == 1 else items
-        source, items = _with_local(source, "items", alone)
-    axes = tuple("1" if number(one) == 1 else axis for axis, one in zip(axes, written, strict=True))
-    return Grid(source, axes if len(counted) > 1 else tuple(items if a in counted else a for a in axes), items)
-
-
-def launched_here(source: Source) -> str:
-    """The name of the kernel that this file launches; "" where its launch is not understood."""
-    try:
-        return launch_of(source).kernel
-    except NotApplicable:
-        return ""
-
-
-def starts(facts: KernelFacts, source: Source) -> str:
-    """The kernel of ``source`` that its launch starts; "" where the task launches another kernel."""
-    kernel = launched_here(source)
-    if kernel not in source.kernels:
-        return ""
-    launched = facts.launch(facts.workloads[0]).kernel
-    return kernel if language_of(launched).kernel_name(launched) == kernel else ""
-
-
-def fresh_in(source: Source, function: str, name: str) -> str:
-    """``name``, or with a number behind it where the function or the file's top level has such a name."""
-    bound = {*source.functions, *(one.value for one in source.every(cst.Name, source.functions[function]))}
-    for one in source.module.body:
-        if isinstance(one, cst.ClassDef):
-            bound.add(one.name.value)
-        elif not isinstance(one, cst.FunctionDef):
-            bound |= set(names_assigned(one))
-            for alias in source.every(cst.ImportAlias, one):
-                bound.add(dotted(alias.asname.name if alias.asname is not None else alias.name).split(".")[0])
-    return numbered(name, bound)
-
-
-def _axes(source: Source, launch: LaunchCode) -> list[cst.BaseExpression]:
     values = _assigned(source, launch, launch.grid)
     if len(values) != 1:
         name = source.code(launch.grid)
         raise NotApplicable(f"{source.name}: '{name}' is assigned {len(values)} times in the launch")
-    axes = elements(values[0])
-    if not axes:
+    written = elements(values[0])
+    if not written:
         raise NotApplicable(f"{source.name}: the grid is not written as a tuple of its axes")
-    return axes
-
-
-def _is_short(node: cst.BaseExpression) -> bool:
-    return isinstance(node, (cst.Name, cst.Integer))
-
-
-def _with_local(source: Source, name: str, expression: str) -> tuple[Source, str]:
-    """The launch function with a variable set just before the launch."""
-    name = fresh_name(source, name)
-    source = before_launch(source, f"{name} = {expression}")
-    if name == "grid":  # the launch takes the variable instead of what it holds
-        source = with_grid(source, name)
-    return source, name
-
-
-def before_launch(source: Source, statement: str) -> Source:
-    """The launch function with a statement just before the launch."""
-    lines = (one for one in source.parents(launch_of(source).call) if isinstance(one, cst.SimpleStatementLine))
-    return source.changed(inserted(statement, next(lines)))
+    short = [isinstance(axis, (cst.Name, cst.Integer)) for axis in written]
+    in_function = isinstance(launch.function, cst.FunctionDef)
+    named = launch.grid.value if isinstance(launch.grid, cst.Name) else ""
+    if not named and in_function and len(written) > 1 and not all(short):
+        named = fresh_name(source, "grid")
+        source = before_launch(source, f"{named} = {source.code(launch.grid)}")
+    texts = [
+        f"{named}[{place}]" if named else source.code(axis) if short[place] else f"({source.code(axis)})"
+        for place, axis in enumerate(written)
+    ]
+    counted = [text for text, axis in zip(texts, written, strict=True) if number(axis) != 1] or texts[:1]
+    items = " * ".join(counted)
+    if in_function and not items.isidentifier():
+        alone = items.removeprefix("(").removesuffix(")") if len(counted) == 1 else items
+        items = fresh_name(source, "items")
+        source = before_launch(source, f"{items} = {alone}")
+    axes = ["1" if number(axis) == 1 else text for text, axis in zip(texts, written, strict=True)]
+    if len(counted) == 1:
+        axes = [items if axis in counted else axis for axis in axes]
+    return Grid(source, tuple(axes), items)

@@ -1,12 +1,13 @@
 """Writes a gather or scatter of consecutive elements as a load or store of a tile.
 
-``ct.gather(x, (row, n * TILE + arange(TILE)))`` reads block n of row `row`: ``ct.load(x, (row, n), (1, TILE))``.
-A range that does not begin at a multiple of its size is loaded from a view that begins there (`Array.slice`). A table
-that all lanes ask for the same page is read once.
+``ct.gather(x, (row, n * TILE + arange(TILE)))`` reads block n of a row: ``ct.load(x, (row, n), (1, TILE))``. A range
+that does not begin at a multiple of its size is loaded from a view that begins there (`Array.slice`). A table entry
+that is the same for all lanes is loaded once.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,75 +18,68 @@ from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.index_forms import ONE, Form, Forms, Scalar, Span, bare
 from tilewright.playbook.analyses.task_code import argument_of, extent_of
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true, tile_call, tuple_text
-from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Source, argument, dotted, elements, number
+from tilewright.playbook.base import NotApplicable, unless_refused
+from tilewright.source.syntax import Expression, Source, argument, dotted, elements, number
 
 PADDING = {"0": "ZERO", "-0.0": "NEG_ZERO", "inf": "POS_INF", "-inf": "NEG_INF", "nan": "NAN"}
 INDENT = " " * 4
-LINE = 110
-"""Columns of code."""
+LINE = 110  # the most characters of a line with a converted access
 KNOWN = ("mask", "padding_value", "check_bounds", "latency")
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What replaces the call."""
+    """The parts of an access that replaces ``call``.
+
+    ``reshaped`` is ``.reshape(...)`` to the shape of the index tile, or "" if the tile has that shape. ``sliced`` tells
+    whether the array is a view that begins within a tile. ``read`` holds the names that the old index and mask read.
+    """
 
     call: cst.Call
     function: str
     arguments: tuple[str, ...]
     reshaped: str
-    """``.reshape(...)`` to the shape of the index tile, where that is another one."""
     sliced: bool
-    """Whether the array is viewed from an element at which no tile begins."""
     read: frozenset[str]
-    """Names that the old index and mask read."""
 
     def text(self, columns: int | None = None) -> str:
-        """As Python. With ``columns``, the arguments stand on lines of their own of at most that length."""
+        """Writes the access as Python. With ``columns``, the arguments stand on lines of at most that length."""
         arguments = ", ".join(self.arguments)
         if columns is not None and len(arguments) + len(INDENT) <= columns:
             arguments = f"\n{INDENT}{arguments}\n"
         elif columns is not None:
-            arguments = "".join(f"\n{INDENT}{one}," for one in self.arguments) + "\n"
+            arguments = "".join(f"\n{INDENT}{argument}," for argument in self.arguments) + "\n"
         return f"{self.function}({arguments}){self.reshaped}"
-
-
-def _with_access(source: Source, one: Converted) -> Source:
-    """The source with one access converted, over several lines where one would be too long."""
-    new = source.changed({one.call: cst.parse_expression(one.text())})
-    line = source.place(one.call)[0] - 1
-    if len(new.text.splitlines()[line]) <= LINE:
-        return new
-    written = source.text.splitlines()[line]
-    columns = LINE - (len(written) - len(written.lstrip()))  # libcst indents the lines within parentheses
-    return source.changed({one.call: cst.parse_expression(one.text(columns))})
 
 
 def convertible(
     source: Source, function: str, kinds: Sequence[str], convert: Callable[[Source, cst.Call], Converted]
 ) -> Iterator[Converted]:
-    """The accesses of a function that ``convert`` does not refuse."""
+    """Yields the accesses of a function that ``convert`` can convert."""
     for call in source.calls(*kinds, inside=source.functions[function]):
-        try:
-            yield convert(source, call)
-        except NotApplicable:
-            continue
+        if (access := unless_refused(convert, source, call)) is not None:
+            yield access
 
 
 def with_accesses(source: Source, function: str, possible: Callable[[Source], Iterator[Converted]]) -> str:
-    """The text with the ``possible`` accesses converted one after the other, and without what only they read."""
+    """Returns the text with the ``possible`` accesses converted, and without assignments that only they read."""
     read, changed = set[str](), source
-    while (one := next(possible(changed), None)) is not None:
-        read |= one.read
-        changed = _with_access(changed, one)
+    while (access := next(possible(changed), None)) is not None:
+        read |= access.read
+        new = changed.changed({access.call: cst.parse_expression(access.text())})
+        line = changed.place(access.call)[0] - 1
+        if len(new.text.splitlines()[line]) > LINE:
+            written = changed.text.splitlines()[line]
+            columns = LINE - (len(written) - len(written.lstrip()))  # libcst indents the lines within parentheses
+            new = changed.changed({access.call: cst.parse_expression(access.text(columns))})
+        changed = new
     if changed is source:
         raise NotApplicable(f"{function} has no such access that can be replaced")
     return without_dead(changed, function, read).text
 
 
 def converted(source: Source, call: cst.Call) -> Converted:
-    """The tile access that does what ``call`` does. Raises `NotApplicable` where there is none."""
+    """Returns the tile access that replaces the gather or scatter ``call``. Raises `NotApplicable` if there is none."""
     name = tile_call(source, call)
     if name not in ("gather", "scatter"):
         raise NotApplicable(f"{source.code(call.func)} is neither a gather nor a scatter")
@@ -105,13 +99,14 @@ def converted(source: Source, call: cst.Call) -> Converted:
         function, last = source.spelled("store"), [_value(source, call.args[2].value, shapes, sizes)]
     if not function:
         raise NotApplicable(f"{source.name} does not import the tile access of cuda.tile")
+    whole = call.args[0].value
+    read = frozenset(names_read(call) - names_read(whole))
     arguments = with_kept(source, call, [array, index, *last])
-    read = frozenset(names_read(call) - names_read(call.args[0].value))
-    return Converted(call, function, arguments, reshape, array != source.code(call.args[0].value), read)
+    return Converted(call, function, arguments, reshape, array != source.code(whole), read)
 
 
 def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, str, Shape]:
-    """The array or its view, the tile's sizes by axes of the array, its index, and the shape of the index tile."""
+    """Returns the array or its view, the tile's size along each axis, its index, and the shape of the index tile."""
     given = call.args[1].value
     if isinstance(given, cst.Name):
         definition = reaching(source, given.value, call)
@@ -119,7 +114,7 @@ def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, 
             raise NotApplicable(f"the indices are put together before the access, in {given.value}")
     listed = elements(given)
     indices = listed if listed is not None else [given]
-    forms = [Forms(source, call, shapes).of(one, call) for one in indices]
+    forms = [Forms(source, call, shapes).of(index, call) for index in indices]
     result = _result(forms)
     stops = _stops(source, call, forms, shapes)
     array = whole = source.code(call.args[0].value)
@@ -138,7 +133,7 @@ def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, 
 
 
 def _result(forms: Sequence[Form]) -> Shape:
-    """Shape of the index tile. Its axes must be those of the array that are ranges, in their order."""
+    """Returns the shape of the index tile. Its axes must be the array's axes with a range, in the same order."""
     spans = [form for form in forms if isinstance(form, Span) and not form.same]
     if all(span.size == ONE for span in spans):
         raise NotApplicable("no index is a range of consecutive elements")
@@ -156,13 +151,13 @@ def _result(forms: Sequence[Form]) -> Shape:
 
 
 def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes) -> list[str | None]:
-    """Where a mask ends the range of each axis before the array does; None where it does not."""
+    """Returns where a mask ends the range of each axis; None if the range goes on to the end of the array."""
     mask, array = argument(call, "mask"), call.args[0].value
     stops: list[str | None] = [None] * len(forms)
     for index, stop in () if mask is None else _limits(source, mask, Forms(source, call, shapes)):
         axes = [axis for axis, form in enumerate(forms) if form == index]
         if mask is not None and len(axes) != 1:
-            raise NotApplicable(f"the mask {source.code(mask)} limits something else than the indices")
+            raise NotApplicable(f"the mask {source.code(mask)} does not limit an index of the access")
         [axis] = axes
         if stop.replace(" ", "") != f"{dotted(array)}.shape[{axis}]" and stop != _extent(source, array, axis):
             if stops[axis] is not None:
@@ -172,63 +167,63 @@ def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes
 
 
 def _padding(source: Source, call: cst.Call) -> str:
+    """Writes the padding mode for a gather's ``padding_value``. Raises `NotApplicable` if there is none."""
     given = argument(call, "padding_value")
-    value = 0 if given is None else number(given)
-    if value is None and given is not None:
-        text = source.code(given).replace(" ", "").replace("'", '"')
-        name = text.replace('float("inf")', "inf").replace('float("-inf")', "-inf").replace('float("nan")', "nan")
-        for module in ("math.", "np.", "numpy."):
-            name = name.replace(module, "")
-    else:
-        name = "-0.0" if str(value) == "-0.0" else "0" if value == 0 else str(value)
+    text = "0" if given is None else source.code(given)
+    name = re.sub(r"""float\(["'](-?\w+)["']\)|\b(?:math|np|numpy)\.|\s""", r"\1", text)
+    if number(given) == 0:
+        name = "-0.0" if str(number(given)) == "-0.0" else "0"
     if name not in PADDING:
-        raise NotApplicable(f"a tile cannot be padded with {source.code(given) if given else name}")
+        raise NotApplicable(f"a tile cannot be padded with {text}")
     return f"{source.spelled('PaddingMode')}.{PADDING[name]}"
 
 
 def with_kept(source: Source, call: cst.Call, arguments: Sequence[str]) -> tuple[str, ...]:
-    """The arguments of the new access, with those that both kinds have. Raises `NotApplicable` for a comment."""
+    """Adds to ``arguments`` those of ``call`` that every kind of access takes.
+
+    Raises `NotApplicable` if a comment inside the call would be lost.
+    """
     found = list(arguments)
     for name in ("check_bounds", "latency"):
         value = argument(call, name, None)
         if value is not None and not (name == "check_bounds" and is_true(value)):
             found.append(f"{name}={source.code(value)}")
-    if sum(one.count("#") for one in found) != source.code(call).count("#"):
+    if sum(text.count("#") for text in found) != source.code(call).count("#"):
         raise NotApplicable("a comment stands inside the call")
     return tuple(found)
 
 
-def _value(source: Source, node: cst.BaseExpression, shapes: Shapes, sizes: Shape) -> str:
-    """The stored value, reshaped to the tile: `ct.store` takes the tile's extent from the value."""
+def _value(source: Source, node: Expression, shapes: Shapes, sizes: Shape) -> str:
+    """Writes the stored value, reshaped to the tile, because `ct.store` takes the tile's shape from the value."""
     shape, text = shapes.of(node), source.code(node)
     if shape == sizes:
         return text
-    if shape is not None and [one for one in shape if one != "1"] != [one for one in sizes if one != "1"]:
+    if shape is not None and [size for size in shape if size != "1"] != [size for size in sizes if size != "1"]:
         raise NotApplicable(f"{text} is stored to more elements than it has")
     return f"{text_of(source, node)}.reshape({tuple_text(sizes)})"
 
 
-# Masks: ``index < limit``, or several such joined by ``&`` ----------------------------------------
+# Masks: ``index < limit``, or several of them joined by ``&`` ---------------------------------------
 
 
-def _limits(source: Source, mask: cst.BaseExpression, forms: Forms) -> Iterator[tuple[Form, str]]:
-    """The indices that a mask limits and their limits. Raises `NotApplicable` for any other mask."""
-    for one, where in _parts(source, mask, mask):
-        match one:
+def _limits(source: Source, mask: Expression, forms: Forms) -> Iterator[tuple[Form, str]]:
+    """Yields the indices that a mask limits, and their limits. Raises `NotApplicable` for any other mask."""
+    for part, where in _parts(source, mask, mask):
+        match part:
             case cst.Comparison(left=index, comparisons=[cst.ComparisonTarget(cst.LessThan(), comparator=limit)]):
-                stop = forms.of(limit, where)
+                pass
             case cst.Comparison(left=limit, comparisons=[cst.ComparisonTarget(cst.GreaterThan(), comparator=index)]):
-                stop = forms.of(limit, where)
+                pass
             case _:
                 raise NotApplicable(f"the mask {source.code(mask)} is no limit on an index")
+        stop = forms.of(limit, where)
         if not isinstance(stop, Scalar):
             raise NotApplicable(f"the mask {source.code(mask)} has no scalar limit")
         yield forms.of(index, where), stop.text
 
 
-def _parts(
-    source: Source, mask: cst.BaseExpression, where: cst.CSTNode
-) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
+def _parts(source: Source, mask: Expression, where: cst.CSTNode) -> Iterator[tuple[Expression, cst.CSTNode]]:
+    """Yields the parts of a mask that ``&`` joins, and the place at which their names are read."""
     match mask:
         case cst.BinaryOperation(operator=cst.BitAnd()):
             yield from _parts(source, mask.left, where)
@@ -242,15 +237,13 @@ def _parts(
             yield mask, where
 
 
-def _extent(source: Source, array: cst.BaseExpression, axis: int) -> str | None:
-    """The parameter of the kernel that is the extent of ``array``, by the names of the task's dimensions."""
+def _extent(source: Source, array: Expression, axis: int) -> str | None:
+    """Returns the kernel's parameter for which the launch passes the extent of ``array``; None if there is none."""
     kernel = source.function_of(array)
-    try:
+
+    def matching() -> str | None:
         dimension = extent_of(source, kernel, dotted(array), axis)
-        for name in parameters(source.functions[kernel]) if dimension is not None else ():
-            passed = argument_of(source, kernel, name)
-            if passed is not None and dotted(passed) == dimension:
-                return name
-    except NotApplicable:
-        pass
-    return None
+        passed = {name: argument_of(source, kernel, name) for name in parameters(source.functions[kernel])}
+        return next((name for name, node in passed.items() if dimension and node and dotted(node) == dimension), None)
+
+    return unless_refused(matching)

@@ -1,8 +1,8 @@
-"""Finds how far accesses reach along the axes of their arrays, and whether a launch lets them go beyond.
+"""Finds how many elements each access takes along the axes of its array, and whether its tiles end with the array.
 
-An access that counts its tiles with a block id or a loop's variable ends with the array where the extent is a multiple
-of the tile's. This module finds these extents and tiles. That the counts go no further is left to the interpreter,
-which follows every address when the version is verified.
+An access may count its tiles with a block id or a loop's variable. Its last tile ends exactly with the array if the
+array's extent is a multiple of the tile's. This module finds these extents and tiles. It does not prove that the count
+stops at the last tile: the interpreter checks every address when the version is verified.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import parameters
-from tilewright.playbook.analyses.index_forms import Forms, Scalar, Span
+from tilewright.playbook.analyses.index_forms import Form, Forms, Scalar
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, tile_call
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Workload
@@ -21,17 +21,19 @@ from tilewright.source.syntax import Source, argument, dotted, elements
 
 @dataclass(frozen=True)
 class Reach:
-    """An access takes ``size`` elements at a time along ``axis`` of ``array``, by the kernel's own names."""
+    """An access takes ``size`` elements at a time along ``axis`` of ``array``, by the kernel's own names.
+
+    The array must have at least ``tiles`` tiles: more than 1 if the access takes a tile with a fixed number.
+    """
 
     array: str
     axis: int
     size: str
     tiles: int = 1
-    """How many tiles the array must have, because the access takes one with a fixed number, counted from 0."""
 
 
 def reaches(source: Source, call: cst.Call) -> list[Reach]:
-    """The reaches of one load, store, gather or scatter. Raises `NotApplicable` for indices that are not plain."""
+    """Returns the reaches of one load, store, gather or scatter, by axis. Raises `NotApplicable` for other indices."""
     array = dotted(call.args[0].value) if call.args else ""
     kernel = source.functions[source.function_of(call)]
     if array not in parameters(kernel):
@@ -41,39 +43,31 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
     shapes = Shapes(source, kernel)
     forms = Forms(source, call, shapes)
     if tile_call(source, call) in ("gather", "scatter"):
-        found = [_of_index(array, axis, forms.of(one, call)) for axis, one in enumerate(indices_of(call))]
+        blocks = [_block(forms.of(index, call)) for index in indices_of(call)]
     else:
-        found = _of_tile(source, call, array, forms, shapes)
-    return [one for one in found if one is not None]
-
-
-def _of_index(array: str, axis: int, form: object) -> Reach | None:
-    if isinstance(form, Scalar) and _counts(form):
-        return None
-    if isinstance(form, Span) and not form.same:
-        block, rest = form.start.over(form.size)
-        if not rest.terms and _counts(block):
-            return Reach(array, axis, form.size.text, block.terms.get((), 0) + 1)
-    raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
-
-
-def _of_tile(source: Source, call: cst.Call, array: str, forms: Forms, shapes: Shapes) -> list[Reach | None]:
-    index = elements(argument(call, "index", 1))
-    tile = argument(call, "tile", 2)
-    shape = shapes.of(tile) if tile_call(source, call) == "store" and tile is not None else shapes.of(call)
-    if index is None or shape is None or len(index) != len(shape):
-        raise NotApplicable(f"the tile of {source.code(call)} is not known")
-    found: list[Reach | None] = []
-    for axis, (one, size) in enumerate(zip(index, shape, strict=True)):
-        form = forms.of(one, call)
-        if not isinstance(form, Scalar) or not _counts(form):
-            raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
-        found.append(None if size == "1" else Reach(array, axis, size, form.terms.get((), 0) + 1))
+        listed, shape = elements(argument(call, "index", 1)), shapes.accessed(call)
+        if listed is None or shape is None or len(listed) != len(shape):
+            raise NotApplicable(f"the tile of {source.code(call)} is not known")
+        blocks = [(forms.of(index, call), size) for index, size in zip(listed, shape, strict=True)]
+    found = []
+    for axis, (number, size) in enumerate(blocks):
+        if not isinstance(number, Scalar) or not _counts(number):
+            raise NotApplicable(f"the index of axis {axis} of {array} is no plain tile number")
+        if size != "1":
+            found.append(Reach(array, axis, size, number.terms.get((), 0) + 1))
     return found
 
 
+def _block(form: Form) -> tuple[Form | None, str]:
+    """Returns the number of the block of elements that an index means, and its size; None for other indices."""
+    if isinstance(form, Scalar):
+        return form, "1"
+    block, rest = form.start.over(form.size)
+    return None if form.same or rest.terms else block, form.size.text
+
+
 def _counts(number: Scalar) -> bool:
-    """Whether a tile's number is a name, a call or a constant, and not computed from several."""
+    """Whether a tile's number is a name, a call or a constant, and not computed from several of them."""
     return len(number.terms) < 2 and all(
         (factor == 1 and len(term) == 1) or (factor > 0 and not term) for term, factor in number.terms.items()
     )

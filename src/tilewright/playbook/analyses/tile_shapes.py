@@ -1,8 +1,8 @@
-"""Finds the shapes of the tiles in a kernel, as they are written: ``("1", "TILE_N")``, and ``()`` of a scalar.
+"""Finds the shapes of the tiles in a kernel, as they are written: ``("1", "TILE_N")``, and ``()`` for a scalar.
 
-A name has the shape that all its assignments agree on. Where they disagree, or an operation is not known, the shape is
-None, and an entry leaves the place alone. The same walk marks the tiles that depend on given names (`Tile.varies`):
-`rows_per_tile` so finds what depends on the number of a row.
+A name has the shape on which all its assignments agree. If they disagree, or if an operation is not known, the shape is
+None, and entries do not change the code. The same analysis marks the tiles that depend on given names (`Tile.varies`).
+`rows_per_tile` uses the mark to find the values that depend on the number of a row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import pairs_of
-from tilewright.source.syntax import Function, Source, argument, dotted, elements, number
+from tilewright.source.syntax import Expression, Function, Source, argument, dotted, elements, number
 
 Shape: TypeAlias = tuple[str, ...]
 
@@ -28,30 +28,33 @@ ELEMENTWISE = (
 REDUCTIONS = ("sum", "max", "min", "prod")
 FILLED = ("zeros", "ones", "full")
 SHAPED = {**dict.fromkeys(FILLED, 0), "broadcast_to": 1, "load": 2}
-"""Functions that are told the shape of their result → its place among their arguments."""
+"""Functions that take the shape of their result → its place among their arguments."""
 SCALARS = ("bid", "num_blocks", "cdiv", "min", "max", "int", "float", "bool", "abs", "range", "len")
 
 
 @dataclass(frozen=True)
 class Tile:
+    """A tile's shape (None if it is not known), and whether the tile depends on a varying name."""
+
     shape: Shape | None
     varies: bool = False
-    """Whether the tile depends on one of the varying names."""
 
 
 class Shapes:
-    """The shapes in one function. ``varying`` names are taken as scalars that vary."""
+    """The shapes in one function. The names in ``varying`` are scalars whose value varies.
+
+    ``names`` holds the tile of each assigned name. ``assigned`` lists the assignments: name, value (None if several
+    names unpack one value), and whether the value is added to the old one, as by ``+=``.
+    """
 
     def __init__(self, source: Source, function: Function, varying: Collection[str] = ()) -> None:
         self.source, self.function, self.varying = source, function, frozenset(varying)
         self.names: dict[str, Tile] = {}
-        """Assigned name → its tile."""
-        self.assigned = assigned = _assignments(source, function)
-        """Name, value (None where it has no expression of its own), and whether it is added to what was there."""
-        self._assigned = {name for name, _, _ in assigned}
-        for _ in range(len(assigned) + 1):
+        self.assigned = _assignments(source, function)
+        self._assigned = {name for name, _, _ in self.assigned}
+        for _ in range(len(self.assigned) + 1):  # until nothing changes: a loop may read a name before its assignment
             before = dict(self.names)
-            for name, value, added in assigned:
+            for name, value, added in self.assigned:
                 tile = Tile(None) if value is None else self._tile(value)
                 if added and tile is not None:
                     tile = _together([self.names.get(name), tile])
@@ -60,15 +63,20 @@ class Shapes:
             if self.names == before:
                 return
 
-    def of(self, node: cst.BaseExpression) -> Shape | None:
+    def of(self, node: Expression) -> Shape | None:
+        """Returns the shape of an expression of the function; None if it is not known."""
         return self.tile(node).shape
 
-    def tile(self, node: cst.BaseExpression) -> Tile:
-        """Shape of an expression of the function; None where it is not known."""
+    def accessed(self, call: cst.Call) -> Shape | None:
+        """Returns the shape of the tile that a tile load or store moves; None if it is not known."""
+        stored = argument(call, "tile", 2) if tile_call(self.source, call) == "store" else None
+        return self.of(call if stored is None else stored)
+
+    def tile(self, node: Expression) -> Tile:
         return self._tile(node) or Tile(None)
 
-    def _tile(self, node: cst.BaseExpression) -> Tile | None:
-        """The tile of an expression; None if it depends on a name that was not visited yet."""
+    def _tile(self, node: Expression) -> Tile | None:
+        """Returns the tile of an expression; None if it depends on a name that the analysis has not reached yet."""
         match node:
             case cst.Name(value=name) if name in self._assigned and name not in self.varying:
                 return self.names.get(name)
@@ -81,7 +89,7 @@ class Shapes:
             case cst.UnaryOperation():
                 return self._tile(node.expression)
             case cst.Comparison():
-                return _together([self._tile(one) for one in (node.left, *(c.comparator for c in node.comparisons))])
+                return _together([self._tile(side) for side in (node.left, *(c.comparator for c in node.comparisons))])
             case cst.IfExp():
                 both = _joined(self._tile(node.body), self._tile(node.orelse) or Tile(None))
                 return Tile(both.shape, both.varies or self._varies(node.test))
@@ -94,9 +102,9 @@ class Shapes:
         return Tile(None, self._varies(node))
 
     def _varies(self, node: cst.CSTNode) -> bool:
-        names = {one.value for one in self.source.every(cst.Name, node)}
-        known = (self.names.get(name) for name in names)
-        return bool(names & self.varying) or any(one.varies for one in known if one is not None)
+        names = {name.value for name in self.source.every(cst.Name, node)}
+        known = (self.names.get(name, Tile(None)) for name in names)
+        return bool(names & self.varying) or any(tile.varies for tile in known)
 
     def _subscript(self, node: cst.Subscript) -> Tile | None:
         if isinstance(node.value, cst.Attribute) and node.value.attr.value in ("shape", "strides"):
@@ -114,7 +122,7 @@ class Shapes:
         if (inside := same_elements(self.source, node)) is not None:
             return self._tile(inside)
         if (shaped := reshaped(self.source, node)) is not None:
-            return Tile(tuple(self.size(one) for one in shaped[1]), varies)
+            return Tile(tuple(map(self.size, shaped[1])), varies)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value == "item":
             return Tile((), varies)
         if name in SHAPED:
@@ -122,7 +130,7 @@ class Shapes:
         if name == "arange":
             return Tile((self.size(node.args[0].value),), varies)
         if name == "gather":
-            tiles = [self._tile(one) for one in indices_of(node)]
+            tiles = [self._tile(index) for index in indices_of(node)]
             return None if None in tiles else Tile(_together(tiles).shape, varies)  # type: ignore[union-attr]
         if name in REDUCTIONS:
             return self._reduction(node, varies)
@@ -146,33 +154,34 @@ class Shapes:
         sizes = enumerate(tile.shape)
         return Tile(tuple("1" if axis in axes else size for axis, size in sizes if keep or axis not in axes), varies)
 
-    def sizes(self, node: cst.BaseExpression | None) -> Shape | None:
-        """The shape in a tuple, in a name assigned to a tuple, or in a single size."""
+    def sizes(self, node: Expression | None) -> Shape | None:
+        """Returns the shape that a tuple, a name assigned to a tuple, or a single size stands for; None otherwise."""
         if isinstance(node, cst.Name):
             values = [value for name, value, _ in self.assigned if name == node.value]
             if len(values) == 1 and values[0] is not None and elements(values[0]) is not None:
                 node = values[0]
         listed = elements(node)
-        if listed is not None:
-            return tuple(self.size(one) for one in listed)
-        return None if not isinstance(node, (cst.Name, cst.Integer)) else (self.size(node),)
+        if listed is None and isinstance(node, (cst.Name, cst.Integer)):
+            listed = [node]
+        return None if listed is None else tuple(map(self.size, listed))
 
-    def size(self, node: cst.BaseExpression) -> str:
+    def size(self, node: Expression) -> str:
+        """Writes one extent of a shape: a literal number in digits, any other expression unchanged."""
         value = number(node)
         return str(value) if value is not None else self.source.code(node)
 
 
-def indices_of(call: cst.Call) -> list[cst.BaseExpression]:
-    """The indices of a gather or scatter, one for each axis."""
-    given = argument(call, "indices", 1)
+def indices_of(call: cst.Call) -> list[Expression]:
+    """Returns the indices of an access, one for each axis; a single expression if they are not written as a tuple."""
+    given = argument(call, "indices", 1) or argument(call, "index", 1)
     return elements(given) or ([given] if given is not None else [])
 
 
 def new_axes(node: cst.Subscript) -> list[bool] | None:
-    """For ``[:, None]``: which axes are new; None for any other subscript."""
+    """Tells which axes are new in a subscript such as ``[:, None]``; None for any other subscript."""
     added = []
-    for one in node.slice:
-        match one.slice:
+    for part in node.slice:
+        match part.slice:
             case cst.Slice(lower=None, upper=None, step=None):
                 added.append(False)
             case cst.Index(value=cst.Name(value="None")):
@@ -182,8 +191,8 @@ def new_axes(node: cst.Subscript) -> list[bool] | None:
     return added
 
 
-def reshaped(source: Source, call: cst.Call) -> tuple[cst.BaseExpression, list[cst.BaseExpression]] | None:
-    """Tile and shape of ``x.reshape(shape)`` and ``ct.reshape(x, shape)``; None of any other call."""
+def reshaped(source: Source, call: cst.Call) -> tuple[Expression, list[Expression]] | None:
+    """Returns tile and shape of ``x.reshape(shape)`` and ``ct.reshape(x, shape)``; None of any other call."""
     if tile_call(source, call) == "reshape":
         inside, shape = argument(call, "x", 0), argument(call, "shape", 1)
     elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "reshape":
@@ -194,16 +203,18 @@ def reshaped(source: Source, call: cst.Call) -> tuple[cst.BaseExpression, list[c
     return None if inside is None or listed is None else (inside, listed)
 
 
-def same_elements(source: Source, call: cst.Call) -> cst.BaseExpression | None:
-    """What ``x.astype(dtype)`` and ``ct.astype(x, dtype)`` convert; None of any other call."""
+def same_elements(source: Source, call: cst.Call) -> Expression | None:
+    """Returns the tile ``x`` of ``x.astype(dtype)`` and ``ct.astype(x, dtype)``; None of any other call."""
     if tile_call(source, call) == "astype":
         return argument(call, "x", 0)
-    is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "astype"
-    return call.func.value if is_method and isinstance(call.func, cst.Attribute) else None
+    match call.func:
+        case cst.Attribute(value=inside, attr=cst.Name(value="astype")):
+            return inside
+    return None
 
 
 def tile_call(source: Source, call: cst.Call) -> str:
-    """Name of the function of cuda.tile that is called; "" of any other call."""
+    """Returns the name of the called function of cuda.tile; "" of any other function."""
     name = dotted(call.func)
     module, _, function = name.rpartition(".")
     if module:
@@ -212,58 +223,60 @@ def tile_call(source: Source, call: cst.Call) -> str:
 
 
 def reduced_axes(call: cst.Call, rank: int) -> set[int] | None:
-    """The axes that a reduction reduces; None where they are not written as numbers."""
+    """Returns the axes that a reduction removes or shrinks to 1; None if they are not written as numbers."""
     axis = argument(call, "axis", 1)
     if axis is None or (isinstance(axis, cst.Name) and axis.value == "None"):
         return set(range(rank))
-    numbers = [number(one) for one in elements(axis) or [axis]]
-    whole = [one for one in numbers if isinstance(one, int)]
-    return {one % rank for one in whole if rank} if whole == numbers else None
+    numbers = [number(each) for each in elements(axis) or [axis]]
+    whole = [each for each in numbers if isinstance(each, int)]
+    return {each % rank for each in whole if rank} if whole == numbers else None
 
 
-def is_true(node: cst.BaseExpression | None) -> bool | None:
-    """A literal truth value, False where there is none; None where it is no literal."""
+def is_true(node: Expression | None) -> bool | None:
+    """Reads an argument that is True or False; False if it is missing, None if it is no literal."""
     return False if node is None else {"True": True, "False": False}.get(dotted(node))
 
 
-def _assignments(source: Source, function: Function) -> list[tuple[str, cst.BaseExpression | None, bool]]:
-    found: list[tuple[str, cst.BaseExpression | None, bool]] = []
+def _assignments(source: Source, function: Function) -> list[tuple[str, Expression | None, bool]]:
+    """Lists the assignments of a function, as `Shapes.assigned` holds them."""
+    found: list[tuple[str, Expression | None, bool]] = []
     for node in source.every(cst.BaseSmallStatement, function):  # type: ignore[type-abstract]
         match node:
             case cst.Assign():
                 pairs = pairs_of(node)
-                found += [(one.value, value, False) for one, value in pairs if isinstance(one, cst.Name)]
+                found += [(target.value, value, False) for target, value in pairs if isinstance(target, cst.Name)]
             case cst.AugAssign(target=cst.Name(value=name)):
                 found.append((name, node.value, True))
             case cst.AnnAssign(target=cst.Name(value=name)):
                 found.append((name, node.value, False))
-    return found + [(dotted(one.target), one.value, False) for one in source.every(cst.NamedExpr, function)]
+    return found + [(dotted(each.target), each.value, False) for each in source.every(cst.NamedExpr, function)]
 
 
 def _joined(first: Tile | None, second: Tile) -> Tile:
+    """Returns the tile of a name that is assigned either tile."""
     first = first or second
     return Tile(first.shape if first.shape == second.shape else None, first.varies or second.varies)
 
 
 def _together(tiles: Sequence[Tile | None]) -> Tile | None:
-    """The tile of an element-by-element result. Operands whose tile is not known yet are left out."""
-    known = [one for one in tiles if one is not None]
+    """Returns the tile of an elementwise result. Ignores operands whose tile is not known yet."""
+    known = [tile for tile in tiles if tile is not None]
     if not known:
         return None
     shape: Shape | None = ()
-    for one in known:
-        shape = None if shape is None or one.shape is None else _broadcast(shape, one.shape)
-    return Tile(shape, any(one.varies for one in known))
+    for tile in known:
+        shape = None if shape is None or tile.shape is None else _broadcast(shape, tile.shape)
+    return Tile(shape, any(tile.varies for tile in known))
 
 
 def _broadcast(first: Shape, second: Shape) -> Shape | None:
-    """The common shape, aligned at the right; None where two sizes are not seen to agree."""
+    """Returns the common shape, aligned at the right; None if two sizes are not seen to be equal."""
     pairs = [*zip_longest(reversed(first), reversed(second), fillvalue="1")]
-    if any(one != other and "1" not in (one, other) for one, other in pairs):
+    if any(size != other and "1" not in (size, other) for size, other in pairs):
         return None
-    return tuple(other if one == "1" else one for one, other in reversed(pairs))
+    return tuple(other if size == "1" else size for size, other in reversed(pairs))
 
 
 def tuple_text(items: Sequence[str]) -> str:
-    """A tuple as it is written."""
+    """Writes a tuple: ``(a,)``, ``(a, b)``."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

@@ -1,23 +1,20 @@
 """Forbids a load or store to use the tensor memory accelerator (TMA), or allows it again.
 
-TMA moves a whole tile with one instruction, by way of shared memory. A store of a few rows can be faster straight from
-registers. Which of the two is faster differs between kernels, so both are measured; each costs one compilation.
+TMA moves a whole tile through shared memory with one instruction. For a store of a few rows, writing the registers
+directly can be faster. Which way is faster differs between kernels, so both are measured. Each costs one compilation.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import libcst as cst
 
 from tilewright.hardware.architectures import architecture
 from tilewright.playbook.analyses.access_hints import MOST, ArrayAccess, accesses, at, is_variable, with_keyword
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
-COPIES = {"store": "UTMASTG", "load": "UTMALDG"}
-"""The instructions by which TMA writes and reads global memory."""
+COPIES = {"store": "UTMASTG", "load": "UTMALDG"}  # the instructions by which TMA accesses global memory
 KINDS = tuple(COPIES)
 
 
@@ -33,36 +30,32 @@ class AllowTma(Entry):
         effect=Effect.assumed(0.95, 1.30, kept=1, of=16),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         if not architecture(facts.board.arch).tma:
             return []
         listed = sorted(accesses(source, KINDS), key=lambda access: KINDS.index(access.kind))
-        sites = [_site(source, access, facts) for access in listed[:MOST]]
-        return [site for site in sites if site is not None]
+        return [site for access in listed[:MOST] if (site := _site(source, access, facts))]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         access = at(source, site, KINDS)[0]
         if source.place(access.call) != (site.line, site.column) or not isinstance(value, bool):
-            raise NotApplicable(f"{source.name}:{site.line}: allow_tma of one load or store is True or False")
+            raise site.refused(source, "allow_tma of one load or store is True or False")
         return with_keyword(source, [access], "allow_tma", None if value else "False")
 
 
 def _site(source: Source, access: ArrayAccess, facts: KernelFacts) -> Site | None:
-    given = access.keyword("allow_tma")
+    """Makes the site of one access; None if its keyword is a variable, or if the machine code has no TMA to forbid."""
+    given, promise = access.keyword("allow_tma"), 1.0 if access.kind == "store" else 0.5
     if is_variable(given):
         return None
     if isinstance(given, cst.Name) and given.value == "False":
-        what, value, why = f"TMA for the {access}", True, "allow_tma=False stands there"
-    else:
-        instruction = COPIES[access.kind]
-        moved = max(
-            sum(count for name, count in code.copies.items() if name.startswith(instruction))
-            for code in facts.codes.values()
-        )
-        if not moved:
-            return None
-        what, value, why = f"no TMA for the {access}", False, f"{moved} {instruction} instructions"
-    return Site.at(source, access.call, what, (value,), 1.0 if access.kind == "store" else 0.5, why)
+        why = "allow_tma=False stands there"
+        return Site.at(source, access.call, f"TMA for the {access}", (True,), promise, why)
+    instruction = COPIES[access.kind]
+    copies = [code.copies.items() for code in facts.codes.values()]
+    moved = max(sum(count for name, count in each if name.startswith(instruction)) for each in copies)
+    why = f"{moved} {instruction} instructions"
+    return Site.at(source, access.call, f"no TMA for the {access}", (False,), promise, why) if moved else None
 
 
 ENTRY = AllowTma()

@@ -1,8 +1,9 @@
-"""Leaves out bound checks in launches whose tiles end exactly with their arrays.
+"""Leaves out bound checks in launches whose arrays consist of whole tiles.
 
-The kernel gets a constant, ``RAGGED``, and each launch computes it from its shapes. The kernel is compiled once with
-checks and once without, so shapes that no workload has stay right. It costs one more compilation. The interpreter
-follows every address of the shapes without checks, which shows that none leads beyond an array.
+The kernel gets a constant, ``RAGGED``, which each launch computes from its shapes. So the kernel is compiled once with
+checks and once without, and the results stay right for all shapes. The change costs one more compilation. When the
+version is verified, the interpreter follows every address of the launches without checks, and so proves that no access
+goes beyond its array.
 """
 
 from __future__ import annotations
@@ -11,20 +12,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.task_code import (
-    argument_of,
-    before_launch,
-    extent_of,
-    fresh_in,
-    launch_of,
-    starts,
-    with_kernel_argument,
-    with_launch_parameter,
-)
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
@@ -33,8 +25,7 @@ ELEMENTS = "gathers and scatters"
 TILES = "tile loads and stores"
 KINDS = {EVERY: ("gather", "scatter", "load", "store"), ELEMENTS: ("gather", "scatter"), TILES: ("load", "store")}
 CONSTANT = "RAGGED"
-LINE = 90
-"""Columns of a condition."""
+LINE = 90  # the most characters of a condition on one line
 
 
 class CheckBounds(Entry):
@@ -49,9 +40,9 @@ class CheckBounds(Entry):
         effect=Effect.assumed(1.0, 1.15, kept=1, of=3),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        if not (kernel := starts(facts, source)):
-            return ()
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        if not (kernel := task_code.own_kernel(facts, source)):
+            return []
         checked = _checked(source, kernel, EVERY)
         given = {value: _checked(source, kernel, value) for value in (ELEMENTS, TILES)}
         values = (EVERY, ELEMENTS, TILES) if all(given.values()) else (EVERY,)
@@ -62,11 +53,11 @@ class CheckBounds(Entry):
             if all(ends_with_array(source, kernel, reach, facts, workload) for reach in reached)
         ]
         if not checked or not even:
-            return ()
+            return []
         why = f"{len(even)} of {len(facts.workloads)} workloads are even"
         what = f"bound checks of {len(checked)} accesses"
         site = Site.at(source, source.kernels[kernel], what, values, len(even) / len(facts.workloads), why)
-        return (site,) if self.applies(source, site) else ()
+        return [site] if self.applies(source, site) else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         site.function_here(source)
@@ -76,32 +67,29 @@ class CheckBounds(Entry):
         conditions = _conditions(source, site.kernel, _reaches(source, calls))
         if not conditions:
             raise NotApplicable(f"{site.kernel} has no checked access whose tiles are plain")
-        name = fresh_in(source, site.kernel, CONSTANT)
+        name = task_code.fresh_in(source, site.kernel, CONSTANT)
         changed = source
-        while calls := _checked(changed, site.kernel, str(value)):  # the innermost first: a stored value may be loaded
+        while calls := _checked(changed, site.kernel, str(value)):  # innermost first: a stored value may be a load
             changed = changed.changed({calls[-1]: with_argument(calls[-1], "check_bounds", name)})
-        own = {*names_assigned(launch_of(source).function.body), *source.functions}
-        asked = [read for one in conditions for read in sorted(names_read(cst.parse_expression(one)))]
+        own = {*names_assigned(task_code.launch_of(source).function.body), *source.functions}
+        asked = [name for each in conditions for name in sorted(names_read(cst.parse_expression(each)))]
         for parameter in dict.fromkeys(asked):
             if parameter not in own:  # a dimension, a tensor, ``config``
-                changed = with_launch_parameter(changed, parameter)
-        changed, ragged = _with_local(changed, conditions)
+                changed = task_code.with_launch_parameter(changed, parameter)
+        launch, ragged = task_code.launch_of(changed).function, " or ".join(conditions)
+        if isinstance(launch, cst.FunctionDef):  # a lambda has no place for a variable
+            local = task_code.fresh_in(changed, launch.name.value, "ragged")
+            text = ragged if len(ragged) <= LINE else "(\n    " + "\n    or ".join(conditions) + "\n)"
+            changed, ragged = task_code.before_launch(changed, f"{local} = {text}"), local
         annotation = f"{source.spelled('Constant')}[bool]"
-        return with_kernel_argument(changed, site.kernel, name, ragged, annotation).text
+        return task_code.with_kernel_argument(changed, site.kernel, name, ragged, annotation).text
 
 
 def _checked(source: Source, kernel: str, value: str) -> list[cst.Call]:
-    """The accesses that check bounds and whose tiles are understood."""
-    found = []
-    for call in source.calls(*KINDS[value], inside=source.functions[kernel]):
-        if argument(call, "check_bounds") is not None:
-            continue
-        try:
-            reaches(source, call)
-        except NotApplicable:
-            continue
-        found.append(call)
-    return found
+    """Returns the accesses of the kinds that ``value`` names that check bounds and whose tiles are understood."""
+    calls = source.calls(*KINDS[value], inside=source.functions[kernel])
+    checked = (call for call in calls if argument(call, "check_bounds") is None)
+    return [call for call in checked if unless_refused(reaches, source, call) is not None]
 
 
 def _reaches(source: Source, calls: Sequence[cst.Call]) -> list[Reach]:
@@ -109,14 +97,14 @@ def _reaches(source: Source, calls: Sequence[cst.Call]) -> list[Reach]:
 
 
 def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str]:
-    """The conditions that make a launch ragged: an extent is no multiple of its tile. Raises `NotApplicable`."""
+    """Writes the conditions that make a launch ragged: ``N % TILE != 0``, ``N < 2 * TILE``. Raises `NotApplicable`."""
     asked = []
     for reach in found:
         size = reach.size
         if not size.isdigit():
             size = _given(source, kernel, size, f"how long {size} is")
         array = _given(source, kernel, reach.array, f"which array {reach.array} is")
-        dimension = extent_of(source, kernel, reach.array, reach.axis)
+        dimension = task_code.extent_of(source, kernel, reach.array, reach.axis)
         extent = f"{array}.shape[{reach.axis}]"
         if dimension is not None:
             extent = text_of(source, cst.parse_expression(dimension))
@@ -128,21 +116,11 @@ def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str
 
 
 def _given(source: Source, kernel: str, parameter: str, unknown: str) -> str:
-    given = argument_of(source, kernel, parameter)
+    """Returns the text of the launch's argument for a parameter. Raises `NotApplicable`, naming what is ``unknown``."""
+    given = task_code.argument_of(source, kernel, parameter)
     if given is None:
         raise NotApplicable(f"the launch does not say {unknown}")
     return text_of(source, given)
-
-
-def _with_local(source: Source, conditions: Sequence[str]) -> tuple[Source, str]:
-    """The launch with ``ragged = …`` in front of it, and that name. For a lambda: the condition itself."""
-    function, asked = launch_of(source).function, " or ".join(conditions)
-    if not isinstance(function, cst.FunctionDef):
-        return source, asked
-    name = fresh_in(source, function.name.value, "ragged")
-    if len(asked) > LINE:
-        asked = "(\n    " + "\n    or ".join(conditions) + "\n)"
-    return before_launch(source, f"{name} = {asked}"), name
 
 
 ENTRY = CheckBounds()

@@ -1,6 +1,6 @@
-"""Sets the num_ctas hint: 2 or 4 CTAs of a cluster share one tile and load what they share once, by multicast.
+"""Sets the num_ctas hint: 2 or 4 CTAs of a cluster compute one tile, and load their common data once, by multicast.
 
-It applies to products with large tiles on sm_90 and sm_100 and their relatives. It leaves fewer blocks to balance.
+The hint helps products with large tiles on sm_90, sm_100 and their relatives. It leaves fewer blocks to balance.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Clusters(OneHint):
     )
 
     def offer(self, facts: KernelFacts, now: Value) -> Offer:
-        values = tuple(one for one in architecture(facts.board.arch).clusters if one != (now or 1))
+        values = tuple(ctas for ctas in architecture(facts.board.arch).clusters if ctas != (now or 1))
         if max(values, default=1) == 1 and now in (None, 1):
             values = ()
         code = hungriest(facts)

@@ -1,26 +1,25 @@
-"""Tells the compiler that a whole number passed to the kernel is a multiple of 16, so that addresses are aligned.
+"""Tells the compiler that an integer passed to the kernel is a multiple of 16, so that addresses are aligned.
 
-A launch specialises on that for the extents and strides of arrays, but not for plain numbers. It costs nothing at run
-time. A wrong claim is undefined behaviour, so it is offered only where the number is a multiple in every shape that the
-task serves, and only in the task's own file, whose launch is the only caller. No gain is recorded yet.
+A launch detects this by itself for the extents and strides of arrays, but not for plain numbers. The claim costs
+nothing at run time, but a wrong claim is undefined behaviour. So it is offered only if the number is a multiple in
+every shape that the task serves, and only in the task's own file, whose launch is the kernel's only caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import libcst as cst
 
 from tilewright.errors import TilewrightError
 from tilewright.languages import language_of
-from tilewright.playbook.analyses.configuration_sites import launched_kernel
-from tilewright.playbook.analyses.task_code import launched_here
+from tilewright.playbook.analyses.task_code import own_kernel
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 DIVISORS = (16, 8)
-"""16 elements are at least 16 bytes of every dtype, the widest access; TMA needs 16 contiguous bytes."""
+"""16 elements are at least 16 bytes of every dtype: the widest access, and the alignment that TMA needs."""
 
 
 class Divisible(Entry):
@@ -35,17 +34,34 @@ class Divisible(Entry):
         effect=Effect.assumed(1.0, 1.20),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        kernel = launched_kernel(facts)
-        here = launched_here(source) == kernel and kernel in source.kernels
-        return list(_sites(source, facts, kernel)) if here else []
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        kernel = own_kernel(facts, source)
+        if not kernel:
+            return []
+        function = source.kernels[kernel]
+        claims = source.calls("assume_divisible_by", inside=function)
+        claimed = {source.code(call.args[0].value) for call in claims}
+        launched = facts.launch(facts.workloads[0]).kernel
+        constants = language_of(launched).constant_parameters(launched)
+        found = []
+        for place, (param, constant) in enumerate(zip(function.params.params, constants, strict=True)):
+            name = param.name.value
+            if constant or name in claimed:
+                continue
+            passed = list(_passed(facts, place))
+            numbers = [value for value in passed if isinstance(value, int) and not isinstance(value, bool)]
+            divisors = [divisor for divisor in DIVISORS if not any(number % divisor for number in numbers)]
+            if divisors and any(numbers) and len(numbers) == len(passed):
+                what, why = f"{name} of {kernel}", "for all shapes that are served"
+                found.append(Site.at(source, param, what, (divisors[0],), why=why))
+        return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = site.function(source)
         missing = f"no number is passed to {site.kernel} here"
         name = site.node(source, function.params.params, missing).name.value
         if not isinstance(value, int) or value < 1:
-            raise NotApplicable(f"{source.name}:{site.line}: {value} is no divisor")
+            raise site.refused(source, f"{value} is no divisor")
         claim = f"{name} = {source.tile_module}.assume_divisible_by({name}, {value})"
         body = function.body
         if not isinstance(body, cst.IndentedBlock):
@@ -55,29 +71,16 @@ class Divisible(Entry):
         return source.replaced({body: body.with_changes(body=lines)})
 
 
-def _sites(source: Source, facts: KernelFacts, kernel: str) -> Iterator[Site]:
-    params = source.kernels[kernel].params.params
-    claimed = {
-        source.code(call.args[0].value) for call in source.calls("assume_divisible_by", inside=source.kernels[kernel])
-    }
-    kernel = facts.launch(facts.workloads[0]).kernel
-    constants = language_of(kernel).constant_parameters(kernel)
-    for place, (param, constant) in enumerate(zip(params, constants, strict=True)):
-        name = param.name.value
-        if constant or name in claimed:
-            continue
-        passed = list(_passed(facts, place))
-        numbers = [one for one in passed if isinstance(one, int) and not isinstance(one, bool)]
-        divisors = [one for one in DIVISORS if not any(number % one for number in numbers)]
-        if divisors and any(numbers) and len(numbers) == len(passed):
-            yield Site.at(source, param, f"{name} of {kernel}", (divisors[0],), why="for all shapes that are served")
-
-
 def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
-    """What the launch passes for a parameter, in the workloads and in the neighbouring shapes that the task serves."""
+    """Yields the launch's argument for the parameter at ``place``, for all workloads and for shapes next to them.
+
+    A shape next to a workload has one dimension larger by one. If the task serves it, that dimension need not be
+    divisible.
+    """
     task = facts.task
     for workload in facts.workloads:
-        for dims in (workload.dims, *_beside(workload.dims)):
+        for changed in ({}, *({name: extent + 1} for name, extent in workload.dims.items() if type(extent) is int)):
+            dims = {**workload.dims, **changed}
             if not task.promises(dims):
                 continue
             try:
@@ -85,13 +88,6 @@ def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
             except TilewrightError:
                 continue
             yield launch.args[place] if place < len(launch.args) else None
-
-
-def _beside(dims: Mapping[str, Value]) -> Iterator[Mapping[str, Value]]:
-    """The dimensions with one of them one larger. If the task serves these, the dimension need not be divisible."""
-    for name, extent in dims.items():
-        if isinstance(extent, int) and not isinstance(extent, bool):
-            yield {**dims, name: extent + 1}
 
 
 ENTRY = Divisible()

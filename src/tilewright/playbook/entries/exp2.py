@@ -1,7 +1,8 @@
-"""Writes exp(x) as exp2(x · log₂ e), with the factor folded into a multiplication that is there anyway.
+"""Writes exp(x) as exp2(x · log₂ e), with the factor folded into an existing operation.
 
-The hardware has an instruction for 2ˣ only, so every exp costs a multiplication. The factor can join the scale of the
-scores, the subtraction of the maximum (one fused multiply-add) or a constant. It rounds differently.
+The hardware has an instruction for 2ˣ only, so every exp costs a multiplication by log₂ e. This factor can be folded
+into the scale of the scores, into a constant, or into the subtraction of the maximum, which becomes one fused
+multiply-add. The result rounds differently.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments, loops_around, names_assigned, names_read, values_by_name
 from tilewright.playbook.analyses.expressions import factor_of, fitting, log2_e_name, with_log2_e
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.records import Value
-from tilewright.source.syntax import Changes, Function, Source, argument, dotted, number, with_argument
+from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted, number, with_argument
 
 FOLDED, FUSED, SCALED, APPROXIMATE = "folded", "fused", "scaled", "approximate"
 MOST_SITES = 6
-NO_SCALE = "no scale that all exponentials share"
 
 
 class Exp2(Entry):
@@ -35,7 +35,7 @@ class Exp2(Entry):
         risk="lossy",
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         found = []
         for name in source.tile_code:
             for scale in scales(source, name):
@@ -46,7 +46,7 @@ class Exp2(Entry):
             if not call.args:
                 continue
             inside = call.args[0].value
-            values: tuple[str, ...] = (FUSED,) if _difference(inside) is not None else ()
+            values: tuple[str, ...] = (FUSED,) if unless_refused(_fused, source, inside, "") else ()
             values += (SCALED, APPROXIMATE) if argument(call, "rounding_mode") is None else (SCALED,)
             found.append(Site.at(source, call, f"exp of {source.code(inside)}", values))
         return found
@@ -54,7 +54,7 @@ class Exp2(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if value == FOLDED:
             known = {scale.place: scale for scale in scales(source, site.kernel)}
-            return _folded(source, site.kernel, known[site.node(source, known, NO_SCALE)])
+            return _folded(source, site.kernel, known[site.node(source, known, "no scale that all exponentials share")])
         call = site.node(source, [call for call in source.calls("exp") if call.args], "no call of exp")
         if value == APPROXIMATE:
             if argument(call, "rounding_mode") is not None:
@@ -68,31 +68,31 @@ class Exp2(Entry):
 
 
 def _folded(source: Source, function: str, scale: ScoreScale) -> str:
-    """The scores of a function in units of log₂: one constant factor more, and exp2 everywhere."""
+    """Returns the text with log₂ e multiplied into the scale of the scores, and exp2 for every exp."""
     log2_e = log2_e_name(source, function)
     factor = fitting(source, scale.factor, f"{factor_of(source, scale.factor)} * {log2_e}")
     calls: Changes = {call: _exp2(source, call, call.args[0].value) for call in scale.exponentials}
     return with_log2_e(source.changed({scale.factor: factor, **calls}), log2_e)
 
 
-def _exp2(source: Source, call: cst.Call, inside: cst.BaseExpression) -> cst.Call:
-    """The call of exp2 that replaces a call of exp, without a rounding mode, which exp2 does not take."""
+def _exp2(source: Source, call: cst.Call, inside: Expression) -> cst.Call:
+    """Returns the call of exp2 that replaces a call of exp. It has no rounding mode, which exp2 does not take."""
     only = call.args[0].with_changes(value=inside)
     if len(call.args) > 1:
         only = only.with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return call.with_changes(func=cst.parse_expression(f"{source.tile_module}.exp2"), args=[only])
 
 
-def _fused(source: Source, inside: cst.BaseExpression, log2_e: str) -> str:
-    difference = _difference(inside)
-    if difference is None:
-        raise NotApplicable("exp of no difference: nothing to fuse the factor with")
-    left, right = (factor_of(source, one) for one in difference)
-    return f"{left} * {log2_e} - {right} * {log2_e}"
+def _fused(source: Source, inside: Expression, log2_e: str) -> str:
+    """Writes ``(a - b) * log2_e`` as two products. Raises `NotApplicable` if ``inside`` is no difference."""
+    match inside:
+        case cst.BinaryOperation(operator=cst.Subtract(), left=left, right=right):
+            return f"{factor_of(source, left)} * {log2_e} - {factor_of(source, right)} * {log2_e}"
+    raise NotApplicable("exp without a subtraction: the factor cannot be fused")
 
 
-def _scaled(source: Source, inside: cst.BaseExpression, log2_e: str) -> str:
-    """The factor next to a constant, if there is one: the compiler folds the two into one."""
+def _scaled(source: Source, inside: Expression, log2_e: str) -> str:
+    """Writes ``inside * log2_e``, with log2_e next to a constant if there is one: the compiler then folds the two."""
     match inside:
         case cst.UnaryOperation(operator=cst.Minus(), lpar=()):
             return f"{factor_of(source, inside.expression)} * -{log2_e}"
@@ -103,34 +103,28 @@ def _scaled(source: Source, inside: cst.BaseExpression, log2_e: str) -> str:
     return f"{factor_of(source, inside)} * {log2_e}"
 
 
-def _difference(node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Subtract):
-        return node.left, node.right
-    return None
-
-
 # The scale that all exponentials share: softmax, plain or online ----------------------------------
 #
-# There exp(s·x − m) equals exp2 of the same with s·log₂e in place of s, because the maximum m scales with the scores.
-# No other value changes, because the scaled values are used for nothing else.
+# In softmax, exp(s·x − m) equals exp2 of the same expression with s·log₂e in place of s, because the maximum m is
+# multiplied by the same factor as the scores. The scaled values must be used for nothing else.
 
 
 _KEEPS = ("max", "min", "maximum", "minimum", "where", "reshape", "transpose", "permute", "broadcast_to", "expand_dims")
-"""Functions whose result scales with their operands, infinities included."""
+"""Functions whose result is multiplied by a factor if their operands are, infinities included."""
 
 
 @dataclass(frozen=True)
 class ScoreScale:
+    """The multiplication ``place`` that computes the scores ``name``, by a ``factor`` that is no tile."""
+
     name: str
-    """The scores: ``score`` in ``score = product * scale``."""
     place: cst.BinaryOperation
-    factor: cst.BaseExpression
-    """The part of it that is no tile."""
+    factor: Expression
     exponentials: tuple[cst.Call, ...]
 
 
 def scales(source: Source, function: str) -> list[ScoreScale]:
-    """The one multiplication that scales every exponent of ``function``; empty if there is none."""
+    """Finds the only multiplication that scales every exponent of ``function``; empty if there is none."""
     code = source.functions.get(function)
     if code is None:
         return []
@@ -138,7 +132,7 @@ def scales(source: Source, function: str) -> list[ScoreScale]:
     if not exponentials or source.calls("exp2", inside=code) or any(len(call.args) != 1 for call in exponentials):
         return []
     given = values_by_name(source, code)
-    # A name of which not all values are known scales with nothing.
+    # If not all values of a name are known, it cannot be shown to scale.
     plain = {name: given[name] for name, times in names_assigned(code).items() if len(given.get(name, ())) == times}
     found = []
     for _, name, value in assignments(source, code):
@@ -147,33 +141,41 @@ def scales(source: Source, function: str) -> list[ScoreScale]:
                 scaled = _Scaled(source, value)
                 names = scaled.closure(name, plain)
                 fits = names is not None and all(scaled.scales(call.args[0].value, names) for call in exponentials)
-                if names and fits and not _used_elsewhere(source, code, names, plain, exponentials):
+                inside = [call.args[0].value for call in exponentials]
+                inside += [value for each in names or () for value in plain[each]]
+                if names and fits and not _used_elsewhere(source, code, names, inside):
                     found.append(ScoreScale(name, value, factor, exponentials))
     return found if len(found) == 1 else []
 
 
+@dataclass(frozen=True)
 class _Scaled:
-    """What scales with the result of one multiplication, the seed."""
+    """Finds the expressions that are multiplied by a factor if the result of one multiplication, the seed, is."""
 
-    def __init__(self, source: Source, seed: cst.BinaryOperation) -> None:
-        self.source, self.seed = source, seed
+    source: Source
+    seed: cst.BinaryOperation
 
-    def closure(self, name: str, values: Mapping[str, Sequence[cst.BaseExpression]]) -> set[str] | None:
-        """The names whose values all scale with the seed; None where ``name`` is not one of them."""
+    def closure(self, name: str, values: Mapping[str, Sequence[Expression]]) -> set[str] | None:
+        """Returns the names that scale with the seed and are connected with ``name``; None if ``name`` does not scale.
+
+        ``values`` holds all values of each name. Starts from all names and removes those with a value that does not
+        scale, until the rest agree. Of these, keeps the names that depend on ``name`` and those on which these depend.
+        """
         names, before = set(values), set[str]()
-        while names != before:  # the largest set that agrees with itself
+        while names != before:
             before = names
-            names = {one for one in before if all(self.scales(value, before) for value in values[one])}
+            names = {each for each in before if all(self.scales(value, before) for value in values[each])}
+        reads = {each: {read for value in values[each] for read in names_read(value)} for each in names}
         seeded = {name} & names
-        while seeded:  # of it, what the seed reaches or feeds an exponent beside it
-            more = {one for one in names if any(names_read(value) & seeded for value in values[one])}
-            more |= {read for one in seeded for value in values[one] for read in names_read(value) if read in names}
+        while seeded:
+            more = {each for each in names if reads[each] & seeded}.union(*(reads[each] & names for each in seeded))
             if more <= seeded:
                 return seeded
             seeded |= more
         return None
 
-    def scales(self, node: cst.BaseExpression, names: set[str]) -> bool:
+    def scales(self, node: Expression, names: set[str]) -> bool:
+        """Whether ``node`` scales with the seed, if all of ``names`` do."""
         if node is self.seed or _is_infinite(self.source, node):
             return True
         match node:
@@ -197,24 +199,18 @@ class _Scaled:
             return tile is not None and self.scales(tile, names)
         tiles = [arg.value for arg in call.args if arg.keyword is None]
         if called == f"{module}where":
-            return len(tiles) == 3 and all(self.scales(one, names) for one in tiles[1:])
+            return len(tiles) == 3 and all(self.scales(tile, names) for tile in tiles[1:])
         if called in ("max", "min", f"{module}maximum", f"{module}minimum"):
-            return all(self.scales(one, names) for one in tiles)
+            return all(self.scales(tile, names) for tile in tiles)
         return bool(tiles) and self.scales(tiles[0], names)
 
 
-def _used_elsewhere(
-    source: Source,
-    code: cst.FunctionDef,
-    names: set[str],
-    given: Mapping[str, Sequence[cst.BaseExpression]],
-    exponentials: Sequence[cst.Call],
-) -> bool:
-    """Whether a scaled value is used for anything but exponentials and other scaled values."""
+def _used_elsewhere(source: Source, code: Function, names: set[str], allowed: Sequence[Expression]) -> bool:
+    """Whether a name in ``names`` is read outside the ``allowed`` expressions, or as the condition of ``where``."""
     if any(names_read(call.args[0].value) & names for call in source.calls("where", inside=code) if call.args):
         return True
-    allowed = [call.args[0].value for call in exponentials] + [value for one in names for value in given[one]]
-    known = {one for part in (*allowed, *source.every(cst.AssignTarget, code)) for one in source.every(cst.Name, part)}
+    targets = source.every(cst.AssignTarget, code)
+    known = {node for part in (*allowed, *targets) for node in source.every(cst.Name, part)}
     for node in source.every(cst.Name, code.body):
         above = source.parent(node)
         label = node is getattr(above, "keyword", None) or node is getattr(above, "attr", None)
@@ -223,16 +219,16 @@ def _used_elsewhere(
     return False
 
 
-def _scalar(function: Function, product: cst.BinaryOperation) -> cst.BaseExpression | None:
-    """The factor that is a number, a parameter or a constant, so that a constant can be folded into it."""
-    plain = {one.name.value for one in function.params.params} - set(names_assigned(function.body))
+def _scalar(function: Function, product: cst.BinaryOperation) -> Expression | None:
+    """Returns the factor that is a number or a parameter, into which a constant can be folded; None if neither is."""
+    plain = {param.name.value for param in function.params.params} - set(names_assigned(function.body))
     for side in (product.right, product.left):
         if isinstance(side, (cst.Float, cst.Integer)) or (isinstance(side, cst.Name) and side.value in plain):
             return side
     return None
 
 
-def _is_infinite(source: Source, node: cst.BaseExpression) -> bool:
+def _is_infinite(source: Source, node: Expression) -> bool:
     text = source.code(node).replace("'", '"').lstrip("-")
     return text in ('float("inf")', 'float("-inf")', "math.inf", "np.inf")
 

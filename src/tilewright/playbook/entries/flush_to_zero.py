@@ -1,20 +1,18 @@
 """Lets float32 operations treat subnormal numbers as zero.
 
-The instructions for 2ˣ, square roots and quotients take normal numbers. Subnormal ones need a test and a scaling around
-each instruction. The change removes both. Results below 1.2e-38 become zero.
+The instructions for 2ˣ, square roots and quotients take normal numbers only. For subnormal numbers the compiler adds a
+test and a scaling around each instruction. The change removes both. Results below 1.2e-38 become zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilewright.playbook.analyses.dataflow import loops_around
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
 OPERATIONS = ("exp2", "truediv", "rsqrt", "sqrt", "mul", "add", "sub", "sum", "max", "min", "maximum", "minimum")
-"""Functions of cuda.tile 1.7 that take ``flush_to_zero``, those that save the most first."""
+"""Functions of cuda.tile 1.7 that take ``flush_to_zero``, those with the largest saving first."""
 MOST_SITES = 6
 
 
@@ -31,20 +29,20 @@ class FlushToZero(Entry):
         risk="lossy",
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         found = []
         for rank, operation in enumerate(OPERATIONS):
             for call in source.calls(operation):
                 if argument(call, "flush_to_zero") is None:
-                    site = Site.at(source, call, f"{operation} in float32", (True,))
-                    found.append((not loops_around(source, call), rank, site.line, site.column, site))
-        return [site for *_, site in sorted(found, key=lambda ranked: ranked[:4])[:MOST_SITES]]
+                    found.append((not loops_around(source, call), rank, source.place(call), operation, call))
+        found.sort(key=lambda ranked: ranked[:3])
+        return [Site.at(source, call, f"{name} in float32", (True,)) for *_, name, call in found[:MOST_SITES]]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         calls = [call for call in source.calls(*OPERATIONS) if source.function_of(call) == site.kernel]
         call = site.node(source, calls, "no operation that can flush to zero")
         if argument(call, "flush_to_zero") is not None:
-            raise NotApplicable(f"{source.name}:{site.line}: it says already whether it flushes to zero")
+            raise site.refused(source, "it says already whether it flushes to zero")
         return source.replaced({call: with_argument(call, "flush_to_zero", str(value))})
 
 

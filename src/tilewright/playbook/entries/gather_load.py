@@ -1,8 +1,8 @@
 """Turns loads and stores of tiles into gathers and scatters: the reverse of `tile_load`.
 
-A tile load through TMA goes by way of shared memory, which pays where a tile is shared or read again. A kernel that
-uses each element once can move it straight between memory and registers. It then computes an address and a bound for
-each element. On an H200 the change was kept in 1 of 4 tries (bench/recorded/h200-naive-2026-11-21.json).
+A tile load by TMA goes through shared memory, which helps if the tile is shared or read again. A kernel that uses each
+element once can move it directly between memory and registers. But it then computes an address and a bound for each
+element.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from tilewright.playbook.analyses.tile_access import Converted, convertible, wit
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, tile_call, tuple_text
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, dotted, elements
+from tilewright.source.syntax import Expression, Source, argument, dotted, elements
 
-EVERY = "every access"
-LOADS = "loads only"
-STORES = "stores only"
+EVERY, LOADS, STORES = "every access", "loads only", "stores only"
 KINDS = {EVERY: ("load", "store"), LOADS: ("load",), STORES: ("store",)}
 PRODUCTS = ("mma", "mma_scaled", "matmul")
 PADDING = {"NEG_ZERO": "-0.0", "POS_INF": 'float("inf")', "NEG_INF": '-float("inf")', "NAN": 'float("nan")'}
-"""Padding mode → ``padding_value`` of a gather. Zero is its default."""
+"""Padding mode of a tile load → ``padding_value`` of a gather, whose default is zero."""
 KNOWN = ("index", "shape", "tile", "padding_mode", "check_bounds", "latency", "allow_tma")
 
 
@@ -41,15 +39,15 @@ class GatherLoad(Entry):
         effect=Effect.assumed(0.8, 1.4, kept=1, of=4),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         found = []
         for name, function in source.tile_code.items():
             possible = list(convertible(source, name, KINDS[EVERY], gathered))
             if not possible or source.calls(*PRODUCTS, inside=function):
                 continue
-            both = len({tile_call(source, one.call) for one in possible}) > 1
-            arrays = [source.code(one.call.args[0].value) for one in possible]
-            promise = 1 / max(map(arrays.count, arrays))  # 1 where each element may be used once
+            both = len({tile_call(source, access.call) for access in possible}) > 1
+            arrays = [source.code(access.call.args[0].value) for access in possible]
+            promise = 1 / max(map(arrays.count, arrays))  # 1 if no array is accessed twice
             values = (EVERY, STORES, LOADS) if both else (EVERY,)
             found.append(Site.at(source, function, f"{len(possible)} tile loads and stores", values, promise))
         return found
@@ -58,13 +56,12 @@ class GatherLoad(Entry):
         site.function_here(source)
         if value not in KINDS:
             raise NotApplicable(f"'{value}' is no value of this entry")
-        return with_accesses(
-            source, site.kernel, lambda now: convertible(now, site.kernel, KINDS[str(value)], gathered)
-        )
+        kinds = KINDS[str(value)]
+        return with_accesses(source, site.kernel, lambda now: convertible(now, site.kernel, kinds, gathered))
 
 
 def gathered(source: Source, call: cst.Call) -> Converted:
-    """The gather or scatter that does what a tile access does. Raises `NotApplicable` where there is none."""
+    """Returns the gather or scatter that replaces a tile access. Raises `NotApplicable` if there is none."""
     name = tile_call(source, call)
     if name not in ("load", "store"):
         raise NotApplicable(f"{source.code(call.func)} is neither a tile load nor a tile store")
@@ -74,7 +71,7 @@ def gathered(source: Source, call: cst.Call) -> Converted:
     if array is None or index is None:
         raise NotApplicable(f"the index of {source.code(call)} is not written as a tuple")
     shapes, tile = Shapes(source, source.functions[source.function_of(call)]), argument(call, "tile", 2)
-    shape = shapes.of(call) if name == "load" else None if tile is None else shapes.of(tile)
+    shape = shapes.accessed(call)
     if shape is None:
         raise NotApplicable(f"the shape of {source.code(call if tile is None else tile)} is not known")
     if len(shape) != len(index):
@@ -90,15 +87,16 @@ def gathered(source: Source, call: cst.Call) -> Converted:
     return Converted(call, function, with_kept(source, call, arguments), "", False, frozenset(read))
 
 
-def _indices(source: Source, index: Sequence[cst.BaseExpression], shape: Shape) -> list[str]:
+def _indices(source: Source, index: Sequence[Expression], shape: Shape) -> list[str]:
+    """Writes the index of a tile's elements along each axis: ``block * TILE + ct.arange(TILE, dtype=ct.int32)``."""
     arange, int32 = source.spelled("arange"), source.spelled("int32")
     if not arange or not int32:
         raise NotApplicable(f"{source.name} imports neither arange nor int32 of cuda.tile")
     if all(size == "1" for size in shape):
         raise NotApplicable("the access is of one element")
     found = []
-    for axis, (one, size) in enumerate(zip(index, shape, strict=True)):
-        block = source.code(one)
+    for axis, (number, size) in enumerate(zip(index, shape, strict=True)):
+        block = source.code(number)
         if size == "1":
             found.append(block)
             continue
@@ -106,11 +104,12 @@ def _indices(source: Source, index: Sequence[cst.BaseExpression], shape: Shape) 
         if len(shape) > 1:
             places += f"[{', '.join(':' if axis == other else 'None' for other in range(len(shape)))}]"
         by = size if size.isidentifier() or size.isdigit() else f"({size})"
-        found.append(places if block == "0" else f"{text_of(source, one)} * {by} + {places}")
+        found.append(places if block == "0" else f"{text_of(source, number)} * {by} + {places}")
     return found
 
 
 def _padding(source: Source, call: cst.Call) -> list[str]:
+    """Writes the ``padding_value`` argument for a load's padding mode; empty if the default fits."""
     given = argument(call, "padding_mode")
     if isinstance(given, cst.Name) and (definition := reaching(source, given.value, call)) is not None:
         given = definition.value

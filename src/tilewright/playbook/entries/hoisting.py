@@ -1,20 +1,21 @@
-"""Moves what every iteration of a loop computes alike in front of the loop.
+"""Moves statements that compute the same value in every iteration of a loop to the place before the loop.
 
 The front end of cuda-tile 1.7 does most of this itself: the Tile IR is the same with ``scale = ct.load(weight, …)``
-inside the loop or before it. It leaves alone what stands under an ``if`` in the loop, and that is offered here. A moved
-tile occupies registers during the whole loop. No gain is recorded yet.
+inside the loop or before it. It does not move statements under an ``if`` in the loop, so this entry offers only these.
+A moved tile occupies registers during the whole loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator
 
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Function, Source
+from tilewright.source.syntax import Function, Line, Source
 
 BEFORE_LOOP = "before the loop"
 MOST_SITES = 6
@@ -33,21 +34,27 @@ class Hoisting(Entry):
         effect=Effect.assumed(1.0, 1.1),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        statements = [one for function in source.tile_code.values() for one, _ in _invariant(source, function)]
-        named = [(one, " and ".join(names_assigned(one))) for one in statements[:MOST_SITES]]
-        return [Site.at(source, one, f"{names}, the same in each iteration", (BEFORE_LOOP,)) for one, names in named]
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        found = (line for function in source.tile_code.values() for line, _ in _invariant(source, function))
+        named = [(line, " and ".join(names_assigned(line))) for line in itertools.islice(found, MOST_SITES)]
+        return [Site.at(source, line, f"{names}, the same in each iteration", (BEFORE_LOOP,)) for line, names in named]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         loops = dict(_invariant(source, site.function(source))) if value == BEFORE_LOOP else {}
         statement = site.node(source, loops, "nothing here that is the same in each iteration")
-        return _hoisted(source, statement, loops[statement])
+        block, loop = source.parent(statement), loops[statement]
+        assert isinstance(block, cst.IndentedBlock)
+        left = [Line([cst.Pass()])] if len(block.body) == 1 else []
+        changed = source.changed({statement: cst.FlattenSentinel(left)})
+        place = source.place(loop)
+        again = next(each for kind in LOOPS for each in changed.every(kind) if changed.place(each) == place)
+        return changed.replaced({again: cst.FlattenSentinel([statement, again])})
 
 
-def _invariant(source: Source, function: Function) -> Iterator[tuple[cst.SimpleStatementLine, cst.For | cst.While]]:
-    """Assignments under an ``if`` in a loop, with the outermost loop in which they do not change."""
+def _invariant(source: Source, function: Function) -> Iterator[tuple[Line, cst.For | cst.While]]:
+    """Yields the assignments under an ``if`` in a loop, with the outermost loop in which their value is the same."""
     effects, counted = Effects(source, function), names_assigned(function)
-    for statement in source.every(cst.SimpleStatementLine, function):
+    for statement in source.every(Line, function):
         plain = len(statement.body) == 1 and isinstance(statement.body[0], cst.Assign)
         targets = set(names_assigned(statement))
         if not plain or not targets or any(counted[name] != 1 for name in targets):
@@ -65,16 +72,6 @@ def _invariant(source: Source, function: Function) -> Iterator[tuple[cst.SimpleS
                 outermost = above
         if under_if and isinstance(outermost, (cst.For, cst.While)):
             yield statement, outermost
-
-
-def _hoisted(source: Source, statement: cst.SimpleStatementLine, loop: cst.For | cst.While) -> str:
-    block = source.parent(statement)
-    assert isinstance(block, cst.IndentedBlock)
-    left = [cst.SimpleStatementLine([cst.Pass()])] if len(block.body) == 1 else []
-    changed = source.changed({statement: cst.FlattenSentinel(left)})
-    place = source.place(loop)
-    again = next(one for kind in LOOPS for one in changed.every(kind) if changed.place(one) == place)
-    return changed.replaced({again: cst.FlattenSentinel([statement, again])})
 
 
 ENTRY = Hoisting()

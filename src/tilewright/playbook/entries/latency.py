@@ -1,6 +1,6 @@
-"""Sets the latency hint of loads and stores: how far ahead the compiler plans for them.
+"""Sets the latency hint of loads and stores, which tells the compiler how far ahead to start them.
 
-It helps where a loop waits for its loads. Deep prefetching costs registers and shared memory.
+The hint helps where a loop waits for its loads. Starting loads early costs registers and shared memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FOR_STREAMS = (10, 6, 3, 1)
 FOR_PRODUCTS = (3, 6, 2, 10)
 FOR_ATTENTION = (6, 4, 2, 3)
 FOR_STORES = (3, 1, 6)
-"""Values to try, the usual choice first: long for a streamed input, middle for keys and values of attention."""
+"""The values to try, the usual choice first: long for a streamed input, middle for keys and values of attention."""
 LOWEST, HIGHEST = 1, 10
 
 
@@ -32,29 +32,29 @@ class LatencyHints(Entry):
         effect=Effect.assumed(1.00, 1.05, kept=2, of=8),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        open_ = [access for access in accesses(source) if not is_variable(access.keyword("latency"))]
-        found = [_of_all(source, name, open_) for name in source.tile_code]
-        for access in open_[:MOST]:
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        free = [access for access in accesses(source) if not is_variable(access.keyword("latency"))]
+        found = [site for name in source.tile_code if (site := _of_all(source, name, free))]
+        for access in free[:MOST]:
             promise, hint = 1.0 if access.depth else 0.5, _hint(access)
             values = tuple(value for value in _values(source, access) if value != hint)
             loops = ("in no loop", "in a loop")[access.depth] if access.depth < 2 else f"in {access.depth} loops"
             why = f"{loops}, no hint" if hint is None else f"{loops}, latency={hint}"
             found.append(Site.at(source, access.call, f"latency of {access}", values, promise, why))
-        return [site for site in found if site is not None]
+        return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if not isinstance(value, int) or not LOWEST <= value <= HIGHEST:
             raise NotApplicable(f"latency={value}: {LOWEST} to {HIGHEST}")
         chosen = at(source, site)
         if (site.line, site.column) != source.place(chosen[0].call):
-            chosen = [one for one in chosen if one.is_load and not is_variable(one.keyword("latency"))]
+            chosen = [access for access in chosen if access.is_load and not is_variable(access.keyword("latency"))]
         return with_keyword(source, chosen, "latency", str(value))
 
 
-def _of_all(source: Source, name: str, open_: Sequence[ArrayAccess]) -> Site | None:
-    """All loads of a function at once, where it has several."""
-    loads = [access for access in open_ if access.is_load and access.kernel == name]
+def _of_all(source: Source, name: str, free: Sequence[ArrayAccess]) -> Site | None:
+    """Makes the site that sets the hint of all loads of a function at once; None if it has fewer than two."""
+    loads = [access for access in free if access.is_load and access.kernel == name]
     if len(loads) < 2:
         return None
     hints = {_hint(access) for access in loads}

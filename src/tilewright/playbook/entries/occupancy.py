@@ -1,7 +1,7 @@
 """Sets the occupancy hint: how many CTAs the compiler plans for on one SM.
 
-More CTAs hide the waits of each other, and each gets fewer registers and less shared memory, so code may spill. It
-applies where one CTA takes most of an SM.
+With more CTAs on an SM, some compute while others wait. Each gets fewer registers and less shared memory, so code may
+spill. The hint helps where one CTA takes most of an SM.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungries
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
-ENOUGH = 4
-"""CTAs on an SM from which more of them rarely hide more."""
+ENOUGH = 4  # CTAs on an SM; more of them rarely hide more latency
 ORDER = {"memory": (4, 2, 8, 1), "balanced": (2, 4, 8, 1), "compute": (2, 4, 1)}
-"""By bound, the most promising first. The compiler treats 16 and 32 as 8."""
+"""Kind of bound → the values to try, the most promising first. The compiler treats 16 and 32 as 8."""
 
 
 class OccupancyHint(OneHint):
@@ -34,7 +33,7 @@ class OccupancyHint(OneHint):
         code = hungriest(facts)
         sm = architecture(facts.board.arch)
         fits = attainable_ctas(sm, registers=code.registers, threads=code.threads, shared_bytes=code.shared_bytes).ctas
-        values = tuple(one for one in ORDER[facts.kind] if one != (now or 1))
+        values = tuple(ctas for ctas in ORDER[facts.kind] if ctas != (now or 1))
         why = f"{fits} CTAs fit on an SM: {code.registers} registers, {code.shared_bytes:,} B shared memory"
         return Offer(values, 1.0 if fits < ENOUGH else 0.4, why)
 

@@ -1,25 +1,22 @@
-"""Adds zero padding to tile loads that may end outside their array, or removes padding that is never used.
+"""Adds zero padding to tile loads that may reach beyond their array, or removes padding that is never used.
 
-Before sm_90 there is no TMA to fill the lanes outside an array, so their values are undetermined. Where every promised
-shape has whole tiles, a padding such as -inf costs a selection for nothing. No gain is recorded yet.
+GPUs before sm_90 have no TMA to fill the lanes outside an array, so the values there are undetermined. If every shape
+that the task serves has only whole tiles, a padding such as -inf costs a selection and has no effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_read, without_dead
-from tilewright.playbook.analyses.task_code import extent_of, starts
+from tilewright.playbook.analyses.task_code import extent_of, own_kernel
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
-ZERO = "zero"
-NONE = "none"
-TMA = 90
+ZERO, NONE = "zero", "none"
+TMA = 90  # the first compute capability that has it
 
 
 class Padding(Entry):
@@ -34,8 +31,8 @@ class Padding(Entry):
         effect=Effect.assumed(1.0, 1.03),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        kernel = starts(facts, source)
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        kernel = own_kernel(facts, source)
         found: list[Site] = []
         for call in source.calls("load", inside=source.functions[kernel]) if kernel else ():
             array = source.code(call.args[0].value)
@@ -62,19 +59,19 @@ class Padding(Entry):
 
 
 def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelFacts) -> bool | None:
-    """Whether no promised shape ends within a tile of this load; None if unknown."""
-    try:
+    """Whether no shape that the task serves ends within a tile of this load; None if that is not known."""
+
+    def even() -> bool:
         found = reaches(source, call)
-        even = all(
-            ends_with_array(source, kernel, one, facts, workload) for one in found for workload in facts.workloads
-        )
-        return even and all(_is_fixed(source, kernel, one, facts) for one in found)
-    except NotApplicable:
-        return None
+        pairs = [(reach, workload) for reach in found for workload in facts.workloads]
+        whole = all(ends_with_array(source, kernel, reach, facts, workload) for reach, workload in pairs)
+        return whole and all(_is_fixed(source, kernel, reach, facts) for reach in found)
+
+    return unless_refused(even)
 
 
 def _is_fixed(source: Source, kernel: str, reach: Reach, facts: KernelFacts) -> bool:
-    """Whether the task serves only the extents of the workloads, and none next to them."""
+    """Whether the task serves only the workloads' extents along an axis, and none that differ from them by one."""
     extent = extent_of(source, kernel, reach.array, reach.axis)
     if extent is None or extent.isdigit():
         return extent is not None

@@ -1,33 +1,24 @@
-"""Starts as many blocks as the GPU holds at once; each walks over several items in a loop (a persistent kernel).
+"""Makes a kernel persistent: starts as many blocks as the GPU holds at once, each with a loop over several items.
 
-It saves the start of thousands of blocks, loads once what all items share, and lets the loads of the next item begin
-while the last one is stored. It costs a new knob, ``BLOCKS_PER_SM``, and loses where items take unequal time.
+The change saves the start of thousands of blocks. Data that all items share is loaded once. The loads of the next item
+can begin while the results of the last one are stored. It costs a new knob, ``BLOCKS_PER_SM``, and makes a kernel
+slower if its items take unequal time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import libcst as cst
 
+from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
-from tilewright.playbook.analyses.task_code import (
-    flat_grid,
-    fresh_name,
-    space_of,
-    starts,
-    with_grid,
-    with_knob,
-    with_launch_parameter,
-)
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, number
 
 BLOCKS_PER_SM = (2, 4, 1, 8)
-WAVES = 2
-"""Items an SM from which the change is worth trying."""
+WAVES = 2  # items per SM from which the change is worth trying
 
 
 class Persistent(Entry):
@@ -42,39 +33,37 @@ class Persistent(Entry):
         effect=Effect.assumed(1.0, 1.5, kept=2, of=11),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        kernel = starts(facts, source)
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        kernel = task_code.own_kernel(facts, source)
         if not kernel or is_persistent(source, kernel):
-            return ()
+            return []
         sms = facts.board.sms
         items = max(math.prod(launch.grid) for launch in facts.launches)
         why = f"up to {items:,} blocks on {sms} SMs: {items / sms:.0f} each"
         site = Site.at(source, source.kernels[kernel], "one block an item", BLOCKS_PER_SM, why=why)
-        return (site,) if items > WAVES * sms and self.applies(source, site) else ()
+        return [site] if items > WAVES * sms and self.applies(source, site) else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = one_item_kernel(source, site)
-        grid = flat_grid(source)
-        knob = fresh_name(grid.source, "BLOCKS_PER_SM")
+        grid = task_code.flat_grid(source)
+        knob = task_code.fresh_name(grid.source, "BLOCKS_PER_SM")
         source = with_items(grid, kernel, "for {item} in range(ct.bid(0), {items}, ct.num_blocks(0)):")
         for parameter in ("config", "hardware"):
-            source = with_launch_parameter(source, parameter)
+            source = task_code.with_launch_parameter(source, parameter)
         resident = f"hardware.sms * config.{knob}{_clusters(source, kernel)}"
-        source = with_grid(source, f"(min({grid.items}, {resident}),)")
-        return with_knob(source, knob, sorted(BLOCKS_PER_SM), value).text
+        source = task_code.with_grid(source, f"(min({grid.items}, {resident}),)")
+        return task_code.with_knob(source, knob, sorted(BLOCKS_PER_SM), value).text
 
 
 def _clusters(source: Source, kernel: str) -> str:
-    """A block is a cluster of num_ctas CTAs, so fewer of them fill the GPU."""
-    hints = argument(space_of(source), "hints")
+    """Writes the division by num_ctas. A block is a cluster of num_ctas CTAs, so fewer blocks fill the GPU."""
+    hints = argument(task_code.space_of(source), "hints")
     if hints is not None and '"num_ctas"' in source.code(hints).replace("'", '"'):
         return " // (config.num_ctas or 1)"
     decorator = source.kernel_decorator(source.kernels[kernel])
-    if decorator is not None and isinstance(decorator.decorator, cst.Call):
-        fixed = number(argument(decorator.decorator, "num_ctas"))
-        if isinstance(fixed, int) and fixed > 1:
-            return f" // {fixed}"
-    return ""
+    called = None if decorator is None else decorator.decorator
+    fixed = number(argument(called, "num_ctas")) if isinstance(called, cst.Call) else None
+    return f" // {fixed}" if isinstance(fixed, int) and fixed > 1 else ""
 
 
 ENTRY = Persistent()

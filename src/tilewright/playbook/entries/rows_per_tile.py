@@ -1,40 +1,29 @@
-"""Lets a block handle ROWS rows in one tile, where it handled one row at a time.
+"""Lets a block compute ROWS rows in one tile instead of one row at a time.
 
 A short row does not give a block enough work: loads wait for one another, and a reduction of one row leaves most of the
-block idle. It costs registers, so long rows lose by it, and a new knob. `row_numbers` finds the row and `row_tiles`
-rewrites what follows from it. On an H200 it was kept in 0 of 5 tries (bench/recorded/h200-naive-2026-11-21.json).
+block idle. The change costs a new knob and registers, so it makes kernels with long rows slower. `row_numbers` finds
+the number of the row, and `row_tiles` rewrites the values that depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_assigned, names_read, pairs_of, parameters, range_of, reaching
+from tilewright.playbook.analyses import task_code
+from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, range_of, reaching
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.index_forms import Forms, Scalar
 from tilewright.playbook.analyses.row_tiles import RowTiles
-from tilewright.playbook.analyses.task_code import (
-    entry_of,
-    fresh_in,
-    fresh_name,
-    launch_of,
-    space_of,
-    starts,
-    with_kernel_constant,
-    with_knob,
-)
 from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.records import Value
-from tilewright.source.syntax import Changes, Function, Source, argument, dotted, elements, number
+from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted, elements, number
 
 ROWS = (4, 2, 8, 16)
-ELEMENTS = 1 << 15
-"""The most elements of one tile whose float32 values fit into the registers of a block."""
+ELEMENTS = 1 << 15  # the most elements of a tile whose float32 values fit into the registers of a block
 
 
 class RowsPerTile(Entry):
@@ -49,16 +38,13 @@ class RowsPerTile(Entry):
         effect=Effect.assumed(0.9, 1.5, kept=0, of=5),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        if not (kernel := starts(facts, source)):
-            return ()
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        if not (kernel := task_code.own_kernel(facts, source)):
+            return []
         found = []
         for row in row_numbers(source, source.kernels[kernel]):
-            try:
-                _, width = _kernel(source, kernel, row, _knob(source))
-            except NotApplicable:
-                continue
-            if values := _values(source, row, _elements(facts, source, kernel, width)):
+            changed = unless_refused(_kernel, source, kernel, row, _knob(source))
+            if changed and (values := _values(source, row, _elements(facts, source, kernel, changed[1]))):
                 found.append(Site.at(source, row.node, f"one row a tile, {row.name}", values))
         return [site for site in found if self.applies(source, site)]
 
@@ -67,31 +53,28 @@ class RowsPerTile(Entry):
         if function is None or not isinstance(value, int) or value < 2:
             raise NotApplicable(f"{source.name}: no kernel {site.kernel} for {value} rows a tile")
         rows = {row.node: row for row in row_numbers(source, function) if site.what.endswith(f" {row.name}")}
-        return _applied(source, site.kernel, rows[site.node(source, rows, "no row's number begins here")], value)
-
-
-def _applied(source: Source, kernel: str, row: RowNumber, value: int) -> str:
-    knob, values = _knob(source), {value} if row.kind == "loop" else {1, value}
-    if row.kind == "loop" and value not in _values(source, row, None):
-        raise NotApplicable(f"{row.length} is not always a multiple of {value}")
-    changed, _ = _kernel(source, kernel, row, knob)
-    changed = with_kernel_constant(changed, kernel, knob)
-    if row.kind == "block":
-        axis = _grid_axis(changed, launch_of(changed).grid, row.axis)
-        fewer = f"-(-{text_of(changed, axis)} // config.{knob})"
-        changed = changed.changed({axis: cst.parse_expression(fewer)})
-    return with_knob(changed, knob, sorted(values), value).text
+        row = rows[site.node(source, rows, "no row's number begins here")]
+        knob, values = _knob(source), {value} if row.kind == "loop" else {1, value}
+        if row.kind == "loop" and value not in _values(source, row, None):
+            raise NotApplicable(f"{row.length} is not always a multiple of {value}")
+        changed, _ = _kernel(source, site.kernel, row, knob)
+        changed = task_code.with_kernel_constant(changed, site.kernel, knob)
+        if row.kind == "block":
+            axis = _grid_axis(changed, task_code.launch_of(changed).grid, row.axis)
+            fewer = f"-(-{text_of(changed, axis)} // config.{knob})"
+            changed = changed.changed({axis: cst.parse_expression(fewer)})
+        return task_code.with_knob(changed, knob, sorted(values), value).text
 
 
 def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Source, str | None]:
-    """The file with only the kernel changed, and the length of its row tile as written."""
+    """Returns the source with only the kernel changed, and the length of its row tile as it is written."""
     function = source.kernels[kernel]
-    rows = fresh_in(source, kernel, "rows")
+    rows = task_code.fresh_in(source, kernel, "rows")
     tiles = RowTiles(source, function, row.name, rows, knob)
     body = function.body.visit(tiles)
     assert isinstance(body, cst.BaseSuite)
     if not tiles.written:
-        raise NotApplicable(f"{kernel} writes nothing that follows from {row.name}")
+        raise NotApplicable(f"{kernel} stores nothing that depends on {row.name}")
     changed = source.changed({function.body: body})
     changed = changed.changed(_grouped(changed, _again(changed, kernel, row), knob))
     if any(name.value == rows for name in changed.every(cst.Name, changed.kernels[kernel].body)):
@@ -100,13 +83,13 @@ def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Sou
 
 
 def _again(source: Source, kernel: str, row: RowNumber) -> RowNumber:
-    """The definition of the row, which the rewriting keeps, in the new text."""
+    """Returns the row's definition in the new text, which keeps it."""
     found = row_numbers(source, source.kernels[kernel])
-    return next(one for one in found if (one.name, one.kind) == (row.name, row.kind))
+    return next(each for each in found if (each.name, each.kind) == (row.name, row.kind))
 
 
 def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str) -> Source:
-    """The source with a tile of the group's row numbers, assigned right after the group's own number."""
+    """Returns the source with a tile of the group's row numbers, assigned right after the group's own number."""
     again = _again(source, kernel, row)
     arange, int32 = source.spelled("arange"), source.spelled("int32")
     if not arange or not int32:
@@ -120,14 +103,14 @@ def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str
 
 
 def _knob(source: Source) -> str:
-    taken = {str(one.evaluated_value) for one in source.every(cst.SimpleString)}
-    taken |= {one.value for one in source.every(cst.Name)}
+    taken = {str(text.evaluated_value) for text in source.every(cst.SimpleString)}
+    taken |= {name.value for name in source.every(cst.Name)}
     free = (name for name in ("ROWS", "TILE_ROWS") if name not in taken)
-    return next(free, None) or fresh_name(source, "ROWS_PER_TILE")
+    return next(free, None) or task_code.fresh_name(source, "ROWS_PER_TILE")
 
 
 def _values(source: Source, row: RowNumber, size: int | None) -> tuple[int, ...]:
-    """The numbers of rows worth trying: those that fit into the registers and divide the rows of a block."""
+    """Returns the numbers of rows to try: those that fit into the registers and divide the rows of a block."""
     fitting = [rows for rows in ROWS if size is None or rows * size <= ELEMENTS]
     if row.kind == "loop":
         lengths = _knob_values(source, row.length)
@@ -136,56 +119,53 @@ def _values(source: Source, row: RowNumber, size: int | None) -> tuple[int, ...]
 
 
 def _knob_values(source: Source, name: str) -> list[int]:
-    """The values that the space gives a constant, where they are written down."""
-    try:
-        constants = argument(space_of(source), "constants", 0)
-    except NotApplicable:
-        return []
-    values = elements(entry_of(constants, name)) if isinstance(constants, cst.Dict) else None
+    """Returns the values that the space lists for a constant; empty if they are not all written as integers."""
+    space = unless_refused(task_code.space_of, source)
+    constants = argument(space, "constants", 0) if space is not None else None
+    values = elements(task_code.entry_of(constants, name)) if isinstance(constants, cst.Dict) else None
     found = [number(value) for value in values or []]
     return [value for value in found if isinstance(value, int)] if None not in found else []
 
 
 def _elements(facts: KernelFacts, source: Source, kernel: str, width: str | None) -> int | None:
-    """Elements of one row's tile in the longest workload; None where its length is no constant of the kernel."""
+    """Returns the elements of one row's tile in the longest workload.
+
+    None if its length ``width`` is neither a number nor a constant of the kernel.
+    """
     if width is None or width.isdigit():
         return None if width is None else int(width)
-    given: list[object] = []
-    for one in source.functions[kernel].params.params:
-        said = "" if one.annotation is None else source.code(one.annotation.annotation)
-        if one.name.value == width and "Constant" in said:
-            place = parameters(source.functions[kernel]).index(width)
-            given = [launch.args[place] for launch in facts.launches]
+    params = source.functions[kernel].params.params
+    constants = [
+        place
+        for place, param in enumerate(params)
+        if param.name.value == width and param.annotation and "Constant" in source.code(param.annotation.annotation)
+    ]
+    given = [launch.args[place] for place in constants for launch in facts.launches]
     return max((value for value in given if isinstance(value, int)), default=None)
-
-
-# The number of a row ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class RowNumber:
-    """``name`` is given its value at ``node``, an assignment's line or a loop."""
+    """A name that numbers rows, and the statement or loop ``node`` that gives it its value.
+
+    The kind ``block`` is a block id along the ``axis`` of the grid. ``stride`` is the variable of a loop over all rows,
+    whose step is the number of blocks. ``loop`` is computed in a ``loop`` over the rows of one block, and the constant
+    ``length`` is the number of these rows.
+    """
 
     name: str
     kind: Literal["block", "stride", "loop"]
     node: cst.SimpleStatementLine | cst.For
     axis: int = 0
-    """``block``: of the grid."""
     length: str = ""
-    """``loop``: the constant that says how many rows a block has."""
     loop: cst.For | None = None
 
 
 def row_numbers(source: Source, function: Function) -> list[RowNumber]:
-    """The names of ``function`` that may number rows."""
+    """Returns the names of ``function`` that may number rows."""
     once = {name for name, times in names_assigned(function).items() if times == 1}
-    found: list[RowNumber] = []
-    for line in source.every(cst.SimpleStatementLine, function):
-        single = (one for one in line.body if isinstance(one, cst.Assign) and len(one.targets) == 1)
-        for target, value in (pair for one in single for pair in pairs_of(one)):
-            if value is not None and (name := dotted(target)) in once:
-                row = _assigned(source, function, line, name, value)
-                found += [row] if row is not None else []
+    named = [(line, name, value) for line, name, value in assignments(source, function) if name in once]
+    found = [row for line, name, value in named if (row := _assigned(source, function, line, name, value))]
     for loop in source.every(cst.For, function):
         step = range_of(loop)[2:]
         if step and dotted(loop.target) in once and source.calls("num_blocks", inside=step[0]):
@@ -194,7 +174,10 @@ def row_numbers(source: Source, function: Function) -> list[RowNumber]:
 
 
 def _grouped(source: Source, row: RowNumber, count: str) -> Changes:
-    """What changes in the kernel so that ``row`` counts groups of ``count`` rows. The caller changes the grid."""
+    """Returns the changes to the kernel after which ``row`` counts groups of ``count`` rows.
+
+    A row that is a block id needs no change in the kernel: there the caller changes the grid.
+    """
     if row.kind == "block":
         return {}
     if row.kind == "stride":
@@ -206,8 +189,8 @@ def _grouped(source: Source, row: RowNumber, count: str) -> Changes:
     return {range_of(row.loop)[0]: cst.parse_expression(fewer), **inside}
 
 
-def _grid_axis(source: Source, grid: cst.BaseExpression, axis: int) -> cst.BaseExpression:
-    """The expression for one axis of a grid that is written as a tuple."""
+def _grid_axis(source: Source, grid: Expression, axis: int) -> Expression:
+    """Returns the expression for one axis of a grid. Raises `NotApplicable` if it is not written as a tuple."""
     definition = reaching(source, grid.value, grid) if isinstance(grid, cst.Name) else None
     axes = elements(definition.value if definition is not None else grid)
     if axes is None or axis >= len(axes):
@@ -216,29 +199,27 @@ def _grid_axis(source: Source, grid: cst.BaseExpression, axis: int) -> cst.BaseE
 
 
 def _assigned(
-    source: Source, function: Function, line: cst.SimpleStatementLine, name: str, value: cst.BaseExpression
+    source: Source, function: Function, line: cst.SimpleStatementLine, name: str, value: Expression
 ) -> RowNumber | None:
+    """Returns the row number that the assignment of ``value`` to ``name`` computes; None if it computes none."""
     if isinstance(value, cst.Call) and tile_call(source, value) == "bid":
         axis = number(argument(value, "axis", 0))
         return RowNumber(name, "block", line, axis) if isinstance(axis, int) else None
-    loop = next((one for one in source.parents(line) if isinstance(one, cst.For)), None)
+    loop = next((above for above in source.parents(line) if isinstance(above, cst.For)), None)
     match loop, range_of(loop):
         case cst.For(target=cst.Name(value=item), body=body), [cst.Name(value=count)]:
             pass
         case _:
             return None
-    try:
-        form = Forms(source, value, Shapes(source, function)).of(value)
-    except NotApplicable:
-        return None
+    form = unless_refused(Forms(source, value, Shapes(source, function)).of, value)
     if not isinstance(form, Scalar) or len(form.terms) != 2 or form.terms.get((item,)) != 1:
         return None
     [first] = [term for term in form.terms if term != (item,)]
     if form.terms[first] != 1 or len(first) != 2 or first.count(count) != 1:
         return None
-    readers = [one for one in source.every(cst.Name, body) if one.value == item]
+    readers = [node for node in source.every(cst.Name, body) if node.value == item]
     if len(readers) != 1 or count not in names_read(value):
-        return None  # the row's place within its block is asked for elsewhere
+        return None  # other code reads the row's place within its block
     return RowNumber(name, "loop", line, length=count, loop=loop)
 
 

@@ -1,8 +1,8 @@
 """Makes extents and strides of arrays constants of the kernel.
 
-`ct.ArrayAnnotation` lets a launch compile for the extents that it has. The result is right for all shapes, and each new
-shape costs a compilation. It is offered for extents that all workloads share: the width of a model, not its batch. On
-an H200 it was kept in 1 of 2 tries (bench/recorded/h200-naive-2026-11-21.json) and, on TileGym's kernels, in 0 of 4
+With `ct.ArrayAnnotation` a launch compiles the kernel for the extents of its arrays. The result is right for all
+shapes, but each new shape costs a compilation. The change is offered for extents that all workloads share: the width of
+a model, not its batch. On TileGym's kernels and an H200 it was kept in 0 of 4 tries
 (bench/recorded/h200-tilegym-2026-11-21.json).
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from tilewright.playbook.analyses.configuration_sites import launched_kernel
 from tilewright.playbook.analyses.dataflow import parameters
 from tilewright.playbook.analyses.task_code import inserted
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
@@ -22,8 +21,7 @@ from tilewright.source.syntax import Source, dotted
 from tilewright.task.tensors import ArraySpec
 
 _FACT = re.compile(r"(\w+)\.(shape|strides)\[(\d+)\]")
-Axes = Mapping[str, tuple[int, ...]]
-"""Parameter → axes."""
+Axes = Mapping[str, tuple[int, ...]]  # parameter → axes
 
 
 class StaticShapes(Entry):
@@ -38,12 +36,12 @@ class StaticShapes(Entry):
         effect=Effect.assumed(0.98, 1.15, kept=1, of=2),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        kernel = launched_kernel(facts)
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        kernel = facts.kernel
         if kernel not in source.kernels:
             return []
         function = source.kernels[kernel]
-        free = {one.name.value for one in function.params.params if _is_free(source, one)}
+        free = {param.name.value for param in function.params.params if _is_free(source, param)}
         passed: dict[str, list[ArraySpec]] = {}
         for launch in facts.launches:
             for name, arg in zip(parameters(function), launch.args, strict=False):
@@ -52,76 +50,75 @@ class StaticShapes(Entry):
         shapes = {name: axes for name, arrays in passed.items() if (axes := _shared(facts, arrays))}
         if not shapes:
             return []
-        strides = {name: axes for name in shapes if len(axes := _strides(passed[name])) > 1}
+        # Naming one stride turns off the automatic detection of the others, so all equal strides are named together.
+        strides = {name: axes for name in shapes if len(axes := _equal([each.strides for each in passed[name]])) > 1}
         values = tuple(dict.fromkeys((_text(shapes, {}), _text(shapes, strides))))
         why = "the same in all workloads" if len(facts.workloads) > 1 else "outputs are not independent along them"
         return [Site.at(source, function, f"static extents of {kernel}", values, why=why)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = site.function_here(source)
-        said = _FACT.findall(str(value))
-        if not said:
+        named = _FACT.findall(str(value))
+        if not named:
             raise NotApplicable(f"'{value}' names no extent: write x.shape[1]")
         changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
+        module = source.tile_module
         for param in function.params.params:
+            name = param.name.value
             axes = {
-                kind: tuple(int(axis) for name, one, axis in said if (name, one) == (param.name.value, kind))
-                for kind in ("shape", "strides")
+                keyword: tuple(int(axis) for array, part, axis in named if (array, part) == (name, wanted))
+                for keyword, wanted in (("static_shape_dims", "shape"), ("static_stride_dims", "strides"))
             }
             if any(axes.values()):
                 if not _is_free(source, param):
-                    raise NotApplicable(f"{source.name}: '{param.name.value}' has an annotation of its own")
-                changes[param] = _annotated(source, param, axes)
+                    raise NotApplicable(f"{source.name}: '{name}' has an annotation of its own")
+                static = ", ".join(f"{keyword}={dims!r}" for keyword, dims in axes.items() if dims)
+                new = cst.parse_expression(f"Annotated[{module}.Array, {module}.ArrayAnnotation({static})]")
+                changes[param] = param.with_changes(annotation=cst.Annotation(new))
         return _with_import(source.changed(changes))
 
 
 def _is_free(source: Source, param: cst.Param) -> bool:
-    """Whether a parameter has no annotation, or only that of an array."""
+    """Whether a parameter has no annotation, or only ``ct.Array``."""
     return param.annotation is None or dotted(param.annotation.annotation) in (f"{source.tile_module}.Array", "Array")
 
 
 def _shared(facts: KernelFacts, arrays: Sequence[ArraySpec]) -> tuple[int, ...]:
-    """The axes whose extent is the same in all workloads; in a single one, those that no independent dimension
-    gives (what is independent is what varies)."""
-    first, tensor = arrays[0], facts.task.tensors.get(arrays[0].name)
-    extents = ({one.shape[axis] for one in arrays} for axis in range(first.ndim))
-    same = [axis for axis, found in enumerate(extents) if len(found) == 1 and found != {1}]
-    if len(arrays) == 1 and tensor is not None and len(tensor.shape) == first.ndim:
+    """Returns the axes whose extent is the same in ``arrays``, which one parameter gets in the workloads.
+
+    If there is only one workload, leaves out the axes of independent dimensions, because these are the ones that vary.
+    """
+    shape, tensor = arrays[0].shape, facts.task.tensors.get(arrays[0].name)
+    same = [axis for axis in _equal([array.shape for array in arrays]) if shape[axis] != 1]
+    if len(arrays) == 1 and tensor is not None and len(tensor.shape) == len(shape):
         same = [axis for axis in same if tensor.shape[axis] not in facts.task.independent]
     return tuple(same)
 
 
-def _strides(arrays: Sequence[ArraySpec]) -> tuple[int, ...]:
-    """All axes whose stride is the same in all workloads. Naming one stride turns off the detection of the others."""
-    return tuple(axis for axis in range(arrays[0].ndim) if len({one.strides[axis] for one in arrays}) == 1)
+def _equal(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Returns the axes along which all rows have the same number."""
+    return tuple(axis for axis, numbers in enumerate(zip(*rows, strict=True)) if len(set(numbers)) == 1)
 
 
 def _text(shapes: Axes, strides: Axes) -> str:
-    facts = (("shape", shapes), ("strides", strides))
-    return " ".join(f"{name}.{one}[{axis}]" for one, each in facts for name, axes in each.items() for axis in axes)
-
-
-def _annotated(source: Source, param: cst.Param, axes: Axes) -> cst.Param:
-    said = {"static_shape_dims": axes["shape"], "static_stride_dims": axes["strides"]}
-    facts = ", ".join(f"{name}={one!r}" for name, one in said.items() if one)
-    module = source.tile_module
-    new = cst.parse_expression(f"Annotated[{module}.Array, {module}.ArrayAnnotation({facts})]")
-    return param.with_changes(annotation=cst.Annotation(new))
+    """Writes the value of a site: ``x.shape[1] x.strides[0]``."""
+    parts = (("shape", shapes), ("strides", strides))
+    return " ".join(f"{name}.{part}[{axis}]" for part, each in parts for name, axes in each.items() for axis in axes)
 
 
 def _with_import(source: Source) -> str:
-    """The text with ``from typing import Annotated`` before its first import, where it is missing."""
-    for one in source.every(cst.ImportFrom):
-        match one:
+    """Returns the text with ``from typing import Annotated`` before the first import, if it is missing."""
+    for line in source.every(cst.ImportFrom):
+        match line:
             case cst.ImportFrom(module=cst.Name(value="typing"), names=[*names]):
                 if any(dotted(alias.name) == "Annotated" and alias.asname is None for alias in names):
                     return source.text
-    for line in source.module.body:
-        match line:
+    for statement in source.module.body:
+        match statement:
             case cst.SimpleStatementLine(body=[cst.ImportFrom(module=cst.Name(value="__future__")), *_]):
                 continue
             case cst.SimpleStatementLine(body=[cst.Import() | cst.ImportFrom(), *_]):
-                return source.replaced(inserted("from typing import Annotated", line))
+                return source.replaced(inserted("from typing import Annotated", statement))
     raise NotApplicable(f"{source.name} imports nothing")
 
 

@@ -1,55 +1,46 @@
-"""Walks the tiles of a product in bands of GROUP_SIZE_M rows, so that neighbouring blocks find their inputs in the L2.
+"""Computes the tiles of a product in bands of GROUP_SIZE_M rows, so that nearby blocks find their inputs in the L2.
 
-It applies to products with more tiles than SMs whose tensors exceed the L2. It costs a few integer operations a block
-and a new knob. The height of the last band is clamped: without the clamp, of 10×4 tiles in bands of 8 six are never
-computed. On an H200 it was kept in 1 of 4 tries (bench/recorded/h200-naive-2026-11-21.json).
+The change helps products with more tiles than SMs whose tensors exceed the L2. It costs a few integer operations per
+block and a new knob. The last band may have fewer rows: with 10×4 tiles in bands of 8, six tiles would otherwise not be
+computed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import libcst as cst
 
+from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.block_loop import block_ids, grid_extents
 from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read, range_of
-from tilewright.playbook.analyses.task_code import (
-    flat_grid,
-    fresh_in,
-    fresh_name,
-    launched_here,
-    starts,
-    with_grid,
-    with_kernel_argument,
-    with_kernel_constant,
-    with_knob,
-)
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.analyses.tile_shapes import indices_of
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.records import Value
-from tilewright.source.syntax import Changes, Function, Source, argument, dotted, elements
+from tilewright.source.syntax import Changes, Function, Line, Source, dotted
 
 HEIGHTS = (8, 4, 16)
-IN_L2 = 0.5
-"""Promise where all tensors fit into the L2."""
+IN_L2 = 0.5  # promise if all tensors fit into the L2
 
 
 @dataclass(frozen=True)
 class TilePair:
-    """The two names that number a kernel's tile of the product, computed from two block ids or from one number."""
+    """The two names that number a kernel's tile of the product, by row and by column.
+
+    The row is the index that comes first where the result is stored. ``statements`` assign the two names and nothing
+    else. They compute the names from one number, the expression ``linear``, and from the numbers of ``rows`` and
+    ``columns``; or from the block ids along the two grid ``axes``, and then ``linear`` is "".
+    """
 
     first: str
-    """The number of the tile's row: the index that comes first where the result is stored."""
     second: str
-    statements: tuple[cst.SimpleStatementLine, ...]
-    """The statements that assign the two names, and nothing else."""
+    statements: tuple[Line, ...]
     linear: str = ""
-    """The expression of the one number; "" where there are two block ids."""
     rows: str = ""
     columns: str = ""
     axes: tuple[int, int] = (0, 1)
-    """Grid axes of the rows and the columns, where there are two."""
 
 
 class BlockSwizzle(Entry):
@@ -64,8 +55,8 @@ class BlockSwizzle(Entry):
         effect=Effect.assumed(1.0, 1.15, kept=1, of=4),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        launched = starts(facts, source)
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        launched = task_code.own_kernel(facts, source)
         kernels = [launched] if launched else sorted(source.kernels)
         blocks = max(math.prod(launch.grid) for launch in facts.launches)
         arrays = [facts.task.arrays(workload.dims).values() for workload in facts.workloads]
@@ -87,23 +78,23 @@ class BlockSwizzle(Entry):
             raise NotApplicable(f"{source.name}: no kernel {kernel}")
         known = {tiles.statements[0]: tiles for tiles in reversed(_tiles(source, kernel))}
         tiles = known[site.node(source, known, "no pair of tile indices in plain order")]
-        if launched_here(source) != kernel:
+        if task_code.launched_here(source) != kernel:
             if not tiles.linear:
                 raise NotApplicable(f"{source.name}: the grid of {kernel} is not set in this file")
-            height = fresh_in(source, kernel, "GROUP_SIZE_M")
+            height = task_code.fresh_in(source, kernel, "GROUP_SIZE_M")
             return _banded(source, kernel, tiles, height, f"{height} = {value}").text
-        height = fresh_name(source, "GROUP_SIZE_M")
+        height = task_code.fresh_name(source, "GROUP_SIZE_M")
         source = (_banded if tiles.linear else _flattened)(source, kernel, tiles, height)
-        source = with_kernel_constant(source, kernel, height)
-        return with_knob(source, height, sorted(HEIGHTS), value).text
+        source = task_code.with_kernel_constant(source, kernel, height)
+        return task_code.with_knob(source, height, sorted(HEIGHTS), value).text
 
 
 def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: str) -> Source:
-    """The kernel with its two indices computed by a walk in bands, after the statements ``before``."""
-    in_band, top, band = (fresh_in(source, kernel, name) for name in ("in_band", "top", "band"))
+    """Returns the source with the two names computed in bands of ``height`` rows, after the statements ``before``."""
+    in_band, top, band = (task_code.fresh_in(source, kernel, name) for name in ("in_band", "top", "band"))
     lines, tile = list(before), tiles.linear
     if not tile.isidentifier():
-        tile = fresh_in(source, kernel, "tile")
+        tile = task_code.fresh_in(source, kernel, "tile")
         lines.append(f"{tile} = {tiles.linear}")
     lines += [
         f"{in_band} = {height} * {_operand(tiles.columns)}",
@@ -112,7 +103,7 @@ def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: 
         f"{tiles.first} = {top} + {tile} % {in_band} % {band}",
         f"{tiles.second} = {tile} % {in_band} // {band}",
     ]
-    new = [cst.parse_statement(one) for one in lines]
+    new = [cst.parse_statement(line) for line in lines]
     first, *others = tiles.statements
     new[0] = new[0].with_changes(leading_lines=first.leading_lines)
     gone: Changes = {line: cst.FlattenSentinel([]) for line in others}
@@ -120,26 +111,24 @@ def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: 
 
 
 def _flattened(source: Source, kernel: str, tiles: TilePair, height: str) -> Source:
-    """Bands on one axis of the grid instead of two. The kernel gets the numbers of rows and columns."""
-    rows, columns = (fresh_in(source, kernel, one) for one in ("rows", "columns"))
+    """Returns the source with bands on a grid of one axis instead of two; the kernel gets the extents of both."""
+    rows, columns = (task_code.fresh_in(source, kernel, name) for name in ("rows", "columns"))
     tiles = replace(tiles, linear=f"{source.tile_module}.bid(0)", rows=rows, columns=columns)
-    grid = flat_grid(_banded(source, kernel, tiles, height))
+    grid = task_code.flat_grid(_banded(source, kernel, tiles, height))
     source = grid.source
     for parameter, axis in zip((rows, columns), tiles.axes, strict=True):
-        source = with_kernel_argument(source, kernel, parameter, grid.axes[axis])
+        source = task_code.with_kernel_argument(source, kernel, parameter, grid.axes[axis])
     if len(grid.axes) == 2:
-        return with_grid(source, f"({grid.items},)")
-    return with_grid(source, f"({grid.axes[0]} * {grid.axes[1]}, 1, {grid.axes[2]})")
+        return task_code.with_grid(source, f"({grid.items},)")
+    return task_code.with_grid(source, f"({grid.axes[0]} * {grid.axes[1]}, 1, {grid.axes[2]})")
 
 
 def _tiles(source: Source, kernel: str) -> list[TilePair]:
-    """The pairs of tile indices in row-by-row order, of a kernel that multiplies matrices. Never raises."""
+    """Returns the pairs of names in a kernel that multiplies matrices and computes its tiles row by row."""
     function = source.kernels[kernel]
     called = [source.functions[name] for name in source.called_by([kernel])]
-    if not any(
-        source.calls("mma", "matmul", "mma_scaled", inside=one) or source.every(cst.MatrixMultiply, one)
-        for one in called
-    ):
+    products = [call for each in called for call in source.calls("mma", "matmul", "mma_scaled", inside=each)]
+    if not products and not any(source.every(cst.MatrixMultiply, each) for each in called):
         return []
     pairs = (*_from_two_ids(source, kernel), *_from_one_number(source, function))
     ordered = (_ordered(source, function, tiles) for tiles in pairs)
@@ -147,12 +136,10 @@ def _tiles(source: Source, kernel: str) -> list[TilePair]:
 
 
 def _from_two_ids(source: Source, kernel: str) -> Iterator[TilePair]:
-    """``row = ct.bid(0)`` and ``column = ct.bid(1)``, where the kernel calls them nowhere else."""
+    """Finds ``row = ct.bid(0)`` and ``column = ct.bid(1)``, if the kernel calls them nowhere else."""
     function = source.kernels[kernel]
-    try:
-        axes = block_ids(source, kernel)
-        extents = grid_extents(source, kernel)
-    except NotApplicable:
+    axes, extents = unless_refused(block_ids, source, kernel), unless_refused(grid_extents, source, kernel)
+    if axes is None or extents is None:
         return
     counted = names_assigned(function)
     named = {
@@ -168,8 +155,10 @@ def _from_two_ids(source: Source, kernel: str) -> Iterator[TilePair]:
 
 
 def _from_one_number(source: Source, function: Function) -> Iterator[TilePair]:
-    """``row = tile // columns`` and ``column = tile % columns``, or the other way round; also where a third index
-    is split off, so that the one that changes more slowly is ``tile // columns % rows``."""
+    """Finds ``row = tile // columns`` and ``column = tile % columns``, or the same with row and column exchanged.
+
+    If a third index is split off, the slower of the two is ``tile // columns % rows``.
+    """
     counted = names_assigned(function)
     split = [
         (line, name, value)
@@ -194,19 +183,19 @@ def _from_one_number(source: Source, function: Function) -> Iterator[TilePair]:
                 yield TilePair(slow, fast, _in_order(source, line, other), linear, extent, width)
 
 
-def _in_order(source: Source, *lines: cst.SimpleStatementLine) -> tuple[cst.SimpleStatementLine, ...]:
-    """Each line once, in the order of the text."""
+def _in_order(source: Source, *lines: Line) -> tuple[Line, ...]:
+    """Returns each line once, in the order of the text."""
     return tuple(sorted({id(line): line for line in lines}.values(), key=source.place))
 
 
 def _slow_extent(source: Source, function: Function, number: str, width: str) -> str | None:
-    """How many values the quotient of ``number`` by ``width`` takes; None where that cannot be read."""
+    """Writes how many values ``number // width`` takes; None if the text does not show it."""
     factors = {
         source.code(other)
-        for one in source.every(cst.BinaryOperation, function)
-        if isinstance(one.operator, cst.Multiply)
-        for mine, other in ((one.left, one.right), (one.right, one.left))
-        if source.code(mine) == width and isinstance(other, cst.Name)
+        for product in source.every(cst.BinaryOperation, function)
+        if isinstance(product.operator, cst.Multiply)
+        for factor, other in ((product.left, product.right), (product.right, product.left))
+        if source.code(factor) == width and isinstance(other, cst.Name)
     }
     if len(factors) == 1:  # tiles = rows · columns
         return factors.pop()
@@ -215,12 +204,12 @@ def _slow_extent(source: Source, function: Function, number: str, width: str) ->
 
 
 def _total(source: Source, function: Function, name: str) -> str | None:
-    """How many values ``name`` takes over all blocks; None where that cannot be read."""
+    """Writes how many values ``name`` takes over all blocks; None if the text does not show it."""
     for loop in source.every(cst.For, function):
         if dotted(loop.target) == name and isinstance(loop.iter, cst.Call):
             bounds = range_of(loop)
             return source.code(bounds[1]) if len(bounds) == 3 else None
-    values = [value for _, one, value in assignments(source, function) if one == name]
+    values = [value for _, assigned, value in assignments(source, function) if assigned == name]
     ids = source.calls("bid", inside=function)
     if len(values) == 1 and isinstance(values[0], cst.Call) and values[0] in ids and values[0].args:
         return f"{source.tile_module}.num_blocks({source.code(values[0].args[0].value)})"
@@ -228,16 +217,17 @@ def _total(source: Source, function: Function, name: str) -> str | None:
 
 
 def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | None:
-    """With rows first: the index that comes first where results are stored. None where a statement that assigns
-    the two assigns more, or the two are never stored at."""
-    pair = {tiles.first, tiles.second}
-    if {name for line in tiles.statements for name in names_assigned(line)} != pair:
+    """Returns the pair with the row first: the index that comes first where results are stored.
+
+    None if the statements assign other names too, or if no result is stored at both indices.
+    """
+    names = (tiles.first, tiles.second)
+    if {name for line in tiles.statements for name in names_assigned(line)} != set(names):
         return None
     for call in source.calls("store", "scatter", inside=function):
-        index = elements(argument(call, "index", 1) or argument(call, "indices", 1))
-        reads = [names_read(one) for one in index or []]
-        after = [dependent(source, function, [name]) for name in (tiles.first, tiles.second)]
-        first, second = (next((i for i, read in enumerate(reads) if read & one), None) for one in after)
+        reads = [names_read(index) for index in indices_of(call)]
+        after = [dependent(source, function, [name]) for name in names]
+        first, second = (next((i for i, read in enumerate(reads) if read & each), None) for each in after)
         if first is None or second is None or first == second:
             continue
         if first < second:
@@ -248,14 +238,11 @@ def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | 
 
 
 def _is_shared(source: Source, function: Function, tiles: TilePair) -> bool:
-    """Whether one load depends on the row alone and another on the column alone."""
-    by_row, by_column = (dependent(source, function, [one]) for one in (tiles.first, tiles.second))
-    kinds = set()
-    for call in source.calls("load", "gather", inside=function):
-        index = argument(call, "index", 1) or argument(call, "indices", 1)
-        if index is not None:
-            read = names_read(index)
-            kinds.add((bool(read & by_row), bool(read & by_column)))
+    """Whether one load depends only on the row of the tile, and another only on the column."""
+    by_row, by_column = (dependent(source, function, [name]) for name in (tiles.first, tiles.second))
+    loads = [indices_of(call) for call in source.calls("load", "gather", inside=function)]
+    reads = [{name for index in indices for name in names_read(index)} for indices in loads]
+    kinds = {(bool(read & by_row), bool(read & by_column)) for read in reads}
     return (True, False) in kinds and (False, True) in kinds
 
 

@@ -1,4 +1,4 @@
-"""Casts the float32 operands of a product to tfloat32 though the task declares float32: `tf32` as a lossy change."""
+"""Casts the float32 operands of a product to tfloat32, as `tf32` does, where the task does not declare tf32."""
 
 from __future__ import annotations
 

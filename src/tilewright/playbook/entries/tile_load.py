@@ -1,15 +1,15 @@
 """Turns gathers and scatters of consecutive elements into loads and stores of tiles.
 
-A tile load goes through TMA where the GPU has it: one instruction instead of an address, a bound check and a register
-for each element. It applies to a range that begins at a multiple of its length, to a view that begins at a ragged
-segment, and to a page whose id is read once. A kernel that uses each element once can lose by it, because TMA goes by
-way of shared memory. On an H200 it was kept in 1 of 20 tries (bench/recorded/h200-naive-2026-11-21.json) and, on
-TileGym's kernels, in 1 of 11 (bench/recorded/h200-tilegym-2026-11-21.json).
+A tile load uses TMA where the GPU has it: one instruction instead of an address, a bound check and a register for each
+element. The change applies to a range that begins at a multiple of its length, to a ragged segment, which is loaded
+from a view that begins there, and to a page whose id is read once. It can make a kernel that uses each element once
+slower, because TMA goes through shared memory. On TileGym's kernels and an H200 it was kept in 1 of 11 tries
+(bench/recorded/h200-tilegym-2026-11-21.json).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tilewright.playbook.analyses.tile_access import Converted, converted, convertible, with_accesses
 from tilewright.playbook.analyses.tile_shapes import tile_call
@@ -21,11 +21,10 @@ EVERY = "every access"
 VIEWS = "every access, views too"
 LOADS = "loads only"
 STORES = "stores only"
-ONE = "tile access"
+SINGLE = "tile access"
 KINDS = {EVERY: ("gather", "scatter"), VIEWS: ("gather", "scatter"), LOADS: ("gather",), STORES: ("scatter",)}
 SINGLE_SITES = 5
-TMA = 90
-"""The first compute capability that has it."""
+TMA = 90  # the first compute capability that has it
 
 
 class TileLoad(Entry):
@@ -40,15 +39,15 @@ class TileLoad(Entry):
         effect=Effect.assumed(1.0, 2.5, kept=1, of=20),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         promise = 1.0 if facts.sm >= TMA else 0.5
         return [site for name in source.tile_code for site in _sites(source, name, promise)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        if value == ONE:
+        if value == SINGLE:
             calls = source.calls("gather", "scatter", inside=site.function(source))
-            one = converted(source, site.node(source, calls, "no gather or scatter begins here"))
-            return with_accesses(source, site.kernel, lambda now: iter([one] if now is source else []))
+            access = converted(source, site.node(source, calls, "no gather or scatter begins here"))
+            return with_accesses(source, site.kernel, lambda now: iter([access] if now is source else []))
         site.function_here(source)
         if value not in KINDS:
             raise NotApplicable(f"'{value}' is no value of this entry")
@@ -56,25 +55,26 @@ class TileLoad(Entry):
 
 
 def _sites(source: Source, name: str, promise: float) -> Iterator[Site]:
+    """Yields a site for all convertible accesses of a function together, and one for each of the first few."""
     why = "" if promise == 1 else f"no TMA before sm_{TMA}"
     possible = list(_possible(source, name, VIEWS))
     if not possible:
         return
-    direct = [one for one in possible if not one.sliced]
-    kinds = {tile_call(source, one.call) for one in direct}
+    direct = [access for access in possible if not access.sliced]
+    kinds = {tile_call(source, access.call) for access in direct}
     values: tuple[str, ...] = (EVERY, LOADS, STORES) if len(kinds) > 1 else (EVERY,) if kinds else ()
     values += (VIEWS,) if len(direct) < len(possible) else ()
     what = f"{len(possible)} gathers and scatters of ranges"
     yield Site.at(source, source.tile_code[name], what, values, promise, why)
-    for one in possible[:SINGLE_SITES] if len(possible) > 1 else ():
-        what = f"{tile_call(source, one.call)} of {source.code(one.call.args[0].value)}"
-        yield Site.at(source, one.call, what, (ONE,), promise / 2, why)
+    for access in possible[:SINGLE_SITES] if len(possible) > 1 else ():
+        what = f"{tile_call(source, access.call)} of {source.code(access.call.args[0].value)}"
+        yield Site.at(source, access.call, what, (SINGLE,), promise / 2, why)
 
 
 def _possible(source: Source, function: str, value: str) -> Iterator[Converted]:
-    """The accesses that can be converted, of those that a value means."""
+    """Yields the convertible accesses of the kinds that ``value`` names; accesses through a view only for `VIEWS`."""
     possible = convertible(source, function, KINDS[value], converted)
-    return (one for one in possible if value == VIEWS or not one.sliced)
+    return (access for access in possible if value == VIEWS or not access.sliced)
 
 
 ENTRY = TileLoad()

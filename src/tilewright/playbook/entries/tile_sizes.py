@@ -1,11 +1,13 @@
-"""Halves or doubles one tile size, or two together.
+"""Halves or doubles one tile size, or two tile sizes together.
 
-It applies where tiles are far from what registers and shared memory hold. Each size costs a compilation.
+The change helps where tiles are much smaller or larger than registers and shared memory allow. Each size costs a
+compilation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from tilewright.playbook.analyses.best_predicted import allowed, tile_values
 from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, places, written
@@ -15,6 +17,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 SITES = 6
+Sizes: TypeAlias = Mapping[str, Value]  # tile → size
 
 
 class TileSizes(Entry):
@@ -29,44 +32,36 @@ class TileSizes(Entry):
         effect=Effect.assumed(1.05, 1.50, kept=1, of=30),
     )
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        found: list[Site] = []
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
+        shipped, found = facts.task.space.shipped, list[Site]()
         for place in places(source, facts):
-            sizes = _sizes(place, facts)
-            pair = sorted(sizes, key=lambda name: -sizes[name][0])[:2]
+            near = {name: tile_values(name, shipped[name], facts) for name in place.constants}
+            now = {name: int(shipped[name]) for name, sizes in near.items() if sizes}  # type: ignore[arg-type]
+            pair = sorted(sorted(now, key=lambda name: -now[name])[:2])
             if len(pair) == 2:
-                found += _site(place, facts, " and ".join(sorted(pair)), _pairs(sorted(pair), sizes))
-            for name, (now, *others) in sizes.items():
-                near = [{name: size} for size in others if size in (now * 2, now // 2)]
-                found += _site(place, facts, name, near)
+                found += _site(place, facts, " and ".join(pair), _pairs(pair, now, near))
+            for name, size in now.items():
+                changes = [{name: other} for other in near[name] if other in (size * 2, size // 2)]
+                found += _site(place, facts, name, changes)
         return found[:SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         return written(source, site, read_changes(str(value)))
 
 
-def _sizes(place: ConfigurationSite, facts: KernelFacts) -> dict[str, tuple[int, ...]]:
-    """Tile → its size today and the sizes around it. Tiles with one possible size are left out."""
-    shipped = facts.task.space.shipped
-    near = {name: tile_values(name, shipped[name], facts) for name in place.constants}
-    return {name: (int(shipped[name]), *sizes) for name, sizes in near.items() if sizes}  # type: ignore[arg-type]
-
-
-def _pairs(names: Sequence[str], sizes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, Value]]:
-    """Pairs of sizes, both larger first: a larger tile reads less, and most kernels are written with small ones."""
-    (one, other), ((a, *_), (b, *_)) = names, [sizes[name] for name in names]
+def _pairs(names: Sequence[str], now: Mapping[str, int], near: Mapping[str, tuple[int, ...]]) -> Iterator[Sizes]:
+    """Yields new sizes for two tiles, both larger first: most kernels are written with small tiles, which read more."""
+    (one, other), (a, b) = names, [now[name] for name in names]
     for left, right in ((a * 2, b * 2), (a * 2, b // 2), (a // 2, b * 2), (a // 2, b // 2)):
-        if left in sizes[one] and right in sizes[other]:
+        if left in near[one] and right in near[other]:
             yield {one: left, other: right}
 
 
-def _site(
-    place: ConfigurationSite, facts: KernelFacts, what: str, changes: Iterable[Mapping[str, Value]]
-) -> Iterator[Site]:
-    shipped = facts.task.space.shipped
-    possible = (change for change in changes if allowed(facts, shipped.replace(**change)))
-    if values := [place.value(change) for change in possible]:
-        yield place.site(f"{what} of {place.kernel}", tuple(values))
+def _site(place: ConfigurationSite, facts: KernelFacts, what: str, changes: Iterable[Sizes]) -> Iterator[Site]:
+    """Yields a site with those ``changes`` that the space and the launch allow; nothing if there are none."""
+    possible = (change for change in changes if allowed(facts, facts.task.space.shipped.replace(**change)))
+    if values := tuple(map(place.value, possible)):
+        yield place.site(f"{what} of {place.kernel}", values)
 
 
 ENTRY = TileSizes()

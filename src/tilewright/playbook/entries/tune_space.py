@@ -1,8 +1,8 @@
 """Ships the fastest of the best predicted configurations: tile sizes and compiler hints, raced in one iteration.
 
-Some hundred configurations are compiled and read first. Those that spill, take a slow tensor path or have equal machine
-code are left out, so that a few remain to be raced. It costs these compilations. On an H200 it was kept in 6 of 15
-tries (bench/recorded/h200-naive-2026-11-21.json) and, on TileGym's kernels, in 6 of 20
+The entry first compiles about a hundred configurations and reads their machine code. It leaves out those that spill,
+that take a slow tensor path, and those whose machine code is equal to another's. Only a few are raced. The change costs
+these compilations. On TileGym's kernels and an H200 it was kept in 6 of 20 tries
 (bench/recorded/h200-tilegym-2026-11-21.json).
 """
 
@@ -21,8 +21,7 @@ from tilewright.source.syntax import Source
 from tilewright.space import knobs
 
 OFFERED = 16
-REMEMBERED = 32
-"""How many answers are kept: the loop asks again after each iteration, mostly for the same text."""
+REMEMBERED = 32  # results that are kept: the loop asks again after each iteration, mostly for the same text
 
 
 class TuneSpace(Entry):
@@ -40,7 +39,7 @@ class TuneSpace(Entry):
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[object, ...], tuple[Configuration, ...]] = OrderedDict()
 
-    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         now = current(facts)
 
         def best(place: ConfigurationSite) -> tuple[Value, ...]:
@@ -57,7 +56,8 @@ class TuneSpace(Entry):
         return written(source, site, read_changes(str(value)))
 
     def _best(self, source: Source, facts: KernelFacts, constants: Sequence[str]) -> tuple[Configuration, ...]:
-        workloads = tuple(one.name for one in facts.workloads)
+        """Calls `best_predicted`, or returns its earlier result for the same arguments."""
+        workloads = tuple(workload.name for workload in facts.workloads)
         key = (source.text, facts.task.name, facts.board.name, current(facts), workloads, tuple(constants))
         if key not in self._known:
             self._known[key] = best_predicted(facts, OFFERED, constants)
@@ -68,7 +68,7 @@ class TuneSpace(Entry):
 
 
 def read_changes(text: str) -> dict[str, Value]:
-    """``TILE_M=64,occupancy=auto`` as values by knob; raises `NotApplicable` for another text."""
+    """Reads ``TILE_M=64,occupancy=auto`` as values by knob. Raises `NotApplicable` for any other text."""
     changes: dict[str, Value] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")

@@ -1,7 +1,7 @@
 """Sets the num_worker_warps hint: how many warps share the registers of a tile.
 
-Eight warps instead of four halve the registers that a tile needs of each thread. It applies where large tiles spill. It
-costs threads, of which an SM holds a fixed number. `tune_space` sets the hint together with the tiles.
+With eight warps instead of four, a tile needs half the registers in each thread. The hint helps where large tiles
+spill. It costs threads, and an SM holds a fixed number of them. `tune_space` sets the hint together with the tiles.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungries
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
-MANY_REGISTERS = 200
-"""Registers of a thread from which twice the threads may be faster."""
+MANY_REGISTERS = 200  # per thread; from here on, twice the threads may be faster
 
 
 class WorkerWarps(OneHint):
@@ -29,7 +28,7 @@ class WorkerWarps(OneHint):
 
     def offer(self, facts: KernelFacts, now: Value) -> Offer:
         code = hungriest(facts)
-        values = tuple(one for one in (8, 4) if one != (now or 4))
+        values = tuple(warps for warps in (8, 4) if warps != (now or 4))
         why = f"{code.registers} registers a thread, {code.local_stores} spill stores"
         limited = code.registers >= MANY_REGISTERS or code.local_stores > 0
         return Offer(values, 1.0 if limited else 0.4, why)
