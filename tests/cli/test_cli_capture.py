@@ -147,7 +147,7 @@ def test_no_such_program(here: Path) -> None:
         (("capture", "--out", ".", "--", "./gone"), "it is no file; choose another file with --out"),
         (("capture", "--out", "program.py/c.json", "--", "./gone"), "choose another file with --out"),
         (("capture", "--out", "program.py", "--", "./gone"), "not a record of .*; remove it, or choose another file"),
-        (("capture", "--", "program\0.py"), "cannot start 'program.*': embedded null"),
+        (("capture", "--", "program\0.py"), "cannot start program.*: embedded null"),
         (("captured", "task", "1", "mine.txt"), "is not a Python file"),
         (("captured", "task", "1", "gone/mine.py"), "no such folder"),
     ],

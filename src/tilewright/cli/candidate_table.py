@@ -23,13 +23,9 @@ Cell = tuple[Column, Callable[[Candidate], str]]
 
 
 def candidate_table(
-    title: str,
-    candidates: Sequence[Candidate],
-    cells: Sequence[Cell],
-    *,
-    show_all: bool,
+    title: str, candidates: Sequence[Candidate], cells: Sequence[Cell], *, show_all: bool,
     shipped: Configuration | None = None,
-) -> list[RenderableType]:
+) -> list[RenderableType]:  # fmt: skip
     """Returns a table of the best ten candidates and the shipped one, and below it a count of the others.
 
     The reason of a candidate is printed under its row. Duplicates, which have the same machine code as another
@@ -59,13 +55,9 @@ def candidate_table(
 
 def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configuration]:
     """Returns for each duplicate the candidate whose machine code it has; the reason of a duplicate names it."""
-    by_reason = {f"same machine code as {candidate.configuration}": candidate.configuration for candidate in candidates}
-    duplicates = (candidate for candidate in candidates if candidate.status == "duplicate")
-    return {
-        candidate.configuration: by_reason[candidate.reason]
-        for candidate in duplicates
-        if candidate.reason in by_reason
-    }
+    by_reason = {f"same machine code as {each.configuration}": each.configuration for each in candidates}
+    duplicates = (each for each in candidates if each.status == "duplicate" and each.reason in by_reason)
+    return {duplicate.configuration: by_reason[duplicate.reason] for duplicate in duplicates}
 
 
 def of_code(cell: Callable[[MachineCode], object]) -> Callable[[Candidate], str]:

@@ -13,7 +13,7 @@ import typer
 
 from tilewright.cli import run, terminal
 from tilewright.cli.exit_codes import ended
-from tilewright.cli.shared import All, AsJson, help_without_a_command, print_json
+from tilewright.cli.shared import All, AsJson, group, print_json, write
 from tilewright.cli.terminal_table import ROWS
 from tilewright.errors import RequestError, StorageError
 
@@ -41,26 +41,17 @@ OfRecord = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 
-app = typer.Typer(
-    name="captured",
-    help="The launches that `tilewright capture` recorded: where the time goes, and task files for them.\n\n"
+app = group(
+    "captured",
+    "Shows the launches that `tilewright capture` recorded: where the time goes, and task files for them.\n\n"
     "Example: `tilewright captured show --json`",
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-app.callback(invoke_without_command=True)(help_without_a_command)
-
-
 def capture(
-    command: run.Command,
-    out: Out = None,
-    data: WithData = False,
-    data_mib: Mebibytes = 256,
-    exact: Exact = False,
+    command: run.Command, out: Out = None, data: WithData = False, data_mib: Mebibytes = 256, exact: Exact = False,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Runs a program and records each launch of a cuTile kernel: its arguments, how often it ran, how long it took.
 
     Shows where the time goes; `tilewright captured task` makes a task file of any row. The program's exit code is
@@ -89,7 +80,7 @@ def capture(
 
 @app.command()
 def show(record: Record = None, top: Top = None, show_all: All = False, as_json: AsJson = False) -> None:
-    """Where the time went: one row for each kind of launch.
+    """Shows where the time went: one row for each kind of launch.
 
     Example: `tilewright captured show`
     """
@@ -123,7 +114,7 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
     time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
     often = "once" if recorded.count == 1 else f"{launches(recorded)} times"
     heading = f"`{recorded.launch.kernel}` as {file.name} has it: launched {often}{time}."
-    to.write_text(task_text(recorded, to.parent.resolve(), heading=heading), encoding="utf-8")
+    write(to, task_text(recorded, to.parent.resolve(), heading=heading))
     if as_json:
         print_json({"file": str(to), "task": recorded.launch.kernel})
     else:
@@ -172,15 +163,8 @@ def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
 
 def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
     """Runs the program and returns its exit code as a shell does. The program handles Ctrl-C; SIGTERM is passed on."""
-    try:
+    with run.starting(command[0], as_json):
         process = subprocess.Popen(command, env=environment, stdout=2 if as_json else None)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise ended(f"no such program: {command[0]}", run.NOT_FOUND, as_json) from error
-    except PermissionError as error:
-        raise ended(f"cannot execute '{command[0]}'", run.NOT_EXECUTABLE, as_json) from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise RequestError(f"cannot start '{command[0]}': {reason}") from error
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     terminated = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
     try:

@@ -20,32 +20,20 @@ EngineName = Annotated[
     str | None, typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]")
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the hidden shapes.  [default: drawn]")]
-CaseText = Annotated[
-    str | None,
-    typer.Option(
-        "--case", metavar="CASE", help="Only this case, as a failing check prints it: M=100,N=33;data=large;seed=17"
-    ),
-]
+_CASE = "Only this case, as a failing check prints it: M=100,N=33;data=large;seed=17"
+CaseText = Annotated[str | None, typer.Option("--case", metavar="CASE", help=_CASE)]
 Quick = Annotated[bool, typer.Option("--quick", help="Check only the workloads, reduced in size, on small integers.")]
 Seconds = Annotated[float, typer.Option(min=0.01, help="Time limit in seconds: no further case is started after it.")]
 
 
 def check(
-    where: shared.Where,
-    workload: shared.Workloads = None,
-    config: shared.Configs = None,
-    arch: shared.Arch = None,
-    engine: EngineName = None,
-    seed: Seed = None,
-    case: CaseText = None,
-    quick: Quick = False,
-    seconds: Seconds = DEFAULT_SECONDS,
-    show_all: shared.All = False,
-    as_json: shared.AsJson = False,
-) -> None:
-    """Is the kernel correct? Hostile shapes, data and memory, on the GPU or on the interpreter.
+    where: shared.Where, workload: shared.Workloads = None, config: shared.Configs = None, arch: shared.Arch = None,
+    engine: EngineName = None, seed: Seed = None, case: CaseText = None, quick: Quick = False,
+    seconds: Seconds = DEFAULT_SECONDS, show_all: shared.All = False, as_json: shared.AsJson = False,
+) -> None:  # fmt: skip
+    """Checks whether the kernel is correct, on hostile shapes, data and memory, on the GPU or on the interpreter.
 
-    Exit code 0 where it is correct, 1 where it is incorrect, 3 where that could not be verified.
+    Exit code 0 if it is correct, 1 if it is incorrect, 3 if that could not be verified.
 
     Example: `tilewright check examples/rms_norm.py --workload odd --engine interpreter`
     """

@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, first, not_shown
+from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, first_lines, not_shown
 from tilewright.verify.examining import Result
 from tilewright.verify.verdict import Verdict, command
 
@@ -74,10 +74,7 @@ def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: 
     lines += [Text(f"finding: {finding}", style="red") for finding in verdict.findings]
     if verdict.unverified:
         lines.append(Text(f"not compared ({len(verdict.unverified)}):"))
-        shown = first(verdict.unverified, show_all)
-        lines += [Text(f"  {case}", style="dim") for case in shown]
-        if len(shown) < len(verdict.unverified):
-            lines.append(Text(f"  and {len(verdict.unverified) - len(shown)} more; --all shows them", style="dim"))
+        lines += [Text(f"  {line}", style="dim") for line in first_lines(verdict.unverified, show_all)]
     if again := command(verdict, where, options):
         assert verdict.smallest is not None
         lines.append(Text(f"smallest: {verdict.smallest.case.described}: {verdict.smallest.reason}"))

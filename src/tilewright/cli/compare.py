@@ -22,18 +22,11 @@ OfB = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="More kn
 
 
 def compare(
-    a: A,
-    b: B,
-    config: Both = None,
-    config_a: OfA = None,
-    config_b: OfB = None,
-    workload: shared.OneWorkload = None,
-    arch: shared.Arch = None,
-    budget: shared.Budget = shared.DEFAULT_BUDGET,
-    show_all: shared.All = False,
+    a: A, b: B, config: Both = None, config_a: OfA = None, config_b: OfB = None, workload: shared.OneWorkload = None,
+    arch: shared.Arch = None, budget: shared.Budget = shared.DEFAULT_BUDGET, show_all: shared.All = False,
     as_json: shared.AsJson = False,
-) -> None:
-    """What changed between two versions of a kernel: its Tile IR by source line, and its machine code.
+) -> None:  # fmt: skip
+    """Shows what changed between two versions of a kernel: its Tile IR by source line, and its machine code.
 
     Compares code and measures no time. Needs no GPU. A and B may be two configurations of one task.
 

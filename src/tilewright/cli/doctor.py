@@ -48,23 +48,26 @@ OPTIONAL = ("tileirdisasm", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sani
 
 @dataclass(frozen=True)
 class Probe:
-    """The state of one thing that Tilewright uses. ``ok`` is None where the thing is not needed on this machine."""
+    """The state of one thing that Tilewright uses.
+
+    ok: None where the thing is not needed on this machine.
+    required: whether inspecting and predicting need it.
+    """
 
     name: str
     ok: bool | None
     detail: str
     fix: str = ""
     required: bool = True
-    """Whether inspecting and predicting need it."""
 
 
 _optional = partial(Probe, required=False)
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """What works on this machine, and how to fix what does not.
+    """Shows what works on this machine, and how to fix what does not.
 
-    Exit code 0 where everything works that inspecting and predicting need; a GPU is not among it.
+    Exit code 0 if everything works that inspecting and predicting need, which is no GPU.
 
     Example: `tilewright doctor`
     """
@@ -96,22 +99,14 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
     """Runs all probes. A probe comes before those that depend on it."""
     gpu = find_gpu()
     examinations: tuple[tuple[str, Callable[[], Probe]], ...] = (
-        ("Python", python),
-        ("cuda-tile", cuda_tile),
-        ("tileiras", tileiras),
-        ("CUDA toolkit", lambda: cuda_home(environ)),
-        ("nvdisasm", nvdisasm),
-        (f"compiling for {PROBE_ARCH}", compiling),
-        ("tileirdisasm", tileirdisasm),
-        ("results", results_store),
-        ("cuTile's cache", cutile_cache),
-        ("free disk", free_disk),
-        ("GPU", lambda: gpu_found(gpu, environ)),
-        ("driver", lambda: driver(gpu, driver_version())),
-        ("torch", lambda: torch(gpu)),
-        ("NVML", lambda: nvml(gpu)),
+        ("Python", python), ("cuda-tile", cuda_tile), ("tileiras", tileiras),
+        ("CUDA toolkit", lambda: cuda_home(environ)), ("nvdisasm", nvdisasm),
+        (f"compiling for {PROBE_ARCH}", compiling), ("tileirdisasm", tileirdisasm),
+        ("results", results_store), ("cuTile's cache", cutile_cache), ("free disk", free_disk),
+        ("GPU", lambda: gpu_found(gpu, environ)), ("driver", lambda: driver(gpu, driver_version())),
+        ("torch", lambda: torch(gpu)), ("NVML", lambda: nvml(gpu)),
         ("compute-sanitizer", lambda: compute_sanitizer(gpu)),
-    )
+    )  # fmt: skip
     probes = []
     for name, probe in examinations:
         try:

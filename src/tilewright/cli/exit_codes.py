@@ -13,8 +13,8 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 EXIT_CODES = {
     DONE: ("done", "what was asked for is done"),
-    NO: ("no", "the answer is no: the kernel is incorrect, nothing compiled, or no configuration works"),
-    WRONG_REQUEST: ("request", "the request is wrong: an option, the task file, or a value in it"),
+    NO: ("no", "the answer is no: the kernel is incorrect, inspect compiled nothing, or no configuration works"),
+    WRONG_REQUEST: ("request", "the request is wrong: an option, the task file, or a kernel that never compiles"),
     CANNOT: ("machine", "this machine cannot do it: no compiler, no GPU, no space on the disk"),
     OUR_MISTAKE: ("internal", "a mistake in Tilewright; its traceback stands on stderr"),
     INTERRUPTED: ("interrupted", "Ctrl-C (SIGINT)"),

@@ -19,21 +19,14 @@ Lines = Annotated[bool, typer.Option("--lines", help="The work of each source li
 
 
 def inspect(
-    where: shared.Where,
-    arch: shared.Archs = None,
-    config: shared.Configs = None,
-    workload: shared.OneWorkload = None,
-    jobs: shared.Jobs = None,
-    budget: shared.Budget = shared.DEFAULT_BUDGET,
-    lines: Lines = False,
-    show_all: shared.All = False,
-    as_json: shared.AsJson = False,
-) -> None:
-    """What the machine code of each configuration says. Needs no GPU.
+    where: shared.Where, arch: shared.Archs = None, config: shared.Configs = None,
+    workload: shared.OneWorkload = None, jobs: shared.Jobs = None, budget: shared.Budget = shared.DEFAULT_BUDGET,
+    lines: Lines = False, show_all: shared.All = False, as_json: shared.AsJson = False,
+) -> None:  # fmt: skip
+    """Shows what the machine code of each configuration says. Needs no GPU.
 
-    Registers, spills, stack, shared memory, tensor path, and a predicted time against the roofline.
-    With `--lines`, instead, the work that each line of the source does in one configuration.
-    Exit code 1 where nothing compiled.
+    Shows registers, spills, stack, shared memory, tensor path, and a predicted time against the roofline. `--lines`
+    shows, instead, the work that each line of the source does in one configuration. Exit code 1 if nothing compiled.
 
     Example: `tilewright inspect examples/matmul.py --arch sm_90,sm_100 --config TILE_M=128,TILE_N=256`
     """

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import terminal
+from tilewright.cli.exit_codes import NO
 from tilewright.cli.shared import AsJson, print_json, progress, write
 from tilewright.errors import RequestError
 
@@ -26,19 +27,13 @@ Inventory = Annotated[
 
 
 def lint(
-    paths: Paths,
-    select: Select = None,
-    ignore: Ignore = None,
-    inventory: Inventory = False,
-    compile: Compile = False,
-    arch: LintArch = None,
-    sarif: SarifFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Known mistakes in cuTile code, found without running it: the line, the reason and the fix.
+    paths: Paths, select: Select = None, ignore: Ignore = None, inventory: Inventory = False,
+    compile: Compile = False, arch: LintArch = None, sarif: SarifFile = None, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Finds known mistakes in cuTile code without running it: the line, the reason and the fix.
 
-    Exit code 0 where nothing is found at warning or above, 1 otherwise; with `--inventory` always 0.
-    The comment `# tilewright: ignore[RULE]` takes a finding back.
+    Exit code 0 if nothing is found at warning or above, 1 otherwise; with `--inventory` always 0.
+    The comment `# tilewright: ignore[RULE]` suppresses a finding.
 
     Example: `tilewright lint src/ --ignore process_only_cache --sarif lint.sarif`
     """
@@ -69,7 +64,7 @@ def lint(
         for line in lint_table.inventory_lines(report) if inventory else lint_table.lines(report, width):
             print(line)
     if not inventory and not report.clean:
-        raise typer.Exit(1)
+        raise typer.Exit(NO)
 
 
 def _words(text: str | None) -> tuple[str, ...]:

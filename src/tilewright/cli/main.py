@@ -54,7 +54,7 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     name="tilewright",
-    help="Make GPU tile kernels fast, and prove it.",
+    help="Makes GPU tile kernels fast, and proves it.",
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -13,12 +13,8 @@ from tilewright.cli.shared import Arch, AsJson, default_architecture, print_json
 from tilewright.errors import RequestError
 
 File = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write, or a file with cuTile kernels.")]
-KindName = Annotated[
-    str,
-    typer.Option(
-        "--kind", metavar="KIND", help="Such as norm, matmul or fmha; an unknown one lists all.", autocompletion=kinds
-    ),
-]
+_KIND = "Such as norm, matmul or fmha; an unknown one lists all."
+KindName = Annotated[str, typer.Option("--kind", metavar="KIND", help=_KIND, autocompletion=kinds)]
 Kernel = Annotated[str | None, typer.Option(metavar="NAME", help="Which kernel of FILE.  [default: its first]")]
 
 

@@ -33,38 +33,22 @@ Changes = Annotated[
 ]
 _ENTRIES = ", ".join(sorted(path.stem for path in Path(__file__).parents[1].glob("playbook/entries/[a-z]*.py")))
 """Taken from the names of the files, because importing the playbook takes too long for `--help`."""
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only", metavar="ENTRY", help=f"Only this entry of the playbook. May be repeated. Entries: {_ENTRIES}."
-    ),
-]
+_ONLY = f"Only this entry of the playbook. May be repeated. Entries: {_ENTRIES}."
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="ENTRY", help=_ONLY)]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the races.  [default: drawn]")]
 
 
 def optimize(
-    where: shared.Where,
-    arch: shared.Arch = None,
-    workload: shared.Workloads = None,
-    policy: PolicyName = "default",
-    iterations: Iterations = DEFAULT_ITERATIONS,
-    minutes: Minutes = DEFAULT_MINUTES,
-    patience: Patience = DEFAULT_PATIENCE,
-    allow_lossy: Lossy = False,
-    change: Changes = None,
-    only: Only = None,
-    budget: shared.Budget = shared.DEFAULT_BUDGET,
-    jobs: shared.Jobs = None,
-    l2: shared.L2 = "cold",
-    launch: shared.How = "graph",
-    seed: Seed = None,
-    fresh: shared.Fresh = False,
-    show_all: shared.All = False,
+    where: shared.Where, arch: shared.Arch = None, workload: shared.Workloads = None, policy: PolicyName = "default",
+    iterations: Iterations = DEFAULT_ITERATIONS, minutes: Minutes = DEFAULT_MINUTES,
+    patience: Patience = DEFAULT_PATIENCE, allow_lossy: Lossy = False, change: Changes = None, only: Only = None,
+    budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, l2: shared.L2 = "cold",
+    launch: shared.How = "graph", seed: Seed = None, fresh: shared.Fresh = False, show_all: shared.All = False,
     as_json: shared.AsJson = False,
-) -> None:
-    """Make the kernel faster: one change at a time, verified, measured, kept or reverted.
+) -> None:  # fmt: skip
+    """Makes the kernel faster: one change at a time, verified, measured, kept or reverted.
 
-    Works on a branch of its own; your files stay as they are. Without a GPU the gains are predicted.
+    Works on a separate branch; your files stay as they are. Without a GPU the gains are predicted.
 
     Example: `tilewright optimize examples/naive/rms_norm.py`
     """

@@ -30,18 +30,13 @@ Listed = Annotated[bool, typer.Option("--list", help="The runs in the ledger, th
 
 
 def report(
-    run: Run = "latest",
-    html: Page = None,
-    markdown: Text = None,
-    patch: Patch = None,
-    jsonl: Lines = None,
-    as_json: AsJson = False,
-    home: Home = None,
-    listed: Listed = False,
-) -> None:
-    """The evidence of a run of tune or optimize: what was tried, what came of it, and why.
+    run: Run = "latest", html: Page = None, markdown: Text = None, patch: Patch = None, jsonl: Lines = None,
+    as_json: AsJson = False, home: Home = None, listed: Listed = False,
+) -> None:  # fmt: skip
+    """Shows the evidence of a run of tune or optimize: what was tried, with which outcome, and why.
 
-    Prints Markdown, and writes one HTML page beside the run. With options, only what they ask for; FILE may be -.
+    Prints Markdown, and writes an HTML page into the folder of the run. With one of the options for files, writes only
+    these files; FILE may be - for stdout.
 
     Example: `tilewright report latest --html report.html`
     """

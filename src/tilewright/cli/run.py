@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,12 +29,8 @@ Command = Annotated[
     list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without Tilewright.")
 ]
 Widen = Annotated[bool, typer.Option("--widen", help="Also try neighbours of the given configurations.")]
-HowMuch = Annotated[
-    Literal["now", "stored", "off"] | None,
-    one_of(
-        "--mode", "now", "stored", "off", help="now: search; stored: only look up; off: as without us.  [default: now]"
-    ),
-]
+_MODE = "now: search; stored: only look up; off: as without Tilewright.  [default: now]"
+HowMuch = Annotated[Literal["now", "stored", "off"] | None, one_of("--mode", "now", "stored", "off", help=_MODE)]
 ShowIt = Annotated[bool, typer.Option("--json", help="Print what would be started, and start nothing.")]
 
 
@@ -75,15 +72,19 @@ def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | N
 def _replace_this_process(command: Sequence[str], environment: Mapping[str, str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    try:
+    with starting(command[0]):
         os.execvpe(command[0], list(command), dict(environment))  # noqa: S606  (as `env` does)
+
+
+@contextmanager
+def starting(program: str, as_json: bool = False) -> Iterator[None]:
+    """Turns the error of a program that cannot be started into one line, with the exit code that a shell has for it."""
+    hint = f"; start it with its interpreter: python {program}" if program.endswith(".py") else ""
+    try:
+        yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ended(f"no such program: {command[0]}{_hint(command[0])}", NOT_FOUND) from error
+        raise ended(f"no such program: {program}{hint}", NOT_FOUND, as_json) from error
     except PermissionError as error:
-        raise ended(f"cannot execute {command[0]}{_hint(command[0])}", NOT_EXECUTABLE) from error
-    except OSError as error:
-        raise RequestError(f"cannot start {command[0]}: {error.strerror}") from error
-
-
-def _hint(program: str) -> str:
-    return f"; start it with its interpreter: python {program}" if program.endswith(".py") else ""
+        raise ended(f"cannot execute {program}{hint}", NOT_EXECUTABLE, as_json) from error
+    except (OSError, ValueError) as error:
+        raise RequestError(f"cannot start {program}: {getattr(error, 'strerror', None) or error}") from error

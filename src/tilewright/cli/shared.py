@@ -47,23 +47,23 @@ How = Annotated[
     completion.one_of("--launch", "graph", "eager", help="How production launches the kernel."),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, and do not resume an interrupted run.")]
+_EACH, _FIRST = "A workload. May be given several times.  [default: all]", "Which one.  [default: the task's first]"
 Workloads = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--workload",
-        metavar="NAME",
-        help="A workload. May be given several times.  [default: all]",
-        autocompletion=completion.workloads,
-    ),
+    list[str] | None, typer.Option("--workload", metavar="NAME", help=_EACH, autocompletion=completion.workloads)
 ]
-OneWorkload = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Which one.  [default: the task's first]", autocompletion=completion.workloads),
-]
+OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help=_FIRST, autocompletion=completion.workloads)]
 Jobs = Annotated[int | None, typer.Option(min=1, help="How many compilers run at a time.  [default: the cores]")]
 Budget = Annotated[float, typer.Option(min=0.01, help="Time limit of the compiler for one candidate, in seconds.")]
 All = Annotated[bool, typer.Option("--all", help="Show every row, not only the best ten and a count of the others.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+
+
+def group(name: str, about: str) -> typer.Typer:
+    """Returns the app of a group of commands, such as `tilewright tuned`."""
+    settings = {"help_option_names": ["-h", "--help"]}
+    app = typer.Typer(name=name, help=about, rich_markup_mode="markdown", context_settings=settings)
+    app.callback(invoke_without_command=True)(help_without_a_command)
+    return app
 
 
 def help_without_a_command(context: typer.Context) -> None:

@@ -201,16 +201,18 @@ task = tw.Task(
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a kernel by their use, as far as its source shows it."""
+    """The parameters of a kernel by their use, as far as its source shows it.
+
+    arrays: name → number of dimensions; 1 where the source does not show it.
+    order: all parameters, as the kernel takes them.
+    """
 
     kernel: str
     arrays: Mapping[str, int]
-    """Name → number of dimensions; 1 where the source does not show it."""
     outputs: tuple[str, ...]
     constants: tuple[str, ...]
     numbers: tuple[str, ...]
     order: tuple[str, ...]
-    """All parameters, as the kernel takes them."""
 
 
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
@@ -226,10 +228,15 @@ def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
     parameters = parameters_of(file, by_name[wanted] if wanted else next(iter(by_name.values())))
     listed = _listed(file.path, parameters.kernel)
     hints = {name: values for name, values in listed.items() if name in HINTS}
-    constants = {name: listed.get(name) or _guess(name) for name in parameters.constants}
+    constants = {name: listed.get(name) or ((128, 64, 256) if is_tile(name) else (1,)) for name in parameters.constants}
     unknown = [name for name in constants if name not in listed]
     shapes = {name: DIMENSIONS[-rank:] for name, rank in parameters.arrays.items()}
     dims = [name for name in DIMENSIONS if any(name in shape for shape in shapes.values())] or ["N"]
+    tensors = []
+    for name, shape in shapes.items():
+        sizes = ", ".join(f'"{size}"' for size in shape) + ("," if len(shape) == 1 else "")
+        kind = "Output" if name in parameters.outputs else "Tensor"
+        tensors.append(f'        "{name}": tw.{kind}(({sizes}), "float32"),')
     tile = next(filter(is_tile, constants), None)
     passed = (f"config.{name}" if name in constants else name for name in parameters.order)
     return BESIDE.format(
@@ -239,16 +246,11 @@ def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
         grid=f"-(-{tile[-1] if tile[-1] in dims else dims[0]} // config.{tile})" if tile else "1",
         arguments=", ".join("1.0" if name in parameters.numbers else name for name in passed),
         numbers=f"  # {FILL_IN}: {', '.join(parameters.numbers)}" if parameters.numbers else "",
-        tensors="\n".join(_tensor(name, shape, name in parameters.outputs) for name, shape in shapes.items()),
+        tensors="\n".join(tensors),
         space=_space(constants, hints, {name: values[0] for name, values in (constants | hints).items()}),
         unknown=f"  # {FILL_IN}: the values of {', '.join(unknown)}" if unknown else "",
         workload=", ".join(f'"{name}": 1024' for name in dims),
     )  # fmt: skip
-
-
-def _tensor(name: str, shape: Sequence[str], output: bool) -> str:
-    sizes = ", ".join(f'"{size}"' for size in shape) + ("," if len(shape) == 1 else "")
-    return f'        "{name}": tw.{"Output" if output else "Tensor"}(({sizes}), "float32"),'
 
 
 def parameters_of(file: SourceFile, kernel: KernelSource) -> Parameters:
@@ -287,7 +289,3 @@ def _listed(path: Path, kernel: str) -> dict[str, tuple[Value, ...]]:
             if isinstance(value, int | float | bool | str | None):
                 values.setdefault(name, {})[value] = None
     return {name: tuple(listed) for name, listed in values.items()}
-
-
-def _guess(name: str) -> tuple[Value, ...]:
-    return (128, 64, 256) if is_tile(name) else (1,)

@@ -29,16 +29,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Column:
-    """The heading of a column, which may have line breaks, and its place on a narrow terminal."""
+    """The heading of a column, which may have line breaks, and its place on a narrow terminal.
+
+    right: aligns the values to the right.
+    spare: 0 for a column that always stays; columns with the highest number move under their rows first.
+    knob: writes ``name=value`` where the value stands outside the table.
+    always: keeps the column where all its rows are the same.
+    """
 
     name: str
     right: bool = False
     spare: int = 0
-    """0 stays a column always; columns with the highest number move under their rows first."""
     knob: bool = False
-    """Written ``name=value`` outside the table."""
     always: bool = False
-    """Whether it stays a column where all its rows are the same."""
 
     def with_value(self, value: Text) -> str:
         """Returns the column's name with one value, as text outside the table."""
@@ -157,6 +160,12 @@ class Indented:
 def first(rows: Sequence[T], show_all: bool) -> Sequence[T]:
     """Returns all rows, or only the first ten."""
     return rows if show_all else rows[:ROWS]
+
+
+def first_lines(lines: Sequence[str], show_all: bool) -> list[str]:
+    """Returns all lines, or the first ten and a line that counts the others."""
+    shown = [*first(lines, show_all)]
+    return shown + [f"and {len(lines) - len(shown)} more; --all shows them"] * (len(shown) < len(lines))
 
 
 def not_shown(hidden: Sequence[tuple[str, str]], what: str = "rows") -> list[RenderableType]:

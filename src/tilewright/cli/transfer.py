@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -29,7 +30,7 @@ Renamed = Annotated[
 def transfer(
     source: Source, to: To = "cutile", arch: OnlyArch = None, rename: Renamed = None, as_json: AsJson = False
 ) -> None:
-    """The tuning configurations of a Triton kernel for cuTile, or of a cuTile kernel for Triton.
+    """Translates the tuning configurations of a Triton kernel for cuTile, or of a cuTile kernel for Triton.
 
     Reads the file and runs no code of it. Prints Python that can be pasted; comments name what has no equivalent,
     with the reason. Exit code 1 where nothing could be transferred.
@@ -42,13 +43,15 @@ def transfer(
     from tilewright.source.configurations import read
     from tilewright.transfer.triton import transfer as transferred
 
-    file, name = _parted(source)
+    path, colon, name = source.rpartition(":")
+    named = bool(colon) and not Path(source).exists()
+    file = Path(path if named else source)
     language: Literal["triton", "cutile"] = "triton" if to == "cutile" else "cutile"
     names = _names(rename or [])
-    lists = read(file, language, name)
-    named = {field for listed in lists for written in listed.configurations for field, _ in written.fields}
-    if unknown := next((old for old in names if old not in named), None):
-        raise RequestError(f"--rename {unknown}: no configuration names it; known: {', '.join(sorted(named))}")
+    lists = read(file, language, name if named else None)
+    fields = _fields(lists)
+    if unknown := next((old for old in names if old not in fields), None):
+        raise RequestError(f"--rename {unknown}: no configuration names it; known: {', '.join(sorted(fields))}")
     done = [
         (listed, transferred(listed.configurations, to=to, names=_of(listed, names), arch=arch)) for listed in lists
     ]
@@ -62,11 +65,6 @@ def transfer(
         raise typer.Exit(1)
 
 
-def _parted(source: str) -> tuple[Path, str | None]:
-    path, colon, name = source.rpartition(":")
-    return (Path(path), name) if colon and not Path(source).exists() else (Path(source), None)
-
-
 def _names(given: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
     for (old, _, new), text in zip(pairs, given, strict=True):
@@ -77,5 +75,8 @@ def _names(given: list[str]) -> dict[str, str]:
 
 def _of(listed: Listed, names: dict[str, str]) -> dict[str, str]:
     """Returns those of ``names`` that the configurations of this list have."""
-    fields = {field for written in listed.configurations for field, _ in written.fields}
-    return {old: new for old, new in names.items() if old in fields}
+    return {old: new for old, new in names.items() if old in _fields([listed])}
+
+
+def _fields(lists: Sequence[Listed]) -> set[str]:
+    return {field for listed in lists for written in listed.configurations for field, _ in written.fields}

@@ -32,27 +32,15 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Store no results.")]
 
 
 def tune(
-    where: shared.Where,
-    arch: shared.Arch = None,
-    workload: shared.Workloads = None,
-    budget: shared.Budget = shared.DEFAULT_BUDGET,
-    jobs: shared.Jobs = None,
-    top: Top = DEFAULT_TOP,
-    strategy: Strategy = "predicted",
-    l2: shared.L2 = "cold",
-    launch: shared.How = "graph",
-    tie_band: TieBand = DEFAULT_TIE_BAND,
-    seeds: Seeds = None,
-    seed: Seed = None,
-    fresh: shared.Fresh = False,
-    store: StorePath = None,
-    no_store: NoStore = False,
-    show_all: shared.All = False,
-    as_json: shared.AsJson = False,
-) -> None:
-    """The best configuration for each workload, with its evidence.
+    where: shared.Where, arch: shared.Arch = None, workload: shared.Workloads = None,
+    budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, top: Top = DEFAULT_TOP,
+    strategy: Strategy = "predicted", l2: shared.L2 = "cold", launch: shared.How = "graph",
+    tie_band: TieBand = DEFAULT_TIE_BAND, seeds: Seeds = None, seed: Seed = None, fresh: shared.Fresh = False,
+    store: StorePath = None, no_store: NoStore = False, show_all: shared.All = False, as_json: shared.AsJson = False,
+) -> None:  # fmt: skip
+    """Finds the best configuration for each workload, with its evidence.
 
-    With a GPU the survivors are verified and raced; without one they are predicted, not measured.
+    With a GPU, the candidates predicted fastest are verified and raced. Without one, times are predicted, not measured.
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`
     """

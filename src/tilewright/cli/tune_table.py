@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.candidate_table import PREDICTED, REGISTERS, SPILLS, Cell, bound_line, candidate_table, microseconds
-from tilewright.cli.terminal_table import NOTHING, Column, first
+from tilewright.cli.terminal_table import NOTHING, Column, first_lines
 from tilewright.records import Bound, Candidate, TuningResult, WorkloadResult
 
 MEASURED: tuple[Cell, Cell] = (
@@ -50,9 +50,7 @@ def _best(result: WorkloadResult, show_all: bool) -> list[Text]:
     heading = Text.assemble("best: ", (str(best.configuration), "bold"), f"  {_times(best, result.bound)}")
     lines = [heading, Text(f"why: {result.reason}"), *_gain(result, best)]
     if others := [str(config) for config in result.tied if config != best.configuration]:
-        shown = first(others, show_all)
-        more = [f"and {len(others) - len(shown)} more; --all shows them"] if len(shown) < len(others) else []
-        lines.append(Text(f"tied with it ({len(others)}):\n  " + "\n  ".join([*shown, *more])))
+        lines.append(Text("\n  ".join([f"tied with it ({len(others)}):", *first_lines(others, show_all)])))
     return lines
 
 

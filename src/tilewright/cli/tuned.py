@@ -14,21 +14,18 @@ import typer
 
 from tilewright.cli import terminal
 from tilewright.cli.exit_codes import CANNOT, NO
-from tilewright.cli.shared import All, AsJson, help_without_a_command, print_json, progress, write
+from tilewright.cli.shared import All, AsJson, group, print_json, progress, write
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
     from tilewright.records import Json, Value
     from tilewright.runtime.store.evidence import Kernels
-    from tilewright.runtime.store.exporting import Imported
     from tilewright.runtime.store.winners import Unreadable, Winner, Winners
 
-app = typer.Typer(
-    name="tuned",
-    help="The results of programs that were tuned on this machine: configurations, and their evidence.\n\n"
+app = group(
+    "tuned",
+    "Lists and manages the results of programs that were tuned on this machine, with their evidence.\n\n"
     "They lie in `$TILEWRIGHT_TUNED`, or else in `~/.cache/tilewright`. Each command takes `--json`.",
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Entry = TypeVar("Entry", bound="Winner | Unreadable")
@@ -41,15 +38,18 @@ Kernel = Annotated[str | None, typer.Argument(metavar="[KERNEL]", help=f"{OF_KER
 Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or its beginning.")]
 OfKernel = Annotated[str | None, typer.Option("--kernel", metavar="NAME", help=OF_KERNEL)]
 OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only this key, or its beginning.")]
+Days = Annotated[float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Tuned before so many days.")]
+OldToolkit = Annotated[bool, typer.Option("--toolkit-not-current", help="Tuned with another cuda-tile or tileiras.")]
+_SOURCE = "The kernel is gone or has changed; imports its module."
+NoSource = Annotated[bool, typer.Option("--missing-source", help=_SOURCE)]
+Everything = Annotated[bool, typer.Option("--all", help="Everything that is stored.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")]
 Into = Annotated[Path | None, typer.Option("--into", metavar="DIR", help="One file a kernel there.  [default: stdout]")]
-
-
-app.callback(invoke_without_command=True)(help_without_a_command)
 
 
 @app.command("list")
 def list_(kernel: Kernel = None, show_all: All = False, as_json: AsJson = False) -> None:
-    """One line for each tuned call: arrays, board, configuration, gain over the shipped one.
+    """Lists the tuned calls: arrays, board, configuration, gain over the shipped configuration.
 
     Example: `tilewright tuned list`
     """
@@ -69,7 +69,7 @@ def list_(kernel: Kernel = None, show_all: All = False, as_json: AsJson = False)
 
 @app.command()
 def show(key: Key, as_json: AsJson = False) -> None:
-    """All evidence of one tuned call: its key, part by part, and what became of every configuration.
+    """Shows all evidence of one tuned call: the parts of its key, and the outcome of every configuration.
 
     Example: `tilewright tuned show 3f2a91c0`
     """
@@ -90,14 +90,13 @@ def show(key: Key, as_json: AsJson = False) -> None:
 
 @app.command()
 def export(
-    kernel: Kernel = None,
-    into: Into = None,
+    kernel: Kernel = None, into: Into = None,
     python: Annotated[bool, typer.Option("--python", help="A Python module instead of JSON.")] = False,
     as_json: AsJson = False,
-) -> None:
-    """A config file of a kernel's tuned configurations, to ship in a repository.
+) -> None:  # fmt: skip
+    """Writes a config file with a kernel's tuned configurations, to ship in a repository.
 
-    It has the rule by which a row is chosen for other shapes, and is read without the store.
+    The file has the rule that chooses a row for other shapes. A program reads it without the store.
 
     Example: `tilewright tuned export --into configs/`
     """
@@ -135,7 +134,7 @@ def import_(
     replace: Annotated[bool, typer.Option("--replace", help="Also replace rows that are stored already.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put the rows of exported config files into the store. Rows that are stored already are kept.
+    """Puts the rows of exported config files into the store. Rows that are stored already are kept.
 
     Example: `tilewright tuned import configs/softmax.json`
     """
@@ -154,14 +153,11 @@ def import_(
         }
         for row in imported
     ]  # fmt: skip
-    _print(done, as_json, map(_imported, imported))
+    lines = [f"{row.outcome}: {row.row.kernel} {row.row.key[:12]} {_fields(row.row)}"
+             + (f"; {_fields(row.stored)} stands" if row.outcome == "kept" else "") for row in imported]  # fmt: skip
+    _print(done, as_json, lines)
     if not replace and any(row.outcome == "kept" for row in imported):
         terminal.note("where another configuration is stored it was kept; --replace takes that of the file")
-
-
-def _imported(row: Imported) -> str:
-    head = f"{row.outcome}: {row.row.kernel} {row.row.key[:12]} {_fields(row.row)}"
-    return head + (f"; {_fields(row.stored)} stands" if row.outcome == "kept" else "")
 
 
 def _fields(winner: Winner) -> str:
@@ -174,16 +170,14 @@ def _plain(config: Mapping[str, Value] | None) -> Json:
 
 @app.command()
 def verify(
-    kernel: Kernel = None,
-    key: OfKey = None,
+    kernel: Kernel = None, key: OfKey = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Time for the race of one entry, in seconds.")] = SECONDS,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the rounds.")] = 0,
-    show_all: All = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the rounds.")] = 0, show_all: All = False,
     as_json: AsJson = False,
-) -> None:
-    """Race the stored winners again on this machine, for example after a driver or a compiler changed.
+) -> None:  # fmt: skip
+    """Races the stored winners again on this machine, for example after a driver or a compiler changed.
 
-    Exit code 0 where all that can be raced here hold, 1 where one drifted or is wrong, 3 where none can be raced.
+    Exit code 0 if all entries that can be raced here hold, 1 if one drifted or is wrong, 3 if none can be raced.
 
     Example: `tilewright tuned verify --json`
     """
@@ -215,42 +209,29 @@ def verify(
 
 @app.command()
 def prune(
-    kernel: OfKernel = None,
-    key: OfKey = None,
-    older_than: Annotated[
-        float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Tuned more than so many days ago.")
-    ] = None,
-    toolkit_not_current: Annotated[
-        bool, typer.Option("--toolkit-not-current", help="Tuned with another cuda-tile or tileiras.")
-    ] = False,
-    missing_source: Annotated[
-        bool, typer.Option("--missing-source", help="The kernel is gone or has changed; imports its module.")
-    ] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Everything that is stored.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Forget tuned calls. Several criteria narrow the choice; the next run of a program tunes what it misses.
+    kernel: OfKernel = None, key: OfKey = None, older_than: Days = None, toolkit_not_current: OldToolkit = False,
+    missing_source: NoSource = False, everything: Everything = False, dry_run: DryRun = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Removes tuned calls from the store. Several criteria narrow the choice; a program tunes again what it misses.
 
     Example: `tilewright tuned prune --toolkit-not-current --dry-run`
     """
     if not (kernel or key or older_than is not None or toolkit_not_current or missing_source or everything):
-        raise RequestError(
-            "choose what to remove: --kernel, --key, --older-than, --toolkit-not-current, --missing-source or --all"
-        )
+        criteria = "--kernel, --key, --older-than, --toolkit-not-current, --missing-source or --all"
+        raise RequestError(f"choose what to remove: {criteria}")
     from tilewright.runtime.store import evidence
     from tilewright.runtime.store.winners import Unreadable
 
-    criteria = _criteria(older_than, toolkit_not_current, missing_source)
+    narrowing = _criteria(older_than, toolkit_not_current, missing_source)
     store, kernels, unreadable = _read()
     total = len(kernels.winners) + len(unreadable)
-    if kernel or criteria:
+    if kernel or narrowing:
         unreadable = []  # what cannot be read fits no criterion
     entries: list[Winner | Unreadable] = [*kernels.of(kernel), *unreadable]
     if key is not None:
         entries = [_with_key(entries, key)]
     with progress(as_json):
-        chosen = [entry for entry in entries if isinstance(entry, Unreadable) or all(fits(entry) for fits in criteria)]
+        chosen = [entry for entry in entries if isinstance(entry, Unreadable) or all(fits(entry) for fits in narrowing)]
     if not dry_run:
         store.remove(entry.key for entry in chosen)
     word = "would forget" if dry_run else "forgot"

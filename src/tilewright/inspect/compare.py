@@ -25,10 +25,9 @@ from tilewright.tileir.run.launching import Launcher, Runnable
 
 @dataclass(frozen=True)
 class Side:
-    """One version: a task with a configuration and a workload."""
+    """One version: a task with a configuration and a workload. ``where``: its ``FILE[:TASK]``."""
 
     where: str
-    """``FILE[:TASK]``."""
     task: Task
     configuration: Configuration
     workload: Workload
@@ -58,7 +57,11 @@ class Code:
 
 @dataclass(frozen=True)
 class VersionComparison:
-    """The differences between two versions. The code of a version is `Failed` where it does not compile."""
+    """The differences between two versions.
+
+    code_before, code_after: `Failed` where the version does not compile.
+    grids: the blocks of both launches, which are not part of the code.
+    """
 
     before: Side
     after: Side
@@ -67,7 +70,6 @@ class VersionComparison:
     code_before: Code | Failed
     code_after: Code | Failed
     grids: tuple[tuple[int, ...], tuple[int, ...]]
-    """Blocks of both launches, which are not part of the code."""
 
     @property
     def same_code(self) -> bool | None:
@@ -95,11 +97,9 @@ class VersionComparison:
 
 
 def versions(
-    wheres: tuple[str, str],
-    tasks: tuple[Task, Task],
-    configs: tuple[str | None, str | None],
+    wheres: tuple[str, str], tasks: tuple[Task, Task], configs: tuple[str | None, str | None],
     workload: str | None = None,
-) -> tuple[Side, Side]:
+) -> tuple[Side, Side]:  # fmt: skip
     """Returns both versions. Knobs that ``configs`` does not name keep the values that each task ships.
 
     workload: its name, in both tasks. By default the first of the first task, and in the second task the workload of

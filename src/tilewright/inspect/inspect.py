@@ -31,7 +31,7 @@ CODE_FACTS = (
 
 @dataclass(frozen=True)
 class Inspected:
-    """One configuration on one architecture and workload."""
+    """One configuration on one architecture and workload. ``remarks``: the compiler's, about lines of the source."""
 
     arch: str
     board: Board
@@ -39,7 +39,6 @@ class Inspected:
     bound: Bound
     candidate: Candidate
     remarks: tuple[Remark, ...] = ()
-    """The compiler's remarks about lines of the source."""
 
     def __str__(self) -> str:
         candidate = self.candidate
@@ -61,15 +60,10 @@ class Inspected:
 
 
 def inspect(
-    task: Task | str,
-    archs: Sequence[str] | str | None = None,
-    *,
-    config: Choice | Sequence[Choice] | None = None,
-    workload: str | None = None,
-    jobs: int | None = None,
-    seconds: float = BUDGET_SECONDS,
+    task: Task | str, archs: Sequence[str] | str | None = None, *, config: Choice | Sequence[Choice] | None = None,
+    workload: str | None = None, jobs: int | None = None, seconds: float = BUDGET_SECONDS,
     progress: Progress = silent,
-) -> tuple[Inspected, ...]:
+) -> tuple[Inspected, ...]:  # fmt: skip
     """Compiles every configuration of the space, or only ``config``, for each architecture.
 
     task: a task, or ``FILE[:TASK]``.

@@ -37,15 +37,17 @@ DATA_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class CountedWork:
-    """FLOP and bytes of one launch of a workload."""
+    """FLOP and bytes of one launch of a workload.
+
+    bytes: the bytes that are touched, each counted once.
+    source: how FLOP and bytes were found, in words.
+    counts: None where the numbers that the task declares are used.
+    """
 
     flops: float
     bytes: float
-    """Bytes that are touched, each counted once."""
     source: str
-    """How FLOP and bytes were found, in words."""
     counts: Counts | None = None
-    """None where the task's declared numbers are used."""
 
 
 def count(task: Task, workload: Workload, board: Board, configuration: Configuration | None = None) -> CountedWork:
@@ -118,15 +120,9 @@ COMPUTE_ABOVE = 50.0
 
 
 def classify(
-    flops: float,
-    bytes_: float,
-    dtype: str,
-    board: Board,
-    *,
-    least_flops: float | None = None,
-    least_bytes: float | None = None,
-    source: str = "",
-) -> Bound:
+    flops: float, bytes_: float, dtype: str, board: Board, *, least_flops: float | None = None,
+    least_bytes: float | None = None, source: str = "",
+) -> Bound:  # fmt: skip
     """Returns the bound of a launch of ``flops`` FLOP that moves ``bytes_`` bytes, with its reason.
 
     The kind follows from fixed thresholds (10 and 50 FLOP per byte). It only decides the order in which optimizations

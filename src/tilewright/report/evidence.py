@@ -28,14 +28,16 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Point:
-    """One iteration in the chart of latencies. Its times are measured or predicted, as the run is."""
+    """One iteration in the chart of latencies. Its times are measured or predicted, as the run is.
+
+    ms: None where the iteration crashed or was wrong.
+    incumbent_ms: the time of the code that is kept after this iteration.
+    """
 
     iteration: Iteration
     ms: float | None
-    """None where the iteration crashed or was wrong."""
     interval_ms: tuple[float, float] | None
     incumbent_ms: float | None
-    """Time of the code that is kept after this iteration."""
 
     @property
     def n(self) -> int:
@@ -198,7 +200,7 @@ class TunedWorkload:
     def change(self) -> WorkloadChange:
         """The change from the shipped configuration to the best one."""
         shipped = next((candidate for candidate in self.candidates if self.is_shipped(candidate)), None)
-        return WorkloadChange(self._metrics(shipped), self._metrics(self.result.best))
+        return WorkloadChange(self.metrics(shipped), self.metrics(self.result.best))
 
     def is_best(self, candidate: Candidate) -> bool:
         return self.result.best is not None and candidate.configuration == self.result.best.configuration
@@ -210,7 +212,7 @@ class TunedWorkload:
             return candidate.configuration == self.result.shipped
         return candidate.measured is not None and candidate.code.code_hash == shipped.code.code_hash
 
-    def _metrics(self, candidate: Candidate | None) -> Metrics:
+    def metrics(self, candidate: Candidate | None) -> Metrics:
         """Returns the candidate's time and work. A measured run uses measured times only: predicted ones do not
         compare with them."""
         bound = self.result.bound

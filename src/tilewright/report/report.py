@@ -19,11 +19,13 @@ from tilewright.task.task import Task
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the ledger stores of one run. `markdown` and `html` return it as text that needs no other file."""
+    """What the ledger stores of one run. `markdown` and `html` return it as text that needs no other file.
+
+    folder: the folder with the files of the run.
+    """
 
     details: OptimizeEvidence | TuneEvidence
     folder: Path
-    """The folder with the files of the run."""
 
     def __str__(self) -> str:
         return f"run {self.run} of {self.details.run.task}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.ledger.codec import to_json
-from tilewright.ledger.records import Metrics
 from tilewright.records import Candidate
 from tilewright.report import charts
 from tilewright.report import markdown as as_markdown
@@ -100,20 +99,12 @@ def _rows(workload: TunedWorkload) -> Iterator[tuple[Candidate, str, list[str], 
 
 def _cells(candidate: Candidate, workload: TunedWorkload) -> list[str]:
     """Returns the cells after the status. Predicted and measured times have separate columns."""
-    code = candidate.code
-    predicted = None if workload.measured else candidate.predicted
-    metrics = Metrics(
-        workload=workload.name, measured=candidate.measured, predicted=predicted, bound=workload.result.bound
-    )
-    measured = [number(candidate.measured.us if candidate.measured else None), interval_us(metrics)]
-    return [
-        number(candidate.predicted.us if candidate.predicted else None),
-        *(measured if workload.measured else []),
-        light(metrics),
-        str(code.registers) if code else NOTHING,
-        f"{code.local_stores}/{code.local_loads}" if code else NOTHING,
-        candidate.reason,
-    ]
+    code, metrics = candidate.code, workload.metrics(candidate)
+    predicted = number(candidate.predicted.us if candidate.predicted else None)
+    measured = [number(metrics.us), interval_us(metrics)] if workload.measured else []
+    spills = f"{code.local_stores}/{code.local_loads}" if code else NOTHING
+    registers = str(code.registers) if code else NOTHING
+    return [predicted, *measured, light(metrics), registers, spills, candidate.reason]
 
 
 # The page

@@ -41,8 +41,7 @@ def faster(speedup: Speedup | float | None) -> str:
 
 def light(metrics: Metrics) -> str:
     """Writes the share of the speed of light."""
-    us = metrics.us
-    share = metrics.bound.speed_of_light_us / us if metrics.bound and us else None
+    share = metrics.bound.speed_of_light_us / metrics.us if metrics.bound and metrics.us else None
     return NOTHING if share is None else f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
