@@ -67,7 +67,9 @@ def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: 
 
     run, nvdisasm = child.run, cubin._nvdisasm
 
-    def run_once(command: Sequence[str], env: Mapping[str, str], seconds: float) -> child.Finished | None:
+    def run_once(
+        command: Sequence[str], env: Mapping[str, str], seconds: float
+    ) -> subprocess.CompletedProcess[str] | None:
         paths = [word.rpartition("=")[2] for word in command if word.endswith((".tileirbc", ".cubin", ".yaml"))]
         if len(paths) != 3 or "nvidia" not in Path(command[0]).parts:
             return run(command, env, seconds)
@@ -87,7 +89,7 @@ def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: 
             return done
         for file in made:
             shutil.copy(kept / file.name, file)
-        return child.Finished(0, "")
+        return subprocess.CompletedProcess(command, 0, stderr="")
 
     def nvdisasm_once(options: Sequence[str], sm: int, file: Path) -> subprocess.CompletedProcess[str]:
         key = (*options, sm, file.read_bytes())

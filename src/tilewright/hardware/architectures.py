@@ -173,7 +173,6 @@ _GPU_NAMES = (
     (r"\bRTX PRO 6000 Blackwell\b", "RTX PRO 6000 Blackwell"), (r"\bGB10\b", "GB10"),
 )  # fmt: skip
 """Pattern in the driver's name of the GPU, and the board's name; the first match counts."""
-
 _VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
 """Words in a GPU's name that mark a slower variant, or a slice, of the board."""
 

@@ -20,14 +20,11 @@ MIB = 2**20
 
 ACHIEVABLE_BANDWIDTH = 0.90
 """Share of the DRAM peak that a good copy reaches: 4.3 of 4.8 TB/s on an H200 (2026-11-20), assumed for all boards."""
-
 ACHIEVABLE_TFLOPS = 0.80
 """Share of the tensor peak that a good product reaches: 790 of 989 TFLOP/s on an H200 (2026-11-20), else assumed."""
-
 FP64_SHARE = 1 / 64
 """Rate of float64 over float32 on CUDA cores: 2 against 128 results per clock and SM on 8.6, 8.9 and 12.x
 (CUDA C Programming Guide, arithmetic throughput)."""
-
 NUMBERS = (
     "sms", "boost_clock_mhz", "bandwidth_gbs", "l2_bytes", "memory_bytes", "tensor_tflops", "fp32_tflops",
 )  # fmt: skip

@@ -64,14 +64,11 @@ CACHE_RATE = 5.3
 """Rate of staging tiles from the L2 over the rate of memory: a fitted number, higher than the L2's real rate."""
 OVERHEAD = 9.4
 """Time of the other instructions over the time of the products, times instructions per written element."""
-
 MMA_SYNC_SHARE: Mapping[tuple[TensorPath, TensorPath], float] = {("HGMMA", "HMMA"): 0.62, ("UTCMMA", "HMMA"): 0.25}
 """(the architecture's path, the code's path) → assumed share of the tensor rate that the older instruction reaches.
 For Hopper after Luo et al., arXiv 2402.13499, where mma.sync is much slower than wgmma. No recorded kernel tests it."""
-
 CUDA_CORE_SHARE = 0.8
 """Assumed share of the float32 peak that code without tensor instructions reaches."""
-
 _FLOPS_PER_WARP: Mapping[TensorPath, float] = {
     "DMMA": 2 * 8 * 8 * 4, "HMMA": 2 * 16 * 8 * 16, "IMMA": 2 * 16 * 8 * 32, "QMMA": 2 * 16 * 8 * 32,
     "OMMA": 2 * 16 * 8 * 64, "HGMMA": 2 * 64 * 128 * 16 / 4, "QGMMA": 2 * 64 * 128 * 32 / 4,

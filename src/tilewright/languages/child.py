@@ -8,20 +8,12 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 _running: set[subprocess.Popen[bytes]] = set()
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Finished:
-    returncode: int
-    """Negative: killed by that signal."""
-    stderr: str
-
-
-def run(command: Sequence[str], env: Mapping[str, str], seconds: float) -> Finished | None:
+def run(command: Sequence[str], env: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str] | None:
     """Runs a compiler for at most ``seconds`` of wall time; None where it took longer and was killed."""
     # A process group of its own, because a compiler starts others (tileiras starts ptxas) that must be killed with it.
     process = subprocess.Popen(
@@ -31,7 +23,7 @@ def run(command: Sequence[str], env: Mapping[str, str], seconds: float) -> Finis
         _running.add(process)
     try:
         _, stderr = process.communicate(timeout=seconds)
-        return Finished(process.returncode, stderr.decode(errors="replace"))
+        return subprocess.CompletedProcess(command, process.returncode, stderr=stderr.decode(errors="replace"))
     except subprocess.TimeoutExpired:
         return None
     finally:

@@ -37,11 +37,9 @@ REQUIRED_THREADS, MAX_THREADS = 0x10, 0x05
 FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
 REGISTERS, CLUSTER = 0x2F, 0x3D
 """Numbers of ``nv.info`` attributes; nvdisasm prints their names."""
-
 RESERVED_SHARED_BYTES = 1024
 """The driver's part of each CTA's shared memory. From sm_90 on the ELF section includes it: ``.nv.shared.k`` has
 5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
-
 INSTRUCTION_BYTES = 16  # since sm_70
 DISASSEMBLY_SECONDS = 120
 
@@ -361,7 +359,6 @@ CLASSES: tuple[tuple[str, str], ...] = (
     ("uniform", r"U\w+|R2UR"),
 )
 """Class of instructions, and a pattern for its opcodes without modifiers. The first match counts."""
-
 _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in CLASSES)
 
 
