@@ -1,8 +1,7 @@
 """Compares two versions of a kernel's Tile IR, by line of their own source.
 
 Operations are counted by line, name and type. Memory operations are matched one to one, first by line, then by the
-array that they access. Matched operations are compared in how they access memory, and in the operations for which their
-tokens make them wait.
+array that they access. Matched operations are compared in how they access memory, and for which operations they wait.
 """
 
 from __future__ import annotations
@@ -210,8 +209,7 @@ class _Indexed:
         return self._text[number - 1].strip() if 0 < number <= len(self._text) else ""
 
     def counted(self, place: Place | None) -> Counter[tuple[str, str, str]]:
-        """Counts operations by name, type and details. Memory operations get no details: they are compared
-        separately."""
+        """Counts operations by name, type and details. Memory operations are compared elsewhere, so without details."""
         counted: Counter[tuple[str, str, str]] = Counter()
         for op in self.by_place.get(place, ()) if place is not None else ():
             kinds = [kind for kind in op.result_types if not isinstance(kind, TokenType)]

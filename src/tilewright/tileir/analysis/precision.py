@@ -1,8 +1,8 @@
 """Rewrites a kernel so that all its floating-point numbers have one precision.
 
 In float64 the interpreter then computes the kernel almost without rounding errors: a reference for kernels that have
-none. Extents, strides and indices do not change, because Tile IR counts in elements. Kernels that use the bits of a
-number are refused.
+none. Extents, strides and indices do not change, because Tile IR counts in elements. Kernels that use the bits of
+numbers are refused.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ ROUGH = ("approx", "full")  # rounding modes that only float32 has
 
 
 def in_precision(module: TileModule, element: str) -> TileModule:
-    """Returns the module with every floating-point element type replaced by ``element`` (``f32`` or ``f64``).
-
-    Raises Unsupported, naming the operation, if the kernel depends on the bits of its numbers.
-    """
+    """Returns the module with every floating-point element type replaced by ``element`` (``f32`` or ``f64``). Raises
+    Unsupported, naming the operation, if the kernel depends on the bits of its numbers."""
     assert element in PRECISIONS
     changed: TileModule = _changed(module, element)
     return changed

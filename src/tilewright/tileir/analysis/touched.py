@@ -1,8 +1,7 @@
 """Finds the arrays that a kernel reads and those that it writes: follows the address of every access to the parameters.
 
 The answer is conservative. An array in the answer may be untouched in this launch, for example because a branch is not
-taken. An array that is not in the answer is never touched. An address that cannot be followed counts as an access to
-every array.
+taken. An array that is not in the answer is never touched. An access with an unknown address counts for every array.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from tilewright.tileir.run.slicing import flows
 ORIGIN = {"make_tensor_view": "base", "offset": "ptr", "extract": "source"}
 """Operation that makes an address from another one → the operand with that address. Other operands count or index."""
 LIST, ARRAY = 0, 1
-"""Loads between a list parameter and an address: 0 for the list's own memory, 1 for its arrays, whose addresses are
-loaded from that memory."""
+"""Loads between a list parameter and an address: 0 for the list's own memory, 1 for its arrays."""
 
 
 @dataclass(frozen=True)

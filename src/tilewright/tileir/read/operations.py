@@ -19,11 +19,8 @@ Value: TypeAlias = tuple[str, Type]
 
 @dataclass
 class Reading:
-    """The state of reading an entry: the position in the text, and the values that are defined there.
-
-    Two regions may use the same name for two values. The second value gets a number (``%arg3@2``), so names are unique
-    in the entry.
-    """
+    """The state of reading an entry: the position in the text, and the values that are defined there. Two regions may
+    use a name for two values. The second one gets a number (``%arg3@2``), so names are unique."""
 
     scanner: Scanner
     places: Places
@@ -81,10 +78,8 @@ class Draft:
     regions: list[Region] = field(default_factory=list)
 
     def finish(self, reading: Reading) -> Op:
-        """Reads the location, defines the results, and returns the operation.
-
-        Raises ReadError unless there are as many names as types.
-        """
+        """Reads the location, defines the results, and returns the operation. Raises ReadError unless there are as many
+        names as types."""
         if len(self.results) != len(self.names):
             message = f"'{self.name}' has {len(self.results)} results, {len(self.names)} are named"
             raise reading.scanner.error(message, self.start)
@@ -266,10 +261,8 @@ def read_tile(scanner: Scanner) -> TileType:
 
 
 def _make_tensor_view(reading: Reading, draft: Draft) -> None:
-    """Reads ``%base, shape = [%n, 64], strides = [64, 1] : tile<i64> -> tensor_view<…>``.
-
-    The numbers must be those of the type.
-    """
+    """Reads ``%base, shape = [%n, 64], strides = [64, 1] : tile<i64> -> tensor_view<…>``. The numbers must be those of
+    the type."""
     scanner = reading.scanner
     draft.operands["base"] = [reading.value()]
     written = {}

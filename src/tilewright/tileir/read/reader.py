@@ -244,11 +244,8 @@ OPERATIONS = frozenset(TABLE) | frozenset(_WITH_REGIONS) | {"constant", "make_te
 
 
 def disassemble(bytecode: bytes) -> str:
-    """Returns the text with source locations.
-
-    Raises ReadError with the disassembler's message if it refuses the bytecode, and CompilerMissing if the disassembler
-    is not installed beside tileiras.
-    """
+    """Returns the text with source locations. Raises ReadError with the message of the disassembler, CompilerMissing if
+    it is not installed beside tileiras."""
     tool = find_tileiras()
     program = tool.path.with_name("tileirdisasm")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as directory:

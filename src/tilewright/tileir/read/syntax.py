@@ -118,8 +118,7 @@ TABLE: Mapping[str, str] = {
     "store_view_tko": f"{_ORDERED} %tile , %view [ %index* ] {_HINTED} @inbounds : tile, view, index+ -> 0",
     "trunci": "%from_ ~overflow : from_ -> 0",
 }
-"""By the name in the text. `operations` reads `constant` and `make_tensor_view` without it, and `reader` reads
-operations with regions."""
+"""By name. `operations` reads `constant` and `make_tensor_view` itself, and `reader` reads operations with regions."""
 
 
 @dataclass(frozen=True)

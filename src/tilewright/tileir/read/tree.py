@@ -112,10 +112,8 @@ class Location:
 
 @dataclass(frozen=True)
 class Constant:
-    """The value of a ``constant`` or a ``global``: one number for all elements, or one for each in row-major order.
-
-    If ``is_bits``, floating-point elements are integers that hold their bits, as in the text (``0x7FC00000``).
-    """
+    """The value of a ``constant`` or a ``global``: one number for all elements, or one for each in row-major order. If
+    ``is_bits``, floating-point elements are integers that hold their bits, as in the text (``0x7FC00000``)."""
 
     element: str
     values: tuple[int | float | bool, ...]
@@ -155,10 +153,8 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """One operation. Values are named as in the text, with their ``%``. A name is unique in its entry.
-
-    Operands are by the dialect's name of the operand; one that is absent is (). ``text_line`` counts from 1.
-    """
+    """One operation. Values are named as in the text, with their ``%``. A name is unique in its entry. Operands are by
+    the dialect's name of the operand; one that is absent is (). ``text_line`` counts from 1."""
 
     name: str
     results: tuple[str, ...]

@@ -6,8 +6,7 @@ in f32 and rounded to their type. The dialect calls some of their operations nat
 
 Mathematical functions are computed in float64, and rounded to f32 and then to f16 or bf16 (the dialect: "emulated in
 f32"). For f64 they are NumPy's. ``approx`` and ``full`` are computed as precisely as the rest, so a GPU may differ by
-some units in the last place. ``flush_to_zero`` (f32 only) replaces subnormal operands and results by zeros of their
-sign.
+some units in the last place. ``flush_to_zero`` (f32 only) replaces subnormal operands and results by zeros.
 
 NaN results are quiet. Their other bits are NumPy's, not the GPU's 0x7FFFFFFF.
 """
@@ -93,8 +92,8 @@ NEAREST: dict[str, Function] = {
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
-    """Returns a float64 result of f32 operands that rounds to f32 as the exact result does. Zeros have the right
-    sign."""
+    """Returns a float64 result of f32 operands that rounds to f32 as the exact result does, also in the sign of
+    zeros."""
     if name == "mulf":
         return wide[0] * wide[1]
     if name in ("divf", "sqrt"):
@@ -150,9 +149,7 @@ def change_sign(op: Op, source: Array) -> Array:
 @implements("maxf", "minf")
 def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
     """Computes maximum and minimum of IEEE 754-2019 with ``propagate_nan``, else its maximumNumber and minimumNumber.
-
-    -0 is less than +0. Without ``propagate_nan``, a number and NaN give the number.
-    """
+    -0 is less than +0. Without ``propagate_nan``, a number and NaN give the number."""
     element = _element(op)
     largest = op.name == "maxf"
     with np.errstate(all="ignore"):
@@ -253,11 +250,8 @@ RATIONAL: dict[str, Callable[..., Fraction]] = {
 
 
 def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: str) -> Array:
-    """Computes the operation ``name`` on float64 ``operands`` with fractions, and rounds once by ``mode``.
-
-    ``near`` is the result of float64 arithmetic. It is kept if an operand is infinite or NaN, and for divisions by
-    zero.
-    """
+    """Computes the operation ``name`` on float64 ``operands`` with fractions, and rounds once by ``mode``. ``near`` is
+    the result of float64 arithmetic. It is kept if an operand is infinite or NaN, and for divisions by zero."""
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
     columns = [np.broadcast_to(operand, shape).ravel() for operand in operands]
     results = np.array(np.broadcast_to(near, shape), np.float64).ravel()

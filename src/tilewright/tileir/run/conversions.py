@@ -27,10 +27,8 @@ def _float(op: Op, element: Element) -> str:
 
 @implements("ftof")
 def ftof(op: Op, from_: Array) -> Array:
-    """Rounds once, in the direction of ``rounding_mode``. `numbers.round_to` documents numbers out of range.
-
-    (The compiler converts f64 to 8 or fewer bits by way of f32, so a GPU may round twice.)
-    """
+    """Rounds once, in the direction of ``rounding_mode``. `numbers.round_to` documents numbers out of range. (The
+    compiler converts f64 to 8 or fewer bits by way of f32, so a GPU may round twice.)"""
     source, result = (_float(op, element) for element in _elements(op, "from_"))
     if source == "f8E8M0FNU" and result in NARROW:
         raise Unsupported(f"ftof from {source} to {result}")
@@ -39,10 +37,8 @@ def ftof(op: Op, from_: Array) -> Array:
 
 @implements("itof")
 def itof(op: Op, from_: Array) -> Array:
-    """Rounds once. Numbers out of range become what IEEE 754 says if the result has 16 bits or more.
-
-    For narrower results they are refused: the dialect says infinity or NaN, but the compiler (tileiras 13.4) saturates.
-    """
+    """Rounds once. Numbers out of range become what IEEE 754 says if the result has 16 bits or more. For narrower
+    results they are refused: the dialect says infinity or NaN, but the compiler (tileiras 13.4) saturates."""
     source, result = _elements(op, "from_")
     name = _float(op, result)
     if name == "f8E8M0FNU":

@@ -123,10 +123,8 @@ class LineCount(_Sums):
 
 @dataclass(frozen=True)
 class Counts(_Sums):
-    """The work of the blocks that ran; `scaled` extrapolates it to the whole grid.
-
-    The runs are the disjoint [start, end) byte addresses that were accessed, shape (n, 2).
-    """
+    """The work of the blocks that ran; `scaled` extrapolates it to the whole grid. The runs are the disjoint [start,
+    end) byte addresses that were accessed, shape (n, 2)."""
 
     blocks: int
     grid_blocks: int
@@ -150,8 +148,8 @@ class Counts(_Sums):
         return number * self.grid_blocks / self.blocks if self.blocks else 0.0
 
     def lines(self) -> tuple[LineCount, ...]:
-        """Returns the work by line of the kernel's own source, in order. A called function counts for the line that
-        calls it."""
+        """Returns the work by line of the kernel's own source, in order. Functions count for the line that calls
+        them."""
         groups: dict[tuple[str, int], tuple[Location | None, list[OpCount]]] = {}
         for count in self.ops:
             place = count.op.location.outermost if count.op.location else None

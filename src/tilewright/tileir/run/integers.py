@@ -46,10 +46,8 @@ def report(context: Context, op: Op, violated: Array, message: str) -> None:
 
 
 def check_wrap(context: Context, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]) -> None:
-    """Reports the overflows that the operation excludes. The two functions say where the result wraps around.
-
-    A dry run reports every signed overflow, because addresses and branches depend on all values that it computes.
-    """
+    """Reports the overflows that the operation excludes. The two functions say where the result wraps around. A dry run
+    reports every signed overflow, because addresses and branches depend on all values that it computes."""
     overflow = op.attributes.get("overflow", "none")
     if overflow in ("no_signed_wrap", "no_wrap"):
         report(context, op, signed_wrap(), f"{op.name} declared to have no signed overflow overflows")

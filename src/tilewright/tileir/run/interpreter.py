@@ -120,10 +120,8 @@ class Turns:
 
 @dataclass(frozen=True)
 class Executed:
-    """The observations of a run. What the kernel computed is in the memory that the run was given.
-
-    ``blocks``: how many blocks ran. ``undefined``: where elements outside a view without padding were loaded.
-    """
+    """The observations of a run. What the kernel computed is in the memory that the run was given. ``blocks``: how many
+    blocks ran. ``undefined``: where elements outside a view without padding were loaded."""
 
     findings: tuple[Finding, ...]
     counts: Counts
@@ -203,10 +201,8 @@ def _argument(value: Number, kind: Type, name: str) -> Array:
 
 
 def _integer(value: Number, bits: int, name: str) -> int:
-    """Returns ``value`` as a signed number; unsigned arguments may exceed the signed range.
-
-    Raises TypeError if it is no integer, or has more than ``bits`` bits.
-    """
+    """Returns ``value`` as a signed number; unsigned arguments may exceed the signed range. Raises TypeError if it is
+    no integer, or has more than ``bits`` bits."""
     number = operator.index(value)  # type: ignore[arg-type]
     if not -(1 << (bits - 1)) <= number < 1 << bits:
         raise TypeError(f"argument {name} is {number}, which has no {bits} bits")

@@ -72,8 +72,7 @@ class Launcher:
         self._read: dict[bytes, TileModule] = {}
 
     def runnable(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Runnable | Failed:
-        """Returns the launch of ``configuration`` on ``arrays``. Errors before the kernel runs are returned as
-        `Failed`."""
+        """Returns the launch of ``configuration`` on ``arrays``. Errors until then are returned as `Failed`."""
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)
         except Exception as error:

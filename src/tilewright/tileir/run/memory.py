@@ -37,8 +37,8 @@ class _Picked(NamedTuple):
     """The elements of a tile that an access does not mask out, each of ``width`` bytes. ``how``: READ, WRITE or UPDATE.
 
     ``shape`` is (rows, *tile), with one row if all lanes access the same elements. ``where`` holds the positions of the
-    elements in it; None means all. ``blocks`` holds the block of each element, or the only block; None means that all
-    blocks access all elements.
+    elements in it; None means all. ``blocks`` holds the block of each element, or the only block; None if all access
+    all.
     """
 
     access: Access
@@ -62,8 +62,7 @@ class _Picked(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The picked elements in one allocation, all aligned or not. ``of``: which of the picked elements; None means
-    all."""
+    """The picked elements ``of`` (None for all), which are in one allocation, and either all or none are aligned."""
 
     touched: Touched
     of: Indices | None
@@ -195,9 +194,7 @@ class Memory:
         self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Array | None = None
     ) -> Array:
         """Returns the elements at ``addresses`` (rows, *tile), with one row if all lanes read the same elements.
-
-        Elements that are masked out are ``fill``, or poison without one. Elements outside all memory are poison.
-        """
+        Elements that are masked out are ``fill``, or poison without one. Elements outside all memory are poison."""
         dtype = np.dtype(dtype)
         picked = _picked(access, READ, dtype, addresses, mask, () if fill is None else np.shape(fill))
         found = None
@@ -351,10 +348,8 @@ def _foreign(touched: Touched) -> Mask | None:
 def _picked(
     access: Access, how: str, dtype: DType, addresses: Array, mask: Array | None, shape: tuple[int, ...]
 ) -> _Picked:
-    """Returns the elements that ``mask`` leaves of a tile of ``addresses``, broadcast with ``shape``.
-
-    Raises Unsupported for element types that the memory cannot hold.
-    """
+    """Returns the elements that ``mask`` leaves of a tile of ``addresses``, broadcast with ``shape``. Raises
+    Unsupported for element types that the memory cannot hold."""
     if dtype.name in _SUB_BYTE or dtype.itemsize not in WORDS:
         raise Unsupported(f"{access.op.name}: elements of type {dtype.name} in memory")
     shape = np.broadcast_shapes(addresses.shape, shape, () if mask is None else mask.shape)

@@ -239,10 +239,8 @@ def poisoned(dtype: DType, byte: int) -> Array:
 
 
 def constant_values(constant: Constant) -> Array:
-    """Returns the values of a ``constant`` in the storage of its element type, shape (number of values,).
-
-    Floats are rounded to nearest even, and integers wrap around.
-    """
+    """Returns the values of a ``constant`` in the storage of its element type, shape (number of values,). Floats are
+    rounded to nearest even, and integers wrap around."""
     values, element = constant.values, constant.element
     if constant.is_bits and is_float(element):
         return from_bits(np.array([int(value) for value in values], np.uint64), element)

@@ -2,8 +2,8 @@
 
 Elements that are masked out are never accessed. A masked load returns the padding value for them. Without a padding
 value they are undefined, so the result holds poison bytes there; the same goes for a masked read-modify-write. Elements
-of 4 bits are refused because they have no address of their own. tf32 is refused because Tile IR does not define its
-layout in memory.
+of 4 bits are refused because they have no address of their own. tf32 is refused because its layout in memory is not
+defined.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ LENGTHS = 8  # with more different lengths of runs than this, traffic is counted
 
 
 def pointee_of(op: Op, operand: str | None = None) -> DType:
-    """Returns the NumPy type that a tile of pointers points to: the operand's tile, or the result's.
-
-    Raises Unsupported for element types that have no address.
-    """
+    """Returns the NumPy type that a tile of pointers points to: the operand's tile, or the result's. Raises Unsupported
+    for element types that have no address."""
     pointer = op.tile(operand).element
     assert isinstance(pointer, PointerType)
     if pointer.pointee in WITHOUT_ADDRESS:
@@ -49,10 +47,8 @@ def get_global(context: Context, op: Op) -> Array:
 
 @implements_in_context("alloca")
 def alloca(context: Context, op: Op) -> Array:
-    """Allocates memory for each block and returns its addresses, shape (L,).
-
-    Every execution allocates again. Other blocks may access the memory only if the operation has the flag ``global``.
-    """
+    """Allocates memory for each block and returns its addresses, shape (L,). Every execution allocates again. Other
+    blocks may access the memory only if the operation has the flag ``global``."""
     width = pointee_of(op).itemsize
     count, alignment = int(op.attributes["num_elem"]), int(op.attributes["alignment"])
     shared = bool(op.attributes.get("global_") or op.attributes.get("global"))
@@ -96,10 +92,8 @@ def atomic_rmw_tko(
 def atomic_cas_tko(
     context: Context, op: Op, pointers: Elements, cmp: Elements, val: Elements, mask: Elements | None = None
 ) -> tuple[Elements, None]:
-    """Replaces each element by ``val`` if its bits equal those of ``cmp``.
-
-    Returns the elements before the update (``cmp`` where masked out), and a token.
-    """
+    """Replaces each element by ``val`` if its bits equal those of ``cmp``. Returns the elements before the update
+    (``cmp`` where masked out), and a token."""
     return _atomic(context, op, pointers, val, cmp, mask)
 
 
@@ -121,9 +115,7 @@ def _accessed(
     context: Context, op: Op, operand: str, addresses: Elements, mask: Elements | None
 ) -> tuple[Array, Array | None, DType]:
     """Counts the traffic of an access. Returns its addresses, its mask if it has one, and the type of its elements.
-
-    Raises NeedsData if a dry run does not know the addresses or the mask.
-    """
+    Raises NeedsData if a dry run does not know the addresses or the mask."""
     dtype = pointee_of(op, operand)
     if isinstance(addresses, Unknown) or isinstance(mask, Unknown):
         raise NeedsData(op.name)

@@ -32,8 +32,7 @@ SCALED = {
     ("f4E2M1FN", "f8E8M0FNU"): (16, 32),
     ("f4E2M1FN", "f8E4M3FN"): (16,),
 }
-"""Elements of input and scale → how many elements along K share a scale (cuda.tile.mma_scaled's documentation,
-1.7.0)."""
+"""Types of input and scale → how many elements along K share a scale (cuda.tile.mma_scaled's documentation, 1.7.0)."""
 
 
 @implements("mmaf")
@@ -65,8 +64,7 @@ def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 
 @implements("mmaf_scaled")
 def mmaf_scaled(op: Op, lhs: Array, rhs: Array, acc: Array, lhs_scale: Array, rhs_scale: Array) -> Array:
-    """Computes lhs · rhs + acc with scales: K/Kₛ elements along K share one of ``lhs_scale`` (M×Kₛ) or ``rhs_scale``
-    (Kₛ×N).
+    """Computes lhs · rhs + acc. K/Kₛ elements along K share a scale of ``lhs_scale`` (M×Kₛ) or ``rhs_scale`` (Kₛ×N).
 
     Scaled products are exact in float64. Their sum with the accumulator is rounded to f32 once, which is more precise
     than on a GPU. A NaN scale gives NaN.

@@ -1,9 +1,7 @@
-"""Finds the values that branches, loop bounds and memory addresses of a kernel depend on. A dry run computes only
-these.
+"""Finds the values that branches, loop bounds and memory addresses of a kernel depend on. A dry run computes these.
 
 The search goes backwards from the operands of branches, loops and memory accesses: through the operations that define
-them, and through the values that loops and branches carry. `must_spill` asks whether the values that a loop carries fit
-into registers.
+them, and through the values that loops and branches carry. `must_spill` checks a loop's accumulators.
 """
 
 from __future__ import annotations
@@ -74,10 +72,8 @@ WORKER_WARPS = 4  # without the hint num_worker_warps: every sm_90 product kerne
 
 
 def accumulator_words(entry: KernelEntry) -> int:
-    """Returns the 32-bit registers that the accumulators of a loop need, over all threads of a cluster.
-
-    Accumulators are the results of matrix products that a loop carries. The loop that needs most counts.
-    """
+    """Returns the 32-bit registers that the accumulators of a loop need, over all threads of a cluster. Accumulators
+    are the results of matrix products that a loop carries. The loop that needs most counts."""
     products = {name: op for op in entry.walk() if op.name.startswith("mma") for name in op.results}
 
     def words(loop: Op) -> int:
@@ -90,9 +86,7 @@ def accumulator_words(entry: KernelEntry) -> int:
 
 
 def must_spill(entry: KernelEntry, num_ctas: int | None, num_worker_warps: int | None) -> bool:
-    """Whether the accumulators exceed the registers of an sm_90 kernel's threads, so that it must spill.
-
-    On sm_90 an accumulator is in the registers of the threads that issue the product, in every iteration.
-    """
+    """Whether the accumulators exceed the registers of an sm_90 kernel's threads, so that it must spill. On sm_90 an
+    accumulator is in the registers of the threads that issue the product, in every iteration."""
     threads = THREADS * (num_worker_warps or WORKER_WARPS) * (num_ctas or 1)
     return accumulator_words(entry) > (REGISTERS - 1) * threads

@@ -30,8 +30,7 @@ from tilewright.tileir.watch.arrays import Array, DType
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 
 FARTHEST = 2**62
-"""Limit of a tile's first element along an axis. It is far outside every tensor, and address arithmetic with it does
-not overflow."""
+"""Limit of a tile's first element along an axis. It is outside every tensor, and addresses do not overflow."""
 STARTS = 1 << 20  # at most so many starts of runs in one array; a tile may have a run for each element
 
 
@@ -42,10 +41,8 @@ def kept(values: Array, lanes: Array) -> Array:
 
 @dataclass(frozen=True)
 class TileAxis:
-    """One axis of a tile: the tile with index i starts at element ``i * step`` of the tensor's axis ``of``.
-
-    A sparse axis has an index for each of its elements.
-    """
+    """One axis of a tile: the tile with index i starts at element ``i * step`` of the tensor's axis ``of``. A sparse
+    axis has an index for each of its elements."""
 
     of: int
     length: int
@@ -203,9 +200,7 @@ def _groups(first: Array, numbers: Sequence[Array], inside: Array | bool) -> Ite
 
 def _pattern(shape: Sequence[tuple[int, int]], itemsize: int) -> tuple[Array, int]:
     """Returns the offsets of a tile's contiguous runs from its first byte, and the length of each run in bytes.
-
-    ``shape`` is (count, stride in bytes) by axis. Axes that are contiguous with one another make one run.
-    """
+    ``shape`` is (count, stride in bytes) by axis. Axes that are contiguous with one another make one run."""
     offsets, run = np.zeros(1, np.int64), itemsize
     for count, stride in sorted(shape, key=lambda axis: abs(axis[1])):
         if count == 1 or stride == 0:
@@ -296,11 +291,8 @@ def get_tensor_shape(op: Op, src: TensorView) -> Array | tuple[Array, ...]:
 
 @implements("get_index_space_shape")
 def get_index_space_shape(op: Op, src: TileView) -> Array | tuple[Array, ...]:
-    """Returns the number of tiles that start inside the tensor, along each axis of the tile.
-
-    That is ceil(extent / step), also if the tiles overlap or leave gaps (tileiras does so for steps of 1 and 3 with
-    tiles of 8).
-    """
+    """Returns the number of tiles that start inside the tensor, along each axis of the tile. That is ceil(extent /
+    step), also if the tiles overlap or leave gaps (as tileiras does for steps of 1 and 3, tiles of 8)."""
     if isinstance(src.type, GatherScatterViewType):
         raise Unsupported("get_index_space_shape of a gather_scatter_view")
     extents = [np.maximum(src.tensor.extents[axis.of], 0) for axis in src.axes]

@@ -76,7 +76,7 @@ class Allocation:
         return np.asarray(self.raw[offsets[:, None] + np.arange(width)].reshape(-1).view(WORDS[width]))
 
     def scatter(self, offsets: Indices, values: Array, aligned: bool) -> None:
-        """Writes the bits ``values`` to the elements at ``offsets``. Of several values for one element the last
+        """Writes the bits ``values`` to the elements at ``offsets``. Of several values for an element the last
         stays."""
         width = values.itemsize
         if aligned:

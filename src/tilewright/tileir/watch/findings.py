@@ -21,8 +21,7 @@ KINDS = (OUT_OF_BOUNDS, UNINITIALISED, RACE, ALIAS, MISALIGNED, ASSUMPTION, ASSE
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake of the kernel. ``index`` is the first element of ``tensor``; ``count`` is the number over all
-    blocks."""
+    """A mistake of the kernel. ``index``: the first element of ``tensor``. ``count``: over all blocks."""
 
     kind: str
     message: str
@@ -40,8 +39,7 @@ class Finding:
 
 
 class Findings:
-    """Findings in the order of their first occurrence. Those of the same kind, location and tensor are counted as
-    one."""
+    """Findings in the order of their first occurrence. Equal kind, location and tensor make one finding."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, Location | None, str | None], Finding] = {}

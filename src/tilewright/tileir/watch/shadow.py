@@ -7,8 +7,8 @@ ordered, the granule's entry becomes ``MANY`` or ``LISTED``. Two accesses of dif
 writes and one of them is weak.
 
 Order is found by vector clocks. A block's clock advances with each release, which leaves a snapshot of all clocks that
-the block knows. A block that acquires the granule then knows these clocks too. The epoch of an access is the clock of
-its block at that time.
+the block knows. A block that acquires the granule then knows these clocks too. The epoch of an access is its block's
+clock at that time.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ Blocks: TypeAlias = "int | Int32s"
 
 
 class Clocks:
-    """The clocks of all blocks that each block knows.
-
-    They are ``active`` after the first release. Before it every epoch is 0, and no accesses are ordered.
-    """
+    """The clocks of all blocks that each block knows. They are ``active`` after the first release. Before it every
+    epoch is 0, and no accesses are ordered."""
 
     def __init__(self) -> None:
         self.active = False
@@ -113,11 +111,8 @@ TENSORS = 8  # at most so many tensors may share memory: bits of a byte
 
 
 class Trace:
-    """The last block that made one kind of access to each granule.
-
-    ``who``: 0 for none, the block's number from 1, MANY or LISTED. ``early``: the blocks that made an access before the
-    clocks were active.
-    """
+    """The last block that made one kind of access to each granule. ``who``: 0 for none, the block's number from 1, MANY
+    or LISTED. ``early``: blocks with accesses before the clocks were active."""
 
     def __init__(self, size: int) -> None:
         self.who = np.zeros(size, np.int32)
@@ -138,8 +133,7 @@ class Trace:
         return np.where(unordered, who, np.int32(0)) if unordered.any() else None
 
     def record(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Mask | None:
-        """Records an access. Returns the granules that other lanes of the same access touch too, or None if there are
-        none."""
+        """Records an access. Returns the granules that other lanes of the same access touch too, or None."""
         old = np.take(self.who, granules)
         now: Blocks = blocks
         if old.any():
@@ -225,8 +219,7 @@ def _runs(blocks: Int32s) -> Int32s:
 
 
 class Shadow:
-    """The record of one piece of memory, which several tensors may share. ``names`` are their names, in order of
-    bits."""
+    """The record of one piece of memory, which several tensors may share. ``names``: theirs, in order of bits."""
 
     def __init__(self, nbytes: int, grain: int, offset: int) -> None:
         self._nbytes = nbytes
@@ -304,11 +297,8 @@ class Shadow:
     def enter(
         self, kind: int, blocks: Blocks, granules: Indices, clocks: Clocks
     ) -> tuple[list[tuple[int, Int32s]], Mask | None]:
-        """Records an access of one kind.
-
-        Returns the kinds of earlier accesses that conflict with it, each with the block at each granule (0 for none);
-        and the granules that other lanes of this access write too, or None.
-        """
+        """Records an access of one kind. Returns the kinds of earlier accesses that conflict with it, each with the
+        block at each granule (0 for none); and the granules that other lanes of this access write too, or None."""
         conflicts = []
         for other in CONFLICTS[kind]:
             trace = self._traces[other]
@@ -326,11 +316,8 @@ class Shadow:
             trace.early.update(blocks)
 
     def other_tensors(self, bit: int, writes: bool, granules: Indices) -> Bytes | None:
-        """Records through which tensor an access goes.
-
-        Returns for each granule the bits of other tensors through which it was accessed, where that is forbidden and
-        one of the accesses writes; None if there are none.
-        """
+        """Records through which tensor an access goes. Returns for each granule the bits of other tensors through which
+        it was accessed, where that is forbidden and one of the accesses writes; None if there are none."""
         apart = self._apart[bit.bit_length() - 1]
         if not apart:
             return None
@@ -348,8 +335,7 @@ class Shadow:
         return None if self._snapshots is None else np.take(self._snapshots, granules)
 
     def release(self, block: int, granules: Indices, clocks: Clocks, update: bool) -> None:
-        """Records a release by ``block``. An update (read-modify-write) continues the earlier releases of the
-        granules."""
+        """Records a release by ``block``. An update (read-modify-write) continues earlier releases."""
         if self._snapshots is None:
             self._snapshots = clocks.numbers(self.size)
         before = self._snapshots[granules]
