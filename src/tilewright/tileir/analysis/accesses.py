@@ -25,6 +25,8 @@ PASSED = (
 )  # fmt: skip
 """Operations that make an address from another one, which is one of the operands `ADDRESSES`."""
 ADDRESSES = ("tensor_view", "base", "value", "source", "ptr")
+SHOWN = 4  # values of a constant that are written out
+DEFAULTS: tuple[tree.Attribute, ...] = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero", None, (), {})
 
 
 class Definitions:
@@ -130,9 +132,6 @@ def _size(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-SHOWN = 4  # values of a constant that are written out
-
-
 def first_difference(
     before: tree.KernelEntry,
     after: tree.KernelEntry,
@@ -149,9 +148,6 @@ def first_difference(
         if old is None or new is None or old[0] != new[0]:
             return last
     return None
-
-
-DEFAULTS: tuple[tree.Attribute, ...] = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero", None, (), {})
 
 
 def details(op: Op) -> str:

@@ -110,7 +110,7 @@ def read_plain(reading: Reading, draft: Draft) -> Op:
     else:
         parts, types = parts_of(TABLE[draft.name])
         for part in parts:
-            _PARTS[part.sign](reading, draft, part)
+            _read_part(reading, draft, part)
         if draft.name == "load_ptr_tko":
             _tell_padding_from_mask(reading, draft)
         _read_types(reading, draft, types)
@@ -135,58 +135,48 @@ def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
         draft.operands["mask"], draft.operands["paddingValue"] = padding, mask
 
 
-def _literal(reading: Reading, draft: Draft, part: Part) -> None:
-    reading.scanner.expect(part.name)
-
-
-def _operand(reading: Reading, draft: Draft, part: Part) -> None:
-    draft.operands[part.name] = reading.values() if part.many else [reading.value()]
-
-
-def _further_operand(reading: Reading, draft: Draft, part: Part) -> None:
-    found = draft.operands[part.name] = []
-    while (part.many or not found) and reading.scanner.accept(","):
-        found.append(reading.value())
-
-
-def _token(reading: Reading, draft: Draft, part: Part) -> None:
-    found = draft.operands["token"] = []
-    if reading.scanner.accept("token"):
-        reading.scanner.expect("=")
-        found.append(reading.value())
-
-
-def _choice(reading: Reading, draft: Draft, part: Part) -> None:
-    scanner, choices = reading.scanner, CHOICES[part.name]
-    found = next((choice for choice in choices if scanner.accept(choice)), None)
-    if found is None and not part.optional:
-        raise scanner.error(f"expected one of {', '.join(choices)}")
-    draft.attributes[part.name] = found
-
-
-def _bracketed(reading: Reading, draft: Draft, part: Part) -> None:
-    scanner = reading.scanner
-    if not scanner.accept(WORD[part.name]):
-        draft.attributes[part.name] = part.default or DEFAULT[part.name]
-        return
-    scanner.expect("<")
-    _choice(reading, draft, part)
-    scanner.expect(">")
-
-
-def _attribute(reading: Reading, draft: Draft, part: Part) -> None:
-    """Reads a flag, an integer, or an attribute that has a reader of its own."""
-    scanner = reading.scanner
-    if part.sign == "!":
-        draft.attributes[part.name] = scanner.accept(part.default or part.name)
+def _read_part(reading: Reading, draft: Draft, part: Part) -> None:
+    scanner, name = reading.scanner, part.name
+    if part.sign == "":
+        scanner.expect(name)
+    elif part.sign == "%":
+        draft.operands[name] = reading.values() if part.many else [reading.value()]
+    elif part.sign == ",%":
+        values = draft.operands[name] = []
+        while (part.many or not values) and scanner.accept(","):
+            values.append(reading.value())
+    elif part.sign == "token":
+        present = scanner.accept("token")
+        if present:
+            scanner.expect("=")
+        draft.operands[name] = [reading.value()] if present else []
     else:
-        draft.attributes[part.name] = scanner.integer() if part.sign == "#" else _ATTRIBUTES[part.name](scanner)
+        draft.attributes[name] = _attribute(scanner, part)
 
 
-_PARTS: Mapping[str, Callable[[Reading, Draft, Part], None]] = {
-    "": _literal, "%": _operand, ",%": _further_operand, "token": _token, "$": _choice, "~": _bracketed,
-    **dict.fromkeys("!#@", _attribute),
-}  # fmt: skip
+def _attribute(scanner: Scanner, part: Part) -> Attribute:
+    if part.sign == "!":
+        return scanner.accept(part.default or part.name)
+    if part.sign == "#":
+        return scanner.integer()
+    if part.sign == "$":
+        return _choice(scanner, part)
+    if part.sign == "@":
+        return _ATTRIBUTES[part.name](scanner)
+    if not scanner.accept(WORD[part.name]):
+        return part.default or DEFAULT[part.name]
+    scanner.expect("<")
+    choice = _choice(scanner, part)
+    scanner.expect(">")
+    return choice
+
+
+def _choice(scanner: Scanner, part: Part) -> str | None:
+    choices = CHOICES[part.name]
+    choice = next((choice for choice in choices if scanner.accept(choice)), None)
+    if choice is None and not part.optional:
+        raise scanner.error(f"expected one of {', '.join(choices)}")
+    return choice
 
 
 def _inbounds(scanner: Scanner) -> tuple[bool, ...]:
@@ -201,10 +191,8 @@ _ATTRIBUTES: Mapping[str, Callable[[Scanner], Attribute]] = {
     "optimization_hints": lambda scanner: literals.read_hints(scanner) if scanner.accept("optimization_hints") else {},
     "permutation": lambda scanner: scanner.several("[]", scanner.integer),
     "predicate": literals.read_assumption,
-    "message": Scanner.string,
-    "str": Scanner.string,
-    "name": Scanner.symbol,
-}
+    "message": Scanner.string, "str": Scanner.string, "name": Scanner.symbol,
+}  # fmt: skip
 
 
 def _read_types(reading: Reading, draft: Draft, line: str) -> None:

@@ -22,6 +22,9 @@ from tilewright.tileir.read.syntax import TABLE
 from tilewright.tileir.read.tree import Global, KernelEntry, Op, Region, TileModule, Type
 from tilewright.tileir.read.type_reader import read_type
 
+TERMINATORS = frozenset({"break", "continue", "return", "yield"})
+_COUNT = re.compile(r":(\d{1,4})(?!\w)")
+
 
 def read_bytecode(code: bytes) -> TileModule:
     """Reads bytecode. Raises ReadError if it is no Tile IR of a known version, CompilerMissing without tileirdisasm."""
@@ -84,10 +87,6 @@ def _global(scanner: Scanner, places: Places) -> Global:
     value, type_ = literals.read_constant(scanner, lambda: read_tile(scanner))
     places.read(scanner)
     return Global(name, type_, value, alignment)
-
-
-TERMINATORS = frozenset({"break", "continue", "return", "yield"})
-_COUNT = re.compile(r":(\d{1,4})(?!\w)")
 
 
 def _body(reading: Reading, arguments: Sequence[tuple[str, Type]], terminator: str) -> Region:

@@ -106,10 +106,9 @@ def _padding(scanner: Scanner) -> str | None:
 
 
 def _known(scanner: Scanner, start: int, numbers: tuple[int | None, ...], otherwise: str) -> tuple[int, ...]:
-    known = tuple(number for number in numbers if number is not None)
-    if len(known) != len(numbers):
+    if None in numbers:
         raise scanner.error(otherwise, start)
-    return known
+    return tuple(number for number in numbers if number is not None)
 
 
 def _list(scanner: Scanner) -> tuple[int, ...]:

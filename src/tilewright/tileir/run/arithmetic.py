@@ -30,6 +30,21 @@ Function = Callable[..., Array]
 BASE = ("f16", "bf16", "f32", "f64")
 APPROXIMATE = ("approx", "full")
 IEEE = ("nearest_even", "zero", "negative_inf", "positive_inf")
+NEAREST: dict[str, Function] = {
+    "addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide, "sqrt": np.sqrt,
+    "fma": lambda a, b, c: a * b + c,
+}  # fmt: skip
+FUNCTIONS: dict[str, Function] = {
+    **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "rsqrt": lambda values: 1.0 / np.sqrt(values),
+    "atan2": np.arctan2,
+    "fpowf": np.power,
+    "fpowi": np.power,
+}
+RATIONAL: dict[str, Callable[..., Fraction]] = {
+    "addf": operator.add, "subf": operator.sub, "mulf": operator.mul, "divf": operator.truediv,
+    "fma": lambda a, b, c: a * b + c,
+}  # fmt: skip
 
 
 def _element(op: Op) -> str:
@@ -83,12 +98,6 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
     # Rounding to f32 first does not change the result, because f32 has more than twice the bits of f16 and bf16. This
     # is true for subnormal products of bf16 too: f32 has them exactly down to 2**-134, and smaller ones become 0.
     return NEAREST[name](*operands).astype(STORAGE[element], copy=False)
-
-
-NEAREST: dict[str, Function] = {
-    "addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide, "sqrt": np.sqrt,
-    "fma": lambda a, b, c: a * b + c,
-}  # fmt: skip
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
@@ -188,15 +197,6 @@ def cmpf(op: Op, lhs: Array, rhs: Array) -> Array:
     return np.asarray(holds & ~unordered if op.attributes["comparison_ordering"] == "ordered" else holds | unordered)
 
 
-FUNCTIONS: dict[str, Function] = {
-    **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    "rsqrt": lambda values: 1.0 / np.sqrt(values),
-    "atan2": np.arctan2,
-    "fpowf": np.power,
-    "fpowi": np.power,
-}
-
-
 @implements(*FUNCTIONS)
 def function(op: Op, **named: Array) -> Array:
     """Computes a function in float64, and rounds it to f32 and then to the element type if that is narrower.
@@ -241,12 +241,6 @@ def directed_sum(a: Array, b: Array, mode: str) -> Array:
     down = (rest < 0) & ((near > 0) if mode == "zero" else np.bool_(mode == "negative_inf"))
     up = (rest > 0) & ((near < 0) if mode == "zero" else np.bool_(mode == "positive_inf"))
     return np.where(down, np.nextafter(near, -np.inf), np.where(up, np.nextafter(near, np.inf), near))
-
-
-RATIONAL: dict[str, Callable[..., Fraction]] = {
-    "addf": operator.add, "subf": operator.sub, "mulf": operator.mul, "divf": operator.truediv,
-    "fma": lambda a, b, c: a * b + c,
-}  # fmt: skip
 
 
 def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: str) -> Array:

@@ -25,6 +25,8 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     "addf": ("float16", "bfloat16", "float32", "float64"),
 }
 """Mode → element types: those of Tile IR, and ``addf`` of bf16."""
+Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, Mask | None]]"
+"""Old elements, values, comparands → new elements, and which were written (None for all)."""
 
 
 def check(operation: str, mode: str, dtype: DType) -> None:
@@ -56,10 +58,6 @@ def update(
     with np.errstate(all="ignore"):
         found = _combined(elements, at, values, np.add if mode == "addf" else _INTEGER[mode], wanted)
     return found.view(dtype), wrote
-
-
-Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, Mask | None]]"
-"""Old elements, values, comparands → new elements, and which were written (None for all)."""
 
 
 def _swapped(old: Array, new: Array, compare: Array | None) -> tuple[Array, Mask | None]:

@@ -20,6 +20,10 @@ from tilewright.tileir.run.numbers import PREDICATES, signed, unsigned, width_of
 from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context
 from tilewright.tileir.watch.findings import ASSUMPTION
 
+COMBINED: dict[str, np.ufunc] = {
+    "maxi": np.maximum, "mini": np.minimum, "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
+}  # fmt: skip
+
 
 def element_of(op: Op, operand: str | None = None) -> Element:
     """Returns the element type of an operand, or of the result. Raises Unsupported if it is no integer type."""
@@ -169,11 +173,6 @@ def remi(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     zero, overflows = _check_division(context, op, a, b)
     rest = np.fmod(a, np.where(zero | overflows, b.dtype.type(1), b))
     return wrapped(np.where(zero, a, rest), element_of(op))
-
-
-COMBINED: dict[str, np.ufunc] = {
-    "maxi": np.maximum, "mini": np.minimum, "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
-}  # fmt: skip
 
 
 @implements(*COMBINED)

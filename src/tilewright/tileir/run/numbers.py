@@ -37,6 +37,10 @@ WITHOUT_ADDRESS = ("i4", "f4E2M1FN", "tf32")
 specification does not define the layout: memory holds 23 bits of fraction, a value only 10."""
 
 MODES = ("nearest_even", "zero", "negative_inf", "positive_inf", "nearest_away")
+PREDICATES: Mapping[str, np.ufunc] = {
+    "equal": np.equal, "not_equal": np.not_equal, "less_than": np.less, "less_than_or_equal": np.less_equal,
+    "greater_than": np.greater, "greater_than_or_equal": np.greater_equal,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,12 +201,6 @@ def flushed(values: Array) -> Array:
     """Replaces subnormal f32 by zeros of their sign."""
     small = np.abs(values) < np.float32(2.0**-126)  # the smallest normal number
     return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
-
-
-PREDICATES: Mapping[str, np.ufunc] = {
-    "equal": np.equal, "not_equal": np.not_equal, "less_than": np.less, "less_than_or_equal": np.less_equal,
-    "greater_than": np.greater, "greater_than_or_equal": np.greater_equal,
-}  # fmt: skip
 
 
 def width_of(element: Element) -> int:

@@ -20,6 +20,7 @@ from tilewright.tileir.watch.arrays import Array, DType
 
 SORT_BELOW = 4  # mean elements of a contiguous run; with shorter runs, sorting the addresses makes fewer runs
 LENGTHS = 8  # with more different lengths of runs than this, traffic is counted element by element
+DIRECTIONS = {"source": "load", "destination": "store", "pointers": "atomic"}  # by the name of the pointer operand
 
 
 def pointee_of(op: Op, operand: str | None = None) -> DType:
@@ -106,9 +107,6 @@ def _atomic(
     assert not isinstance(values, Unknown) and not isinstance(compare, Unknown)
     mode = op.attributes["mode"] if compare is None else "cas"
     return context.memory.atomic(access_of(context, op), addresses, chosen, values, mode, compare), None
-
-
-DIRECTIONS = {"source": "load", "destination": "store", "pointers": "atomic"}  # by the name of the pointer operand
 
 
 def _accessed(

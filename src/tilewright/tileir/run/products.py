@@ -27,11 +27,9 @@ ACCUMULATORS = {
 }
 """Element of the inputs → elements of the accumulator (cuda.tile.mma's documentation, 1.7.0)."""
 SCALED = {
-    ("f8E4M3FN", "f8E8M0FNU"): (32,),
-    ("f8E5M2", "f8E8M0FNU"): (32,),
-    ("f4E2M1FN", "f8E8M0FNU"): (16, 32),
-    ("f4E2M1FN", "f8E4M3FN"): (16,),
-}
+    ("f8E4M3FN", "f8E8M0FNU"): (32,), ("f8E5M2", "f8E8M0FNU"): (32,),
+    ("f4E2M1FN", "f8E8M0FNU"): (16, 32), ("f4E2M1FN", "f8E4M3FN"): (16,),
+}  # fmt: skip
 """Types of input and scale → how many elements along K share a scale (cuda.tile.mma_scaled's documentation, 1.7.0)."""
 
 

@@ -15,6 +15,11 @@ ADDRESSING = ("view", "index", "source", "destination", "pointers", "mask")
 """Operands of memory operations that are needed even if the results are not."""
 LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_cas_tko"})
 LEAVES = ("continue", "break", "yield")
+WORD_BITS = 32
+BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "tf32": 32, "f16": 16, "bf16": 16}
+REGISTERS = 255  # of a thread
+THREADS = 32  # of a warp
+WORKER_WARPS = 4  # without the hint num_worker_warps: every sm_90 product kernel in bench/recorded/ has this number
 
 
 def needed(entry: KernelEntry) -> frozenset[str]:
@@ -62,13 +67,6 @@ def _leaving(body: tuple[Op, ...], owner: str) -> Iterator[tuple[str, ...]]:
         elif inner.name == "if" and owner != "if":
             for region in inner.regions:  # a break or a continue may be inside an if
                 yield from _leaving(region.body, owner)
-
-
-WORD_BITS = 32
-BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "tf32": 32, "f16": 16, "bf16": 16}
-REGISTERS = 255  # of a thread
-THREADS = 32  # of a warp
-WORKER_WARPS = 4  # without the hint num_worker_warps: every sm_90 product kernel in bench/recorded/ has this number
 
 
 def accumulator_words(entry: KernelEntry) -> int:

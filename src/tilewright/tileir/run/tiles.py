@@ -27,6 +27,10 @@ from tilewright.tileir.run.registry import Array, Unsupported, implements, imple
 from tilewright.tileir.run.views import TensorView
 from tilewright.tileir.watch.findings import ASSERTION, ASSUMPTION, MISALIGNED, OUT_OF_BOUNDS
 
+EXPRESSION = re.compile(r"%(?P<flags>[-+ #0]*)(?P<size>\d*(?:\.\d*)?)(?:hh|h|ll|l|j|z|t|L)?(?P<kind>.?)", re.DOTALL)
+INTEGERS, UNSIGNED, FLOATS = "diuoxX", "uoxX", "eEfFgGaA"
+Nested: TypeAlias = "int | float | list[Nested]"
+
 
 @implements("constant")
 def constant(op: Op) -> Array:
@@ -178,11 +182,6 @@ def print_tko(context: Context, op: Op, args: Sequence[Array] = ()) -> None:
     for lane in range(context.lanes):
         tiles = [value[lane if len(value) > 1 else 0] for value in args]
         context.print(op, formatted(op.attributes["str"], tiles, elements), lane)
-
-
-EXPRESSION = re.compile(r"%(?P<flags>[-+ #0]*)(?P<size>\d*(?:\.\d*)?)(?:hh|h|ll|l|j|z|t|L)?(?P<kind>.?)", re.DOTALL)
-INTEGERS, UNSIGNED, FLOATS = "diuoxX", "uoxX", "eEfFgGaA"
-Nested: TypeAlias = "int | float | list[Nested]"
 
 
 def formatted(text: str, tiles: Sequence[Array], elements: Sequence[Element]) -> str:

@@ -32,6 +32,7 @@ from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 FARTHEST = 2**62
 """Limit of a tile's first element along an axis. It is outside every tensor, and addresses do not overflow."""
 STARTS = 1 << 20  # at most so many starts of runs in one array; a tile may have a run for each element
+PADDINGS = {"zero": 0.0, "neg_zero": -0.0, "nan": math.nan, "pos_inf": math.inf, "neg_inf": -math.inf}
 
 
 def kept(values: Array, lanes: Array) -> Array:
@@ -249,9 +250,6 @@ class TileView:
             return tuple(TileAxis(a, n, 1, a == kind.sparse_dim) for a, n in enumerate(kind.tile))
         steps = kind.traversal_strides if isinstance(kind, StridedViewType) else kind.tile
         return tuple(TileAxis(*axis) for axis in zip(kind.dim_map, kind.tile, steps, strict=True))
-
-
-PADDINGS = {"zero": 0.0, "neg_zero": -0.0, "nan": math.nan, "pos_inf": math.inf, "neg_inf": -math.inf}
 
 
 @implements_in_context("make_tensor_view")

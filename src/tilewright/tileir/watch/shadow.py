@@ -21,6 +21,16 @@ from tilewright.tileir.watch.arrays import Bytes, Indices, Int32s, Mask
 
 Blocks: TypeAlias = "int | Int32s"
 """One block, or the block of each element."""
+MANY = -1  # several unknown blocks, whose accesses came before the kernel first synchronised
+LISTED = -2  # several blocks, which are in the trace's list
+WEAK_READ, WEAK_WRITE, STRONG_READ, STRONG_WRITE = range(4)
+CONFLICTS = {
+    WEAK_READ: (WEAK_WRITE, STRONG_WRITE),
+    WEAK_WRITE: (WEAK_WRITE, WEAK_READ, STRONG_WRITE, STRONG_READ),
+    STRONG_READ: (WEAK_WRITE,),
+    STRONG_WRITE: (WEAK_WRITE, WEAK_READ),
+}
+TENSORS = 8  # at most so many tensors may share memory: bits of a byte
 
 
 class Clocks:
@@ -96,18 +106,6 @@ def _joined(one: Int32s | None, other: Int32s) -> Int32s:
         return other.copy()
     size = max(len(one), len(other))
     return np.maximum(_longer(one, size)[:size], _longer(other, size)[:size])
-
-
-MANY = -1  # several unknown blocks, whose accesses came before the kernel first synchronised
-LISTED = -2  # several blocks, which are in the trace's list
-WEAK_READ, WEAK_WRITE, STRONG_READ, STRONG_WRITE = range(4)
-CONFLICTS = {
-    WEAK_READ: (WEAK_WRITE, STRONG_WRITE),
-    WEAK_WRITE: (WEAK_WRITE, WEAK_READ, STRONG_WRITE, STRONG_READ),
-    STRONG_READ: (WEAK_WRITE,),
-    STRONG_WRITE: (WEAK_WRITE, WEAK_READ),
-}
-TENSORS = 8  # at most so many tensors may share memory: bits of a byte
 
 
 class Trace:
