@@ -147,8 +147,9 @@ class BlockExecutor:
             if op.name not in CONTROL:
                 results = self._evaluated(op, frame, partial(self._context, frame))
             else:
-                ended, away = CONTROL[op.name](self, op, frame)
-                left += away
+                exits = CONTROL[op.name](self, op, frame)
+                left += [end for end in exits if end.kind != "yield"]
+                ended = [end for end in exits if end.kind == "yield"]
                 if not ended:
                     return left
                 lanes, results = merged(ended)
@@ -206,17 +207,15 @@ class BlockExecutor:
             values.update(zip(op.results, results, strict=True))
         raise Unsupported("a region of a reduction without a terminator")
 
-    def _if(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
+    def _if(self, op: Op, frame: Frame) -> list[Exit]:
         condition = known(frame[op.operands["condition"][0]], "if")
         branches = (op.regions[0].body, op.regions[1].body if len(op.regions) > 1 else ())
         if condition.shape[0] == 1 or condition.all() or not condition.any():
-            exits = self.run(branches[0 if condition[0] else 1], frame)
-        else:
-            ways = zip(branches, (condition, ~condition), strict=True)
-            exits = [end for body, chosen in ways for end in self.run(body, Frame(frame.lanes[chosen], frame))]
-        return [end for end in exits if end.kind == "yield"], [end for end in exits if end.kind != "yield"]
+            return self.run(branches[0 if condition[0] else 1], frame)
+        ways = zip(branches, (condition, ~condition), strict=True)
+        return [end for body, chosen in ways for end in self.run(body, Frame(frame.lanes[chosen], frame))]
 
-    def _for(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
+    def _for(self, op: Op, frame: Frame) -> list[Exit]:
         region = op.regions[0]
         induction, kind = region.arguments[0]
         assert isinstance(kind, TileType)
@@ -226,8 +225,7 @@ class BlockExecutor:
         storage, active = dtype_of(kind.element), frame
         at, end, step = (bound.astype(object if bound.dtype.itemsize == 8 else np.int64) for bound in bounds)
         carried = tuple(frame[name] for name in op.operands["initValues"])
-        ended: list[Exit] = []
-        away: list[Exit] = []
+        left: list[Exit] = []
         if np.any(step <= 0):
             raise Unsupported("a 'for' whose step is not positive")
         while True:
@@ -235,9 +233,9 @@ class BlockExecutor:
             if not goes_on.all():
                 chosen = np.broadcast_to(goes_on, len(active.lanes))
                 leaving = np.flatnonzero(~chosen)
-                ended.append(Exit("yield", active.lanes[leaving], tuple(taken(value, leaving) for value in carried)))
+                left.append(Exit("yield", active.lanes[leaving], tuple(taken(value, leaving) for value in carried)))
                 if not chosen.any():
-                    return ended, away
+                    return left
                 index = np.flatnonzero(chosen)
                 at, end, step = (taken(value, index) for value in (at, end, step))
                 carried = tuple(taken(value, index) for value in carried)
@@ -245,29 +243,27 @@ class BlockExecutor:
             # ``at`` is an int64 array, or one of Python integers if the counter has 64 bits: these do not overflow.
             counter = (at & (2**64 - 1)).astype(np.uint64).view(storage) if at.dtype == object else at.astype(storage)
             active[induction] = counter
-            active, carried, kept = self._iteration(op, frame, active, carried, ended, away)
+            active, carried, kept = self._iteration(op, frame, active, carried, left)
             if kept is not None:
                 at, end, step = (taken(value, kept) for value in (at, end, step))
             if not len(active.lanes):
-                return ended, away
+                return left
             at = at + step
 
-    def _loop(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
-        carried = tuple(frame[name] for name in op.operands["initValues"])
-        ended: list[Exit] = []
-        away: list[Exit] = []
-        active = frame
+    def _loop(self, op: Op, frame: Frame) -> list[Exit]:
+        active, carried = frame, tuple(frame[name] for name in op.operands["initValues"])
+        left: list[Exit] = []
         for _ in range(ENDLESS):
-            active, carried, _kept = self._iteration(op, frame, active, carried, ended, away)
+            active, carried, _kept = self._iteration(op, frame, active, carried, left)
             if not len(active.lanes):
-                return ended, away
+                return left
             self.world.wait(op)
         raise Endless(f"a loop did not end within {ENDLESS} iterations", op)
 
     def _iteration(
-        self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], ended: list[Exit], away: list[Exit]
+        self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], left: list[Exit]
     ) -> tuple[Frame, tuple[Value, ...], Array | None]:
-        """Runs one iteration of a loop for the lanes of ``active``, and adds the lanes that leave to the lists.
+        """Runs one iteration of a loop for the lanes of ``active``, and adds to ``left`` the exits from the loop.
 
         Returns the lanes that continue, the values that they carry, and, if lanes have left, the positions in
         ``active`` of those that continue.
@@ -281,8 +277,11 @@ class BlockExecutor:
         if len(exits) == 1 and exits[0].kind in ("continue", "yield"):
             return active, exits[0].values, None
         going = [end for end in exits if end.kind in ("continue", "yield")]
-        ended += [Exit("yield", end.lanes, end.values) for end in exits if end.kind == "break"]
-        away += [end for end in exits if end.kind == "return"]
+        left += [
+            replace(end, kind="yield") if end.kind == "break" else end
+            for end in exits
+            if end.kind in ("break", "return")
+        ]
         if not going:
             return Frame(active.lanes[:0], frame), (), None
         lanes, values = merged(going)
@@ -291,17 +290,13 @@ class BlockExecutor:
 
 
 CONTROL = {"if": BlockExecutor._if, "for": BlockExecutor._for, "loop": BlockExecutor._loop}
-"""Each returns the exits whose lanes continue behind the operation, and the exits that leave the enclosing body too."""
+"""Each returns the exits from the operation. The lanes of a ``yield`` continue behind it; others leave its body too."""
 
 
 class _FrameContext(Context):
     def __init__(self, executor: BlockExecutor, frame: Frame) -> None:
         self.frame = frame
-        super().__init__(
-            executor.world,
-            executor.blocks[frame.lanes],
-            lambda region, arguments: executor.region(region, arguments, frame),
-        )
+        super().__init__(executor.world, executor.blocks[frame.lanes], partial(executor.region, outer=frame))
 
 
 class _RegionContext(_FrameContext):

@@ -167,12 +167,19 @@ def run(
     total = x * y * z
     blocks = np.arange(total) if seed is None else np.random.default_rng(seed).permutation(total)
     blocks = blocks[:sample]
-    bound = bind(kernel, arguments)
+    names = needed(kernel) if dry else None
+    run_batch = partial(_run_batch, world, kernel, bind(kernel, arguments), names or frozenset())
     try:
         if not dry and may_wait(kernel):
-            _run_in_turns(world, kernel, bound, blocks)
+            if len(blocks) > AT_MOST:
+                raise Unsupported(f"{len(blocks)} blocks that may wait for one another; at most {AT_MOST}")
+            turns = Turns(lambda: memory.version)
+            world.wait = turns.wait
+            turns.run([partial(run_batch, np.array([block])) for block in blocks])
         else:
-            _run_in_batches(world, kernel, bound, blocks)
+            lanes = max(1, BATCH_ELEMENTS // largest_tile(kernel, names))
+            for start in range(0, len(blocks), lanes):
+                run_batch(blocks[start : start + lanes])
     except Endless as error:
         location = error.op.location if error.op else kernel.location
         world.findings.add(Finding(DEADLOCK, str(error), location))
@@ -209,29 +216,15 @@ def _integer(value: Number, bits: int, name: str) -> int:
     return number - (1 << bits) if number >= 1 << (bits - 1) else number
 
 
-def _run_in_batches(world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array) -> None:
-    names = needed(kernel) if world.dry else None
-    lanes = max(1, BATCH_ELEMENTS // largest_tile(kernel, names))
-    for start in range(0, len(blocks), lanes):
-        _run_batch(world, kernel, bound, blocks[start : start + lanes], names or frozenset())
-
-
 def _run_batch(
-    world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array, names: frozenset[str] = frozenset()
+    world: World, kernel: KernelEntry, bound: dict[str, Array], names: frozenset[str], blocks: Array
 ) -> None:
+    """Runs ``blocks`` together. ``names``: the values that a dry run computes."""
     frame = Frame(np.arange(len(blocks)))
     for name, value in bound.items():
         frame[name] = value
     with np.errstate(all="ignore"):
         BlockExecutor(world, blocks, names).run(kernel.body, frame)
-
-
-def _run_in_turns(world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array) -> None:
-    if len(blocks) > AT_MOST:
-        raise Unsupported(f"{len(blocks)} blocks that may wait for one another; at most {AT_MOST}")
-    turns = Turns(lambda: world.memory.version)
-    world.wait = turns.wait
-    turns.run([partial(_run_batch, world, kernel, bound, np.array([block])) for block in blocks])
 
 
 def largest_tile(kernel: KernelEntry, names: frozenset[str] | None = None) -> int:
