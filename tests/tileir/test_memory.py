@@ -234,7 +234,7 @@ def test_a_dry_run_touches_nothing() -> None:
     assert isinstance(tile, Unknown) and tile.shape == (1, 8) and tile.dtype == np.float32
     pointers.store_ptr_tko(context, operation("store_ptr_tko", "destination"), addresses, unknown)
     rmw = operation("atomic_rmw_tko", "pointers", mode="addf", memory_ordering_semantics="relaxed")
-    tile, _ = pointers.atomic_rmw_tko(context, rmw, addresses, unknown)
+    tile, _ = pointers.atomic(context, rmw, addresses, arg=unknown)
     assert isinstance(tile, Unknown)
     assert [(way, total) for way, total, _, _ in context.counted] == [("load", 64), ("store", 64), ("atomic", 64)]
     assert not list(context.memory.findings) and not a.raw.any()
@@ -248,11 +248,11 @@ def test_pointers_update() -> None:
     a = context.memory.allocate("a", np.arange(8, dtype=np.float32))
     order = {"memory_ordering_semantics": "acq_rel", "memory_scope": "device"}
     rmw, cas = (operation(f"atomic_{one}_tko", "pointers", mode="addf", **order) for one in ("rmw", "cas"))
-    found, token = pointers.atomic_rmw_tko(context, rmw, at(a, [2, 2]), np.array([[1, 2]], np.float32))
+    found, token = pointers.atomic(context, rmw, at(a, [2, 2]), arg=np.array([[1, 2]], np.float32))
     assert token is None and found.tolist() == [[2, 3], [5, 6]] and a.raw.view(np.float32)[2] == 8
-    found, _ = pointers.atomic_cas_tko(
-        context, cas, at(a, [2, 3]), np.array([[8, 5]], np.float32), np.array([[-1, -1]], np.float32),
-        np.array([[True, False]]),
+    found, _ = pointers.atomic(
+        context, cas, at(a, [2, 3]), np.array([[True, False]]),
+        cmp=np.array([[8, 5]], np.float32), val=np.array([[-1, -1]], np.float32),
     )  # fmt: skip
     assert found.tolist() == [[8, 5], [-1, 5]] and a.raw.view(np.float32)[2:4].tolist() == [-1, 3]
 

@@ -137,11 +137,9 @@ def first_difference(
     after: tree.KernelEntry,
     globals_: tuple[Sequence[tree.Global], Sequence[tree.Global]] = ((), ()),
 ) -> Op | None:
-    """Returns the first operation of ``after`` that differs from ``before``, or None if both kernels do the same.
-
-    If ``after`` ends early, that is its last operation. ``globals_``: the globals of both modules. Kernel hints are not
-    compared.
-    """
+    """Returns the first operation of ``after`` that differs from ``before``, or None if both kernels do the same. If
+    ``after`` ends early, that is its last operation. ``globals_``: the globals of both modules. Kernel hints are not
+    compared."""
     last = None
     for old, new in zip_longest(_lines(before, globals_[0]), _lines(after, globals_[1])):
         last = new[1] if new else last

@@ -18,10 +18,8 @@ PAIRED_LINES = 2500  # lines before × lines after of a changed block; in larger
 
 def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int = 0) -> dict[int, int]:
     """Returns line numbers of ``before`` → line numbers of ``after``, from 1, for lines that are equal or alike.
-
     kernel_before, kernel_after: a line inside each kernel, or 0 if unknown. Indentation is ignored, so a line that
-    moved into a loop still matches.
-    """
+    moved into a loop still matches."""
     old, new = before.splitlines(), after.splitlines()
     inside_old, inside_new = _function(before, kernel_before), _function(after, kernel_after)
     if not inside_old or not inside_new:

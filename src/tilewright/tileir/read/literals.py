@@ -58,10 +58,8 @@ def read_identities(scanner: Scanner) -> tuple[Constant, ...]:
             return Constant("i1", (scanner.word() == "true",))
         start = scanner.at
         text = scanner.need(_EITHER, "a number")[0]
-        if scanner.accept(":"):
-            element = read_element(scanner)
-        else:  # MLIR omits these two types
-            element = "f64" if "." in text else "i64"
+        omitted = "f64" if "." in text else "i64"  # MLIR omits these two types
+        element = read_element(scanner) if scanner.accept(":") else omitted
         after, scanner.at = scanner.at, start
         constant = _constant(element, [_element(scanner, element)])
         scanner.at = after

@@ -118,11 +118,9 @@ def read_plain(reading: Reading, draft: Draft) -> Op:
 
 
 def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
-    """Moves the only optional operand of a load to ``paddingValue`` if it is the padding value and not the mask.
-
-    The text writes either of them in the same position, so the type decides. For a load of booleans both have the same
-    type; that raises ReadError.
-    """
+    """Moves the only optional operand of a load to ``paddingValue`` if it is the padding value and not the mask. The
+    text writes either of them in the same position, so the type decides. For a load of booleans both have the same
+    type; that raises ReadError."""
     mask, padding = draft.operands["mask"], draft.operands["paddingValue"]
     if not mask or padding:
         return

@@ -18,6 +18,7 @@ import operator
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -30,10 +31,11 @@ Function = Callable[..., Array]
 BASE = ("f16", "bf16", "f32", "f64")
 APPROXIMATE = ("approx", "full")
 IEEE = ("nearest_even", "zero", "negative_inf", "positive_inf")
-NEAREST: dict[str, Function] = {
-    "addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide, "sqrt": np.sqrt,
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "addf": operator.add, "subf": operator.sub, "mulf": operator.mul, "divf": operator.truediv, "sqrt": np.sqrt,
     "fma": lambda a, b, c: a * b + c,
 }  # fmt: skip
+"""On arrays and, except for the square root, on fractions."""
 FUNCTIONS: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "rsqrt": lambda values: 1.0 / np.sqrt(values),
@@ -41,10 +43,6 @@ FUNCTIONS: dict[str, Function] = {
     "fpowf": np.power,
     "fpowi": np.power,
 }
-RATIONAL: dict[str, Callable[..., Fraction]] = {
-    "addf": operator.add, "subf": operator.sub, "mulf": operator.mul, "divf": operator.truediv,
-    "fma": lambda a, b, c: a * b + c,
-}  # fmt: skip
 
 
 def _element(op: Op) -> str:
@@ -87,7 +85,7 @@ def arithmetic(op: Op, **named: Array) -> Array:
 
 def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -> Array:
     if element == "f64":
-        near = NEAREST[name](*operands)
+        near = np.asarray(ARITHMETIC[name](*operands))
         if mode == "nearest_even" and name != "fma":
             return near
         return float64_exactly(name, near, operands, mode)
@@ -97,16 +95,15 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
         return _fused(operands, element)
     # Rounding to f32 first does not change the result, because f32 has more than twice the bits of f16 and bf16. This
     # is true for subnormal products of bf16 too: f32 has them exactly down to 2**-134, and smaller ones become 0.
-    return NEAREST[name](*operands).astype(STORAGE[element], copy=False)
+    return np.asarray(ARITHMETIC[name](*operands)).astype(STORAGE[element], copy=False)
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
-    """Returns a float64 result of f32 operands that rounds to f32 as the exact result does, also in the sign of
-    zeros."""
+    """Returns a float64 result of f32 operands that rounds to f32 as the exact result does, zeros with their sign."""
     if name == "mulf":
         return wide[0] * wide[1]
     if name in ("divf", "sqrt"):
-        return NEAREST[name](*wide)  # not exact, but between the same two f32 numbers as the exact result
+        return np.asarray(ARITHMETIC[name](*wide))  # inexact, but between the same two f32 as the exact result
     first, second = (wide[0] * wide[1], wide[2]) if name == "fma" else wide
     if name == "subf":
         second = -second
@@ -118,12 +115,9 @@ def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
 
 
 def _fused(operands: tuple[Array, ...], element: str) -> Array:
-    """Computes ``lhs * rhs + acc``, rounded once to nearest even.
-
-    The product is exact in float64. The sum is rounded to float64 and then to ``element``. Rounding twice gives another
-    result only if the float64 sum is halfway between two numbers of ``element``, or subnormal there. Those sums are
-    computed again, rounded to odd.
-    """
+    """Computes ``lhs * rhs + acc``, rounded once to nearest even. The product is exact in float64. The sum is rounded
+    to float64 and then to ``element``. Rounding twice gives another result only if the float64 sum is halfway between
+    two numbers of ``element``, or subnormal there. Those sums are computed again, rounded to odd."""
     lhs, rhs, acc = (operand.astype(np.float64) for operand in operands)
     product = lhs * rhs
     total = np.asarray(product + acc)
@@ -199,11 +193,9 @@ def cmpf(op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements(*FUNCTIONS)
 def function(op: Op, **named: Array) -> Array:
-    """Computes a function in float64, and rounds it to f32 and then to the element type if that is narrower.
-
-    The first operand of ``atan2`` is the ordinate, although the dialect calls it x: cuTile's ``atan2(y, x)`` passes its
-    operands in this order. Powers are those of C's ``pow``. The integers of ``fpowi`` are signed.
-    """
+    """Computes a function in float64, and rounds it to f32 and then to the element type if that is narrower. The first
+    operand of ``atan2`` is the ordinate, although the dialect calls it x: cuTile's ``atan2(y, x)`` passes its operands
+    in this order. Powers are those of C's ``pow``. The integers of ``fpowi`` are signed."""
     element, mode = _element(op), op.attributes.get("rounding_mode", "full")
     if mode not in (*APPROXIMATE, "nearest_even"):
         raise Unsupported(f"{op.name}: rounding '{mode}'; known: {', '.join(APPROXIMATE)}")
@@ -260,7 +252,7 @@ def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: s
         if name == "sqrt":
             results[place] = _rounded_root(numbers[0], mode) if numbers[0] > 0 else results[place]
         else:
-            exact = RATIONAL[name](*map(Fraction, numbers))
+            exact = ARITHMETIC[name](*map(Fraction, numbers))
             results[place] = rounded_fraction(exact, mode) if exact else _zero(name, numbers, mode)
     return results.reshape(shape)
 

@@ -38,11 +38,9 @@ def check(operation: str, mode: str, dtype: DType) -> None:
 def update(
     elements: Array, at: Indices, values: Array, mode: str, compare: Array | None, wanted: bool
 ) -> tuple[Array, Mask]:
-    """Updates ``elements[at]`` in the order of ``at``. ``elements`` and ``values`` have the same type.
-
-    Returns the element before each update, and whether the update wrote: a compare-and-swap may not. The elements
-    before the updates are undefined unless ``wanted``.
-    """
+    """Updates ``elements[at]`` in the order of ``at``. ``elements`` and ``values`` have the same type. Returns the
+    element before each update, and whether the update wrote: a compare-and-swap may not. The elements before the
+    updates are undefined unless ``wanted``."""
     bits = np.dtype(f"u{elements.itemsize}")
     if mode == "cas":
         assert compare is not None

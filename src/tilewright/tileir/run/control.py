@@ -264,10 +264,8 @@ class BlockExecutor:
         self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], left: list[Exit]
     ) -> tuple[Frame, tuple[Value, ...], Array | None]:
         """Runs one iteration of a loop for the lanes of ``active``, and adds to ``left`` the exits from the loop.
-
         Returns the lanes that continue, the values that they carry, and, if lanes have left, the positions in
-        ``active`` of those that continue.
-        """
+        ``active`` of those that continue."""
         region = op.regions[0]
         names = [name for name, _ in region.arguments[-len(carried) :]] if carried else []
         for name, value in zip(names, carried, strict=True):
@@ -277,11 +275,8 @@ class BlockExecutor:
         if len(exits) == 1 and exits[0].kind in ("continue", "yield"):
             return active, exits[0].values, None
         going = [end for end in exits if end.kind in ("continue", "yield")]
-        left += [
-            replace(end, kind="yield") if end.kind == "break" else end
-            for end in exits
-            if end.kind in ("break", "return")
-        ]
+        gone = [end for end in exits if end.kind in ("break", "return")]
+        left += [replace(end, kind="yield") if end.kind == "break" else end for end in gone]
         if not going:
             return Frame(active.lanes[:0], frame), (), None
         lanes, values = merged(going)

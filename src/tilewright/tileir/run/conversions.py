@@ -71,10 +71,8 @@ def _parts(integers: Array) -> tuple[Array, Array]:
 @implements_in_context("ftoi")
 def ftoi(context: Context, op: Op, from_: Array) -> Array:
     """Rounds towards zero. Numbers out of range become the least or greatest number of the result type, NaN becomes 0.
-
     Without ``saturating`` these operands are reported, because the compiler gives another result: the low bits of a
-    wider conversion (tileiras 13.4, f32 to i8).
-    """
+    wider conversion (tileiras 13.4, f32 to i8)."""
     source, result = _elements(op, "from_")
     _float(op, source)
     mode = op.attributes.get("rounding_mode", "nearest_int_to_zero")

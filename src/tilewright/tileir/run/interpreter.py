@@ -43,12 +43,8 @@ AT_MOST = 4096  # blocks that may wait for one another in one run
 
 def may_wait(entry: KernelEntry) -> bool:
     """Whether a block may spin until another block has written."""
-    return any(
-        inner.name in LOADS and inner.attributes.get("memory_ordering_semantics") != "weak"
-        for op in entry.walk()
-        if op.name == "loop"
-        for inner in op.walk()
-    )
+    inside = (inner for op in entry.walk() if op.name == "loop" for inner in op.walk())
+    return any(op.name in LOADS and op.attributes.get("memory_ordering_semantics") != "weak" for op in inside)
 
 
 class Deadlock(Endless):

@@ -39,10 +39,8 @@ class Runnable:
         self, arrays: Mapping[str, ArraySpec], *, sample: int | None = None, seed: int | None = 0
     ) -> tuple[Executed, tuple[Allocation, ...]]:
         """Runs the kernel without data, following only addresses and control flow. Also returns the tensors' places.
-
         The tensors' memory is never accessed, so the operating system does not provide it. Raises the errors of
-        `interpreter.run`.
-        """
+        `interpreter.run`."""
         memory = Memory(watch=False)
         placed = {name: memory.allocate(name, np.empty(array.nbytes, np.uint8)) for name, array in arrays.items()}
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)

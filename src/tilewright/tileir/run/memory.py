@@ -151,11 +151,9 @@ class Memory:
     def allocate_local(
         self, name: str, elements: tuple[int, int], alignment: int, blocks: Array, private: bool = True
     ) -> Allocation:
-        """Allocates uninitialised memory with a part for each of ``blocks``: ``elements`` = (count, bytes of each).
-
-        If it is ``private``, no other block may access a part. Parts start ``strides[0]`` bytes apart; the bytes
-        between them belong to no block.
-        """
+        """Allocates uninitialised memory with a part for each of ``blocks``: ``elements`` = (count, bytes of each). If
+        it is ``private``, no other block may access a part. Parts start ``strides[0]`` bytes apart; the bytes between
+        them belong to no block."""
         count, width = elements
         alignment = max(alignment, ALIGNMENT)
         step = -(-(count * width + ALIGNMENT) // alignment) * alignment
@@ -254,9 +252,8 @@ class Memory:
         found = self._poisoned(len(picked.addresses), dtype)
         operand, expected = picked.of(values), None if compare is None else picked.of(compare)
         for part in self._parts(picked):
-            old, wrote = self._update(
-                part, part.of_these(operand), mode, None if expected is None else part.of_these(expected)
-            )
+            comparands = None if expected is None else part.of_these(expected)
+            old, wrote = self._update(part, part.of_these(operand), mode, comparands)
             found[slice(None) if part.of is None else part.of] = old
             if self.watch:
                 self._watch.show(replace(part.touched, wrote=wrote))
@@ -292,11 +289,8 @@ class Memory:
         if place >= 0:  # the usual case: all elements are in one dense tensor
             touched = picked.touched(self.allocations[place])
             offsets, allocation = touched.offsets, touched.allocation
-            if (
-                int(offsets.min()) >= allocation.low
-                and int(offsets.max()) <= allocation.high - width
-                and (width == 1 or not int(np.bitwise_or.reduce(offsets)) & (width - 1))
-            ):
+            aligned = width == 1 or not int(np.bitwise_or.reduce(offsets)) & (width - 1)
+            if aligned and allocation.low <= int(offsets.min()) and int(offsets.max()) <= allocation.high - width:
                 foreign = _foreign(touched)
                 if foreign is None or not foreign.any():
                     yield _Part(touched, None, True)

@@ -9,6 +9,7 @@ defined.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tilewright.tileir.watch.arrays import Array, DType
 
 SORT_BELOW = 4  # mean elements of a contiguous run; with shorter runs, sorting the addresses makes fewer runs
 LENGTHS = 8  # with more different lengths of runs than this, traffic is counted element by element
+Loaded: TypeAlias = "tuple[Elements, None]"  # with a token
 DIRECTIONS = {"source": "load", "destination": "store", "pointers": "atomic"}  # by the name of the pointer operand
 
 
@@ -61,7 +63,7 @@ def alloca(context: Context, op: Op) -> Array:
 @implements_in_context("load_ptr_tko")
 def load_ptr_tko(
     context: Context, op: Op, source: Elements, mask: Elements | None = None, paddingValue: Elements | None = None
-) -> tuple[Elements, None]:
+) -> Loaded:
     """Loads the elements that ``source``, shape (L, *tile), points to. Returns them and a token."""
     addresses, chosen, dtype = _accessed(context, op, "source", source, mask)
     if context.dry:
@@ -81,32 +83,19 @@ def store_ptr_tko(
         context.memory.store(access_of(context, op), addresses, chosen, value)
 
 
-@implements_in_context("atomic_rmw_tko")
-def atomic_rmw_tko(
-    context: Context, op: Op, pointers: Elements, arg: Elements, mask: Elements | None = None
-) -> tuple[Elements, None]:
-    """Combines each element with ``arg``. Returns the elements before the update, and a token."""
-    return _atomic(context, op, pointers, arg, None, mask)
-
-
-@implements_in_context("atomic_cas_tko")
-def atomic_cas_tko(
-    context: Context, op: Op, pointers: Elements, cmp: Elements, val: Elements, mask: Elements | None = None
-) -> tuple[Elements, None]:
-    """Replaces each element by ``val`` if its bits equal those of ``cmp``. Returns the elements before the update
-    (``cmp`` where masked out), and a token."""
-    return _atomic(context, op, pointers, val, cmp, mask)
-
-
-def _atomic(
-    context: Context, op: Op, pointers: Elements, values: Elements, compare: Elements | None, mask: Elements | None
-) -> tuple[Elements, None]:
+@implements_in_context("atomic_rmw_tko", "atomic_cas_tko")
+def atomic(
+    context: Context, op: Op, pointers: Elements, mask: Elements | None = None, *, cmp: Elements | None = None,
+    **values: Elements,
+) -> Loaded:  # fmt: skip
+    """Combines each element with ``arg``, or replaces it by ``val`` if its bits equal those of ``cmp``. Returns the
+    elements before the update (``cmp`` where masked out), and a token."""
     addresses, chosen, dtype = _accessed(context, op, "pointers", pointers, mask)
     if context.dry:
         return Unknown((1, *addresses.shape[1:]), dtype), None
-    assert not isinstance(values, Unknown) and not isinstance(compare, Unknown)
-    mode = op.attributes["mode"] if compare is None else "cas"
-    return context.memory.atomic(access_of(context, op), addresses, chosen, values, mode, compare), None
+    value, mode = (values["arg"], op.attributes["mode"]) if cmp is None else (values["val"], "cas")
+    assert not isinstance(value, Unknown) and not isinstance(cmp, Unknown)
+    return context.memory.atomic(access_of(context, op), addresses, chosen, value, mode, cmp), None
 
 
 def _accessed(

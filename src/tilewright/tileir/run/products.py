@@ -46,11 +46,9 @@ def mmaf(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 
 @implements("mmai")
 def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
-    """Computes lhs · rhs + acc of 8-bit integers, each side signed or unsigned, modulo 2**32.
-
-    A product of two elements is below 2**16 in magnitude. So the sums are exact in float32 up to K = 256, and in
-    float64 for any tile. Both are faster than NumPy's integer products.
-    """
+    """Computes lhs · rhs + acc of 8-bit integers, each side signed or unsigned, modulo 2**32. A product of two elements
+    is below 2**16 in magnitude. So the sums are exact in float32 up to K = 256, and in float64 for any tile. Both are
+    faster than NumPy's integer products."""
     elements = tuple(_element(op, operand) for operand in ("lhs", "rhs", "acc"))
     if elements != ("i8", "i8", "i32"):
         raise Unsupported(f"mmai of {elements[0]} and {elements[1]} into {elements[2]}")
@@ -63,10 +61,8 @@ def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 @implements("mmaf_scaled")
 def mmaf_scaled(op: Op, lhs: Array, rhs: Array, acc: Array, lhs_scale: Array, rhs_scale: Array) -> Array:
     """Computes lhs · rhs + acc. K/Kₛ elements along K share a scale of ``lhs_scale`` (M×Kₛ) or ``rhs_scale`` (Kₛ×N).
-
     Scaled products are exact in float64. Their sum with the accumulator is rounded to f32 once, which is more precise
-    than on a GPU. A NaN scale gives NaN.
-    """
+    than on a GPU. A NaN scale gives NaN."""
     for side, axis in (("lhs", -1), ("rhs", -2)):
         pair = (_element(op, side), _element(op, f"{side}_scale"))
         extent, scales = (op.tile(name).shape[axis] for name in (side, f"{side}_scale"))
@@ -89,11 +85,9 @@ def _element(op: Op, operand: str) -> str:
 
 
 def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
-    """Returns the matrix product in ``dtype`` for each lane and batch. A side that lanes share is not copied.
-
-    If the lanes share the right side, the rows of all lanes make one large product. `np.matmul` broadcasts a shared
-    left side, and calls BLAS for each lane in place.
-    """
+    """Returns the matrix product in ``dtype`` for each lane and batch. A side that lanes share is not copied. If the
+    lanes share the right side, the rows of all lanes make one large product. `np.matmul` broadcasts a shared left side,
+    and calls BLAS for each lane in place."""
     left, right = _for_blas(lhs, dtype), _for_blas(rhs, dtype)
     if left.ndim == 3 and right.shape[0] == 1 and left.shape[0] > 1 and left.flags.c_contiguous:
         lanes, rows, inner = left.shape

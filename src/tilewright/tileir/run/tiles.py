@@ -244,11 +244,9 @@ def _hexadecimal(value: float, flags: str, size: str, kind: str) -> str:
 
 @implements_in_context("assume")
 def assume(context: Context, op: Op, value: Array | TensorView) -> Array | TensorView:
-    """Reports the first element of each lane for which the assumption is false. Returns ``value``.
-
-    ``div_by`` of a pointer or a tensor view is about the byte address, and is reported as misaligned. Raises
-    `Unsupported` for an assumption that the dialect does not allow on the value's type.
-    """
+    """Reports the first element of each lane for which the assumption is false. Returns ``value``. ``div_by`` of a
+    pointer or a tensor view is about the byte address, and is reported as misaligned. Raises `Unsupported` for an
+    assumption that the dialect does not allow on the value's type."""
     predicate: Assumption = op.attributes["predicate"]
     if op.results[0] in context.world.irrelevant:
         return value
@@ -268,10 +266,8 @@ def assume(context: Context, op: Op, value: Array | TensorView) -> Array | Tenso
 
 def irrelevant(kernel: KernelEntry) -> frozenset[str]:
     """Returns the results of ``assume`` that are used only as strides of axes of extent 1. No address depends on these.
-
     cuTile 1.7 assumes each such stride to be a multiple of 16 bytes, even if it is not, to make the compiler take
-    another axis for the contiguous one. So a false assumption of this kind is no mistake of the program.
-    """
+    another axis for the contiguous one. So a false assumption of this kind is no mistake of the program."""
     used: Counter[str] = Counter()
     strides: Counter[str] = Counter()
     assumed: set[str] = set()
@@ -305,11 +301,9 @@ def _holds(predicate: Assumption, integers: Array, kind: TileType) -> Array:
 
 
 def divisible(integers: Array, predicate: Assumption, step: int) -> Array:
-    """Returns, for each element, whether ``div_by`` holds. The divisor is a power of two.
-
-    Without groups every element must be divisible. With groups of ``every`` elements along the axis ``along``, the
-    first of a group must be divisible, and each other element must be larger by ``step`` than the one before it.
-    """
+    """Returns, for each element, whether ``div_by`` holds. The divisor is a power of two. Without groups every element
+    must be divisible. With groups of ``every`` elements along the axis ``along``, the first of a group must be
+    divisible, and each other element must be larger by ``step`` than the one before it."""
     even = (integers & np.int64(predicate.divisor - 1)) == 0
     if predicate.every in (None, 1) or predicate.along is None:
         return np.asarray(even)

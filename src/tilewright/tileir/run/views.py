@@ -146,11 +146,9 @@ class Tiles:
         return max(map(len, (self.base, *arrays)))
 
     def runs(self) -> Iterator[tuple[int, Array, int]]:
-        """Yields the contiguous runs of bytes: (bytes, start addresses, length of each run).
-
-        The bytes count every lane, and are 0 where they were counted with an earlier item. Equal tiles of several lanes
-        make one run. Lanes whose part inside the view has the same shape and strides share an item.
-        """
+        """Yields the contiguous runs of bytes: (bytes, start addresses, length of each run). The bytes count every
+        lane, and are 0 where they were counted with an earlier item. Equal tiles of several lanes make one run. Lanes
+        whose part inside the view has the same shape and strides share an item."""
         first, dense = self._parts(self.lanes)
         counts = [count for count, _ in dense]
         inside = np.all([np.broadcast_to(c > 0, first.shape) for c in counts], axis=0) if counts else True
@@ -166,10 +164,8 @@ class Tiles:
 
     def _parts(self, lanes: int) -> tuple[Array, list[tuple[Array, Array]]]:
         """Divides the tiles into parts: the whole tile of a lane or, with a sparse axis, what one sparse index selects.
-
         Returns the address of each part's first element inside the view, (P,), and for each dense axis the count of
-        elements and the stride, each (P,) or (1,).
-        """
+        elements and the stride, each (P,) or (1,)."""
         begin, dense, sparse = self.base, [], None
         for along in self.ranges:
             if along.inside is not None:
@@ -341,11 +337,9 @@ def atomic_red_view_tko(context: Context, op: Op, view: TileView, index: Sequenc
 
 
 def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], direction: str) -> Tiles:
-    """Returns the tiles at ``index``, which is (L,) for each axis, or (L, length) for a sparse axis.
-
-    Counts their traffic, and reports the axes that exceed the tensor although they are declared to be in bounds. Does
-    not access the memory. Raises NeedsData if a dry run does not know an index.
-    """
+    """Returns the tiles at ``index``, which is (L,) for each axis, or (L, length) for a sparse axis. Counts their
+    traffic, and reports the axes that exceed the tensor although they are declared to be in bounds. Does not access the
+    memory. Raises NeedsData if a dry run does not know an index."""
     if any(isinstance(along, Unknown) for along in index):
         raise NeedsData(op.name)
     tensor, itemsize = view.tensor, view.tensor.dtype.itemsize
