@@ -20,8 +20,8 @@ HINTS: Mapping[str, tuple[int | None, ...]] = {
     "num_worker_warps": (None, 4, 8),
     "opt_level": (None, 0, 1, 2, 3),
 }
-"""Compiler hints of cuda-tile 1.7.0 with their values. None: the compiler chooses. Only before CUDA toolkit 13.5,
-``num_worker_warps`` is limited to 4 and 8."""
+"""Compiler hints of cuda-tile 1.7.0 with their values. None: the compiler chooses. Other values of
+``num_worker_warps`` need CUDA toolkit 13.5."""
 
 CLUSTER_ARCHITECTURES = frozenset({90, 100, 103, 107, 110})
 """Architectures on which ``num_ctas`` above 1 is useful. sm_80 to 89 ignore it. sm_120 and 121 have no multicast, and

@@ -1,10 +1,10 @@
 """The gate with a GPU.
 
-    verify every variant → race the correct ones with the incumbent → confirm the fastest: interpreter, fresh inputs
-    → decide
+    verify every variant → race the correct ones with the incumbent → confirm the fastest → decide
 
 The race only ranks. The best of many noisy times looks faster than it is, so the fastest variant is measured again.
-The decision uses only this confirmation, which pairs the variant with incumbent and baseline on fresh inputs.
+The decision uses only this confirmation: the interpreter checks the variant on other shapes, and the GPU times it in
+pairs with incumbent and baseline on fresh inputs.
 """
 
 from __future__ import annotations
