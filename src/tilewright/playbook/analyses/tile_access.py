@@ -151,7 +151,7 @@ def _result(forms: Sequence[Form]) -> Shape:
 
 
 def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes) -> list[str | None]:
-    """Returns where a mask ends the range of each axis; None if the range goes on to the end of the array."""
+    """Returns, for each axis, where the mask ends the range; None if only the end of the array does."""
     mask, array = argument(call, "mask"), call.args[0].value
     stops: list[str | None] = [None] * len(forms)
     for index, stop in () if mask is None else _limits(source, mask, Forms(source, call, shapes)):

@@ -166,7 +166,7 @@ class Shapes:
         return None if listed is None else tuple(map(self.size, listed))
 
     def size(self, node: Expression) -> str:
-        """Writes one extent of a shape: a literal number in digits, any other expression unchanged."""
+        """Writes one extent of a shape as text. Equal numbers get equal texts: ``0x10`` is written ``16``."""
         value = number(node)
         return str(value) if value is not None else self.source.code(node)
 

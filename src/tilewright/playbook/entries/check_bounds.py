@@ -86,7 +86,7 @@ class CheckBounds(Entry):
 
 
 def _checked(source: Source, kernel: str, value: str) -> list[cst.Call]:
-    """Returns the accesses of the kinds that ``value`` names that check bounds and whose tiles are understood."""
+    """Returns the accesses that check bounds and whose tiles are understood. ``value`` chooses the kinds of access."""
     calls = source.calls(*KINDS[value], inside=source.functions[kernel])
     checked = (call for call in calls if argument(call, "check_bounds") is None)
     return [call for call in checked if unless_refused(reaches, source, call) is not None]

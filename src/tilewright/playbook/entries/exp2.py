@@ -156,10 +156,11 @@ class _Scaled:
     seed: cst.BinaryOperation
 
     def closure(self, name: str, values: Mapping[str, Sequence[Expression]]) -> set[str] | None:
-        """Returns the names that scale with the seed and are connected with ``name``; None if ``name`` does not scale.
+        """Returns ``name`` and the names connected with it, if all are multiplied by a factor if the seed is.
 
         ``values`` holds all values of each name. Starts from all names and removes those with a value that does not
-        scale, until the rest agree. Of these, keeps the names that depend on ``name`` and those on which these depend.
+        scale, until the rest agree. Then keeps ``name``, the names computed from kept names, and the names that these
+        are computed from. None if ``name`` itself was removed.
         """
         names, before = set(values), set[str]()
         while names != before:
@@ -175,7 +176,7 @@ class _Scaled:
         return None
 
     def scales(self, node: Expression, names: set[str]) -> bool:
-        """Whether ``node`` scales with the seed, if all of ``names`` do."""
+        """Whether ``node`` is multiplied by a factor if the seed and all of ``names`` are."""
         if node is self.seed or _is_infinite(self.source, node):
             return True
         match node:
