@@ -27,7 +27,7 @@ Container: TypeAlias = Mapping[Any, Text]
 
 
 class Mode(str, Enum):
-    """What the first call with a new key does.
+    """Decides what the first call with a new key does.
 
     NOW: tunes, then launches the winner.
     BACKGROUND: launches the shipped configuration and tunes in another thread; later calls launch the winner.

@@ -86,7 +86,7 @@ class TrialRunner:
         """Returns why the trial's outputs differ from the baseline's; None if not. Raises what its launch raises."""
         with self._run(ready, self.expected) as written:
             if missing := [name for name in self.expected if name not in written]:
-                return f"'{missing[0]}', which the shipped configuration writes, is none of its arguments"
+                return f"'{missing[0]}', which the shipped configuration writes, is not among its arguments"
             if more := [name for name in written if name not in self.expected]:
                 return f"it writes '{more[0]}', which the shipped configuration does not"
             reasons = (self.expected[name].wrong(array) for name, array in written.items())

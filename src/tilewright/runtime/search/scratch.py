@@ -79,7 +79,7 @@ class Kept:
             self._copies = [(memory, memory.clone()) for memory in _memory_of(tensors)]
         except torch.OutOfMemoryError:
             needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-            raise NoRoom(f"{needed / 2**30:.3g} GiB of written arrays cannot be kept beside them") from None
+            raise NoRoom(f"a copy of the written arrays ({needed / 2**30:.3g} GiB) does not fit into memory") from None
 
     def restore(self) -> None:
         for memory, copy in self._copies:

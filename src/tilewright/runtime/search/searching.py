@@ -260,7 +260,7 @@ class _SearchRun:
                 reason = f"same machine code, grid and arguments as {self._label(first)}"
                 reason += "" if status == "duplicate" else f": {outcome.reason}"
                 outcomes[other] = replace(outcome, label=self._label(other), status=status, reason=reason)
-        return self._listed(outcomes, "not looked at")
+        return self._listed(outcomes, "neither compared nor timed")
 
     def _listed(self, known: Mapping[int, TrialOutcome], otherwise: str) -> tuple[TrialOutcome, ...]:
         every = range(len(self.trials))

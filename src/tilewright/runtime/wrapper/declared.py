@@ -71,7 +71,7 @@ class Declared:
         name: str | None = None,
     ):
         if not hasattr(kernel, "_pyfunc"):
-            raise RequestError(f"{kernel!r} is no kernel; pass what @ct.kernel made")
+            raise RequestError(f"{kernel!r} is no kernel; pass a function that @ct.kernel decorates")
         _function("grid=", grid, "lambda call, config: (blocks, 1, 1)")
         if launch not in (known := ("eager", "graph")):
             raise UnknownChoice("launch=", launch, known)
@@ -115,7 +115,7 @@ class Declared:
             _function(f"arguments['{name}']", function, "lambda call, config: …")
         missing = {*self.kernel_parameters} - {*self.parameters, *self.derived, *self.space.constants}
         if self.arguments is None and missing:
-            raise RequestError(f"nothing gives the kernel's {', '.join(sorted(missing))}; add to parameters=")
+            raise RequestError(f"the kernel's {', '.join(sorted(missing))} would get no value; add to parameters=")
 
     def hints(self, config: Mapping[str, Value]) -> dict[str, Value]:
         """Returns the hints that the space names; the kernel keeps its others. None lets the compiler choose."""

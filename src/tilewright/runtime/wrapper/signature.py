@@ -1,7 +1,7 @@
 """The hot path of a tuned kernel: one generated function from the arguments of a call to its launch.
 
-A launch of cuda-tile costs a few µs on the host, so a look-up must cost less than 1 µs. For each pattern of arguments
-(which are arrays, which are flags) one Python function is generated. It reads these properties of the arguments:
+A launch of cuda-tile costs a few µs on the host, and a look-up must cost less than that. So one Python function is
+generated for each pattern of arguments (which are arrays, which are flags). It reads these properties:
 
     array                       shape, dtype; strides, unless all are row-major; address modulo 16, unless all are 0
     output                      whether it starts where another array starts, because a call in place has another key
