@@ -325,8 +325,7 @@ def aa_check(
     clock: Clock, index_a: int, index_b: int, rounds: int, rng: np.random.Generator,
     *, warmup: int = 0, tie_band: float = 0.01, confidence: float = 0.99,
 ) -> Noise:  # fmt: skip
-    """Times two copies of one kernel, under two indices, against each other. Raises Disturbed if more than ``rounds``
-    rounds were disturbed."""
+    """Times two copies of one kernel against each other. Raises Disturbed if more than ``rounds`` were disturbed."""
     pair = Rounds(max(index_a, index_b) + 1, (index_a, index_b))
     interleaved(clock, pair, Budget(rounds, math.inf, rounds), rng, warmup=warmup)
     if len(pair.rows) < rounds:

@@ -78,9 +78,7 @@ def fewest(tail: float) -> int:
 
 def bounds(samples: ArrayLike, tail: float) -> tuple[Array, Array]:
     """Returns a lower and an upper bound of the median along the first axis. Each is wrong with at most ``tail``.
-
-    samples: positive, shape (n, …). Returns two arrays of shape (…), which are 0 and infinity if n is too small.
-    """
+    ``samples``: positive, shape (n, …). The bounds have the shape (…), and are 0 and infinity if n is too small."""
     x: Array = np.asarray(samples, dtype=np.float64)
     n = x.shape[0]
     k = rank(n, tail)

@@ -64,8 +64,7 @@ class OffsetSteps:
         return ends.reshape(shape)
 
     def _room(self, shape: tuple[int, ...], last: int) -> tuple[int, int, int] | None:
-        """Returns the number of steps, the units of ``step`` to share among them, and the most units that a step may
-        get; None if no such offsets exist."""
+        """Returns the number of steps, the units to share among them, and the most for one step; None if impossible."""
         count = (shape[-1] if shape else 0) - self.starts
         if count < 1 or (beyond := last - count * self.least) < 0 or beyond % self.step:
             return None
@@ -75,7 +74,6 @@ class OffsetSteps:
 
 
 def _steps(count: int, units: int, cap: int, order: str, rng: np.random.Generator) -> Array:
-    """Shares ``units`` among ``count`` steps, at most ``cap`` each."""
     import numpy as np
 
     if order == "even":

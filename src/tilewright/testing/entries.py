@@ -199,13 +199,11 @@ class EntryContract:
 
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    """Returns the folder of the examples' files, which exists until the process ends, as kernels are read from it."""
-    return TemporaryDirectory(prefix="tilewright-entries-")
+    return TemporaryDirectory(prefix="tilewright-entries-")  # until the process ends, as kernels are read from it
 
 
 @cache
 def _known_facts(text: str, on: Board) -> KernelFacts:
-    """Caches `facts_of` for each text and board, since it compiles."""
     return facts_of(loaded(text, Path(_folder().name)), on)
 
 
@@ -228,6 +226,5 @@ def _functions(text: str) -> dict[str, str]:
 
 
 def _top(text: str) -> set[str]:
-    """Returns the statements at the top of the file that are neither functions nor imports."""
     body = ast.parse(text).body
     return {ast.unparse(node) for node in body if not isinstance(node, (ast.FunctionDef, ast.Import, ast.ImportFrom))}

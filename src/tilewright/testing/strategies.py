@@ -15,7 +15,6 @@ from tilewright.strategies.base import Batch, Outcomes, SearchSpace, Strategy, b
 
 
 def made_space(size: int, *, top: int = 4, measured: bool = True) -> SearchSpace:
-    """Makes a space with the configurations of one knob. The last one is shipped."""
     ranked = tuple(Configuration.of({"TILE": 1 << place}) for place in range(size))
     predicted = {config: PredictedTime(10.0 + place, "made up") for place, config in enumerate(ranked)}
     return SearchSpace(ranked, predicted, ranked[-1] if ranked else None, top, measured)

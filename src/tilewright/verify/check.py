@@ -81,11 +81,8 @@ class Closed(Exception):
 
 
 class InterpreterChecker:
-    """Checks candidates and versions of one task with the interpreter. One process runs the trusted implementation.
-
-    Hints do not change what the Tile IR computes. So candidates that differ only in hints share a verdict,
-    unless their launches have different grids.
-    """
+    """Checks candidates and versions of one task with the interpreter. Hints do not change what the Tile IR computes, so
+    candidates that differ only in hints share a verdict, unless their launches have different grids."""
 
     def __init__(self, task: Task, board: Board, seed: int) -> None:
         self.task, self.board, self.seed = task, board, seed

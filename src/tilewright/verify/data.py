@@ -87,7 +87,6 @@ class _Drawing:
         return self.how.kind == "uniform"
 
     def half(self) -> Array:
-        """Returns a mask that is true for about half of the elements."""
         return self.rng.random(self.shape) < 0.5
 
     def declared(self) -> Array:
@@ -135,8 +134,7 @@ class _Drawing:
         return np.where(self.half(), values, np.where(negative, -0.0, 0.0))
 
     def denormals(self) -> Array:
-        """Makes half of the elements denormal. The others keep the outputs at their scale, so that a kernel may flush
-        denormals to zero."""
+        """Makes half of the elements denormal. The others keep the outputs' scale, so kernels may flush denormals."""
         values = self.declared()
         if self.bounded and not self.how.a <= 0 < self.how.b:
             return values

@@ -262,7 +262,6 @@ class _CaseRun:
         return wanted
 
     def part(self, name: str, array: Array) -> Array:
-        """Returns the slice of a tensor that the reference computes."""
         for axis, indices in tolerance.axes_of(self.task.tensors[name].shape, self.cut).items():
             array = array.take(indices, axis)
         return array

@@ -124,7 +124,6 @@ def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted,
 
 
 def compared(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arrays = HOST) -> Compared:
-    """Returns the worst output, right or wrong."""
     every = (_compared(name, outputs[name], expected, arrays) for name, expected in wanted.items())
     return max(every, key=lambda output: math.inf if math.isnan(output.share) else output.share)
 

@@ -186,7 +186,7 @@ def _finding(tool: str, lines: Sequence[str], places: Places) -> Finding | None:
 
 
 def _near(address: int, places: Places) -> tuple[str, str] | None:
-    """Returns the name of the nearest tensor, and where the address lies relative to it."""
+    """Returns the nearest tensor, and where the address lies relative to it."""
     if not places:
         return None
     name = min(places, key=lambda tensor: max(places[tensor][0] - address, address - sum(places[tensor]) + 1, 0))

@@ -120,7 +120,6 @@ def _readiness(tiles: Tiles, dims: Dims, following: Mapping[str, int], name: str
 
 
 def _sizes(value: int, tiles: Moduli, most: int) -> list[int]:
-    """Returns the values that a dimension may shrink to, the largest first."""
     sizes = {value % tile + tile * count for tile in tiles.sizes for count in range(1, most + 1)}
     sizes = {size for size in sizes if size < value}
     if tiles.free:

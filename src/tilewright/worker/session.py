@@ -63,7 +63,7 @@ class Session:
             self.open(self.task, self.files)
 
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
-        """Names the task of a session that was started without one."""
+        """Sends the task to a session that was started without one."""
         self.task, self.files = task, dict(files or {})
         self._write(OpenTask(task, tuple(self.files.items())))
 

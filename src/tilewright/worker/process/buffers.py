@@ -39,7 +39,6 @@ class Guarded:
         return self.raw[:GUARD_BYTES], self.raw[self.raw.numel() - GUARD_BYTES :]
 
     def intact(self) -> bool:
-        """Tells whether the guard bytes are unchanged."""
         return all(bool((end == GUARD).all()) for end in self.ends)
 
     def mend(self) -> None:
@@ -90,7 +89,6 @@ class Buffers:
                 self.all[name].middle.copy_(self.all[output.updates].middle)
 
     def checksums(self) -> dict[str, int]:
-        """Returns the checksums of the inputs' bytes."""
         return {name: _checksum(self.all[name].middle) for name in self.task.inputs}
 
     def slice_of(self, name: str, tensor: torch.Tensor, part: Slice) -> Array:
