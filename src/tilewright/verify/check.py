@@ -81,7 +81,7 @@ class Closed(Exception):
 
 
 class InterpreterChecker:
-    """Checks candidates and versions of one task with the interpreter. Hints do not change what the Tile IR computes, so
+    """Checks candidates and versions of one task with the interpreter. Hints do not change what Tile IR computes, so
     candidates that differ only in hints share a verdict, unless their launches have different grids."""
 
     def __init__(self, task: Task, board: Board, seed: int) -> None:
