@@ -69,7 +69,7 @@ def check(
 def _case(
     task: Task, workload: list[str] | None, case: str | None, seed: int | None, quick: bool
 ) -> tuple[Case | None, int]:  # fmt: skip
-    """Returns the only case to check, None for all, and the seed: the given one, that of the case, or a drawn one."""
+    """Returns the case to check, or None for all cases, and the seed: the given seed, the case's, or a drawn one."""
     import secrets
 
     from tilewright.verify.cases import parse

@@ -16,7 +16,7 @@ EXIT_CODES = {
     NO: ("no", "the answer is no: the kernel is incorrect, inspect compiled nothing, or no configuration works"),
     WRONG_REQUEST: ("request", "the request is wrong: an option, the task file, or a kernel that never compiles"),
     CANNOT: ("machine", "this machine cannot do it: no compiler, no GPU, no space on the disk"),
-    OUR_MISTAKE: ("internal", "a mistake in Tilewright; its traceback stands on stderr"),
+    OUR_MISTAKE: ("internal", "a mistake in Tilewright; its traceback is on stderr"),
     INTERRUPTED: ("interrupted", "Ctrl-C (SIGINT)"),
     TERMINATED: ("terminated", "a request to end (SIGTERM)"),
 }

@@ -47,7 +47,10 @@ def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: S
     if as_json:
         print_json({"command": command, "environment": changes})
         return
-    _replace_this_process(command, {**os.environ, **changes})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with starting(command[0]):
+        os.execvpe(command[0], command, {**os.environ, **changes})  # noqa: S606  (as `env` does)
 
 
 def check_named(command: Sequence[str]) -> None:
@@ -67,13 +70,6 @@ def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | N
     if mode is not None:
         changes["TILEWRIGHT_TUNING"] = mode
     return changes
-
-
-def _replace_this_process(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with starting(command[0]):
-        os.execvpe(command[0], list(command), dict(environment))  # noqa: S606  (as `env` does)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tilewright.cli.completion import one_of
+from tilewright.cli.exit_codes import NO
 from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import RequestError
 
@@ -52,9 +53,10 @@ def transfer(
     fields = _fields(lists)
     if unknown := next((old for old in names if old not in fields), None):
         raise RequestError(f"--rename {unknown}: no configuration names it; known: {', '.join(sorted(fields))}")
-    done = [
-        (listed, transferred(listed.configurations, to=to, names=_of(listed, names), arch=arch)) for listed in lists
-    ]
+    done = []
+    for listed in lists:
+        own = {old: new for old, new in names.items() if old in _fields([listed])}
+        done.append((listed, transferred(listed.configurations, to=to, names=own, arch=arch)))
     any_transferred = any(result.configurations for _, result in done)
     if as_json:
         print_json([text.to_json(listed, result) for listed, result in done])
@@ -62,7 +64,7 @@ def transfer(
         imports = f"import {'tilewright as tw' if to == 'cutile' else 'triton'}\n\n" if any_transferred else ""
         print(imports + "\n\n".join(text.python(listed, result) for listed, result in done))
     if not any_transferred:
-        raise typer.Exit(1)
+        raise typer.Exit(NO)
 
 
 def _names(given: list[str]) -> dict[str, str]:
@@ -71,11 +73,6 @@ def _names(given: list[str]) -> dict[str, str]:
         if not old.isidentifier() or not new.isidentifier() or iskeyword(new):
             raise RequestError(f"--rename '{text}' is not of the form OLD=NEW, with two names")
     return {old: new for old, _, new in pairs}
-
-
-def _of(listed: Listed, names: dict[str, str]) -> dict[str, str]:
-    """Returns those of ``names`` that the configurations of this list have."""
-    return {old: new for old, new in names.items() if old in _fields([listed])}
 
 
 def _fields(lists: Sequence[Listed]) -> set[str]:

@@ -16,8 +16,8 @@ from tilewright.cli.terminal_table import NOTHING, Column, first_lines
 from tilewright.records import Bound, Candidate, TuningResult, WorkloadResult
 
 MEASURED: tuple[Cell, Cell] = (
-    (Column("measured\nµs", right=True), lambda one: microseconds(one.measured.us) if one.measured else NOTHING),
-    (Column("±\nµs", right=True), lambda one: _half_width(one.measured.interval_us) if one.measured else NOTHING),
+    (Column("measured\nµs", right=True), lambda row: microseconds(row.measured.us) if row.measured else NOTHING),
+    (Column("±\nµs", right=True), lambda row: _half_width(row.measured.interval_us) if row.measured else NOTHING),
 )
 
 

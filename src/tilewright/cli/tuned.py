@@ -154,7 +154,7 @@ def import_(
         for row in imported
     ]  # fmt: skip
     lines = [f"{row.outcome}: {row.row.kernel} {row.row.key[:12]} {_fields(row.row)}"
-             + (f"; {_fields(row.stored)} stands" if row.outcome == "kept" else "") for row in imported]  # fmt: skip
+             + (f"; {_fields(row.stored)} stays" if row.outcome == "kept" else "") for row in imported]  # fmt: skip
     _print(done, as_json, lines)
     if not replace and any(row.outcome == "kept" for row in imported):
         terminal.note("where another configuration is stored it was kept; --replace takes that of the file")

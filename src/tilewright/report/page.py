@@ -100,7 +100,7 @@ def _mix_counts(report: OptimizeEvidence) -> Markup:
         rows = [(kind, before.get(kind, 0), after.get(kind, 0)) for kind in in_order(before, after)]
         names = ", ".join(report.workloads[n].workload for n in workloads)
         tables.append(table([names, "before", "after"], rows, numbers=(1, 2)))
-    return folded("instructions by class (each once, whatever loop it stands in)", tables)
+    return folded("instructions by class (an instruction in a loop counts once)", tables)
 
 
 # Iterations -----------------------------------------------------------------------------------------------

@@ -37,7 +37,9 @@ class Axis:
         """Returns round values on the axis: 1, 2 and 5 times powers of ten, or only the powers of a long logarithmic
         axis. ``most``: about how many."""
         if not self.logarithmic:
-            step = _round_step((self.high - self.low) / most)
+            least = (self.high - self.low) / most
+            power = 10.0 ** math.floor(math.log10(least))
+            step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
             first = math.ceil(self.low / step - 1e-9)
             return [n * step for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -47,11 +49,6 @@ class Axis:
             if len(values) <= most + 2:
                 return values
         return values[:: math.ceil(len(values) / most)]
-
-
-def _round_step(least: float) -> float:
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
 def around(values: Iterable[float], start: float, end: float) -> Axis:

@@ -23,7 +23,7 @@ def number(value: float | None) -> str:
 
 
 def between(interval: tuple[float, float] | None) -> str:
-    """Writes an interval; too few samples have no finite one."""
+    """Writes an interval, or `NOTHING` for one that is not finite because the samples were too few."""
     if interval is None or not all(map(math.isfinite, interval)):
         return NOTHING
     return f"{number(interval[0])} to {number(interval[1])}"
