@@ -1,1 +1,1 @@
-"""What Tile IR says without running: accesses, token chains, accumulators, differences between versions."""
+"""Analyses of Tile IR that do not run it: accesses, token chains, differences between versions."""

@@ -209,7 +209,7 @@ def _read_types(reading: Reading, draft: Draft, line: str) -> None:
 
 
 def _expanded(draft: Draft, slots: str) -> list[list[int | Value]]:
-    """Returns, for each type in the text, what has that type: numbers of results, and values."""
+    """Returns, for each type in the text, the results (by number) and the values that have it."""
     found: list[list[int | Value]] = []
     for slot in filter(None, (slot.strip() for slot in slots.split(","))):
         if slot == "all":

@@ -1,1 +1,1 @@
-"""The interpreter: runs the blocks of a kernel on NumPy, many at a time, and counts what they do."""
+"""The interpreter: runs the blocks of a kernel on NumPy, many at a time, and counts their work."""

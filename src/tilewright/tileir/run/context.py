@@ -49,8 +49,8 @@ class World:
 
 
 class Context:
-    """What a handler gets of the run: its active lanes run ``blocks``. ``run_region`` runs a region on arrays, whose
-    first axis need not be the lanes. It returns what the region yields."""
+    """The part of a run that a handler gets. Its active lanes run ``blocks``. ``run_region`` runs a region on arrays,
+    whose first axis need not be the lanes. It returns what the region yields."""
 
     def __init__(
         self, world: World, blocks: Array, run_region: Callable[[Region, Sequence[Array]], tuple[Array, ...]]

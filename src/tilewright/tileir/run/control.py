@@ -159,7 +159,7 @@ class BlockExecutor:
         return [*left, Exit("yield", frame.lanes, ())]  # a region that yields nothing may have no terminator
 
     def _evaluated(self, op: Op, frame: Frame | _RegionScope, context: Callable[[], Context]) -> tuple[Value, ...]:
-        """Returns the results of an operation without regions of its own control flow."""
+        """Returns the results of an operation that is not in `CONTROL`."""
         values = {
             name: tuple(frame[value] for value in names) if name in VARIADIC else frame[names[0]]
             for name, names in op.operands.items()

@@ -134,7 +134,7 @@ class Memory:
         return self._entered(new, may_alias)
 
     def next_launch(self) -> None:
-        """Prepares for the next kernel, which runs after all accesses of the one before and finds what that wrote."""
+        """Prepares for the next kernel. Earlier accesses are ordered before it, and memory keeps its content."""
         self._watch.restart()
         for allocation in self.allocations:
             allocation.shadow.restart()

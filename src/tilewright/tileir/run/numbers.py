@@ -48,7 +48,7 @@ class Format:
     """A binary floating-point format. ``precision`` counts the bits of the significand with the leading one;
     ``2**smallest`` is the smallest normal number.
 
-    ``overflow``: what rounding to nearest makes of numbers beyond the range. It is infinity, or ``largest`` if
+    ``overflow``: the result of rounding a number beyond the range to nearest. It is infinity, or ``largest`` if
     conversions saturate.
     """
 

@@ -41,7 +41,8 @@ def needed(entry: KernelEntry) -> frozenset[str]:
 
 
 def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
-    """Yields what an operation with regions carries: the names that get a value, and the names it may come from."""
+    """Yields the values that an operation with regions carries: names that get a value, and names of its possible
+    sources."""
     if op.name in ("reduce", "scan"):
         ends = op.regions[0].body[-1].operands.get("operands", ())
         inside = {name for name, _ in op.regions[0].arguments}

@@ -54,7 +54,8 @@ class Clocks:
         return self._own[block]
 
     def before(self, block: int, others: Int32s, epochs: Int32s) -> Mask:
-        """Returns which accesses of the blocks ``others`` at ``epochs`` are ordered before what ``block`` does now."""
+        """Returns which accesses of the blocks ``others`` at ``epochs`` are ordered before an access by ``block``
+        now."""
         known = _longer(self._known.get(block, self._own[:0]), int(others.max(initial=0)) + 1)
         return np.asarray(known[others] > epochs)
 
@@ -179,7 +180,7 @@ class Trace:
                     known.append(some)
 
     def _before(self, blocks: Blocks, who: Int32s, granules: Indices, clocks: Clocks) -> Mask:
-        """Returns, for each granule, whether all recorded accesses are ordered before what its block does now."""
+        """Returns, for each granule, whether all recorded accesses are ordered before an access by its block now."""
         done = np.zeros(len(who), np.bool_)
         mine = np.broadcast_to(np.asarray(blocks, np.int32), who.shape)
         for block in np.unique(mine):
