@@ -25,15 +25,11 @@ from functools import cache
 ROUNDING = (
     "nearest_even", "zero", "negative_inf", "positive_inf", "approx", "full", "nearest_int_to_zero", "nearest_away",
 )  # fmt: skip
-SIGNEDNESS = ("signed", "unsigned")
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "rounding_mode": ROUNDING,
-    "rounding": ROUNDING,
+    **dict.fromkeys(("rounding_mode", "rounding"), ROUNDING),
     "overflow": ("none", "no_signed_wrap", "no_unsigned_wrap", "no_wrap"),
-    "signedness": SIGNEDNESS,
-    "signedness_lhs": SIGNEDNESS,
-    "signedness_rhs": SIGNEDNESS,
+    **dict.fromkeys(("signedness", "signedness_lhs", "signedness_rhs"), ("signed", "unsigned")),
     "comparison_predicate": (
         "equal", "not_equal", "less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tilewright.tileir.read import tree
 from tilewright.tileir.read.scanner import Scanner
@@ -25,11 +26,8 @@ def read_type(scanner: Scanner) -> tree.Type:
     if kind not in ("tile", "tensor_view", "partition_view", "strided_view", "gather_scatter_view"):
         raise scanner.error(f"unknown type '{kind}'", start)
     scanner.expect("<")
-    type_: tree.Type
-    if kind == "tile":
-        type_ = _tile(scanner)
-    else:
-        type_ = _tensor_view(scanner) if kind == "tensor_view" else _view(scanner, kind)
+    readers: dict[str, Callable[[Scanner], tree.Type]] = {"tile": _tile, "tensor_view": _tensor_view}
+    type_ = readers[kind](scanner) if kind in readers else _view(scanner, kind)
     scanner.expect(">")
     return type_
 

@@ -38,11 +38,8 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 """On arrays and, except for the square root, on fractions."""
 FUNCTIONS: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    "rsqrt": lambda values: 1.0 / np.sqrt(values),
-    "atan2": np.arctan2,
-    "fpowf": np.power,
-    "fpowi": np.power,
-}
+    "rsqrt": lambda values: 1.0 / np.sqrt(values), "atan2": np.arctan2, "fpowf": np.power, "fpowi": np.power,
+}  # fmt: skip
 
 
 def _element(op: Op) -> str:

@@ -196,20 +196,14 @@ def _argument(value: Number, kind: Type, name: str) -> Array:
     if not isinstance(kind, TileType) or kind.shape:
         raise Unsupported(f"parameter {name} of type {kind}")
     dtype = dtype_of(kind.element)
-    if dtype.kind == "i":
-        return np.asarray([_integer(value, width_of(kind.element), name)], dtype)
-    if not isinstance(value, (bool, int, float, np.generic)):
-        raise TypeError(f"argument {name} is {value!r}, not a number")
-    return np.asarray([value]).astype(dtype)
-
-
-def _integer(value: Number, bits: int, name: str) -> int:
-    """Returns ``value`` as a signed number; unsigned arguments may exceed the signed range. Raises TypeError if it is
-    no integer, or has more than ``bits`` bits."""
-    number = operator.index(value)  # type: ignore[arg-type]
-    if not -(1 << (bits - 1)) <= number < 1 << bits:
+    if dtype.kind != "i":
+        if not isinstance(value, (bool, int, float, np.generic)):
+            raise TypeError(f"argument {name} is {value!r}, not a number")
+        return np.asarray([value]).astype(dtype)
+    number, bits = operator.index(value), width_of(kind.element)  # type: ignore[arg-type]
+    if not -(1 << (bits - 1)) <= number < 1 << bits:  # an unsigned argument may exceed the signed range
         raise TypeError(f"argument {name} is {number}, which has no {bits} bits")
-    return number - (1 << bits) if number >= 1 << (bits - 1) else number
+    return np.asarray([number - (1 << bits) if number >= 1 << (bits - 1) else number], dtype)
 
 
 def _run_batch(

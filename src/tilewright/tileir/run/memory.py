@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tilewright.tileir.read.tree import TileType
 from tilewright.tileir.run import atomics
 from tilewright.tileir.run.registry import Unsupported
-from tilewright.tileir.watch.allocations import WORDS, Allocation, bytes_of, extent_of, granules_of
+from tilewright.tileir.watch.allocations import WORDS, Allocation, extent_of, granules_of
 from tilewright.tileir.watch.arrays import Array, DType, Indices, Mask
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, Findings
 from tilewright.tileir.watch.shadow import Blocks, Shadow
@@ -115,7 +115,11 @@ class Memory:
             own, so the sanitizer knows through which tensor a kernel accesses the memory.
         may_alias: the kernel allows this tensor to overlap others in the same memory.
         """
-        raw = same_memory_as.raw if same_memory_as else bytes_of(array if within is None else within)
+        whole = array if within is None else within
+        assert same_memory_as or whole.flags.c_contiguous, (
+            "a strided tensor needs `within`, the array that it is part of"
+        )
+        raw = same_memory_as.raw if same_memory_as else whole.reshape(-1).view(np.uint8)
         offset = int(array.__array_interface__["data"][0] - raw.__array_interface__["data"][0])
         low, high = extent_of(array.shape, array.strides, array.itemsize)
         assert offset + low >= 0 and offset + high <= len(raw), "the tensor does not lie in the memory given"

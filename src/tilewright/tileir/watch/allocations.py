@@ -93,11 +93,6 @@ def extent_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -
     return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + itemsize
 
 
-def bytes_of(array: Array) -> Bytes:
-    assert array.flags.c_contiguous, "a strided tensor needs the array that it is a view of (`within`)"
-    return array.reshape(-1).view(np.uint8)
-
-
 def granules_of(allocation: Allocation) -> tuple[Indices, int]:
     """Returns the granules of the elements in row-major order, and how many granules an element has."""
     offsets = np.full(allocation.shape, allocation.offset, np.int64)
