@@ -73,6 +73,11 @@ def test_names_are_resolved_through_imports() -> None:
     assert read.dotted(ast.parse("f().x", mode="eval").body) == ""
 
 
+def test_what_a_function_imports_is_not_imported_with_the_file() -> None:
+    read = file("import cuda.tile as ct\nfrom .near import a\ndef trusted():\n    import torch\n")
+    assert read.packages_at_top == {"cuda"} and "torch" in read.packages
+
+
 def test_decorators_and_defaults_run_outside_of_their_function() -> None:
     read = file("def outer():\n    @mark(1)\n    def inner(x=default()):\n        body()\n")
     owners = {ast.unparse(call.func): getattr(read.owner(call), "name", "") for call in read.every(ast.Call)}

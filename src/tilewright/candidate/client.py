@@ -10,7 +10,6 @@ nothing.
 
 from __future__ import annotations
 
-import ast
 import base64
 import hashlib
 import json
@@ -35,6 +34,7 @@ from tilewright.languages import language_named
 from tilewright.languages.base import ListArgument, Lowered
 from tilewright.languages.described import DescribedKernel
 from tilewright.records import Configuration, Failed, Value
+from tilewright.source.source_file import SourceFile
 from tilewright.space.space import Space
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec
@@ -345,12 +345,8 @@ def _space(lists: said.SpaceLists, baseline: Space) -> Space:
 
 def _imported(files: Iterable[Path]) -> list[str]:
     """The packages that files import at their top."""
-    names: dict[str, None] = {}
+    names: set[str] = set()
     for path in files:
-        with suppress(OSError, SyntaxError, ValueError):
-            for node in ast.parse(path.read_bytes()).body:
-                if isinstance(node, ast.Import):
-                    names |= dict.fromkeys(alias.name.partition(".")[0] for alias in node.names)
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    names[node.module.partition(".")[0]] = None
-    return list(names)
+        with suppress(OSError, SyntaxError, ValueError, RecursionError):
+            names |= SourceFile.read(path).packages_at_top
+    return sorted(names)

@@ -146,21 +146,17 @@ class SourceFile:
     @cached_property
     def imports(self) -> dict[str, str]:
         """Name in this file → dotted origin, which begins with a dot for a relative import."""
-        origins = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    top = alias.name.split(".")[0]
-                    origins[alias.asname or top] = alias.name if alias.asname else top
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    origins[alias.asname or alias.name] = f"{'.' * node.level}{node.module or ''}.{alias.name}"
-        return origins
+        return _origins(self.nodes)
 
     @cached_property
     def packages(self) -> set[str]:
         """The top-level packages that the file imports from."""
         return {origin.split(".")[0] for origin in self.imports.values()}
+
+    @property
+    def packages_at_top(self) -> set[str]:
+        """The packages that are imported as soon as the file is: not those that a function imports."""
+        return {origin.split(".")[0] for origin in _origins(self.tree.body).values()} - {""}
 
     def dotted(self, node: ast.AST | None) -> str:
         """The full name of an expression: ``cuda.tile.launch`` for ``ct.launch``; "" where it is not a name."""
@@ -273,6 +269,19 @@ def source_of_object(thing: CodeType | type) -> SourceFile | None:
         return SourceFile(Path(), textwrap.dedent("".join(lines)), first)
     except (OSError, SyntaxError, TypeError):
         return None
+
+
+def _origins(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    origins = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.split(".")[0]
+                origins[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                origins[alias.asname or alias.name] = f"{'.' * node.level}{node.module or ''}.{alias.name}"
+    return origins
 
 
 # Helpers for syntax -----------------------------------------------------------------------------------

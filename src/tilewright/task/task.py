@@ -160,7 +160,8 @@ class Task(Declaration):
             name = next((name for name, sizes in self.workloads.items() if dict(sizes) == dict(dims)), None)
             if name is None or str(error).startswith("workload '"):
                 raise
-            raise TaskError(f"workload '{name}': {error}") from error
+            error.args = (f"workload '{name}': {error}",)  # it stays an error of its own class
+            raise
 
     def distribution(self, name: str, dims: Dims) -> Distribution:
         return self.inputs[name].distribution.under(dims, name)
