@@ -57,7 +57,7 @@ def test_an_example_is_correct(example: Path) -> None:
 
 @pytest.mark.parametrize("name", SEEN)
 def test_a_cheat_is_caught(name: str) -> None:
-    """Items 1 to 15, 20 and 21 of trust.md; `CATALOGUE` says which."""
+    """Items 1 to 15, 20, 21 and 40 of trust.md; `CATALOGUE` says which."""
     cheat = CHEATS[name]
     verdict = checked(load_task(f"{EXPLOITS / 'tasks.py'}:{name}"), seconds=20.0)  # a crash costs a worker
     assert verdict.verdict == "incorrect", verdict.reason

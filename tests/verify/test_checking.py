@@ -495,12 +495,18 @@ def test_a_crash_is_told_from_a_compiler_error() -> None:
 @pytest.mark.parametrize(
     ("ran", "words"),
     [
-        (Ran(kernels=("kernel_a1", "gemm"), declared="kernel"), "the kernel 'gemm' ran"),
+        (Ran(kernels=("kernel", "gemm"), declared="kernel"), "the kernel 'gemm' ran"),
+        (Ran(kernels=("kernel_2",), declared="kernel"), "the kernel 'kernel_2' ran"),
+        (Ran(kernels=("my_kernel",), declared="kernel"), "the kernel 'my_kernel' ran"),
+        (Ran(kernels=("kernel",), declared=""), "the kernel 'kernel' ran"),
+        (Ran(kernels=("kernel", "kernel"), declared="kernel"), "the kernel ran 2 times in 1 launches"),
+        (Ran(kernels=("kernel",), declared="kernel", uploads=1), "copied data from the host"),
         (Ran(kernels=(), declared="kernel"), "no kernel ran"),
         (Ran(kernels=("kernel",), declared="kernel", touched_early=("y",)), "the launch function wrote to 'y'"),
     ],
 )
 def test_only_the_declared_kernel_may_compute(ran: Ran, words: str) -> None:
+    """trust.md 15, 40."""
     caught(elementwise(), lambda run: (thrice(run), ran)[1], words)
 
 

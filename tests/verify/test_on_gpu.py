@@ -29,7 +29,7 @@ TASK = Task(
     space=Space(constants={"TILE": (16,)}, shipped={"TILE": 16}),
     workloads={"only": DIMS},
 )
-ANSWER = ImagesRan((), ("double_Kt1",), "", "double")
+ANSWER = ImagesRan((), ("double_Kt1",), "", "double_Kt1", 2)
 SPOIL = replace(ANSWER, kernels_why="the worker loses a file")
 
 
@@ -69,7 +69,8 @@ def test_the_bytes_that_come_back_are_in_the_images() -> None:
     gpu, session = engine(ANSWER)
     one = images()
     ran = gpu.run(CONFIG, DIMS, one, RunOptions(launches=3))
-    assert (ran.failed, ran.kernels, ran.declared, ran.touched_early) == (None, ("double_Kt1",), "double", ())
+    assert (ran.failed, ran.kernels, ran.declared, ran.touched_early) == (None, ("double_Kt1",), "double_Kt1", ())
+    assert ran.uploads == 2
     assert one["y"].array.view(np.uint8)[:4].tolist() == [7, 7, 7, 7]
     request = session.asked[0]
     assert isinstance(request, RunImages) and (request.launches, request.outputs) == (3, ("y",))

@@ -48,13 +48,13 @@ def images_of(task: Task, layout: str = "row-major", dims: dict[str, int] | None
 
 def ran(
     task: Task, images: dict[str, Image], kernel: Kernel, directory: Path, *, held: Images | None = None,
-    early: Kernel = lambda tensors: None, alias: dict[str, str] | None = None, **more: Any,
+    early: Kernel = lambda tensors: None, alias: dict[str, str] | None = None, tables: int = 0, **more: Any,
 ) -> ImagesRan:  # fmt: skip
     """What the worker answers; the images are as the kernel left them."""
 
     def bind(tensors: Any) -> BoundLaunch:
         early(tensors)
-        return BoundLaunch(lambda stream: kernel(tensors), "double")
+        return BoundLaunch(lambda stream: kernel(tensors), "double", tables)
 
     step = replace(request_of(task, CONFIG, {"M": 5, "N": 7}, images, RunOptions(alias=alias or {}), directory), **more)
     sent = decode(encode(step))
@@ -182,6 +182,9 @@ def test_bytes_that_are_missing_are_a_reason(tmp_path: Path) -> None:
     assert np.array_equal(images["x"].raw, before)
 
 
+UPLOADED = "Memcpy HtoD (Pageable -> Device)"
+
+
 def event(name: str, start: float, device: bool = True) -> Any:
     kind = torch.autograd.DeviceType.CUDA if device else torch.autograd.DeviceType.CPU
     return SimpleNamespace(name=name, device_type=kind, time_range=SimpleNamespace(start=start))
@@ -189,8 +192,8 @@ def event(name: str, start: float, device: bool = True) -> Any:
 
 def test_kernels_are_the_devices_events_in_order() -> None:
     events = [event("second", 2.0), event("cudaLaunchKernel", 0.0, device=False), event("Memcpy DtoD", 0.5),
-              event("first_Kt1", 1.0), event("Memset (Device)", 3.0)]  # fmt: skip
-    assert kernel_names(events) == ["first_Kt1", "second"]
+              event("first_Kt1", 1.0), event("Memset (Device)", 3.0), event(UPLOADED, 0.7)]  # fmt: skip
+    assert kernel_names(events) == [UPLOADED, "first_Kt1", "second"]
     assert kernel_names(None) == []
 
 
@@ -201,12 +204,26 @@ def test_a_profiler_that_sees_nothing_is_no_proof(tmp_path: Path) -> None:
     assert "torch.profiler" in answer.kernels_why
 
 
+def watched(seen: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, tables: int = 0) -> ImagesRan:
+    profiler = SimpleNamespace(stop=lambda: None, events=lambda: [event(n, i) for i, n in enumerate(seen)])
+    monkeypatch.setattr(running, "started_profiler", lambda: (profiler, ""))
+    return ran(task(), images_of(task()), double, folder, tables=tables, profile=True, launches=2)
+
+
 @pytest.mark.parametrize(
     ("seen", "kernels"), [(["double_Kt1", "canary"], ("double_Kt1",)), (["canary"], ()), ([], None)]
 )
 def test_the_last_kernel_that_is_seen_is_our_own(
     seen: list[str], kernels: tuple[str, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    profiler = SimpleNamespace(stop=lambda: None, events=lambda: [event(n, i) for i, n in enumerate(seen)])
-    monkeypatch.setattr(running, "started_profiler", lambda: (profiler, ""))
-    assert ran(task(), images_of(task()), double, tmp_path, profile=True).kernels == kernels
+    assert watched(seen, tmp_path, monkeypatch).kernels == kernels
+
+
+@pytest.mark.parametrize(("tables", "uploads"), [(0, 3), (1, 1), (2, 0)])
+def test_copies_from_the_host_count_unless_a_list_needs_them(
+    tables: int, uploads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """trust.md 40: each of the two launches copies a table for each list."""
+    seen = [UPLOADED, "double_Kt1", UPLOADED, UPLOADED, "double_Kt1", "canary"]
+    answer = watched(seen, tmp_path, monkeypatch, tables)
+    assert (answer.kernels, answer.uploads) == (("double_Kt1", "double_Kt1"), uploads)

@@ -79,6 +79,11 @@ class Language(ABC):
         """The start of the compiled kernel's name, the same for all architectures and configurations."""
         return str(getattr(kernel, "__name__", ""))
 
+    def entry_name(self, launch: Launch, hints: Hints, arch: str) -> str:
+        """The exact name of the compiled entry of a launch, on arrays of a device too. Default: lowers the launch."""
+        lowered = self.lower(launch, hints, Configuration.of({}), arch)
+        return lowered.symbol if isinstance(lowered, Lowered) else ""
+
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
         """The arguments of the compiled entry. Default: those of the launch."""
         return launch.args

@@ -46,7 +46,7 @@ class FunctionEngine:
     ) -> Ran:
         self.runs += 1
         arrays = {name: images[options.alias.get(name, name)].array for name in images}
-        ran = Ran(kernels=("kernel",), declared="kernel")
+        ran = Ran(kernels=("kernel",) * options.launches, declared="kernel")
         for number in range(options.launches):
             try:
                 result = self.function(FunctionLaunch(arrays, images, dims, number, options.seed))

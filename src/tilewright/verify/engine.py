@@ -41,9 +41,10 @@ class Ran:
     failed: Failed | None = None  # how the kernel failed
     refused: str | None = None  # why the engine cannot run this kernel, such as an operation that the interpreter lacks
     kernels: tuple[str, ...] | None = None  # names of the kernels that ran; None if the engine does not know
-    declared: str | None = None  # the kernel that the launch declares; its name is part of that of the kernel that ran
+    declared: str | None = None  # the exact name of the kernel that was compiled for the launch
     undefined: tuple[str, ...] = ()  # source locations of loads of elements without a value, if the engine knows them
     touched_early: tuple[str, ...] = ()  # outputs that the launch function changed before the kernel ran
+    uploads: int = 0  # copies from the host while the launches ran, without those that lists of arrays need
 
 
 class Engine(Protocol):

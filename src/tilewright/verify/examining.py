@@ -181,7 +181,9 @@ class _CaseRun:
         case, byte = self.case, POISONS[number] if poison is None else poison
         images = images_for(self.task, case.sizes, inputs, case.layout, byte)
         options = RunOptions(launches, 2 * case.seed + number, byte, alias)
-        self.judge_run(self.examiner.engine.run(self.configuration, case.sizes, images, options), images)
+        ran = self.examiner.engine.run(self.configuration, case.sizes, images, options)
+        self.judge_run(ran, images)
+        self.judge_kernels(ran, launches)
         judge.judge_memory(HostMemory(images, inputs, frozenset(alias.values())))
         return {name: images[alias.get(name, name)].array.copy() for name in self.task.outputs}
 
@@ -197,14 +199,21 @@ class _CaseRun:
         if ran.findings:
             more = f" (and {len(ran.findings) - 1} more)" if len(ran.findings) > 1 else ""
             raise Wrong(f"{ran.findings[0]}{more}")
+
+    def judge_kernels(self, ran: Ran, launches: int) -> None:
+        """Raises `Wrong` unless only the compiled kernel ran, once for each launch, without copies from the host."""
         if ran.kernels is None:
             self.examiner.uncounted = True
-        elif not ran.kernels:
+            return
+        if not ran.kernels:
             raise Wrong("no kernel ran")
-        elif ran.declared is not None:
-            for name in ran.kernels:
-                if ran.declared not in name:
-                    raise Wrong(f"the kernel '{name}' ran; the launch declares '{ran.declared}' and nothing else")
+        for name in ran.kernels:
+            if name != ran.declared:
+                raise Wrong(f"the kernel '{name}' ran; the launch compiles '{ran.declared}' and nothing else")
+        if len(ran.kernels) != launches:
+            raise Wrong(f"the kernel ran {len(ran.kernels)} times in {launches} launches")
+        if ran.uploads:
+            raise Wrong(f"the launch copied data from the host to the device ({ran.uploads} copies)")
 
     def judge_failure(self, failed: Failed, images: Mapping[str, Image]) -> None:
         """Raises `Unverified` if the compiler refuses a shape or layout that the check chose, otherwise `Wrong`."""

@@ -61,7 +61,7 @@ class InterpreterEngine:
         except Unsupported as refused:
             return Ran(refused=f"the interpreter does not run this: {refused}")
         name = runnable.module.entry().name
-        return Ran(findings, kernels=(name,), declared=name, undefined=tuple(undefined))
+        return Ran(findings, kernels=(name,) * options.launches, declared=name, undefined=tuple(undefined))
 
     def close(self) -> None:
         pass  # the engine has no process

@@ -56,7 +56,9 @@ class GpuEngine:
             if reason := read_back(step, images):
                 return Ran(failed=Failed("launch", reason))
         self.kernels_why = answer.kernels_why
-        return Ran(kernels=answer.kernels, declared=answer.declared, touched_early=answer.touched_early)
+        return Ran(
+            kernels=answer.kernels, declared=answer.declared, touched_early=answer.touched_early, uploads=answer.uploads
+        )
 
     def close(self) -> None:
         if self._own_session:

@@ -195,7 +195,9 @@ class ImagesRan(Message):
     kernels_why: str
     """Why the names are not known."""
     declared: str
-    """The first part of the name of the launched kernel."""
+    """The exact name of the launched kernel's entry."""
+    uploads: int = 0
+    """Copies from the host during the launches, beyond the tables for lists of arrays."""
 
 
 @dataclass(frozen=True)

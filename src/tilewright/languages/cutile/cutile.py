@@ -48,6 +48,9 @@ class CuTile(Language):
     def kernel_name(self, kernel: ct.kernel) -> str:
         return private.function_name(kernel)
 
+    def entry_name(self, launch: Launch, hints: Hints, arch: str) -> str:
+        return signature_of(launch.kernel, launch.args).symbol or ""
+
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         try:
             kernel = launch.kernel.replace_hints(**hints)

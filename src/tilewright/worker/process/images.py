@@ -27,21 +27,25 @@ Tensors = Mapping[str, torch.Tensor]
 
 ALIGNMENT = 256  # bytes; offsets count from a multiple of this, and torch's allocations start at a multiple of 512
 STEP = 5 * 4096  # bytes between the two places that an image may take in its allocation
+UPLOAD = "Memcpy HtoD"  # how the profiler names a copy from the host
 ROOM = 1 << 16  # extra bytes of an allocation, e.g. for an image that is shifted by a few bytes
 
 
 @dataclass(frozen=True)
 class BoundLaunch:
-    """A function that launches a kernel once on a stream, and the kernel's name."""
+    """A function that launches a kernel once on a stream, and the exact name of the compiled entry."""
 
     launch: Runner
     kernel: str
+    tables: int = 0
+    """Lists among the arguments. Each launch copies a table of addresses from the host for them."""
 
 
 def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
     launch = task.launched(config, dims, tensors, board)
-    language = language_of(launch.kernel)
-    return BoundLaunch(language.runner(launch, hints_of(task, config)), language.kernel_name(launch.kernel))
+    language, hints = language_of(launch.kernel), hints_of(task, config)
+    name = language.entry_name(launch, hints, board.arch)
+    return BoundLaunch(language.runner(launch, hints), name, sum(isinstance(arg, list) for arg in launch.args))
 
 
 class Images:
@@ -58,28 +62,30 @@ class Images:
         tensors = {name: tensor for name, (_, tensor) in placed.items()}
         for output, source in step.alias.items():
             tensors[output] = tensors[source]
-        declared, touched = "", []  # type: tuple[str, list[str]]
+        declared, tables, touched = "", 0, []  # type: tuple[str, int, list[str]]
 
         def launches() -> None:
-            nonlocal declared
+            nonlocal declared, tables
             bound_launch = bind(tensors)
             self._wait()
-            declared = bound_launch.kernel
+            declared, tables = bound_launch.kernel, bound_launch.tables * step.launches
             touched.extend(self._touched(step, placed))
             stream = torch.cuda.current_stream().cuda_stream if self.device != "cpu" else None
             for _ in range(step.launches):
                 bound_launch.launch(stream)
             self._wait()  # raises the error of any launch
 
-        kernels, why = None, "not asked for"  # type: tuple[list[str] | None, str]
+        ran, why = None, "not asked for"  # type: tuple[list[str] | None, str]
         if step.profile:
-            kernels, why = self._watched(launches)
+            ran, why = self._watched(launches)
         else:
             launches()
         if not step.exact:
             for image in step.images:
                 placed[image.name][0].cpu().numpy().tofile(image.file)
-        return ImagesRan(tuple(touched), None if kernels is None else tuple(kernels), why, declared)
+        kernels = None if ran is None else tuple(name for name in ran if not name.startswith(UPLOAD))
+        uploads = 0 if ran is None or kernels is None else max(0, len(ran) - len(kernels) - tables)
+        return ImagesRan(tuple(touched), kernels, why, declared, uploads)
 
     def _placed(self, image: ImageFile, step: RunImages) -> tuple[torch.Tensor, torch.Tensor]:
         """Copies the image to the device. Returns its bytes, and the tensor in them."""
@@ -121,8 +127,9 @@ class Images:
             torch.cuda.synchronize()
 
     def _watched(self, work: Callable[[], None]) -> tuple[list[str] | None, str]:
-        """Returns the names of the kernels that the device ran during ``work``, in order, or None and the reason. A
-        kernel of our own runs last. If the profiler does not report it, the profiler does not work here."""
+        """Returns the names of the kernels and uploads that the device ran during ``work``, in order, or None and the
+        reason. A kernel of our own runs last. If the profiler does not report it, the profiler does not work here."""
+        self._wait()  # for our own uploads
         profiler, why = started_profiler()
         names: list[str] = []
         try:
@@ -151,7 +158,8 @@ def started_profiler() -> tuple[Any, str]:
 
 
 def kernel_names(events: Any) -> list[str]:
-    """Returns the kernels in a profile, in the order in which they began."""
+    """Returns the kernels and the copies from the host in a profile, in the order in which they began."""
     on_device = [event for event in events or () if event.device_type == torch.autograd.DeviceType.CUDA]
     on_device.sort(key=lambda event: event.time_range.start)
-    return [str(event.name) for event in on_device if not str(event.name).startswith(("Memcpy", "Memset"))]
+    names = [str(event.name) for event in on_device]
+    return [name for name in names if name.startswith(UPLOAD) or not name.startswith(("Memcpy", "Memset"))]
