@@ -94,7 +94,7 @@ def compile_all(
         for index in _largest_first(units):
             if stopped():
                 raise Stopped
-            lowered = _lower(launchers[index], units[index])
+            lowered = lower(launchers[index], units[index])
             if isinstance(lowered, Failed):
                 finish(index, lowered, lowered)
             else:
@@ -111,7 +111,7 @@ def refuse_broken(task: Task, units: Sequence[Unit]) -> None:
     """Raises TaskError where the launch function or the front end fails for every unit: the task itself is wrong."""
     failures = []
     for unit in units:
-        lowered = _lower(task, unit)
+        lowered = lower(task, unit)
         if not isinstance(lowered, Failed):
             return
         failures.append(lowered)
@@ -213,7 +213,8 @@ def _largest_first(units: Sequence[Unit]) -> list[int]:
     return sorted(range(len(units)), key=key)
 
 
-def _lower(task: Task, unit: Unit) -> tuple[Language, Lowered] | Failed:
+def lower(task: Task, unit: Unit) -> tuple[Language, Lowered] | Failed:
+    """Runs the launch function and the front end of one unit."""
     try:
         launch, hints = launch_of(task, unit)
     except TilewrightError:

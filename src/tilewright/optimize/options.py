@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS
+from tilewright.compile.identity import code_of
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.executors.base import Executor
 from tilewright.hardware.machine import Target
@@ -87,6 +88,7 @@ class OptimizeRequest:
                 "optimize": where_is(self.task),
                 "texts": {str(path): text for path, text in self.texts.items()},
                 "task": self.task.file.read_text() if self.task.file else "",
+                "code": code_of(self.task, self.workloads, self.target.board),
                 "board": self.target.board.name,
                 "measured": self.target.measured,
                 "policy": self.policy.to_json(),

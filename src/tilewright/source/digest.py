@@ -2,7 +2,7 @@
 
 The names in the kernel's syntax tree are resolved as the front end does at compile time, also `module.name` and
 `object.name`: a function counts with its source, a constant with its value. Comments and layout do not count, nor
-does the source of `cuda.tile`: users of the hash add the toolkit's version.
+does the source of the packages in `_VERSIONED`: users of the hash add their versions.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from typing import Any
 from tilewright.source.source_file import source_of_object
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_TOOLKIT = ("cuda.tile", "builtins")
+_VERSIONED = ("builtins", "cuda.tile", "numpy", "scipy", "torch")
+"""Packages whose code counts by its name."""
 
 _PARSED: dict[int, tuple[CodeType, ast.AST | None, str]] = {}
 """id of the code → the code, its tree and its text. The key is an id because equal code may have other decorators; the
 code is in the value so that its id is not used again."""
 
 
-def source_of(kernel: Any) -> str:
-    """SHA-256 of the kernel's source and of all helpers and global constants that it uses, directly or not."""
-    functions = [function_of(kernel)]
-    lines = [_described(kernel, functions)] if isinstance(kernel, partial) else []
+def source_of(*kernels: Any) -> str:
+    """SHA-256 of the source of kernels, or of other functions, and of all helpers and global constants that they use,
+    directly or not."""
+    functions = [function_of(kernel) for kernel in kernels]
+    lines = [_described(kernel, functions) for kernel in kernels if isinstance(kernel, partial)]
     for function in functions:  # grows while it is walked
         defaults = _described((function.__defaults__, function.__kwdefaults__), [])
         lines.append(f"{function.__qualname__}: {_parsed(function)[1]} {defaults}")
@@ -49,6 +51,15 @@ def function_of(thing: Any) -> FunctionType:
         if isinstance(function, FunctionType):
             return function
     raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel made")
+
+
+def has_source(thing: Any) -> bool:
+    """Whether `function_of` finds a function: not for None, or for a function that is written in C."""
+    try:
+        function_of(thing)
+    except TypeError:
+        return False
+    return True
 
 
 def _parsed(function: FunctionType) -> tuple[ast.AST | None, str]:
@@ -84,7 +95,7 @@ def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
             continue
         value, path = _contents(outside[root]), [root]
         for name in rest:
-            if isinstance(value, ModuleType) and value.__name__.startswith(_TOOLKIT):
+            if isinstance(value, ModuleType) and _versioned(value.__name__):
                 break
             try:
                 value = getattr(value, name)
@@ -92,6 +103,10 @@ def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
                 break
             path.append(name)
         yield ".".join(path), value
+
+
+def _versioned(module: str) -> bool:
+    return module.startswith(tuple(f"{package}." for package in _VERSIONED)) or module in _VERSIONED
 
 
 def _contents(value: Any) -> Any:
@@ -149,10 +164,10 @@ def _described_object(value: Any, functions: list[FunctionType]) -> str:
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, type):
-        file = source_of_object(value)
+        file = None if _versioned(module) else source_of_object(value)
         return f"class {module}.{value.__qualname__} {ast.unparse(file.tree) if file is not None else ''}"
     python = inspect.unwrap(getattr(value, "_pyfunc", value))
-    if isinstance(python, FunctionType) and not module.startswith(_TOOLKIT):
+    if isinstance(python, FunctionType) and not _versioned(module):
         if python not in functions:
             functions.append(python)
         return f"function {python.__qualname__}"

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilewright.compile.identity import code_of
 from tilewright.hardware.machine import Target
 from tilewright.ledger.file import key_of
 from tilewright.ledger.records import TuneRun
@@ -38,7 +39,9 @@ class TuneRequest:
             {
                 "task": file_of(self.task).read_text(),
                 "name": self.task.name,
+                "code": code_of(self.task, self.workloads, self.target.board),
                 "board": self.target.board.name,
+                "measured": self.target.measured,
                 "policy": self.policy.to_json(),
                 "workloads": [workload.name for workload in self.workloads],
                 "top": self.top,

@@ -1,0 +1,42 @@
+"""The digest of all code that a run's results depend on. An interrupted run is continued only where it is the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tilewright.compile.compile import Unit, launch_of, lower
+from tilewright.hardware.architectures import Board
+from tilewright.records import Failed, Workload
+from tilewright.source.digest import has_source, source_of
+from tilewright.task.loading import editable_files
+from tilewright.task.task import Task
+
+
+def code_of(task: Task, workloads: Sequence[Workload], board: Board) -> str:
+    """SHA-256 of the task's functions, editable files and space, and of what the shipped configuration launches on each
+    workload: kernel, grid, arrays and bytecode. Functions count with their helpers and constants, in any module."""
+    space = task.space
+    parts = [repr((space.constants, space.hints, space.shipped, space.include, space.only))]
+    parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in editable_files(task)]
+    functions = list(_functions(task))
+    for workload in workloads:
+        unit = Unit(workload, space.shipped, board)
+        lowered = lower(task, unit)
+        parts.append(repr((workload.name, sorted(workload.dims.items()), task.arrays(workload.dims))))
+        if isinstance(lowered, Failed):  # the run says so
+            parts.append(lowered.reason)
+            continue
+        launch, _ = launch_of(task, unit)
+        functions.append(launch.kernel)
+        parts.append(repr((launch.grid, *lowered[1].identity)))
+    parts.append(source_of(*filter(has_source, functions)))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _functions(task: Task) -> Iterator[Any]:
+    yield from (task.launch, task.reference, task.trusted, task.flops, task.bytes_moved, task.serves)
+    yield from (predicate.function for predicate in task.space.where)
+    if task.backward is not None:
+        yield from _functions(task.backward)
