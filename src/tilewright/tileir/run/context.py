@@ -34,6 +34,7 @@ class World:
     ``undefined``: the places where elements outside a view without padding were loaded. That is a mistake only if a
     result depends on the elements.
     ``wait``: called with a loop in which a block may be waiting for another block; lets the other blocks run.
+    ``stopped``: the run has ended, and no block goes on with a loop.
     """
 
     grid: Grid
@@ -46,6 +47,7 @@ class World:
     prints: list[Printed] = field(default_factory=list)
     undefined: dict[Location | None, None] = field(default_factory=dict)
     wait: Callable[[Op], None] = lambda op: None
+    stopped: bool = False
 
 
 class Context:

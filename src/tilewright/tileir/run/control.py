@@ -266,6 +266,8 @@ class BlockExecutor:
         """Runs one iteration of a loop for the lanes of ``active``, and adds to ``left`` the exits from the loop.
         Returns the lanes that continue, the values that they carry, and, if lanes have left, the positions in
         ``active`` of those that continue."""
+        if self.world.stopped:
+            raise Endless("the run has ended", op)
         region = op.regions[0]
         names = [name for name, _ in region.arguments[-len(carried) :]] if carried else []
         for name, value in zip(names, carried, strict=True):

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import operator
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import TypeAlias
 
 import numpy as np
@@ -52,66 +54,92 @@ class Deadlock(Endless):
 
 
 class Turns:
-    """Runs functions in threads, only one at a time. The function whose turn it is passes the turn on by `wait`."""
+    """Runs functions in threads, only one at a time. The function whose turn it is passes the turn on by `wait`.
 
-    def __init__(self, version: Callable[[], int]) -> None:
-        """``version`` returns another number whenever the memory has changed."""
-        self._version = version
-        self._condition = threading.Condition()
-        self._turn = 0
-        self._alive: list[int] = []
+    A function that waits without a change of memory sleeps until another function writes what it has read in an order.
+    If all sleep, all are woken, since a loop may also count its iterations.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._own = threading.local()
-        self._idle, self._last_version = 0, -1
+        self._ready: deque[int] = deque()
+        self._sleeping: dict[int, list[tuple[int, int]]] = {}  # function → first and last address of what it has read
+        self._idle, self._version = 0, -1
         self._failure: BaseException | None = None
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Runs all functions to their end. Raises the first error of a function, or `Deadlock`."""
-        self._alive = list(range(len(jobs)))
-        threads = [threading.Thread(target=self._job, args=(n, job), daemon=True) for n, job in enumerate(jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        """Runs all functions to their end. Raises the first error of a function, or `Deadlock`. No thread is left,
+        also if this is interrupted."""
+        self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in (*jobs, self)]  # the last is this thread's own
+        self._threads = [threading.Thread(target=self._job, args=(n, job), daemon=True) for n, job in enumerate(jobs)]
+        self._ready.extend(range(len(jobs)))
+        self._world.memory.ordered = []
+        try:
+            self._pass_on()
+            self._turns[-1].get()
+        finally:
+            self._world.stopped = True
+            for turn in self._turns:
+                turn.put(None)
+            while alive := [thread for thread in self._threads if thread.is_alive()]:
+                alive[0].join()
+            self._world.memory.ordered = None
         if self._failure is not None:
             raise self._failure
 
     def wait(self, op: Op) -> None:
         """Passes the turn on after an iteration of the loop ``op``. Returns when it is this function's turn again."""
-        with self._condition:
-            version = self._version()
-            self._idle = self._idle + 1 if version == self._last_version else 0
-            self._last_version = version
-            if self._idle > IDLE_ROUNDS * len(self._alive):
-                raise Deadlock(f"{len(self._alive)} blocks wait for one another, and memory no longer changes", op)
-            self._pass_on()
-            self._await_turn()
+        reads, version = self._noticed(), self._world.memory.version
+        if version == self._version:
+            self._idle += 1
+            self._sleeping[self._own.number] = reads
+        else:
+            self._idle, self._version = 0, version
+            self._ready.append(self._own.number)
+        alive = len(self._ready) + len(self._sleeping)
+        if self._idle > IDLE_ROUNDS * alive:
+            raise Deadlock(f"{alive} blocks wait for one another, and memory no longer changes", op)
+        self._pass_on()
+        self._turns[self._own.number].get()
+        if self._world.stopped:
+            raise Deadlock("another block failed")
 
     def _job(self, number: int, job: Callable[[], None]) -> None:
         self._own.number = number
         try:
-            with self._condition:
-                self._await_turn()
             job()
+            self._noticed()
+            self._idle, self._version = 0, self._world.memory.version
+            self._pass_on()
         except BaseException as error:  # `run` raises it in its own thread
-            with self._condition:
-                self._failure = self._failure or error
-        finally:
-            with self._condition:
-                self._idle = 0
-                self._pass_on()
-                self._alive.remove(number)
-                self._condition.notify_all()
+            self._failure = self._failure or error
+            self._turns[-1].put(None)
 
-    def _await_turn(self) -> None:
-        self._condition.wait_for(lambda: self._turn == self._own.number or self._failure is not None)
-        if self._failure is not None:
-            raise Deadlock("another block failed")
+    def _noticed(self) -> list[tuple[int, int]]:
+        """Wakes the functions that have read what was written in this turn. Returns what this turn has read."""
+        reads: list[tuple[int, int]] = []
+        for writes, low, high in self._world.memory.ordered or ():
+            if not writes:
+                reads.append((low, high))
+                continue
+            woken = [n for n, read in self._sleeping.items() if any(a <= high and low <= b for a, b in read)]
+            for number in woken:
+                del self._sleeping[number]
+            self._ready.extend(woken)
+        self._world.memory.ordered = []
+        return reads
 
     def _pass_on(self) -> None:
-        if self._turn == self._own.number:
-            later = [number for number in self._alive if number > self._turn]
-            self._turn = later[0] if later else self._alive[0]
-            self._condition.notify_all()
+        if not self._ready:
+            self._ready.extend(self._sleeping)
+            self._sleeping.clear()
+        if not self._ready:
+            self._turns[-1].put(None)
+        elif self._threads[number := self._ready.popleft()].ident is None:
+            self._threads[number].start()
+        else:
+            self._turns[number].put(None)
 
 
 @dataclass(frozen=True)
@@ -169,7 +197,7 @@ def run(
         if not dry and may_wait(kernel):
             if len(blocks) > AT_MOST:
                 raise Unsupported(f"{len(blocks)} blocks that may wait for one another; at most {AT_MOST}")
-            turns = Turns(lambda: memory.version)
+            turns = Turns(world)
             world.wait = turns.wait
             turns.run([partial(run_batch, np.array([block])) for block in blocks])
         else:

@@ -81,7 +81,8 @@ class Memory:
     """The memory of one run. ``watch``: look for races and for reads of memory that was never written. ``poison``: the
     byte that undefined values are made of.
 
-    ``version`` grows with each store, and with each atomic update that changes something.
+    ``version`` grows with each store, and with each atomic update that changes something. ``ordered``: for `Turns`,
+    accesses since it took the list: whether it wrote, and the first and the last address. None if blocks do not wait.
     """
 
     def __init__(self, watch: bool = True, poison: int = 0xFF) -> None:
@@ -89,6 +90,7 @@ class Memory:
         self.findings = Findings()
         self.globals: dict[str, Allocation] = {}
         self.version = 0
+        self.ordered: list[tuple[bool, int, int]] | None = None
         self.allocations: list[Allocation] = []
         self.lists: list[Allocation] = []  # filled before the kernel runs, so a dry run may read them
         self._starts: list[int] = []
@@ -200,6 +202,8 @@ class Memory:
         dtype = np.dtype(dtype)
         picked = _picked(access, READ, dtype, addresses, mask, () if fill is None else np.shape(fill))
         found = None
+        if access.order != "weak":
+            self._note(False, picked.addresses)
         for part in self._parts(picked):
             if self.watch:
                 self._watch.show(part.touched)
@@ -234,6 +238,7 @@ class Memory:
             new = part.of_these(bits)
             part.touched.allocation.scatter(part.touched.offsets, new, part.aligned)
             self.version += 1
+            self._note(True, part.touched.allocation.start + part.touched.offsets)
             if self.watch:
                 self._watch.show(part.touched)
                 overwritten = part.bits() != new
@@ -254,6 +259,7 @@ class Memory:
         picked = _picked(access, UPDATE, dtype, addresses, mask, np.broadcast_shapes(values.shape, lanes))
         atomics.check(access.op.name, mode, dtype)
         found = self._poisoned(len(picked.addresses), dtype)
+        before = self.version
         operand, expected = picked.of(values), None if compare is None else picked.of(compare)
         for part in self._parts(picked):
             comparands = None if expected is None else part.of_these(expected)
@@ -261,7 +267,14 @@ class Memory:
             found[slice(None) if part.of is None else part.of] = old
             if self.watch:
                 self._watch.show(replace(part.touched, wrote=wrote))
+        self._note(False, picked.addresses)
+        if self.version != before:
+            self._note(True, picked.addresses)
         return self._filled(picked, found, compare)
+
+    def _note(self, writes: bool, addresses: Indices) -> None:
+        if self.ordered is not None and len(addresses):
+            self.ordered.append((writes, int(addresses.min()), int(addresses.max())))
 
     def _update(self, part: _Part, values: Array, mode: str, compare: Array | None) -> tuple[Array, Array]:
         """Returns the elements before the updates, and which updates wrote."""
