@@ -72,8 +72,9 @@ class World:
     def finding(self, op: Op, kind: str, message: str, lane: Any = None, element: Any = None) -> None:
         self.findings.append((kind, message, lane))
 
-    def undefined(self, op: Op) -> None:
+    def undefined(self, op: Op) -> int:
         self.without_value += 1
+        return self.poison
 
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Any, run_bytes: int) -> None:
         self.moved.append((direction, total_bytes, starts, run_bytes))
@@ -324,6 +325,17 @@ def test_an_index_that_overflows_is_outside(index: int) -> None:
     view = as_view(PartitionViewType((64,), (0,), "zero", type_), case.place(world))
     assert not load(world, view, [np.array([index])]).any()
     assert not world.moved and world.clean
+
+
+def test_a_padding_that_the_type_lacks_is_refused_only_outside() -> None:
+    """Zero of f8E8M0FNU: a load of whole tiles runs."""
+    case = Case(*[np.ones(16, ml_dtypes.float8_e8m0fnu)] * 2, "f8E8M0FNU")
+    world = world_of(1)
+    type_ = TensorViewType((16,), "f8E8M0FNU", (1,))
+    view = as_view(PartitionViewType((8,), (0,), "zero", type_), case.place(world))
+    assert (load(world, view, [np.array([1])]).astype(np.float64) == 1).all()
+    with pytest.raises(Unsupported, match="padding zero of f8E8M0FNU"):
+        load(world, view, [np.array([2])])
 
 
 def test_an_axis_declared_in_bounds_that_is_not() -> None:

@@ -15,6 +15,7 @@ from tilewright.task.tensors import Dims
 from tilewright.verify.images import Image
 
 if TYPE_CHECKING:
+    from tilewright.tileir.read.tree import Location
     from tilewright.tileir.watch.findings import Finding
 
 NO_ALIAS: Mapping[str, str] = {}
@@ -28,6 +29,7 @@ class RunOptions:
     seed: int = 0  # sets the order of the blocks, if the engine can
     poison: int = 0xFF  # the byte that fills memory which nobody has written
     alias: Mapping[str, str] = field(default_factory=dict)  # output → input whose memory it shares, if in place
+    changed_padding: Location | None = None  # as in `interpreter.run`, if the engine knows undefined elements
 
 
 ONCE = RunOptions()
@@ -42,7 +44,7 @@ class Ran:
     refused: str | None = None  # why the engine cannot run this kernel, such as an operation that the interpreter lacks
     kernels: tuple[str, ...] | None = None  # names of the kernels that ran; None if the engine does not know
     declared: str | None = None  # the exact name of the kernel that was compiled for the launch
-    undefined: tuple[str, ...] = ()  # source locations of loads of elements without a value, if the engine knows them
+    undefined: tuple[Location, ...] = ()  # places of loads of elements without a value, if the engine knows them
     touched_early: tuple[str, ...] = ()  # outputs that the launch function changed before the kernel ran
     uploads: int = 0  # copies from the host while the launches ran, without those that lists of arrays need
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from tilewright.errors import TaskError
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
+from tilewright.tileir.watch.findings import PADDING, Finding
 from tilewright.verify import judge, tolerance
 from tilewright.verify.addresses import Reaches, Word
 from tilewright.verify.arrays import Array, NamedArrays
@@ -28,9 +30,13 @@ from tilewright.verify.judge import Compared, Unverified, Wanted, Wrong, bits, d
 from tilewright.verify.reference import FloatReference
 
 if TYPE_CHECKING:
-    from tilewright.tileir.watch.findings import Finding
+    from tilewright.tileir.read.tree import Location
 
 RELAUNCHES = 3
+REMEDY = (
+    "'{}' depends on elements that this load leaves undefined (outside the tensor or masked out); give it a padding "
+    "that the result ignores, such as padding_mode=ct.PaddingMode.ZERO"
+)
 CHANGES = 4  # attempts to find an element whose change alters the answer by more than the allowed error
 
 Compiles = Callable[[Configuration, Dims, Mapping[str, ArraySpec]], Failed | None]
@@ -71,7 +77,8 @@ class Examiner:
             run.refuse_unserved()
             reason = ways[case.run]()
         except Wrong as wrong:
-            verdict, reason, run.error = "incorrect", str(wrong), wrong.compared or run.error
+            verdict, run.error = "incorrect", wrong.compared or run.error
+            reason = "; ".join([str(wrong), *map(str, run.undefined_padding())])
         except Unverified as unverified:
             verdict, reason = "unverified", str(unverified)
         seconds = time.perf_counter() - started
@@ -87,7 +94,8 @@ class _CaseRun:
         self.cut = tolerance.pick_slice(self.task, case.sizes, np.random.default_rng(case.seed))
         self.findings: list[Finding] = []
         self.error: Compared | None = None
-        self.undefined: tuple[str, ...] = ()
+        self.undefined: tuple[Location, ...] = ()
+        self.latest: tuple[NamedArrays, Mapping[str, str]] | None = None
 
     def refuse_unserved(self) -> None:
         """Raises `Unverified` if the reference fails for dimensions that no workload names."""
@@ -175,12 +183,13 @@ class _CaseRun:
 
     def outputs(
         self, inputs: NamedArrays, number: int, *, launches: int = 1, alias: Mapping[str, str] = NO_ALIAS,
-        poison: int | None = None,
+        poison: int | None = None, changed_padding: Location | None = None,
     ) -> dict[str, Array]:  # fmt: skip
         """Runs the kernel on fresh memory, judges everything but the values, and returns the outputs."""
         case, byte = self.case, POISONS[number] if poison is None else poison
         images = images_for(self.task, case.sizes, inputs, case.layout, byte)
-        options = RunOptions(launches, 2 * case.seed + number, byte, alias)
+        options = RunOptions(launches, 2 * case.seed + number, byte, alias, changed_padding)
+        self.latest = inputs, alias
         ran = self.examiner.engine.run(self.configuration, case.sizes, images, options)
         self.judge_run(ran, images)
         self.judge_kernels(ran, launches)
@@ -230,6 +239,19 @@ class _CaseRun:
             raise Unverified(f"does not compile: {failed.reason}")
         raise Wrong(f"{failed.stage} failed: {failed.reason}")
 
+    def undefined_padding(self) -> list[Finding]:
+        """Finds the loads whose undefined elements decide what the kernel stores, for a kernel that is wrong. Each is
+        run again with other bytes for the elements of that load alone."""
+        if self.findings or self.latest is None:
+            return []
+        (inputs, alias), loads = self.latest, self.undefined
+        with suppress(Wrong, Unverified):
+            before = self.outputs(inputs, 0, alias=alias)
+            for load in loads:
+                if name := differing(before, self.outputs(inputs, 0, alias=alias, changed_padding=load)):
+                    self.findings.append(Finding(PADDING, REMEDY.format(name), load))
+        return self.findings
+
     # Comparing the outputs
 
     def judge_equality(
@@ -243,11 +265,9 @@ class _CaseRun:
         why = "memory that nothing wrote" if differing(first, third) else "the order of the blocks"
         different = np.flatnonzero(bits(first[name]) != bits(second[name]))
         index = tuple(int(i) for i in np.unravel_index(int(different[0]), first[name].shape))
-        loads = " and ".join(self.undefined)
-        undefined = f"; the load at {loads} reaches outside its tensor and has no padding"
         raise Wrong(
             f"'{name}' depends on {why}: {different.size} of {first[name].size} elements differ between two runs, "
-            f"the first at {index}{undefined if loads and why.startswith('memory') else ''}"
+            f"the first at {index}"
         )
 
     def judge_values(self, inputs: NamedArrays, *runs: NamedArrays) -> str:

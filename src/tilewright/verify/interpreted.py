@@ -12,6 +12,7 @@ from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
+from tilewright.tileir.read.tree import Location
 from tilewright.tileir.run import interpreter, launching
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import Unsupported
@@ -47,15 +48,18 @@ class InterpreterEngine:
                 written = held_before(self.task, name) is not None
                 addresses[name] = memory.allocate(name, image.array, within=image.raw, written=written).address
         arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
-        undefined: dict[str, None] = {}
+        undefined: dict[Location, None] = {}
         findings: tuple[Finding, ...] = ()
         try:
             for number in range(options.launches):
                 if number:
                     memory.next_launch()
                 seed = options.seed + number
-                done = interpreter.run(runnable.module, arguments, grid, memory, seed=seed, poison=options.poison)
-                undefined |= dict.fromkeys(map(str, done.undefined))
+                done = interpreter.run(
+                    runnable.module, arguments, grid, memory, seed=seed, poison=options.poison,
+                    changed_padding=options.changed_padding,
+                )  # fmt: skip
+                undefined |= dict.fromkeys(done.undefined)
                 if findings := done.findings:
                     break
         except Unsupported as refused:

@@ -16,6 +16,7 @@ from tilewright.tileir.run.registry import Array
 from tilewright.tileir.watch.findings import Finding, Findings, block_of
 
 Grid: TypeAlias = tuple[int, int, int]
+CHANGED = 0x94  # bits of a poison byte that other poison does not share: 0xFF (NaN) becomes 0x6B (a large number)
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class World:
     """One run of a grid: the state that all its blocks share.
 
     ``irrelevant``: the assumptions that need not be true (`tiles.irrelevant`).
-    ``undefined``: the places where elements outside a view without padding were loaded. That is a mistake only if a
-    result depends on the elements.
+    ``undefined``: the places where elements without a value were loaded: outside a view without padding, or masked out.
+    That is a mistake only if a result depends on the elements. ``changed_padding``: where they are other bytes.
     ``wait``: called with a loop in which a block may be waiting for another block; lets the other blocks run.
     ``stopped``: the run has ended, and no block goes on with a loop.
     """
@@ -46,6 +47,7 @@ class World:
     irrelevant: frozenset[str] = frozenset()
     prints: list[Printed] = field(default_factory=list)
     undefined: dict[Location | None, None] = field(default_factory=dict)
+    changed_padding: Location | None = None
     wait: Callable[[Op], None] = lambda op: None
     stopped: bool = False
 
@@ -70,9 +72,11 @@ class Context:
         """Counts memory traffic: ``total_bytes`` over all lanes, in runs of ``run_bytes`` from ``starts``."""
         self.world.counter.traffic(op, direction, total_bytes, starts, run_bytes)
 
-    def undefined(self, op: Op) -> None:
-        """Records that ``op`` loads undefined elements."""
+    def undefined(self, op: Op) -> int:
+        """Records that ``op`` loads undefined elements. Returns the byte that they are made of."""
         self.world.undefined[op.location] = None
+        changed = op.location is not None and op.location == self.world.changed_padding
+        return self.poison ^ CHANGED if changed else self.poison
 
     def print(self, op: Op, text: str, lane: int = 0) -> None:
         self.world.prints.append(Printed(block_of(int(self.blocks[lane]), self.grid), text))

@@ -145,7 +145,8 @@ class Turns:
 @dataclass(frozen=True)
 class Executed:
     """The observations of a run. What the kernel computed is in the memory that the run was given. ``blocks``: how many
-    blocks ran. ``undefined``: where elements outside a view without padding were loaded."""
+    blocks ran. ``undefined``: where elements without a value were loaded: outside a view without padding, or
+    masked out."""
 
     findings: tuple[Finding, ...]
     counts: Counts
@@ -165,6 +166,7 @@ def run(
     sample: int | None = None,
     dry: bool = False,
     poison: int = 0xFF,
+    changed_padding: Location | None = None,
 ) -> Executed:
     """Runs a grid of blocks of one entry.
 
@@ -174,6 +176,7 @@ def run(
     seed: for the order of the blocks; None runs them in ascending order.
     sample: how many blocks to run, drawn with the seed; None runs all.
     poison: the byte that undefined values are made of.
+    changed_padding: the place of a load whose undefined elements are made of other bytes.
 
     Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
     addresses depend on data, and TypeError if the arguments do not match the parameters.
@@ -185,6 +188,7 @@ def run(
             raise Unsupported(f"operation '{op.name}' is not implemented{place}")
     x, y, z = (*grid, 1, 1)[:3]
     world = World((x, y, z), memory, Counter(), poison=poison, dry=dry, irrelevant=tiles.irrelevant(kernel))
+    world.changed_padding = changed_padding
     for constant in module.globals:
         values = np.ascontiguousarray(np.broadcast_to(constant_values(constant.value), constant.type.shape))
         memory.globals[constant.name] = memory.allocate(constant.name, values)

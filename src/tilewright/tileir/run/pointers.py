@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.tileir.read.tree import Op, PointerType
 from tilewright.tileir.run.context import Context, access_of
-from tilewright.tileir.run.numbers import WITHOUT_ADDRESS, dtype_of
+from tilewright.tileir.run.numbers import WITHOUT_ADDRESS, dtype_of, poisoned
 from tilewright.tileir.run.registry import Elements, NeedsData, Unknown, Unsupported, implements, implements_in_context
 from tilewright.tileir.watch.arrays import Array, DType
 
@@ -69,6 +69,8 @@ def load_ptr_tko(
     if context.dry:
         return Unknown((1, *addresses.shape[1:]), dtype), None
     assert not isinstance(paddingValue, Unknown)
+    if paddingValue is None and chosen is not None and not chosen.all():
+        paddingValue = poisoned(dtype, context.undefined(op))
     return context.memory.load(access_of(context, op), addresses, chosen, dtype, paddingValue), None
 
 

@@ -311,9 +311,10 @@ def load_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Arra
     if context.dry and not context.memory.is_list(view.tensor.base):
         return Unknown((1, *view.type.tile), view.tensor.dtype), None
     mask = tiles.mask()
-    if mask is not None and view.type.padding is None:
-        context.undefined(op)
-    fill = padding(view.type.padding, view.type.tensor.element, context.poison)
+    fill = None
+    if mask is not None:
+        poison = context.undefined(op) if view.type.padding is None else context.poison
+        fill = padding(view.type.padding, view.type.tensor.element, poison)
     return context.memory.load(access_of(context, op), tiles.addresses(), mask, view.tensor.dtype, fill), None
 
 
@@ -360,7 +361,8 @@ def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], dir
 
 def padding(kind: str | None, element: str, poison: int) -> Array:
     """Returns the value that a load gives outside the view, shape (): ``kind`` as an ``element``, or poison bytes if
-    the view leaves it undefined. Raises Unsupported if the element type does not have the value."""
+    the view leaves it undefined. Raises Unsupported if the element type does not have the value, as f8E8M0FNU has no
+    zero: such a load is refused only if an element lies outside."""
     dtype = np.dtype(STORAGE[element])
     if kind is None:
         return poisoned(dtype, poison)

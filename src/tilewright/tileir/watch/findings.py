@@ -9,6 +9,7 @@ from tilewright.tileir.read.tree import Location
 
 OUT_OF_BOUNDS = "out of bounds"
 UNINITIALISED = "uninitialised"
+PADDING = "undefined padding"
 RACE = "race"
 ALIAS = "alias"
 MISALIGNED = "misaligned"
@@ -16,7 +17,7 @@ ASSUMPTION = "assumption"
 ASSERTION = "assertion"
 DEADLOCK = "deadlock"
 
-KINDS = (OUT_OF_BOUNDS, UNINITIALISED, RACE, ALIAS, MISALIGNED, ASSUMPTION, ASSERTION, DEADLOCK)
+KINDS = (OUT_OF_BOUNDS, UNINITIALISED, PADDING, RACE, ALIAS, MISALIGNED, ASSUMPTION, ASSERTION, DEADLOCK)
 
 
 @dataclass(frozen=True)
