@@ -89,7 +89,7 @@ def in_task(error: BaseException) -> str:
 
 
 def place_in_task(error: BaseException) -> str | None:
-    """Returns the innermost line of the task file in the traceback, such as ``ops.py:12``; None where it has none."""
+    """Returns the innermost line of the task file in the traceback, such as ``ops.py:12``; None if it has none."""
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_"):

@@ -15,7 +15,7 @@ class Progress(Protocol):
     """Any function with these parameters."""
 
     def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
-        """``stage``: compile, verify, race … or `BEST`; ``total``: None where it is not known."""
+        """``stage``: compile, verify, race … or `BEST`; ``total``: None if it is not known."""
         ...
 
 

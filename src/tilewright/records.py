@@ -104,7 +104,7 @@ class Built:
     """Wall time of the compiler's child process."""
     remarks: tuple[Remark, ...] = ()
     cache_key: str | None = None
-    """Key of the cubin in the language's own disk cache; None where it is not known."""
+    """Key of the cubin in the language's own disk cache; None if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class MachineCode:
     threads: int
     """Threads per CTA."""
     cluster: int
-    """CTAs per cluster; 1 where the kernel needs none."""
+    """CTAs per cluster; 1 if the kernel needs none."""
     local_loads: int
     local_stores: int
     tensor_path: TensorPath
@@ -227,7 +227,7 @@ class WorkloadResult:
     reason: str
     """Why ``best`` is the best."""
     race: Mapping[str, Json] | None = None
-    """The race's policy, A/A noise, rounds and clocks; None where nothing was measured."""
+    """The race's policy, A/A noise, rounds and clocks; None if nothing was measured."""
 
     def __str__(self) -> str:
         if self.best is None:
@@ -243,7 +243,7 @@ class Machine:
 
     arch: str
     gpu: str | None
-    """The driver's name of the GPU; None where nothing was measured."""
+    """The driver's name of the GPU; None if nothing was measured."""
     driver: str | None
     host: str
     versions: Mapping[str, str]

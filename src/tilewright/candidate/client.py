@@ -1,11 +1,10 @@
-"""The parent's side: versions of a task whose launches are asked for, and come back as data.
+"""The parent's side of versions of a task: it asks a version's process for each launch, and gets data.
 
     with Candidates(files) as candidates:
         task = candidates.task(baseline, where, version)
 
-The task that comes back is the baseline's in all that judges: reference, tensors, tolerance, workloads. Its launch
-asks the version's process. What that process does wrong is an error of the version: it dies, hangs, lies, or says
-nothing.
+The new task has the baseline's reference, tensors, tolerance and workloads, so a version cannot change how it is
+judged. Its launch asks the version's process. If that process dies, hangs or answers wrongly, the version is wrong.
 """
 
 from __future__ import annotations
@@ -41,16 +40,17 @@ from tilewright.task.tensors import ArraySpec
 from tilewright.worker.messages import Message, decode, encode
 
 SECONDS = 60.0
-"""For one answer of a version: to load its files, to run its launch function, or its front end."""
+"""Time for one answer of a version: it loads its files, or runs its launch function or the front end."""
 ALIVE = 16
-"""Processes of versions at a time. The one that was asked longest ago ends first, and starts again when needed."""
+"""The most processes of versions at a time. The one that was asked longest ago ends first, and starts again if
+needed."""
 MOST_BYTES = 64 << 20
-"""Of one answer."""
+"""The longest answer."""
 Answer = TypeVar("Answer", bound=Message)
 
 
 class Forbidden(RequestError):
-    """A change that no result could justify: it touches what it may not."""
+    """The change touches what it may not. No result could justify it."""
 
 
 class VersionError(TaskError):
@@ -58,10 +58,10 @@ class VersionError(TaskError):
 
 
 class Candidates:
-    """The processes of all versions of one task. Use it as a context.
+    """The processes of all versions of one task, for a ``with`` block.
 
-    files: the editable files; what they import from installed packages is imported once for all versions.
-    seconds: for one answer of a version.
+    files: the editable files. The installed packages that they import are imported once for all versions.
+    seconds: time limit of one answer.
     """
 
     def __init__(self, files: Iterable[Path], seconds: float = SECONDS) -> None:
@@ -94,10 +94,10 @@ class Candidates:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def task(self, baseline: Task, where: str, files: Mapping[str, str]) -> Task:
-        """The baseline with the launch and the space of a version.
+        """Returns the baseline with the launch and the space of a version.
 
-        where, files: as `loading.load_task` takes them. Raises TaskError for what is wrong with the version's files,
-        Forbidden where the version is another task.
+        where, files: as `loading.load_task` takes them. Raises TaskError if something is wrong with the version's
+        files, Forbidden if the version is another task.
         """
         source = _VersionFiles.of(where, files)
         opened = self.ask(source, None, said.VersionOpened)
@@ -114,7 +114,7 @@ class Candidates:
         return replace(baseline, launch=launch, space=_space(opened.space, baseline.space), backward=backward)
 
     def ask(self, source: _VersionFiles, question: Message | None, kind: type[Answer]) -> Answer:
-        """The version's answer; None asks how it was opened. Raises VersionError for what is wrong with the version."""
+        """Returns the version's answer, or for None how it was opened. Raises VersionError if the version is wrong."""
         try:
             process = self._process(source)
             answer = process.opened if question is None else process.ask(question)
@@ -146,7 +146,7 @@ class Candidates:
         return self._alive[source.key]
 
     def _end(self, version: str) -> int | None:
-        """How its process ended; None where it has none, or where it was still running."""
+        """Ends the version's process. Returns its exit status; None if it had no process."""
         process = self._alive.pop(version, None)
         if process is None:
             return None
@@ -169,7 +169,7 @@ class Candidates:
         raise MachineError(f"the process that loads versions ended: {self._said_at_the_end()}")
 
     def _said_at_the_end(self) -> str:
-        """Ends the server; the last line of its error channel."""
+        """Ends the server. Returns the last line of its stderr."""
         self._server.kill()
         with self._server:
             stderr = self._server.stderr.read() if self._server.stderr and not self._server.stderr.closed else b""
@@ -177,7 +177,7 @@ class Candidates:
 
 
 class VersionFailedError(VersionError):
-    """What a version's code got wrong, and at which stage."""
+    """An error in a version's code, with the stage at which it happened."""
 
     def __init__(self, failed: said.VersionFailed) -> None:
         super().__init__(failed.reason)
@@ -202,14 +202,14 @@ class _VersionFiles:
 
 
 class _Gone(Exception):
-    """A version's process gives no answer. ``text`` is empty where the way it ended says why."""
+    """A version's process gives no answer. ``text``: the reason; empty if the exit status shows it."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text
 
 
 class _Process:
-    """A version's process. ``channel``: the socket it answers on."""
+    """A version's process. ``channel``: the socket on which it answers."""
 
     opened: Message
 
@@ -218,7 +218,7 @@ class _Process:
         self._unread = b""
 
     def ask(self, question: Message) -> Message:
-        """Raises `_Gone` where it dies, hangs, or says what is no answer."""
+        """Returns the answer. Raises `_Gone` if the process dies, hangs, or sends anything else."""
         self.channel.settimeout(self.seconds)
         try:
             self.channel.sendall(encode(question).encode())
@@ -231,7 +231,7 @@ class _Process:
             raise _Gone(f"its process answered what is no answer: {str(error)[:80]}") from None
 
     def _line(self) -> str:
-        """A line ends at the first line feed. The time limit holds for each part that arrives."""
+        """Receives one line. The time limit holds for each part that arrives."""
         parts, size = [self._unread], len(self._unread)
         while b"\n" not in parts[-1]:
             part = self.channel.recv(1 << 20)
@@ -256,7 +256,7 @@ def _ending(status: int | None) -> str:
 
 
 class VersionLaunch:
-    """The launch function of a version: asks its process. The same launch is asked for once."""
+    """The launch function of a version. It asks the version's process, but for equal launches only once."""
 
     def __init__(self, candidates: Candidates, source: _VersionFiles, *, backward: bool) -> None:
         self._candidates, self._source, self._backward = candidates, source, backward
@@ -291,7 +291,7 @@ class VersionLaunch:
 
 
 class _Code:
-    """Compiler hints → the code of one launch, asked for once."""
+    """The code of one launch by compiler hints. It asks the version's process once for each."""
 
     def __init__(self, candidates: Candidates, source: _VersionFiles, launch: said.DescribeLaunch) -> None:
         self._candidates, self._source, self._launch = candidates, source, launch
@@ -334,7 +334,7 @@ def _value(argument: Any) -> Any:
 
 
 def _space(lists: said.SpaceLists, baseline: Space) -> Space:
-    """The version's knobs and values under the baseline's predicates, as far as they ask for knobs that are left."""
+    """Returns the version's knobs and values with the baseline's predicates, except those on knobs that are gone."""
     knobs = {*lists.constants, *lists.hints}
     gone = {*baseline.knobs} - knobs
     return Space(
@@ -344,7 +344,7 @@ def _space(lists: said.SpaceLists, baseline: Space) -> Space:
 
 
 def _imported(files: Iterable[Path]) -> list[str]:
-    """The packages that files import at their top."""
+    """Returns the packages that the files import at their top."""
     names: set[str] = set()
     for path in files:
         with suppress(OSError, SyntaxError, ValueError, RecursionError):

@@ -1,9 +1,9 @@
-"""What the parent asks of a version's process, and what it answers: frozen records, one line of JSON each.
+"""The parent's questions to a version's process, and the answers: frozen records, one line of JSON each.
 
     parent → version    OpenVersion, then DescribeLaunch and LowerLaunch
     version → parent    VersionOpened, LaunchDescribed, LaunchLowered, or VersionFailed
 
-Nothing else comes back. The parent reads each answer by its type and never runs anything that is in it.
+Nothing else comes back. The parent reads an answer by its type, and never runs anything in it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""What a process may not do while it runs edited code.
+"""Forbids a process what edited code must not do.
 
-`confine` takes away, for this process and all that it starts:
+For this process and all that it starts, `confine` forbids:
 
 * writing, making or removing files outside its scratch folder (landlock);
-* TCP connections, abstract sockets and signals to processes outside (landlock, as far as the kernel has them);
+* TCP connections, abstract sockets and signals to processes outside (landlock, if the kernel supports it);
 * sockets, tracing and signalling other processes, changing modes, owners and times of files, mounts, kernel modules,
   new sessions (seccomp);
-* capabilities, also where it runs as root;
+* capabilities, also for root;
 * more than `MEMORY_BYTES` of memory.
 
-Reading files stays possible, since imports need it. Where the kernel lacks landlock or seccomp the rest still holds,
-and `Isolation.missing` names what does not. Numbers of system calls and structures: Linux's ``landlock.h``,
-``seccomp.h``, ``unistd.h`` and ``capability.h``.
+Files can be read, because imports need it. If the kernel lacks landlock or seccomp, the rest still holds, and
+`Isolation.missing` names what does not. The numbers of system calls and the structures are those of Linux's
+``landlock.h``, ``seccomp.h``, ``unistd.h`` and ``capability.h``.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 
 
 @dataclass(frozen=True)
 class Isolation:
-    """What confines edited code on this machine."""
+    """The means that confine edited code on this machine."""
 
     missing: tuple[str, ...]
-    """What this kernel cannot take away, in words; empty where everything is."""
+    """What this kernel cannot take away, in words; empty if everything is."""
 
     def __str__(self) -> str:
         return f"without protection from {' and '.join(self.missing)}" if self.missing else "full"
@@ -48,7 +48,7 @@ class Isolation:
 
 @cache
 def available() -> Isolation:
-    """What `confine` can do here. Changes nothing."""
+    """Returns what `confine` can do here. Changes nothing."""
     missing = []
     if _landlock_version() < 1:
         missing.append("writing to your files (the kernel has no landlock)")
@@ -58,7 +58,7 @@ def available() -> Isolation:
 
 
 def confine(scratch: Path) -> None:
-    """Takes the rights away that the module's docstring lists. There is no way back."""
+    """Takes away the rights that the module's docstring lists, for good."""
     libc = _libc()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -71,7 +71,7 @@ def confine(scratch: Path) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ends this process when its parent ends, also when that has happened already."""
+    """Ends this process when its parent ends, or now if the parent has ended already."""
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -92,7 +92,7 @@ _MAKE_AND_REMOVE = sum(1 << bit for bit in range(4, 14))
 
 @cache
 def _landlock_version() -> int:
-    """Of the kernel's interface; 0 or less without landlock."""
+    """Returns the version of the kernel's interface; 0 or less without landlock."""
     return int(_libc().syscall(_CREATE_RULESET, None, 0, 1))
 
 
@@ -166,7 +166,7 @@ def _filter_calls(libc: ctypes.CDLL) -> None:
 
 
 def _program(pid: int) -> Iterator[tuple[int, int, int, int]]:
-    """The filter: instructions as (operation, jump if true, jump if false, value)."""
+    """Yields the instructions of the filter: (operation, jump if true, jump if false, value)."""
     assert _MACHINE is not None, "only called where the machine is known"
     column, machine = _MACHINE
     yield _LOAD, 0, 0, 4  # which machine's table

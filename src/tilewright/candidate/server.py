@@ -1,8 +1,8 @@
 """The process that edited code runs in. One process imports the languages; each version is a confined fork of it.
 
-The server never runs edited code. It answers two orders of the parent, each a packet on the socket whose number it is
-started with: ``fork`` comes with the socket of a new version and is answered with the number of its process; ``end``
-ends such a process, with all that it started, and is answered with how it ended.
+The server never runs edited code. It follows two orders of the parent, each a packet on the socket whose number is its
+first argument. ``fork`` starts a version, whose socket comes with the order, and answers with the process id. ``end``
+ends such a process with all that it started, and answers with the exit status.
 
 A version's process gives up its rights (`sandbox`), loads the files, and answers `candidate.messages`.
 """
@@ -40,7 +40,7 @@ PACKET = 1 << 16
 
 
 def main() -> None:
-    """Follows the parent's orders on the socket whose number is the first argument. The second is the parent's."""
+    """Follows the parent's orders. The arguments are the number of the socket, and the parent's process id."""
     control = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _import(names: Sequence[str]) -> None:
-    """Imports installed packages that the versions will import: once, not in each of them."""
+    """Imports the installed packages that the versions will import, once for all of them."""
     installed = tuple(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
     for name in names:
         with suppress(Exception):  # a version that needs it says what is wrong
@@ -75,7 +75,7 @@ def _import(names: Sequence[str]) -> None:
 
 
 def _ended(process: int) -> int:
-    """How a version's process ended, as `subprocess` says it: negative for a signal."""
+    """Ends a version's process. Returns its exit status as `subprocess` does: negative for a signal."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
     try:
@@ -163,7 +163,7 @@ class _Version:
         return said.LaunchLowered(lowered.symbol, base64.b64encode(lowered.code).decode(), lowered.opt_level)
 
     def _launch(self, asked: said.DescribeLaunch) -> Launch:
-        """Evaluated once for a launch that is described and then lowered."""
+        """Returns the launch. It is evaluated only once if it is described and then lowered."""
         if self._last is None or self._last[0] != asked:
             task = self.task.backward if asked.backward else self.task
             assert task is not None, "the parent knows whether there is a backward"

@@ -61,7 +61,7 @@ def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configura
 
 
 def of_code(cell: Callable[[MachineCode], object]) -> Callable[[Candidate], str]:
-    """Returns a cell that reads the machine code, and is empty where there is none."""
+    """Returns a cell that reads the machine code, and is empty if there is none."""
     return lambda candidate: str(cell(candidate.code)) if candidate.code else NOTHING
 
 
@@ -116,7 +116,7 @@ def microseconds(us: float) -> str:
 
 
 def _value(configuration: Configuration, knob: str) -> Text:
-    """Returns the value of a knob; ``auto`` where the compiler chooses."""
+    """Returns the value of a knob; ``auto`` if the compiler chooses."""
     value = configuration.get(knob)
     return Text("auto", style="dim") if value is None else Text(str(value))
 

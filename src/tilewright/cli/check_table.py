@@ -49,7 +49,7 @@ def _grouped(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
-    """Returns the cells of a row, and its reason. The case with the largest error stands for the row."""
+    """Returns the cells of one row of the table, and its reason, for the result with the largest error."""
     worst = max(rows, key=lambda result: result.error.share if result.error else 0.0)
     case, error = worst.case, worst.error
     dims = ", ".join(f"{name}={value}" for name, value in case.dims)

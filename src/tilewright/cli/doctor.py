@@ -50,7 +50,7 @@ OPTIONAL = ("tileirdisasm", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sani
 class Probe:
     """The state of one thing that Tilewright uses.
 
-    ok: None where the thing is not needed on this machine.
+    ok: None if the thing is not needed on this machine.
     required: whether inspecting and predicting need it.
     """
 
@@ -181,7 +181,7 @@ def tileiras() -> Probe:
 
 
 def pip_mismatch() -> str:
-    """Says which versions the pip compiler's packages have where these differ; returns "" where they agree."""
+    """Says which versions the pip compiler's packages have if these differ; returns "" if they agree."""
     from tilewright.languages.cutile.toolchain import PIP_PACKAGES, major_minor
 
     versions = {name: installed_version(name) for name in PIP_PACKAGES}
@@ -193,7 +193,7 @@ def pip_mismatch() -> str:
 
 
 def cuda_home(environ: Mapping[str, str]) -> Probe:
-    """Probes CUDA_HOME: a system tileiras fails (exit code 5) where it names a toolkit of another version."""
+    """Probes CUDA_HOME: a system tileiras fails (exit code 5) if it names a toolkit of another version."""
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     named = {name: environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)}
@@ -213,7 +213,7 @@ def cuda_home(environ: Mapping[str, str]) -> Probe:
 
 
 def toolkit_version(home: Path) -> tuple[int, int] | None:
-    """Returns major and minor version of the CUDA toolkit in ``home``; None where there is no toolkit."""
+    """Returns major and minor version of the CUDA toolkit in ``home``; None if there is no toolkit."""
     try:
         text = str(json.loads((home / "version.json").read_text())["cuda"]["version"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -317,7 +317,7 @@ def free_disk() -> Probe:
 
 
 def not_writable(directory: Path) -> str | None:
-    """Returns why ``directory``, which need not exist yet, cannot be written; None where it can."""
+    """Returns why ``directory``, which need not exist yet, cannot be written; None if it can."""
     place = _existing(directory)
     try:
         with tempfile.TemporaryFile(dir=place) as file:
@@ -349,7 +349,7 @@ def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Probe:
 
 
 def driver(gpu: Gpu | None, version: str | None) -> Probe:
-    """Probes for driver r580 or newer, by its version where that is known, else by the CUDA version it supports."""
+    """Probes for driver r580 or newer, by its version if that is known, else by the CUDA version it supports."""
     if gpu is None:
         return _optional("driver", None, "not needed without a GPU")
     ok = int(version.split(".")[0]) >= DRIVER if version else tuple(map(int, gpu.cuda_driver.split("."))) >= (13, 0)

@@ -67,7 +67,7 @@ def group(name: str, about: str) -> typer.Typer:
 
 
 def help_without_a_command(context: typer.Context) -> None:
-    """Prints the help of a group of commands where none of them is named."""
+    """Prints the help of a group of commands if none of them is named."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -86,7 +86,7 @@ def architectures(text: str | None) -> tuple[str, ...]:
 
 
 def one_architecture(text: str | None, command: str) -> str:
-    """Returns the one architecture that ``text`` names. Raises RequestError where it names several."""
+    """Returns the one architecture that ``text`` names. Raises RequestError if it names several."""
     names = architectures(text)
     if len(names) != 1:
         raise RequestError(f"--arch names {len(names)} architectures; {command} takes one")
@@ -94,7 +94,7 @@ def one_architecture(text: str | None, command: str) -> str:
 
 
 def default_architecture() -> str:
-    """Returns the GPU's architecture, or `DEFAULT_ARCH` with a note where no GPU can be used."""
+    """Returns the GPU's architecture, or `DEFAULT_ARCH` with a note if no GPU can be used."""
     from tilewright.hardware.architectures import ARCHITECTURES, DEFAULT_ARCH
     from tilewright.hardware.gpu import detect
 
@@ -107,7 +107,7 @@ def default_architecture() -> str:
 
 
 def early_session() -> Local | None:
-    """Starts the worker process, where there is a GPU. Called before the other imports of a command: the worker
+    """Starts the worker process, if there is a GPU. Called before the other imports of a command: the worker
     imports torch, which takes seconds, while they run."""
     from tilewright.worker.early import early_worker
 
@@ -131,7 +131,7 @@ def loaded(where: str) -> Task:
 def refuse_broken(
     task: Task, board: Board, workloads: Iterable[Workload], configurations: Sequence[Configuration] = ()
 ) -> None:
-    """Raises TaskError where launch function or kernel fail for every configuration, by default of the whole space."""
+    """Raises TaskError if launch function or kernel fail for every configuration, by default of the whole space."""
     from tilewright.compile.compile import Unit, refuse_broken
 
     units = []
@@ -166,9 +166,9 @@ def progress(as_json: bool) -> Iterator[Progress]:
 
 
 def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = False) -> None:
-    """Writes a text file, with its folders where ``parents``. Mode ``x`` refuses to overwrite a file.
+    """Writes a text file, with its folders if ``parents``. Mode ``x`` refuses to overwrite a file.
 
-    Raises RequestError where the file cannot be written.
+    Raises RequestError if the file cannot be written.
     """
     try:
         if parents:
@@ -216,7 +216,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def resumable(stored: bool, fresh: bool) -> Iterator[None]:
-    """Turns Ctrl-C or SIGTERM inside the block into `Interrupted`, which says how to resume where work is stored."""
+    """Turns Ctrl-C or SIGTERM inside the block into `Interrupted`, which says how to resume if work is stored."""
     try:
         yield
     except KeyboardInterrupt as signal:

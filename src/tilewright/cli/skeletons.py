@@ -203,7 +203,7 @@ task = tw.Task(
 class Parameters:
     """The parameters of a kernel by their use, as far as its source shows it.
 
-    arrays: name → number of dimensions; 1 where the source does not show it.
+    arrays: name → number of dimensions; 1 if the source does not show it.
     order: all parameters, as the kernel takes them.
     """
 
@@ -218,7 +218,7 @@ class Parameters:
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
     """Returns a task file for the kernel ``wanted`` of ``file``, by default its first. ``task``: the file to write.
 
-    Raises RequestError where ``file`` has no kernel, or not the one that is wanted.
+    Raises RequestError if ``file`` has no kernel, or not the one that is wanted.
     """
     by_name = {kernel.name: kernel for kernel in kernels(file)}
     if not by_name:

@@ -63,7 +63,7 @@ def note(text: str) -> None:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Progress]:
-    """Shows progress: as bars on a terminal, as a line every few seconds elsewhere, not at all where ``quiet``."""
+    """Shows progress: as bars on a terminal, as a line every few seconds elsewhere, not at all if ``quiet``."""
     if quiet:
         yield silent
     elif sys.stderr.isatty():

@@ -63,7 +63,7 @@ def _times(candidate: Candidate, bound: Bound) -> str:
 
 
 def _gain(result: WorkloadResult, best: Candidate) -> list[Text]:
-    """Compares the best with the shipped configuration, where both were measured."""
+    """Compares the best with the shipped configuration, if both were measured."""
     if best.configuration == result.shipped:
         return [Text("it is the configuration shipped today")]
     shipped = next((candidate for candidate in result.candidates if candidate.configuration == result.shipped), None)

@@ -108,7 +108,7 @@ def compile_all(
 
 
 def refuse_broken(task: Task, units: Sequence[Unit]) -> None:
-    """Raises TaskError where the launch function or the front end fails for every unit: the task itself is wrong."""
+    """Raises TaskError if the launch function or the front end fails for every unit: the task itself is wrong."""
     failures = []
     for unit in units:
         lowered = lower(task, unit)
@@ -202,7 +202,7 @@ class CompilerPool(Generic[Code]):
 
 
 def _largest_first(units: Sequence[Unit]) -> list[int]:
-    """Indices by workload; in each the largest tiles first, because they compile longest."""
+    """Returns the indices by workload, in each the largest tiles first, because they take longest to compile."""
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
 
     def key(index: int) -> tuple[int, float]:

@@ -42,15 +42,15 @@ class ScreenRow:
     grid: tuple[int, ...]
     code: MachineCode
     occupancy: int | None = None
-    """CTAs per SM that a hint asks for; None where the compiler chooses."""
+    """CTAs per SM that a hint asks for; None if the compiler chooses."""
 
 
 def screen(
     rows: Sequence[ScreenRow], work: Work, board: Board, bound: Bound, *, shipped: Configuration | None = None
 ) -> tuple[Screened, ...]:
-    """A verdict for each of ``rows``, in their order.
+    """Returns a verdict for each of ``rows``, in their order.
 
-    shipped: the baseline. It represents its duplicates, and its verdict is "last" at worst.
+    shipped: the baseline. It represents its duplicates, and is never "out": its verdict is "last" at worst.
     """
     members: dict[tuple[str, tuple[int, ...]], list[ScreenRow]] = {}
     for row in rows:
@@ -115,7 +115,7 @@ _Objection: TypeAlias = tuple[Verdict, str] | None
 
 
 def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound) -> _Objection:
-    """Against slower tensor instructions than others use, unless the workload is bound by memory."""
+    """Objects to slower tensor instructions than others use, unless the workload is bound by memory."""
     path = group.row.code.tensor_path
     if bound.kind == "memory" or _strength(path) >= strongest:
         return None
@@ -135,7 +135,7 @@ def _spills(group: _Group, times: float) -> _Objection:
 
 
 def _unattained(group: _Group) -> _Objection:
-    """Against an occupancy hint above what fits: the grid was sized for more CTAs."""
+    """Objects to an occupancy hint above what fits: the grid was sized for more CTAs."""
     asked = min(row.occupancy or 1 for row in group.members)
     if asked <= group.fits.ctas:
         return None
@@ -186,7 +186,7 @@ def _us(group: _Group) -> str:
 def screen_compiled(
     task: Task, workload: records.Workload, board: Board, bound: Bound, compiled: Sequence[Compiled]
 ) -> dict[Configuration, Screened | Failed]:
-    """Configuration → verdict, or the failure of those that did not compile. All of one workload and board."""
+    """Configuration → verdict, or the failure of one that did not compile, for one workload and board."""
     work = Work(task.work(workload.dims), task.traffic(workload.dims), task.compute_dtype)
     outcomes: dict[Configuration, Screened | Failed] = {}
     rows = []

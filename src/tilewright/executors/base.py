@@ -31,7 +31,7 @@ def ignore(advanced: Advanced) -> None:
 
 
 class Executor(ABC):
-    """Runs the steps of one task. Leaving its context closes it. ``name``: selects the executor."""
+    """Runs the steps of one task. The end of its ``with`` block closes it. ``name``: how users choose it."""
 
     name: str
 

@@ -48,7 +48,7 @@ class Architecture:
     """The values of num_ctas that are worth trying, always with 1."""
     tma: bool
     default_board: str
-    """Name of the board that is assumed where only the architecture is known."""
+    """Name of the board that is assumed if only the architecture is known."""
     sources: Mapping[str, str] = field(hash=False, repr=False)
     """Field → source of its value; "assumed" marks a value that no public document states."""
     registers_per_sm: int = 65536
@@ -130,7 +130,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({row.name: row for 
 
 
 def architecture(name: str) -> Architecture:
-    """The architecture called ``name``. Raises UnknownChoice, or RequestError where the name is nearly right."""
+    """The architecture called ``name``. Raises UnknownChoice, or RequestError if the name is nearly right."""
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
     base = name[:-1]
@@ -154,7 +154,7 @@ DEFAULT_ARCH = "sm_90"
 
 
 def default_board(arch: str) -> Board:
-    """The board that is assumed where only the architecture is known.
+    """The board that is assumed if only the architecture is known.
 
     It is the usual data-centre board, with these choices: A10 for sm_86 (RTX 3090 has the same SM but half the tensor
     rate), H200 for sm_90 (the board that we measure on), RTX 5090 for sm_120 (the board that TileGym tunes for). No
@@ -209,7 +209,7 @@ Resource: TypeAlias = Literal["registers", "shared memory", "threads", "CTAs"]
 
 @dataclass(frozen=True)
 class Occupancy:
-    """The number of a kernel's CTAs that fit on one SM at a time; 0 where it cannot be launched."""
+    """The number of a kernel's CTAs that fit on one SM at a time; 0 if it cannot be launched."""
 
     ctas: int
     limited_by: Resource
@@ -221,7 +221,7 @@ def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_
 
     The rules are those of the CUDA occupancy calculator (cuda_occupancy.h). Warps get registers in units of 256 from
     their quarter of the SM. CTAs get shared memory in units of 128 bytes, with 1 KiB reserved in each. Tensor memory
-    and barriers are not counted. Raises RequestError where a number is negative or there are no threads.
+    and barriers are not counted. Raises RequestError if a number is negative or there are no threads.
     """
     if registers < 0 or threads < 1 or shared_bytes < 0:
         raise RequestError(

@@ -60,7 +60,7 @@ class Board:
         return int(self.arch.removeprefix("sm_"))
 
     def tflops(self, dtype: str) -> float:
-        """Peak TFLOP/s for products of ``dtype``; that of the CUDA cores where tensor cores do not support it."""
+        """Peak TFLOP/s for products of ``dtype``; that of the CUDA cores if tensor cores do not support it."""
         if dtype in self.tensor_tflops:
             return self.tensor_tflops[dtype]
         return self.fp32_tflops * FP64_SHARE if dtype == "float64" else self.fp32_tflops
@@ -79,7 +79,7 @@ class Board:
 
 
 def _tensor(half: float, tf32: float, int8: float, **others: float) -> Mapping[str, float]:
-    """The tensor rates of one board. ``half``: float16 and bfloat16. ``others``: fp8, fp4 and fp64 where supported."""
+    """The tensor rates of one board. ``half``: float16 and bfloat16. ``others``: fp8, fp4 and fp64 if supported."""
     dtypes = {"fp8": ("float8_e4m3fn", "float8_e5m2"), "fp4": ("float4_e2m1fn",), "fp64": ("float64",)}
     rates = {"float16": half, "bfloat16": half, "tfloat32": tf32, "int8": int8}
     return rates | {dtype: rate for path, rate in others.items() for dtype in dtypes[path]}

@@ -32,7 +32,7 @@ class Target:
 
 
 def target_of(arch: str | None, gpu: Gpu | None) -> Target:
-    """The target for ``arch``; where none is given, this machine's GPU, or without one the default board."""
+    """The target for ``arch``; if none is given, this machine's GPU, or without one the default board."""
     if gpu is not None and arch in (None, gpu.arch):
         return Target(gpu.board, gpu)
     board = default_board(arch or DEFAULT_ARCH)
@@ -55,7 +55,7 @@ def machine_of(target: Target) -> Machine:
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a pip package, without importing it; None where it is not installed."""
+    """The version of a pip package, without importing it; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -63,7 +63,7 @@ def installed_version(package: str) -> str | None:
 
 
 def driver_version() -> str | None:
-    """The version of the GPU driver, e.g. ``580.159.03``; None where neither NVML nor /proc has it."""
+    """The version of the GPU driver, e.g. ``580.159.03``; None if neither NVML nor /proc has it."""
     with suppress(Exception):  # NVML is not installed, or there is no driver
         import pynvml
 

@@ -87,7 +87,7 @@ class Shape:
 
     ctas: int
     resident: int
-    """CTAs on one SM at a time; 1 where none fits, which the screen reports."""
+    """CTAs on one SM at a time; 1 if none fits, which the screen reports."""
     waves: int
     busy: float
     """CTAs over the number that all waves could hold, at most 1. The last wave may be partly filled."""

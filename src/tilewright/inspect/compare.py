@@ -59,7 +59,7 @@ class Code:
 class VersionComparison:
     """The differences between two versions.
 
-    code_before, code_after: `Failed` where the version does not compile.
+    code_before, code_after: `Failed` if the version does not compile.
     grids: the blocks of both launches, which are not part of the code.
     """
 
@@ -73,7 +73,7 @@ class VersionComparison:
 
     @property
     def same_code(self) -> bool | None:
-        """Whether the machine code is identical; None where a version has none."""
+        """Whether the machine code is identical; None if a version has none."""
         a, b = self.code_before, self.code_after
         return None if isinstance(a, Failed) or isinstance(b, Failed) else a.code.code_hash == b.code.code_hash
 

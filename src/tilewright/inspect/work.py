@@ -41,7 +41,7 @@ class CountedWork:
 
     bytes: the bytes that are touched, each counted once.
     source: how FLOP and bytes were found, in words.
-    counts: None where the numbers that the task declares are used.
+    counts: None if the numbers that the task declares are used.
     """
 
     flops: float
@@ -85,8 +85,8 @@ def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
 
 
 def _counts(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts | str:
-    """Counts without data over all blocks, or over a sample where tiles of addresses are large. Where addresses depend
-    on data, counts a sample with data. Returns the reason where neither is possible."""
+    """Counts without data over all blocks, or over a sample if tiles of addresses are large. Where addresses depend
+    on data, counts a sample with data. Returns the reason if neither is possible."""
     entry = runnable.module.entry()
     affordable = DRY_ELEMENTS // largest_tile(entry, needed(entry))
     sample = max(SAMPLED_BLOCKS, affordable) if math.prod(runnable.launch.grid) > affordable else None
@@ -132,9 +132,9 @@ def classify(
 
     flops: 0 for a pure copy.
     dtype: of the products. A dtype without a tensor path gets the float32 rate of the CUDA cores.
-    least_flops, least_bytes: the minimum of any kernel for this workload, where the given kernel does more.
+    least_flops, least_bytes: the minimum of any kernel for this workload, if the given kernel does more.
     source: where the numbers come from.
-    Raises RequestError where ``flops`` is negative, ``bytes_`` is not above 0, or either is not finite.
+    Raises RequestError if ``flops`` is negative, ``bytes_`` is not above 0, or either is not finite.
     """
     if not (math.isfinite(flops) and flops >= 0 and math.isfinite(bytes_) and bytes_ > 0):
         given = f"cannot classify {flops:g} FLOP over {bytes_:g} bytes"

@@ -22,7 +22,7 @@ def is_kernel(kernel: Any) -> bool:
 
 
 def language_of(kernel: Any) -> Language:
-    """The language that a kernel is written in. Raises TaskError where no language recognises it."""
+    """The language that a kernel is written in. Raises TaskError if no language recognises it."""
     if isinstance(kernel, DescribedKernel):
         return Described(kernel.language)
     for language in languages():

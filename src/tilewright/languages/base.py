@@ -54,7 +54,7 @@ class Language(ABC):
     """One kernel language. Its folder or entry point binds ``LANGUAGE`` to an instance.
 
     Every language must write `recognises`, `lower` and `assemble`. They return an error in one candidate as a `Failed`
-    with a stage and one line, and raise `CompilerMissing` where the compiler is not installed.
+    with a stage and one line, and raise `CompilerMissing` if the compiler is not installed.
     """
 
     name: str

@@ -14,7 +14,7 @@ _lock = threading.Lock()
 
 
 def run(command: Sequence[str], env: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[str] | None:
-    """Runs a compiler for at most ``seconds`` of wall time; None where it took longer and was killed."""
+    """Runs a compiler for at most ``seconds`` of wall time; None if it took longer and was killed."""
     # A process group of its own, because a compiler starts others (tileiras starts ptxas) that must be killed with it.
     process = subprocess.Popen(
         command, env=dict(env), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True

@@ -66,7 +66,7 @@ class LatencyComparison:
         return sum(change.ratio is not None and change.ratio.decided for change in self.results)
 
     def slower_by(self, percent: float) -> tuple[LatencyChange, ...]:
-        """Returns the tests whose interval is completely above ``percent`` slower."""
+        """Returns the tests that are slower by more than ``percent`` over their whole interval."""
         limit = 1.0 + percent / 100.0
         return tuple(change for change in self.results if change.ratio is not None and change.ratio.low > limit)
 

@@ -59,8 +59,8 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
                 insert(connection, "samples", sample)
 
     def finish(self, run: str, stop_reason: str, final: tuple[Metrics, ...], patch: str = "") -> None:
-        """Marks the run as finished. ``final``: the metrics of its last version on each workload. ``patch``: from the
-        baseline to the last version."""
+        """Marks the run as finished. ``final``: the metrics of its last version on each workload. ``patch``: all
+        changes from the baseline to the last version."""
         at = self._now()
         row = {"run": run, "event": "finished", "at": at, "stop_reason": stop_reason}
         with self._writing() as connection:

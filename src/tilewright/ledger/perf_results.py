@@ -33,7 +33,7 @@ ShownCorrectness: TypeAlias = Literal["PASS", "FAIL"]
 
 @dataclass(frozen=True)
 class PerfRow:
-    """One line of the table. ``latency_ms``: with six decimals."""
+    """One line of the table. ``latency_ms`` has six decimals."""
 
     iteration: int
     optimization: str

@@ -69,7 +69,7 @@ def headers(cubins: Iterable[bytes]) -> tuple[Header | MachineCodeError, ...]:
 def read(cubin: bytes) -> MachineCode:
     """The facts about the kernel in a cubin. Raises `MachineCodeError`, or `CompilerMissing` without nvdisasm.
 
-    ``threads`` is 0 where the code does not fix the number.
+    ``threads`` is 0 if the code does not fix the number.
     """
     if isinstance(outcome := read_all([cubin])[0], MachineCodeError):
         raise outcome
@@ -199,7 +199,7 @@ _PLAIN |= {name: name for name in ("UBLKCP", "UBLKRED", "UTCCP")}
 
 
 def _copy_kind(opcode: str) -> str | None:
-    """The kind of copy with its width in bits per thread (32 where the opcode has none); None for other instructions.
+    """The kind of copy with its width in bits per thread (32 if the opcode has none); None for other instructions.
 
     ``LDG.E.128`` → ``LDG.128``, ``LDSM.16.M88.4`` → ``LDSM.128``, ``UTMALDG.2D.MULTICAST.2CTA`` →
     ``UTMALDG.2D.MULTICAST``, ``LDTM.16dp32bit_t0_t15.x32`` → ``LDTM.x32``.

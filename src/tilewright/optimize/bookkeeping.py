@@ -150,7 +150,7 @@ class Bookkeeping:
     def _to_commit(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str
     ) -> tuple[Value, Mapping[Path, str] | None]:
-        """Returns the value that passed the most stages, and its texts, which are None if no value applied."""
+        """Returns the value that passed the most stages, and its texts; these are None if no value applied."""
         if isinstance(judged, Judged):
             return judged.best.value, judged.best.texts
         if variants:
@@ -213,7 +213,7 @@ class Bookkeeping:
 
 
 def _share_gained(iteration: Iteration, before: Sequence[Iteration]) -> float:
-    """Returns the gain as a share of the time, measured in pairs or else predicted."""
+    """Returns by which share the time became shorter: as measured in pairs, or as predicted if nothing was measured."""
     if iteration.gain is not None:
         return 1 - 1 / iteration.gain
     was = before[0].predicted_ms

@@ -61,7 +61,7 @@ Verdict: TypeAlias = Literal["faster", "slower", "same", "undecided"]
 
 @dataclass(frozen=True)
 class Paired:
-    """Times of one workload in µs, in the same rounds. ``noise``: between two copies of the incumbent."""
+    """Times of one workload in µs, in the same rounds. ``noise``: of two copies of the incumbent."""
 
     candidate_us: Sequence[float] = field(repr=False)
     incumbent_us: Sequence[float] = field(repr=False)
@@ -205,8 +205,8 @@ def tail_of(workloads: int) -> float:
 
 def rounds_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
     """Estimates the rounds after which a true ``gain`` of one workload is proven with probability ``power``.
-    ``spread``: of one sample, as `Noise.spread`. It assumes the large-sample error of a normal distribution, and takes
-    the A/A interval of as many rounds as the floor."""
+    ``spread``: that of one sample (`Noise.spread`). It assumes the large-sample error of a normal distribution, and
+    takes the A/A interval of as many rounds as the floor."""
     pair, tail, n = spread * math.sqrt(2), tail_of(workloads), stats.fewest(tail_of(workloads))
     error = stats.expected_half_width(pair, 1, tail) + stats.expected_half_width(pair, 1, 1 - power)
     while error / math.sqrt(n) > gain - max(FLOOR, stats.expected_half_width(pair, n, (1 - AA_CONFIDENCE) / 2)):

@@ -49,7 +49,7 @@ class FinalTime:
 
 @dataclass(frozen=True)
 class Escalation:
-    """Why the workload that is furthest from its bound is no faster."""
+    """Why the workload that is furthest from its bound is not faster."""
 
     cause: Cause
     why: str
@@ -121,7 +121,7 @@ def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
 
 
 def escalation(tried: Sequence[Iteration], cases: Sequence[FinalTime], sms: int) -> Escalation:
-    """Finds out why the kernel is no faster. ``sms``: of the board."""
+    """Finds out why the kernel is not faster. ``sms``: the number of SMs of the board."""
     case = max(cases, key=lambda case: case.times_the_bound)
     visible = next(_causes(case, sms), None)
     helped = {change.entry for change in tried if change.status == "keep"}

@@ -52,7 +52,7 @@ class Proposer(Protocol):
 
 
 def check_changes(files: Sequence[Path], editable: Collection[Path]) -> None:
-    """Raises RequestError if a file is missing or changes anything but editable files. Called before the run starts."""
+    """Raises RequestError if a file is missing, or changes what is not editable. Called before the run starts."""
     for file in files:
         if not file.is_file():
             raise RequestError(f"--change {file}: no such file")

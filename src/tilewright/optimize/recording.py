@@ -47,7 +47,7 @@ def record_of(
 
 
 def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) -> str:
-    """Returns the command that repeats this run. ``measured``: on a machine with a GPU."""
+    """Returns the command that repeats this run. ``measured``: whether on a GPU."""
     options = request.options
     words = ["tilewright", "optimize", where, "--seed", str(seed), "--fresh"]
     if not measured:

@@ -31,7 +31,7 @@ from tilewright.task.loading import where_is
 
 @dataclass(frozen=True)
 class Start:
-    """The state in which the loop begins. ``metrics``: of the baseline. ``iterations``: of an interrupted run."""
+    """The state in which the loop begins. ``metrics``: the baseline's. ``iterations``: those of an interrupted run."""
 
     setup: Setup
     baseline: Variant
@@ -93,7 +93,7 @@ def _gate(
     stack: ExitStack, request: OptimizeRequest, baseline: Variant, bounds: Mapping[str, Bound],
     checker: VariantChecker, seed: int, done: int,
 ) -> Gate:  # fmt: skip
-    """``done``: iterations of an interrupted run. With it in the seed, its fresh inputs are not drawn again."""
+    """``done``: iterations of an interrupted run. It is part of the seed, so that fresh inputs are not drawn twice."""
     if not request.target.measured:
         return PredictedGate(checker, request.workloads, bounds)
     task = request.task

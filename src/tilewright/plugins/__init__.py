@@ -33,7 +33,7 @@ def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[A
 
 
 def plugin_of(kind: str, folder: str, attribute: str, name: str) -> Any:
-    """Returns the plug-in of that ``name``. Raises UnknownChoice, which calls it a ``kind`` and names the choices."""
+    """Returns the plug-in of that ``name``. Raises UnknownChoice with all names. ``kind``: the error's word for it."""
     for plugin in plugins(folder, attribute):
         if plugin.name == name:
             return plugin

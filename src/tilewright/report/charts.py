@@ -43,7 +43,7 @@ ORDER = (*(name for name, _ in CLASSES), "other")
 
 
 def latencies(report: OptimizeEvidence) -> Markup | None:
-    """Draws the time of each iteration; None where not even the baseline has a time."""
+    """Draws the time of each iteration; None if not even the baseline has a time."""
     points = report.points
     timed = [point for point in points if point.ms is not None]
     if not timed:
@@ -125,7 +125,7 @@ def roofline(
 ) -> Markup | None:
     """Draws each workload as two dots, which the legend calls ``names``.
 
-    None where no workload has both arithmetic and a time.
+    None if no workload has both arithmetic and a time.
     """
     moves = [
         (n, change, before, after)
@@ -212,7 +212,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def race(workload: TunedWorkload) -> Markup | None:
-    """Draws the raced candidates on one time axis, the fastest first; None where nothing was raced."""
+    """Draws the raced candidates on one time axis, the fastest first; None if nothing was raced."""
     raced = [(candidate, time) for candidate in workload.candidates if (time := candidate.measured) is not None]
     if not raced:
         return None
@@ -237,7 +237,7 @@ def race(workload: TunedWorkload) -> Markup | None:
 
 
 def _edges(measured: MeasuredTime) -> tuple[float, float]:
-    """Returns the ends of the interval; twice the median where too few samples give no interval."""
+    """Returns the ends of the interval; twice the median if too few samples give no interval."""
     low, high = measured.interval_us
     return (low, high) if 0 < low <= high < math.inf else (measured.us, measured.us)
 
@@ -293,7 +293,7 @@ def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x:
 def mix(report: OptimizeEvidence) -> Markup | None:
     """Draws two bars for each workload; workloads with the same machine code share them.
 
-    None where no workload has both mixes.
+    None if no workload has both mixes.
     """
     groups, classes = mixes(report), mix_classes(report)
     if not groups:
@@ -334,7 +334,7 @@ def in_order(*mixes: Mapping[str, int]) -> list[str]:
 
 
 def mix_classes(report: OptimizeEvidence) -> list[str]:
-    """Returns the classes that have a colour, in the order of `CLASSES`; `OTHERS` is the last where some have none."""
+    """Returns the classes that have a colour, in the order of `CLASSES`; `OTHERS` is the last if some have none."""
     most: dict[str, int] = {}
     for before, after, _ in mixes(report):
         for counts in (before, after):

@@ -19,7 +19,7 @@ from tilewright.records import Candidate, Configuration, Json, TuningResult, Wor
 
 @dataclass(frozen=True)
 class Speedup:
-    """Old time over new time; above 1 is faster. The bounds are None where no interval is known."""
+    """Old time over new time; above 1 is faster. The bounds are None if no interval is known."""
 
     centre: float
     low: float | None = None
@@ -30,7 +30,7 @@ class Speedup:
 class Point:
     """One iteration in the chart of latencies. Its times are measured or predicted, as the run is.
 
-    ms: None where the iteration crashed or was wrong.
+    ms: None if the iteration crashed or was wrong.
     incumbent_ms: the time of the code that is kept after this iteration.
     """
 
@@ -57,7 +57,7 @@ class WorkloadChange:
 
     @property
     def speedup(self) -> Speedup | None:
-        """Speed-up from paired rounds where both versions raced, else from both times; None where a time is missing."""
+        """Speed-up from paired rounds if both versions raced, else from both times; None if a time is missing."""
         if paired := speedup_of(self.after.against_baseline):
             return paired
         old, new = self.before.us, self.after.us
@@ -136,7 +136,7 @@ def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence
 
 
 def speedup_of(ratio: Interval | None) -> Speedup | None:
-    """Turns a ratio new / old into a speed-up; without bounds where the samples are too few for an interval."""
+    """Turns a ratio new / old into a speed-up; without bounds if the samples are too few for an interval."""
     if ratio is None or ratio.centre <= 0:
         return None
     if not ratio.decided or ratio.low <= 0:
@@ -191,7 +191,7 @@ class TunedWorkload:
 
     @property
     def tie_band(self) -> float | None:
-        """Times within this share of the fastest count as tied; None where nothing was raced."""
+        """Times within this share of the fastest count as tied; None if nothing was raced."""
         policy = (self.result.race or {}).get("policy")
         band = policy.get("tie_band") if isinstance(policy, dict) else None
         return float(band) if isinstance(band, (int, float)) else None
@@ -258,7 +258,7 @@ def _mean_ms(versions: Iterable[Metrics]) -> float | None:
 
 
 def _mean_speedup(changes: Iterable[WorkloadChange]) -> float | None:
-    """Returns the geometric mean over the workloads; None where a workload has no speed-up."""
+    """Returns the geometric mean over the workloads; None if a workload has no speed-up."""
     return _geometric_mean([speedup.centre if (speedup := change.speedup) else None for change in changes])
 
 

@@ -61,7 +61,7 @@ def fenced(content: str, language: str = "") -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table with escaped cells; "" where there are no rows."""
+    """Returns a table with escaped cells; "" if there are no rows."""
     lines = [f"| {' | '.join(text(cell) for cell in row)} |" for row in rows]
     if not lines:
         return ""

@@ -43,7 +43,7 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
 
 
 def joined(*children: Child) -> Markup:
-    """Returns the children one after the other, escaped where they are not `Markup`."""
+    """Returns the children one after the other, escaped if they are not `Markup`."""
     return Markup("".join(map(_escaped, children)))
 
 
@@ -77,7 +77,7 @@ def section(title: str, *content: Child) -> Markup:
 
 
 def scroll(*content: Child) -> Markup:
-    """Returns a box that scrolls where its content is wider than the page, also by keyboard."""
+    """Returns a box that scrolls if its content is wider than the page, also by keyboard."""
     return tag("div", content, class_="scroll", tabindex=0)
 
 
@@ -90,7 +90,7 @@ def folded(title: str, *content: Child) -> Markup:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Iterable[int] = ()) -> Markup:
-    """Returns a table that scrolls where it is wider than the page. ``numbers``: the columns that hold numbers.
+    """Returns a table that scrolls if it is wider than the page. ``numbers``: the columns that hold numbers.
 
     On a narrow page each row becomes a block, and each cell shows the name of its column.
     """

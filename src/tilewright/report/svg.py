@@ -52,7 +52,7 @@ class Axis:
 
 
 def around(values: Iterable[float], start: float, end: float) -> Axis:
-    """Returns an axis around positive values, with some space; logarithmic where they span more than a factor of 5."""
+    """Returns an axis around positive values, with some space; logarithmic if they span more than a factor of 5."""
     numbers = list(values)
     low, high = min(numbers), max(numbers)
     if high > 5 * low:

@@ -30,7 +30,7 @@ def between(interval: tuple[float, float] | None) -> str:
 
 
 def faster(speedup: Speedup | float | None) -> str:
-    """Writes ``1.53× (1.50 to 1.56)``, without the bounds where they are not known."""
+    """Writes ``1.53× (1.50 to 1.56)``, without the bounds if they are not known."""
     if speedup is None:
         return NOTHING
     if isinstance(speedup, float):

@@ -49,7 +49,7 @@ class Listed:
 def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple[Listed, ...]:
     """All lists of configurations in the file at ``path``, or only that of the function or variable ``name``.
 
-    Raises RequestError where the file cannot be read or has no configurations, UnknownChoice for an unknown name.
+    Raises RequestError if the file cannot be read or has no configurations, UnknownChoice for an unknown name.
     """
     try:
         reader = _ConfigurationReader(SourceFile.requested(path), language)
@@ -124,7 +124,7 @@ class _Walk:
             self.undecided(test)
 
     def configurations(self, node: ast.Call | ast.Dict, names: Names) -> list[Written] | None:
-        """The configurations that ``node`` is or lists; None where it is something else."""
+        """The configuration that ``node`` is, or those that it lists; None if it is neither."""
         if isinstance(node, ast.Dict):
             fields = _mapping(values.value_of(node, names))
             simple = not any(isinstance(value, (list, dict)) for value in fields.values())

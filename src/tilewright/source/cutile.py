@@ -62,7 +62,7 @@ class SearchSite:
 
 @dataclass(frozen=True)
 class HintedKernel:
-    """A call that makes a new kernel object. ``hints`` is None where the call has a ``**`` argument."""
+    """A call that makes a new kernel object. ``hints`` is None if the call has a ``**`` argument."""
 
     call: ast.Call
     kernel: ast.expr | None
@@ -91,7 +91,7 @@ def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
 def kernels_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> tuple[KernelSource, ...]:
     """The kernels that an expression may stand for, through names, conditions and changed hints.
 
-    Empty where the text does not show all of them.
+    Empty if the text does not show all of them.
     """
     if not depth:
         return ()
@@ -173,7 +173,7 @@ def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:
 
 
 def given_hints(file: SourceFile, hints_fn: ast.expr | None) -> set[str] | None:
-    """The hints that a ``hints_fn`` may set, empty where there is none; None where the text does not show them."""
+    """The hints that a ``hints_fn`` may set, empty if there is none; None if the text does not show them."""
     if hints_fn is None:
         return set()
     function = file.function(hints_fn)
@@ -181,7 +181,7 @@ def given_hints(file: SourceFile, hints_fn: ast.expr | None) -> set[str] | None:
 
 
 def keys_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> set[str] | None:
-    """The keys of the dictionary that an expression makes; None where the text does not show them all."""
+    """The keys of the dictionary that an expression makes; None if the text does not show them all."""
     if not depth:
         return None
     if isinstance(node, ast.Dict):
@@ -207,7 +207,7 @@ def _added_keys(file: SourceFile, name: ast.Name) -> Iterator[set[str] | None]:
 
 
 def _union(sets: Iterable[set[str] | None]) -> set[str] | None:
-    """The union; None where one of the sets is None."""
+    """The union; None if one of the sets is None."""
     union: set[str] = set()
     for keys in sets:
         if keys is None:
@@ -222,7 +222,7 @@ def _union(sets: Iterable[set[str] | None]) -> set[str] | None:
 def configurations(
     file: SourceFile, node: ast.AST | None, depth: int = DEPTH, *, is_list: bool = True
 ) -> Iterator[Record]:
-    """The configurations that the text of a search space shows; none where they come from elsewhere.
+    """The configurations that the text of a search space shows; none if they come from elsewhere.
 
     is_list: whether the expression ``node`` is a list or generator of configurations, or one configuration.
     """

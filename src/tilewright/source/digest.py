@@ -42,7 +42,7 @@ def source_of(*kernels: Any) -> str:
 def function_of(thing: Any) -> FunctionType:
     """The Python function of a kernel, a tile function, a method, a `functools.partial` or a callable object.
 
-    Raises TypeError where there is none.
+    Raises TypeError if there is none.
     """
     inner = inspect.unwrap(getattr(thing, "_pyfunc", thing))
     if isinstance(inner, partial):

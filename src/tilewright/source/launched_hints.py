@@ -36,7 +36,7 @@ class HintedSearch:
 
 
 def launched_hints(caller: FrameType | None, kernel: Any) -> Mapping[str, int]:
-    """The hints that ``caller`` launches ``kernel`` with after its search; empty where they are not certain."""
+    """The hints that ``caller`` launches ``kernel`` with after its search; empty if they are not certain."""
     frame = caller
     for _ in range(FRAMES):
         if frame is None:
@@ -77,7 +77,7 @@ def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
 def _hints_after(file: SourceFile, kernel: str, end: int) -> tuple[tuple[str, int], ...]:
     """The literal hints that ``kernel`` gets after line ``end``.
 
-    Empty where two calls differ, a hint is not literal, the name is assigned, or the kernel is used without hints.
+    Empty if two calls differ, a hint is not literal, the name is assigned, or the kernel is used without hints.
     """
     hints, hinted_nodes = set(), set[ast.AST]()
     for call in file.every(ast.Call):
@@ -93,7 +93,7 @@ def _hints_after(file: SourceFile, kernel: str, end: int) -> tuple[tuple[str, in
 
 
 def _literal(hinted: HintedKernel) -> tuple[tuple[str, int], ...] | None:
-    """The hints, sorted by name; None where one is not a literal integer."""
+    """The hints, sorted by name; None if one is not a literal integer."""
     if hinted.hints is None:
         return None
     values = {name: value.value if isinstance(value, ast.Constant) else None for name, value in hinted.hints.items()}

@@ -21,7 +21,7 @@ QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.
 def needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
     """The top-level statements of ``file`` that define ``qualname`` and all that it uses, in their order.
 
-    Raises RequestError where the file does not define it at its top level.
+    Raises RequestError if the file does not define it at its top level.
     """
     first = qualname.split(".")[0]
     defined = {statement: set(_defines(statement)) for statement in file.tree.body}

@@ -55,7 +55,7 @@ class SourceFile:
 
     first_line: number of the text's first line, above 1 for a part of a file.
 
-    Raises SyntaxError or ValueError for text that is not Python, RecursionError where it is nested too deep.
+    Raises SyntaxError or ValueError for text that is not Python, RecursionError if it is nested too deep.
     """
 
     def __init__(self, path: Path, text: str, first_line: int = 1) -> None:
@@ -87,7 +87,7 @@ class SourceFile:
 
     @classmethod
     def requested(cls, path: Path) -> SourceFile:
-        """As `read`, but raises RequestError where the file cannot be read. For a file that the user named."""
+        """As `read`, but raises RequestError if the file cannot be read. For a file that the user named."""
         try:
             return cls.read(path)
         except OSError as error:
@@ -129,7 +129,7 @@ class SourceFile:
         return takewhile(lambda pair: not isinstance(pair[0], Named), self.above(node))
 
     def scope(self, node: ast.AST) -> Scope:
-        """The innermost function that evaluates ``node``; the file where there is none."""
+        """The innermost function that evaluates ``node``; the file if there is none."""
         return next((parent for parent, _ in self.above(node) if isinstance(parent, Function)), self.tree)
 
     def owner(self, node: ast.AST) -> Named | None:
@@ -159,7 +159,7 @@ class SourceFile:
         return {origin.split(".")[0] for origin in _origins(self.tree.body).values()} - {""}
 
     def dotted(self, node: ast.AST | None) -> str:
-        """The full name of an expression: ``cuda.tile.launch`` for ``ct.launch``; "" where it is not a name."""
+        """The full name of an expression: ``cuda.tile.launch`` for ``ct.launch``; "" if it is not a name."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -216,7 +216,7 @@ class SourceFile:
     def values(self, node: ast.AST | None, depth: int = DEPTH) -> tuple[ast.AST, ...]:
         """The expressions, functions or classes that ``node`` may stand for: itself, or all values of its name.
 
-        Empty where the text does not show one of the values, as for a parameter, and for None.
+        Empty if the text does not show one of the values, as for a parameter, and for None.
         """
         if not isinstance(node, ast.Name):
             return () if node is None else (node,)
@@ -228,7 +228,7 @@ class SourceFile:
         return tuple(values)
 
     def value(self, node: ast.AST | None) -> ast.AST | None:
-        """As `values` where there is exactly one, else None."""
+        """As `values` if there is exactly one, else None."""
         values = self.values(node)
         return values[0] if len(values) == 1 else None
 
@@ -262,7 +262,7 @@ class SourceFile:
 def source_of_object(thing: CodeType | type) -> SourceFile | None:
     """The source of a function's code or of a class of this process, with the line numbers of its file.
 
-    None where there is no source (typed in or generated), or it is only a part of a statement (a lambda).
+    None if there is no source (typed in or generated), or it is only a part of a statement (a lambda).
     """
     try:
         lines, first = inspect.getsourcelines(thing)
@@ -288,7 +288,7 @@ def _origins(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 def argument(call: ast.Call, position: int, keyword: str) -> ast.expr | None:
-    """An argument of a call, by position or by name; None where it is not given, or behind a star (``*args``)."""
+    """An argument of a call, by position or by name; None if it is not given, or behind a star (``*args``)."""
     if position < len(call.args):
         hidden = any(isinstance(before, ast.Starred) for before in call.args[: position + 1])
         return None if hidden else call.args[position]

@@ -170,7 +170,7 @@ class Source:
         return whole.removeprefix("cuda.tile.") if whole.startswith("cuda.tile.") else ""
 
     def spelled(self, name: str) -> str:
-        """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` where only that is imported."""
+        """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` if only that is imported."""
         imported = self._file.imports
         if self.tile_module in imported or "cuda" in imported.values():
             return f"{self.tile_module}.{name}"
@@ -222,7 +222,7 @@ def dotted(node: cst.CSTNode) -> str:
 
 
 def argument(call: cst.Call, name: str, place: int | None = None) -> cst.BaseExpression | None:
-    """The value of a call's argument, by keyword or by its position (from 0); None where it is not given."""
+    """The value of a call's argument, by keyword or by its position (from 0); None if it is not given."""
     return next((arg.value for index, arg in enumerate(call.args) if _is_argument(arg, index, name, place)), None)
 
 
@@ -238,7 +238,7 @@ def keywords(call: cst.Call) -> dict[str, cst.BaseExpression]:
 
 
 def with_argument(call: cst.Call, name: str, value: str | None, place: int | None = None) -> cst.Call:
-    """The call with an argument added or changed, or removed where ``value`` is None."""
+    """The call with an argument added or changed, or removed if ``value`` is None."""
     new = None if value is None else cst.parse_expression(value)
     args = list(call.args)
     at = next((index for index, arg in enumerate(args) if _is_argument(arg, index, name, place)), None)

@@ -72,7 +72,7 @@ def value_of(node: ast.expr, names: Names) -> Known:
 
 
 def value_of_text(text: str, names: Names = NO_NAMES) -> Known:
-    """The value of an expression's text; `Unread` also where only a part of it is."""
+    """The value of an expression's text; `Unread` also if only a part of it is."""
     value = value_of(ast.parse(f"({text.strip()})", mode="eval").body, names)
     return value if _is_known(value) else Unread(text)
 
@@ -129,7 +129,7 @@ def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
 
 
 def called_name(node: ast.Call) -> str:
-    """The last part of the called name: ``product`` for ``itertools.product(…)``; empty where there is none."""
+    """The last part of the called name: ``product`` for ``itertools.product(…)``; empty if there is none."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""

@@ -129,7 +129,7 @@ def transfer(
     """Translates ``configs`` of the other language for ``to``.
 
     configs: each is a ``triton.Config``, a mapping, a `Written` of a file, or an object such as a ``SimpleNamespace``.
-    names: parameter → new name, where the usual name does not fit.
+    names: parameter → new name, if the usual name does not fit.
     arch: drop configurations that this architecture does not allow (`Space.allows`).
 
     Raises `UnknownChoice` for an unknown target, architecture or parameter, `RequestError` for names that collide.

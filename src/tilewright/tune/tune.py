@@ -62,7 +62,7 @@ def tune(
     strategy: name of the search strategy that chooses them.
     seeds: a source of more configurations than those of the space; one of `heuristics.SEEDS`.
     seconds: wall time limit for one candidate's compiler.
-    seed: of the inputs to verify and time with; default random. It is recorded.
+    seed: draws the inputs to verify and time with; default random. It is recorded.
     store: the ledger for the result; default the one in `ledger.file.home`; False keeps nothing. An interrupted run
         with the same key continues where it stopped, unless ``fresh``.
     executor: runs the verification and the race, and is closed at the end; default a worker process on this machine.
@@ -119,6 +119,6 @@ def _bound(request: TuneRequest, workload: Workload) -> Bound:
 
 
 def _jobs(measured: bool) -> int:
-    """Compilers at a time: all cores, less two where the worker process starts up at the same time."""
+    """Compilers at a time: all cores, less two if the worker process starts up at the same time."""
     cores = os.cpu_count() or 1
     return cores - 2 if measured and cores > 4 else cores

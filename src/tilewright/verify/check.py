@@ -36,7 +36,7 @@ def check(
     configurations: Choice | Sequence[Choice] = (), workloads: Sequence[str] | str = (), case: Case | None = None,
     seed: int = 0, quick: bool = False, seconds: float = SECONDS, progress: Progress = silent,
 ) -> tuple[Verdict, ...]:  # fmt: skip
-    """Checks a task, and its backward task where it declares one. Returns one verdict for each.
+    """Checks a task, and its backward task if it declares one. Returns one verdict for each.
 
     task: a task, or ``FILE[:TASK]``.
     engine: ``interpreter`` or ``gpu``; by default the GPU if there is one that the compiler knows.

@@ -134,7 +134,7 @@ class _Drawing:
         return np.where(self.half(), values, np.where(negative, -0.0, 0.0))
 
     def denormals(self) -> Array:
-        """Makes half of the elements denormal. The others keep the outputs' scale, so kernels may flush denormals."""
+        """Makes half of the elements denormal, the others of normal size, so that kernels may flush denormals."""
         values = self.declared()
         if self.bounded and not self.how.a <= 0 < self.how.b:
             return values

@@ -58,7 +58,7 @@ class Result:
 
 @dataclass
 class Examiner:
-    """Runs and judges the cases of one task on one engine. ``uncounted``: some run did not know which kernels ran."""
+    """Runs and judges the cases of one task on one engine. ``uncounted``: whether a run's kernels are unknown."""
 
     task: Task
     engine: Engine

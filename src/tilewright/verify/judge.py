@@ -116,7 +116,7 @@ def judge_values(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arr
 
 
 def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST) -> None:
-    """Compares every element with ``other``, the output of ``whose``. Each of the two may have the allowed error."""
+    """Compares every element with ``other``, which ``whose`` computed. Both outputs may be off by the allowed error."""
     judge_finite(name, out, arrays)
     worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst
     if worst > 2 * ((1 + 1 / FACTOR) * wanted.allowed.worst + 1e-12):

@@ -73,7 +73,7 @@ class FloatReference:
         }
 
     def refuse_degenerate(self, dims: Dims, seed: int) -> None:
-        """Raises TaskError if outputs do not depend on the inputs. ``dims``: of a workload, since on an edge an output
+        """Raises TaskError if outputs do not depend on the inputs. ``dims``: a workload's, since on an edge an output
         may be constant."""
         draws = (drawn(self.task, dims, "declared", seed + number) for number in range(DRAWS))
         with np.errstate(all="ignore"):
@@ -162,7 +162,7 @@ class FloatReference:
         return 0.0 if self.trusted else tolerance.UNIT_ROUNDOFF.get(dtype, 0.0)
 
     def _exact(self, dims: Dims, inputs: NamedArrays, values: NamedArrays) -> dict[str, Array]:
-        """Returns masks of the elements that must be exact, for outputs that hold only integers, also in float32."""
+        """Returns masks of the elements that must be exact, in outputs that are integers in float32, too."""
         single = yardstick(self.task, dims, inputs)
         if isinstance(single, str):
             return {}

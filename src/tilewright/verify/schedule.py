@@ -87,7 +87,7 @@ Job = tuple[Language, Lowered]
 
 
 class Compiling:
-    """Compiles the launches of one task, equal code once. ``to_machine_code``: not only with the front end."""
+    """Compiles the launches of one task, but equal code only once. ``to_machine_code``: not only to Tile IR."""
 
     def __init__(self, task: Task, board: Board, to_machine_code: bool) -> None:
         self.task, self.board, self.to_machine_code = task, board, to_machine_code

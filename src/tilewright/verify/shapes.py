@@ -59,7 +59,7 @@ def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Mo
     """Returns the `Moduli` of each dimension of a shape.
 
     The largest power of two among the knobs counts for every dimension. A knob named after the dimension (``TILE_M``
-    for ``M``) counts too, and it alone if the work would be too much otherwise.
+    for ``M``) counts too; if the work would be too much, only this knob counts.
     """
     whole = {knob: value for knob, value in configuration.items() if isinstance(value, int) and value > 0}
     powers = {knob: value for knob, value in whole.items() if value is not True and value & (value - 1) == 0}

@@ -73,12 +73,12 @@ def _indices(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ..
 
 
 def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:
-    """Maps the axes of a tensor that a slice cuts to the indices. Only an axis that is a plain dimension is cut."""
+    """Maps each axis of a tensor that a slice cuts to its indices. Only an axis that is a plain dimension is cut."""
     return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
 
 
 def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array]:
-    """Computes the float64 reference, and checks the shapes. ``dims``: of the slice that ``inputs`` are."""
+    """Computes the float64 reference, and checks the shapes. ``dims``: those of ``inputs``, which may be a slice."""
     what = f"reference of task '{task.name}'"
     try:
         results = evaluated(task, dims, inputs)

@@ -78,7 +78,7 @@ class RaceClient:
     """Verifies and races the contestants of one run through an executor.
 
     policy: how to measure.
-    first: for each workload the contestant with whose outputs the others are compared if the task has no trusted
+    first: for each workload the contestant whose outputs are the reference for the others if the task has no trusted
         implementation. By default it is the first correct one.
     """
 

@@ -173,7 +173,7 @@ def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSi
 def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compilation.CallingConvention:
     """The calling convention that `ct.launch` uses (observed on an H200, cuda-tile 1.7.0).
 
-    It is version 2 where an extent is a constant of the signature, as an extent of 1 always is, else version 1.
+    It is version 2 if an extent is a constant of the signature, as an extent of 1 always is, else version 1.
     """
     static = any(annotation.static_shape for annotation in private.parameter_annotations(kernel))
     if static or any(extent == 1 for shape in shapes for extent in shape):
@@ -251,7 +251,7 @@ def _may_alias_internally(array: ArraySpec) -> bool:
 
 
 def bytecode_version(tool: Tool) -> str | None:
-    """The compiler's bytecode version where cuda-tile can write it. With None cuda-tile starts the compiler to ask."""
+    """The compiler's bytecode version if cuda-tile can write it. With None cuda-tile starts the compiler to ask."""
     return f"{tool.version[0]}.{tool.version[1]}" if tool.version in private.BYTECODE_VERSIONS else None
 
 
@@ -260,7 +260,7 @@ _ERROR = re.compile(r"^\s*(?:\S+:\s*)?error:\s*(?P<text>.*)", re.IGNORECASE)
 
 
 def compiler_message(returncode: int, stderr: str) -> str:
-    """The first error that tileiras printed, in one line, with its source line where there is one."""
+    """The first error that tileiras printed, in one line, with its source line if there is one."""
     if returncode < 0:
         return f"tileiras was killed by signal {-returncode}"
     lines = stderr.splitlines()

@@ -36,7 +36,7 @@ def keep_torch_out() -> None:
 
     The front end imports torch to ask whether a dtype is torch's, and then remembers the answer "there is no torch" for
     the whole process. So call this only in a process that never launches, after the task file was loaded. Does nothing
-    where that file imported torch.
+    if that file imported torch.
     """
     if "torch" in sys.modules or "cuda.tile._compile" in sys.modules or not is_known():
         return
@@ -123,14 +123,14 @@ def decorated_hints(kernel: ct.kernel, arch: str | None = None) -> dict[str, int
 
 
 def error_place(error: ct.TileError) -> str:
-    """``matmul.py:12: `` where a front-end error has a source line, else an empty string."""
+    """``matmul.py:12: `` if a front-end error has a source line, else an empty string."""
     place = getattr(error, "loc", None)
     line, file = getattr(place, "line", None), getattr(place, "filename", None)
     return f"{Path(file).name}:{line}: " if line and file else ""
 
 
 def cache_key(tool: Tool, arch: str, opt_level: int, bytecode: bytes) -> str | None:
-    """The key of a cubin in cuTile's disk cache; None where the cache is off or its format is unknown."""
+    """The key of a cubin in cuTile's disk cache; None if the cache is off or its format is unknown."""
     if not is_known() or cache_directory() is None:
         return None
     try:

@@ -32,7 +32,7 @@ class Tool:
 
     def environment(self) -> dict[str, str]:
         """The environment to run the compiler in. The pip compiler brings its own toolkit, and fails with return code 5
-        where CUDA_HOME names one of another version."""
+        if CUDA_HOME names one of another version."""
         hidden = ("CUDA_HOME", "CUDA_PATH") if self.from_pip else ()
         return {name: value for name, value in os.environ.items() if name not in hidden}
 

@@ -75,7 +75,7 @@ class Entrant:
 
 
 class Arena:
-    """The worker of one optimisation run. Leaving its context ends the worker. ``where``: as in `loading.load_task`.
+    """The worker of one optimisation run. The end of the ``with`` block ends it. ``where``: as in `loading.load_task`.
     ``policy``: how to measure (L2, graph or eager). ``session``: a worker that is starting already, without a task."""
 
     def __init__(
@@ -139,7 +139,7 @@ def confirm(
     arena: Arena, workloads: Sequence[str], candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int
 ) -> Confirmations | Eliminated:
     """Measures ``candidate`` against incumbent and baseline until the decision is clear. Returns `Eliminated` if a
-    version was wrong or broke the process. ``seed``: of inputs that this run has not used."""
+    version was wrong or broke the process. ``seed``: draws inputs that this run has not used."""
     samples: dict[str, Confirmation] = {}
     done = 0
     for rounds, seconds in zip(ROUNDS, SECONDS, strict=True):

@@ -93,7 +93,7 @@ class Judged:
 
 
 class Gate(Protocol):
-    """Judges variants in four stages. ``measured``: on a GPU; otherwise times are predicted."""
+    """Judges variants in four stages. ``measured``: whether times are measured on a GPU, or predicted."""
 
     measured: bool
 
@@ -150,7 +150,7 @@ def metrics_of(
     variant: Variant, workload: Workload, bound: Bound, measured: MeasuredTime | None = None,
     ratio: Interval | None = None,
 ) -> Metrics:  # fmt: skip
-    """Returns measured metrics, or predicted ones without ``measured``. ``ratio``: to the baseline."""
+    """Returns measured metrics, or predicted ones without ``measured``. ``ratio``: time over the baseline's."""
     work, predicted = count(variant.task, workload, variant.board), variant.predicted[workload.name]
     return Metrics(
         workload=workload.name, measured=measured, predicted=predicted if measured is None else None,

@@ -72,7 +72,7 @@ def _import_root(path: Path) -> Path:
 
 
 def _bare(folder: Path) -> Git:
-    """GIT_DIR names the repository, because the user's safe.bareRepository may forbid git to find it itself."""
+    """Returns git with the repository in GIT_DIR: the user's safe.bareRepository may forbid git to find it itself."""
     return Git(folder, {"GIT_DIR": str(folder)})
 
 

@@ -48,8 +48,8 @@ class _Branch:
 
 
 class Workspace:
-    """The worktree of one run. `open` makes it; leaving its context removes it. ``base_commit``: the commit with the
-    untouched files. ``kept``: the commit of the incumbent. ``folder``: the worktree."""
+    """The worktree of one run. `open` makes it; the end of the ``with`` block removes it. ``base_commit``: the commit
+    with the untouched files. ``kept``: the commit of the incumbent. ``folder``: the worktree."""
 
     def __init__(self, run: str, place: RepositoryPlace, git: Git, branch: _Branch, lock: IO[bytes]) -> None:
         self.run, self.place, self.folder = run, place, git.folder

@@ -32,7 +32,7 @@ class OneHint(Entry):
         """Chooses the values to try, from the incumbent's machine code and the hint's present value ``now``."""
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        """Returns each place of the configuration. Where loops set the hint, `tune_space` changes it instead."""
+        """Returns a site for each place of the configuration. Hints that loops set are left to `tune_space`."""
         offer = self.offer(facts, current(facts)[self.hint])
         return [
             place.site(f"{self.hint} in {place.what}", offer.values, offer.promise, offer.why)
@@ -47,5 +47,5 @@ class OneHint(Entry):
 
 
 def hungriest(facts: KernelFacts) -> MachineCode:
-    """Returns, among the workloads, the machine code with the most spills, then registers, then shared memory."""
+    """Returns the workload's machine code with the most spills; of equal ones, the most registers or shared memory."""
     return max(facts.codes.values(), key=lambda code: (code.local_stores, code.registers, code.shared_bytes))

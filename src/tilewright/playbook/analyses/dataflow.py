@@ -96,7 +96,7 @@ def range_of(loop: cst.CSTNode | None) -> list[Expression]:
 def pairs_of(assign: cst.Assign) -> Iterator[tuple[Expression, Expression | None]]:
     """Yields each target of an assignment with its own value: ``a, x`` and ``b, y`` for ``a, b = x, y``.
 
-    The value is None where the targets unpack the result of one expression: ``a, b = f()``.
+    The value is None if the targets unpack the result of one expression: ``a, b = f()``.
     """
     for assigned in assign.targets:
         targets, values = elements(assigned.target), elements(assign.value)
@@ -141,7 +141,7 @@ def values_by_name(source: Source, inside: cst.CSTNode) -> dict[str, list[Expres
 class Effects:
     """Tells what the code of one function may do to memory.
 
-    ``written`` holds the names of the arrays that the function may store to; None where that is not known.
+    ``written`` holds the names of the arrays that the function may store to; None if that is not known.
     """
 
     def __init__(self, source: Source, function: Function) -> None:

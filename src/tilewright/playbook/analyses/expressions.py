@@ -64,7 +64,7 @@ def _log2_e_names(source: Source) -> list[str]:
 
 
 def log2_e_name(source: Source, function: str) -> str:
-    """Returns the name of log₂ e at the top of this file, or an unused name for it."""
+    """Returns the name that the source has for log₂ e at its top, or an unused name if it has none."""
     return next(iter(_log2_e_names(source)), None) or fresh_in(source, function, "LOG2_E")
 
 

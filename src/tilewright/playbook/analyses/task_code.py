@@ -75,7 +75,7 @@ def own_kernel(facts: KernelFacts, source: Source) -> str:
 
 
 def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False) -> Source:
-    """Returns the source with a knob in the space that lists ``values`` and ships ``shipped``.
+    """Returns the source with a knob in its space: ``values`` to try, and ``shipped`` in the shipped configuration.
 
     If the space already has the knob, ``values`` are added to its list; an empty ``values`` does not change the list.
     """
@@ -160,13 +160,13 @@ def _comma(comma: object) -> cst.Comma:
 
 
 def with_kernel_constant(source: Source, kernel: str, name: str) -> Source:
-    """Returns the source with one more constant at the kernel's end, passed from the configuration."""
+    """Returns the source with a new last parameter of the kernel, a constant that the configuration gives."""
     annotation = f"{source.tile_module}.Constant[int]"
     return with_kernel_argument(with_launch_parameter(source, "config"), kernel, name, f"config.{name}", annotation)
 
 
 def with_kernel_argument(source: Source, kernel: str, name: str, expression: str, annotation: str = "") -> Source:
-    """Returns the source with one more parameter at the kernel's end, for which the launch passes ``expression``."""
+    """Returns the source with a new last parameter of the kernel, for which the launch passes ``expression``."""
     launch = launch_of(source)
     if launch.kernel != kernel:
         raise NotApplicable(f"{source.name}: the launch starts {launch.kernel}, not {kernel}")

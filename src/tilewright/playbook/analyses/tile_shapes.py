@@ -253,7 +253,7 @@ def _assignments(source: Source, function: Function) -> list[tuple[str, Expressi
 
 
 def _joined(first: Tile | None, second: Tile) -> Tile:
-    """Returns the tile of a name that is assigned either tile."""
+    """Returns the tile of a name to which both tiles are assigned."""
     first = first or second
     return Tile(first.shape if first.shape == second.shape else None, first.varies or second.varies)
 

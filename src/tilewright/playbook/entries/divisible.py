@@ -72,10 +72,9 @@ class Divisible(Entry):
 
 
 def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
-    """Yields the launch's argument for the parameter at ``place``, for all workloads and for shapes next to them.
+    """Yields what the launch passes to the parameter at ``place``, for all workloads and for shapes next to them.
 
-    A shape next to a workload has one dimension larger by one. If the task serves it, that dimension need not be
-    divisible.
+    A shape next to a workload is larger by one in one dimension. If the task serves it, divisibility is not certain.
     """
     task = facts.task
     for workload in facts.workloads:

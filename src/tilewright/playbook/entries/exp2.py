@@ -76,7 +76,7 @@ def _folded(source: Source, function: str, scale: ScoreScale) -> str:
 
 
 def _exp2(source: Source, call: cst.Call, inside: Expression) -> cst.Call:
-    """Returns the call of exp2 that replaces a call of exp. It has no rounding mode, which exp2 does not take."""
+    """Returns the call of exp2 that replaces a call of exp. It has no rounding mode, because exp2 takes none."""
     only = call.args[0].with_changes(value=inside)
     if len(call.args) > 1:
         only = only.with_changes(comma=cst.MaybeSentinel.DEFAULT)
@@ -150,7 +150,7 @@ def scales(source: Source, function: str) -> list[ScoreScale]:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """Finds the expressions that are multiplied by a factor if the result of one multiplication, the seed, is."""
+    """Finds the expressions that get the same factor as the seed, which is the result of one multiplication."""
 
     source: Source
     seed: cst.BinaryOperation
@@ -207,7 +207,7 @@ class _Scaled:
 
 
 def _used_elsewhere(source: Source, code: Function, names: set[str], allowed: Sequence[Expression]) -> bool:
-    """Whether a name in ``names`` is read outside the ``allowed`` expressions, or as the condition of ``where``."""
+    """Whether a name in ``names`` is read outside the ``allowed`` expressions, or in the condition of a ``where``."""
     if any(names_read(call.args[0].value) & names for call in source.calls("where", inside=code) if call.args):
         return True
     targets = source.every(cst.AssignTarget, code)

@@ -1,9 +1,9 @@
 """Turns gathers and scatters of consecutive elements into loads and stores of tiles.
 
 A tile load uses TMA where the GPU has it: one instruction instead of an address, a bound check and a register for each
-element. The change applies to a range that begins at a multiple of its length, to a ragged segment, which is loaded
-from a view that begins there, and to a page whose id is read once. It can make a kernel that uses each element once
-slower, because TMA goes through shared memory. On TileGym's kernels and an H200 it was kept in 1 of 11 tries
+element. The change applies to a range that begins at a multiple of its length, to a ragged segment, through a view that
+begins with the segment, and to a page whose id is read once. A kernel that uses each element once can become slower,
+because TMA goes through shared memory. On TileGym's kernels and an H200 it was kept in 1 of 11 tries
 (bench/recorded/h200-tilegym-2026-11-21.json).
 """
 

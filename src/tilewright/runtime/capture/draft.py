@@ -98,7 +98,7 @@ class Dimensions:
 
     @cached_property
     def counted(self) -> frozenset[str]:
-        """The dimensions that are numbers of sequences in index arrays."""
+        """The dimensions that count the sequences of index arrays."""
         return frozenset(self.names[steps] for _, (steps,) in self._lengths.values() if steps in self.names)
 
     @cached_property

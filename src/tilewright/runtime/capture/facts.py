@@ -245,7 +245,7 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
 
 @dataclass(frozen=True)
 class IndexArray:
-    """An array of offsets that never decrease. starts: whether the first is 0. The differences between neighbours are
+    """An array of offsets that never decrease. starts: whether it begins with 0. The differences between neighbours are
     multiples of ``step``, from ``least`` to ``most``."""
 
     name: str

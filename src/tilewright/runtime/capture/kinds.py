@@ -57,8 +57,8 @@ LaunchKey: TypeAlias = tuple[Hashable, ...]
 
 
 class LaunchCounter:
-    """Counts the launches of one kernel and decides which are examined. Each launch takes an item of `skip`, which is
-    atomic. If no item is left, it calls `count`, under a lock."""
+    """Counts the launches of one kernel and decides which are examined. A launch takes an item of the iterator `skip`,
+    which needs no lock. If no item is left, `count` is called, under a lock."""
 
     __slots__ = ("_before", "_block", "_exact", "_length", "_random", "_size", "skip")
 

@@ -69,7 +69,7 @@ class Recorded:
 
     @property
     def gpu(self) -> Times:
-        """The samples that the mean is made of: on a busy GPU if there are three or no others, else on an idle GPU."""
+        """The samples for the mean: on a busy GPU if those are at least three, or all; else on an idle GPU."""
         return self.busy if self.busy.samples >= 3 or not self.idle.samples else self.idle
 
     @property

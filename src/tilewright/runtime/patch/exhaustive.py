@@ -51,11 +51,11 @@ above every measured one. ``num_samples`` is 0."""
 
 
 class EmptySpace(RequestError, ValueError):
-    """The space is empty, or nothing in it works; cuda-tile raises ValueError."""
+    """The space is empty, or nothing in it works. cuda-tile raises a ValueError, too."""
 
 
 class NoSequence(RequestError, TypeError):
-    """The space is not a sequence; cuda-tile raises TypeError."""
+    """The space is not a sequence. cuda-tile raises a TypeError, too."""
 
 
 class NotLaunched(RuntimeError):
@@ -230,7 +230,7 @@ def problem_of(
     call: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str]
 ) -> Problem:
     """Returns the trials and the key of a call. ``hints``: the hints of every trial, if the caller launches with some.
-    With `TILEWRIGHT_WIDEN`, neighbours are added if their work differs from all before."""
+    With `TILEWRIGHT_WIDEN`, neighbours are added whose work differs from that of all earlier trials."""
     hints_fn = (lambda _: hints) if hints else call.hints_fn
     shared, limit = SharedDescriptions(), max(LIMIT, len(space))
     listed = list(islice(widened(space), NEIGHBOURS_TRIED * limit)) if widening() else list(space)

@@ -48,7 +48,7 @@ class Device(Protocol):
         """Launches once and waits. Raises what the launch raises, or DeviceLost if nothing more can be launched."""
 
     def clock(self, shots: Sequence[Shot], policy: Policy) -> AbstractContextManager[tuple[Clock, Policy]]:
-        """Returns a clock that times ``shots`` by index, and its policy. This is eager if a graph is not possible."""
+        """Returns a clock that times ``shots`` by index, and its policy, which is eager if a graph is not possible."""
 
 
 class CudaDevice:

@@ -46,7 +46,7 @@ class BoundTrial:
 
     @property
     def read(self) -> frozenset[str]:
-        """Names of the arrays that are read, also under another name: arrays may share memory."""
+        """Names of the arrays that are read, directly or through another array that shares their memory."""
         return overlapping(self.arrays, self.ready.touched.read & self.arrays.keys())
 
     @property
@@ -160,8 +160,8 @@ def _outcome(race_outcome: RaceOutcome, index: int, label: str) -> TrialOutcome:
 
 @contextmanager
 def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
-    """Yields a shot for each trial, with its arguments for the whole race. Written arrays are restored afterwards. If
-    the caller's function returns new clones at each call, the clones of the first call are used."""
+    """Yields the shots of the race, one for each trial. The caller's function is called once for each, even if each
+    call would make new clones. Written arrays are restored afterwards."""
     base = BoundTrial.of(field[0] if runner.baseline is None else runner.baseline)
     written = [base.arrays[name] for name in base.written]
     with keeping(written):

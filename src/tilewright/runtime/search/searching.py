@@ -166,7 +166,7 @@ class _SearchRun:
         raise NothingWorks(self._in_order())
 
     def _compare_all(self, building: Building) -> None:
-        """Compares each trial as soon as it is compiled, equal work once. Trials that spill wait."""
+        """Compares each trial as soon as it is compiled, but equal work only once. Trials that spill wait."""
         for done, (index, ready) in enumerate(building.all(), 1):
             self.progress("compile", done, len(self.trials), self._label(index))
             if index in self.outcomes or index in self.ready:
@@ -177,7 +177,7 @@ class _SearchRun:
                 self._compare(index)
 
     def _compare_hopeless(self, building: Building) -> None:
-        """Compiles and compares the trials that have to spill, if all correct trials spill as much; else drops them."""
+        """Compiles and compares hopeless trials if every correct one spills ``HOPELESS_BYTES``; else drops them."""
         if not any(self.ready[index].header.stack_bytes < HOPELESS_BYTES for index in self.correct):
             building.build_hopeless()
             self._compare_all(building)
@@ -209,7 +209,7 @@ class _SearchRun:
 
     @contextmanager
     def _verifying(self, index: int) -> Iterator[None]:
-        """Counts the time. An error of the launch, or of the caller's functions, becomes the outcome of this trial."""
+        """Times the block. An error of the launch, or of the caller's functions, becomes the outcome of this trial."""
         try:
             with timed(self.seconds, "verify"):
                 yield
@@ -219,7 +219,7 @@ class _SearchRun:
             self._fail(index, FailedTrial("verify", in_one_line(error), error=type(error)))
 
     def _represented_by(self, index: int, ready: Ready) -> int:
-        """Registers a compiled trial. Returns the trial that is compared for all with its work."""
+        """Registers a compiled trial. Returns the one trial that is compared for all trials with the same work."""
         self.ready[index] = ready
         return self.representative.setdefault(ready.identity, index)
 

@@ -5,9 +5,9 @@
 
 It is read with `json` alone, without a database, a search or a GPU. A look-up finds the row with equal parts, else the
 nearest row, else nothing; the caller then launches the shipped configuration. The file has the rule of the look-up, as
-text for people and as data. Only the parts that the rule names may differ. The toolkit may, because it changes how fast
-a configuration is, not what it computes. Rows for another source of the kernel are not used, and one warning says so,
-because their configurations were never compared on the present kernel.
+text for people and as data. Only the parts that the rule names may differ. The toolkit is one of them, because it
+changes how fast a configuration is, not what it computes. Rows for another source of the kernel are not used, and one
+warning says so, because their configurations were never compared on the present kernel.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class MatchingRow:
 
 
 class ConfigFile:
-    """The rows of one kernel. ``parts``: those of each row, with the common ones. ``name``: of the file."""
+    """The rows of one kernel. ``parts``: those of each row, with the common ones. ``name``: the file's."""
 
     def __init__(self, data: ConfigData, rule: MatchRule, name: str) -> None:
         self.kernel, self.module, self.name = data["kernel"], data.get("module", ""), name

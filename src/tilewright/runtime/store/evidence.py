@@ -77,7 +77,7 @@ def winner_us(winner: Winner) -> float | None:
 
 
 def shipped_us(winner: Winner) -> float | None:
-    """Returns the shipped configuration's time in µs from the same race; None if it was not timed. It is the first of a
+    """Returns the shipped configuration's time in µs from the same race; None if it was not timed. It is first in a
     list, and anywhere in a declared space."""
     shown = "" if winner.shipped is None else label(winner.shipped)
     place = next((place for place, outcome in enumerate(winner.outcomes) if outcome.get("label") == shown), 0)
@@ -207,8 +207,8 @@ class Kernels:
 
 
 def _full_name(winner: Winner, modules: set[str]) -> str:
-    """Returns the module and name of the winner's kernel. An imported winner whose config file names no module gets the
-    only one of ``modules``, which have a kernel of this name; if there are several, its module is ``unknown``."""
+    """Returns the module and name of the winner's kernel. ``modules``: those with a kernel of this name. If an imported
+    winner names no module, the only one of them is taken, or ``unknown`` if there are several."""
     inside = module(winner)
     if not inside and modules:
         inside = next(iter(modules)) if len(modules) == 1 else "unknown"

@@ -54,7 +54,7 @@ def config_file_of(winners: Sequence[Winner]) -> ConfigData:
 
 
 def _latest(winners: Iterable[Winner]) -> list[Winner]:
-    """Keeps, of the winners of one call, the last: it has the latest source and toolkit."""
+    """Keeps the last winner of each call, which has the latest source and toolkit."""
     left_out = (*config_file.SOURCES, *MatchRule().may_differ)
     latest = {}
     for winner in winners:

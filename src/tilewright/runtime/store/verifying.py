@@ -66,7 +66,7 @@ def this_machine() -> tuple[Here, Device | None]:
 
 @dataclass(frozen=True)
 class Against:
-    """Another configuration against the winner. ``ratio``: its time over the winner's in the same round."""
+    """Another configuration, compared with the winner. ``ratio``: its time over the winner's in the same round."""
 
     name: Name
     label: str

@@ -73,7 +73,7 @@ class Chooser:
         return next((choice for choice in known if choice is not None and choice.tuned), None)
 
     def _in_store(self, call: MissedCall) -> Choice | None:
-        """Returns the stored winner of the exact call, or that of its bucket if it is the shipped configuration."""
+        """Returns the stored winner of the exact call, or the bucket's winner if that is the shipped configuration."""
         winner = self._winner(call, call.key)
         if winner is not None:
             return Choice(winner, "stored", f"key {call.key[:12]}")
@@ -193,8 +193,8 @@ class Chooser:
         )  # fmt: skip
 
     def _warn_of_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:
-        """Warns once of each array that the kernel writes and the author did not declare. Calls in place on it have the
-        same key as calls on separate arrays."""
+        """Warns once of each array that the kernel writes and the author did not declare. Without it, a call in place
+        has the key of a call on separate arrays."""
         if self._checked_outputs or isinstance(shipped, Failed):
             return
         self._checked_outputs = True

@@ -118,7 +118,7 @@ class Declared:
             raise RequestError(f"the kernel's {', '.join(sorted(missing))} would get no value; add to parameters=")
 
     def hints(self, config: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns the hints that the space names; the kernel keeps its others. None lets the compiler choose."""
+        """Returns the hints that the space names; the kernel keeps its other hints. With None the compiler chooses."""
         return {name: config[name] for name in self.space.hints if name != "opt_level" or config[name] is not None}
 
     def kernel_arguments(self, call: Call, config: Configuration) -> tuple[CallValue, ...]:

@@ -38,7 +38,7 @@ class Choice:
 
     @property
     def tuned(self) -> bool:
-        """Whether it is launched until the process ends, in each mode that tunes. Others are launched until then."""
+        """Whether the choice is final in every mode that tunes. Any other is launched until there is a final one."""
         return self.origin in ("stored", "config file", "tuned")
 
 
@@ -53,7 +53,7 @@ class Known:
 
 class KnownCalls:
     """The known calls of one pattern of arguments in one mode. ``last``: the last call. ``items``: how many items of a
-    call are compared beside its tensors. ``constants``: how many an entry has."""
+    call are compared beside its tensors. ``constants``: how many constants an entry has."""
 
     __slots__ = ("_lock", "_unknown", "calls", "last")
 
@@ -64,7 +64,7 @@ class KnownCalls:
         self.last = Known(None, (), self._unknown)
 
     def keep(self, key: Key, choice: Choice | None, entry: Entry) -> None:
-        """Makes calls with this key launch ``entry``, also one that another thread is comparing."""
+        """Makes calls with this key launch ``entry``, also a call that another thread is comparing."""
         with self._lock:
             known = self.calls.get(key)
             if known is not None:

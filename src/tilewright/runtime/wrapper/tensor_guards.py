@@ -23,7 +23,7 @@ Check: TypeAlias = Callable[..., bool]
 
 
 def like(tensors: Sequence[LiveArray]) -> Check | None:
-    """Returns a function of as many values that checks whether they are like ``tensors``; None if there is no check.
+    """Returns a function that checks whether its arguments are like ``tensors``, one by one; None if there is no check.
     True is certain. False is not: in another grad mode, for example, equal tensors are refused."""
     if not tensors or not available():
         return None

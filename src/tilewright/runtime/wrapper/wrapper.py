@@ -81,7 +81,7 @@ class _Variant:
 
 
 class Tuned:
-    """The state of a function that `tuned` returned, which has it as its attribute ``tuned``."""
+    """The state of a function that `tuned` returned. The function's attribute ``tuned`` is this object."""
 
     def __init__(self, declared: Declared, environment: Environment, config_file: ConfigFile | None):
         self.declared = declared
@@ -99,7 +99,7 @@ class Tuned:
         return self._missed(variant, None, values).known(modes.mode(self.declared.mode))
 
     def _first_function(self) -> Callable[..., None]:
-        """Returns the user's function. At its first call, `_variant` replaces its code by the hot path."""
+        """Returns the function that the user calls. At its first call, `_variant` replaces its code by the hot path."""
         parameters = ", ".join(("stream", *self.declared.parameters))
         text = f"def {self._title}({parameters}):\n    return _otherwise(None, ({parameters},))\n"
         function = generated(text, {"_otherwise": self._otherwise}, self._title)

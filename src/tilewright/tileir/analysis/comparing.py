@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True)
 class OperationChange:
-    """How often a line has an operation, before and after. ``type``: of its first result, or of the tile that it
+    """How often a line has an operation, before and after. ``type``: that of its first result, or of the tile that it
     stores. ``details``: the attributes that are not the default, e.g. ``value=128``."""
 
     operation: str
@@ -209,7 +209,7 @@ class _Indexed:
         return self._text[number - 1].strip() if 0 < number <= len(self._text) else ""
 
     def counted(self, place: Place | None) -> Counter[tuple[str, str, str]]:
-        """Counts operations by name, type and details. Memory operations are compared elsewhere, so without details."""
+        """Counts operations by name, type and details. Memory operations, compared elsewhere, have no details."""
         counted: Counter[tuple[str, str, str]] = Counter()
         for op in self.by_place.get(place, ()) if place is not None else ():
             kinds = [kind for kind in op.result_types if not isinstance(kind, TokenType)]

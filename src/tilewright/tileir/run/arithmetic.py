@@ -96,7 +96,7 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
-    """Returns a float64 result of f32 operands that rounds to f32 as the exact result does, zeros with their sign."""
+    """Returns a float64 result for f32 operands. It rounds to f32 as the exact result does, and a zero has its sign."""
     if name == "mulf":
         return wide[0] * wide[1]
     if name in ("divf", "sqrt"):

@@ -173,7 +173,7 @@ def run(
     arguments: numbers, and addresses for pointers, in the order of the entry's parameters.
     grid: the number of blocks along x, y and z.
     memory: the memory that the addresses point to, which also receives the results.
-    seed: for the order of the blocks; None runs them in ascending order.
+    seed: orders the blocks; None runs them in ascending order.
     sample: how many blocks to run, drawn with the seed; None runs all.
     poison: the byte that undefined values are made of.
     changed_padding: the place of a load whose undefined elements are made of other bytes.

@@ -342,8 +342,8 @@ def _outside(touched: Touched) -> Mask:
 
 
 def _foreign(touched: Touched) -> Mask | None:
-    """Returns which elements, all between the tensor's first and last byte, lie in gaps between the tensor's elements
-    or belong to another block; None if there can be none."""
+    """Returns which elements lie in gaps between the tensor's elements or belong to another block; None if the tensor
+    has neither. All elements must lie between the tensor's first and last byte."""
     allocation = touched.allocation
     if allocation.gaps is None and allocation.owners is None:
         return None

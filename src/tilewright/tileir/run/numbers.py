@@ -230,7 +230,7 @@ def wrapped(values: Array, element: Element) -> Array:
 
 
 def poisoned(dtype: DType, byte: int) -> Array:
-    """Returns an undefined value, made of ``byte``; shape ()."""
+    """Returns an undefined value of shape (), whose bytes are all ``byte``."""
     if dtype == np.bool_:
         return np.array(byte != 0)
     return np.full(dtype.itemsize, byte, np.uint8).view(dtype).reshape(())

@@ -126,7 +126,7 @@ def _reduced_by_numpy(single: Op, values: Array, axis: int) -> Array | None:
 
 
 def _halved(ufunc: np.ufunc, values: Array, axis: int) -> Array:
-    """Reduces by a commutative operation: joins the two halves, whose elements are contiguous, until one is left."""
+    """Reduces by a commutative operation: combines the first half with the second, until one element is left."""
     values = np.moveaxis(values, axis, 0)
     with np.errstate(all="ignore"):
         while (count := len(values)) > 1:

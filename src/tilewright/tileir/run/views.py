@@ -147,7 +147,7 @@ class Tiles:
 
     def runs(self) -> Iterator[tuple[int, Array, int]]:
         """Yields the contiguous runs of bytes: (bytes, start addresses, length of each run). The bytes count every
-        lane, and are 0 where they were counted with an earlier item. Equal tiles of several lanes make one run. Lanes
+        lane, and are 0 if they were counted with an earlier item. Equal tiles of several lanes make one run. Lanes
         whose part inside the view has the same shape and strides share an item."""
         first, dense = self._parts(self.lanes)
         counts = [count for count, _ in dense]
