@@ -61,8 +61,15 @@ from tilewright.worker.process.images import BoundLaunch
 from tilewright.worker.process.examiner import Prepared
 
 class Clock(SimulatedClock):
-    def __init__(self, runners, policy, monitor, announce=print):
+    def __init__(self, runners, policy, monitor, sets, announce):
         super().__init__([10.0 + place for place in range(len(runners))])
+        self.runners, self.sets = runners, sets
+    def round(self, order):
+        self.sets.swap()
+        for index in order:
+            self.sets.spoil()
+            self.runners[index](None)
+        return super().round(order)
     def __enter__(self):
         return self
     def __exit__(self, *_):

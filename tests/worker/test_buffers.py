@@ -20,7 +20,7 @@ from tilewright.verify.images import POISONS  # noqa: E402
 from tilewright.verify.judge import Wrong, judge_finite  # noqa: E402
 from tilewright.verify.tolerance import Slice, error_of  # noqa: E402
 from tilewright.worker.process import buffers as buffers_module  # noqa: E402
-from tilewright.worker.process.buffers import GUARD_BYTES, TENSORS, Buffers, DeviceMemory, _checksum, guarded  # noqa: E402
+from tilewright.worker.process.buffers import GUARD_BYTES, TENSORS, Buffers, DeviceMemory, InputSets, _checksum, guarded  # noqa: E402
 
 DIMS = {"M": 6, "N": 5, "D": 4}
 
@@ -184,6 +184,46 @@ def bytes_of(data: list[int]) -> Any:
 
 def words_of(words: list[int]) -> Any:
     return torch.tensor(words, dtype=torch.int64).view(torch.uint8)
+
+
+# Sets of inputs that take turns
+
+
+def test_two_sets_take_turns_at_the_same_addresses() -> None:
+    """trust.md 38: the second set is that of its seed, after any number of turns."""
+    found, alone = usual(), usual()
+    places = {name: tensor.data_ptr() for name, tensor in found.tensors().items()}
+    sets = InputSets(found, (5, 6))
+    alone.draw(6)
+    second, seen = alone.checksums(), []
+    for turn in range(4):
+        assert (found.checksums() == second) is (turn % 2 == 0)
+        assert bool((found.all["y"].middle == POISONS[0]).all())
+        seen.append(tuple(found.checksums().values()))
+        found.tensors()["y"].fill_(1)
+        sets.swap()
+        sets.spoil()
+    assert seen[0] == seen[2] != seen[1] == seen[3]
+    assert {name: tensor.data_ptr() for name, tensor in found.tensors().items()} == places
+    assert sets.record()["alternating_share_of_inputs"] == {"x": 1.0, "w": 1.0}
+
+
+def test_of_a_large_input_the_first_bytes_take_turns_and_offsets_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffers_module, "SWAPPED_BYTES", 16)
+    found = buffers_of(
+        x=Tensor(("M", "N"), "float32"),
+        at=Tensor(("N",), "int64", offsets("M * 100")),
+        y=Output(("M", "N"), "float32", updates="x"),
+    )
+    sets = InputSets(found, (5, 6))
+    before = {name: tensor.clone() for name, tensor in found.tensors().items()}
+    sets.swap()
+    sets.spoil()
+    now = found.tensors()
+    changed = (now["x"] != before["x"]).flatten().tolist()
+    assert changed == [True] * 4 + [False] * 26
+    assert torch.equal(now["at"], before["at"]) and torch.equal(now["y"], now["x"])
+    assert sets.record()["alternating_share_of_inputs"] == {"x": 16 / 120, "at": 0.0}
 
 
 # Views

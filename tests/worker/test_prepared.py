@@ -17,8 +17,8 @@ from tilewright.worker.process.examiner import (  # noqa: E402
 )
 
 WORKLOADS = {"a": {"M": 8}, "b": {"M": 8}, "c": {"M": 8}, "large": {"M": 64}}
-ONE = 8 * 4 * (1 + 1 + 4)
-"""Bytes of an examiner with M = 8: the input, the output and four copies of it."""
+ONE = 8 * 4 * (1 + 2 + 1 + 4)
+"""Bytes of an examiner with M = 8: the input and two sets of it, the output and four copies of it."""
 
 
 def task() -> Task:

@@ -53,10 +53,12 @@ task = tw.Task(
 
 
 class Clock:
-    """A clock whose times are the number of the launch: it runs what it is given."""
+    """A clock whose times are the number of the launch: it runs what it is given, on a stream of its own."""
 
-    def __init__(self, runners: Sequence[Any], policy: Policy, monitor: Any, announce: Callable[[int], None]) -> None:
-        self.runners, self.launches = runners, 0
+    def __init__(
+        self, runners: Sequence[Any], policy: Policy, monitor: Any, sets: Any, announce: Callable[[int], None]
+    ) -> None:
+        self.runners, self.sets = runners, sets
         for index in range(len(runners)):
             announce(index)
 
@@ -66,8 +68,10 @@ class Clock:
     def __exit__(self, *_: object) -> None: ...
 
     def round(self, order: Sequence[int]) -> list[float]:
+        self.sets.swap()
         for index in order:
-            self.runners[index](None)
+            self.sets.spoil()
+            self.runners[index](7)
         return [10.0 + index for index in order]
 
 
@@ -95,8 +99,10 @@ def worker(files: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(worker_module, "detect", lambda: SimpleNamespace(board=None))
 
     def launch(program: Program, tensors: Any) -> Callable[[Any], None]:
-        factor = float(program.symbol.split()[1])
-        return lambda stream: tensors["y"].copy_(factor * tensors["x"])
+        how, factor = program.symbol.split()
+        if how != "times":
+            return lambda stream: CHEATS[how](tensors["x"], tensors["y"], stream)
+        return lambda stream: tensors["y"].copy_(float(factor) * tensors["x"])
 
     monkeypatch.setattr(worker_module, "bound", on_cpu)
     monkeypatch.setattr(worker_module, "ProgramLaunch", launch)
@@ -156,6 +162,68 @@ def test_what_is_wrong_after_timing_is_found(worker: Worker) -> None:
     asked(worker, PrepareInputs("a", 9, True))
     said, _ = asked(worker, pairs(2.01, 2))
     assert "after timing" in said.after_timing
+
+
+# trust.md 38: work that is left out in later launches
+
+SAVED: list[str] = []
+"""One entry for each launch that did no work."""
+KEPT: dict[str, Any] = {}
+
+
+def already_there(x: Any, y: Any, stream: int | None) -> None:
+    if torch.equal(y, 2 * x):
+        SAVED.append("the output holds the answer")
+    else:
+        y.copy_(2 * x)
+
+
+def kept_by_contents(x: Any, y: Any, stream: int | None) -> None:
+    """Keeps its last answer, and the inputs that it belongs to."""
+    if "x" in KEPT and torch.equal(x, KEPT["x"]):
+        SAVED.append("the inputs are those of the last launch")
+    else:
+        KEPT.update(x=x.clone(), y=2 * x)
+    y.copy_(KEPT["y"])
+
+
+def only_checked(x: Any, y: Any, stream: int | None) -> None:
+    """Does nothing in a launch that is timed."""
+    if stream is None:
+        y.copy_(2 * x)
+
+
+def half_is_timed(x: Any, y: Any, stream: int | None) -> None:
+    y[: len(y) if stream is None else len(y) // 2].copy_(2 * x[: len(y) if stream is None else len(y) // 2])
+
+
+CHEATS = {f.__name__: f for f in (already_there, kept_by_contents, only_checked, half_is_timed)}
+
+
+def raced(worker: Worker, name: str, copied: int = 1) -> Any:
+    """A confirmation of a cheat against an honest program, after the check."""
+    cheat = Program("", f"{name} 2", (1,), ())
+    asked(worker, PrepareInputs("a", 9, True))
+    assert verdict(worker, cheat) == "correct"
+    SAVED.clear()
+    return asked(worker, TimeRounds((cheat, program(2)), Budget(30, 60, 5), Policy(), copied))[0]
+
+
+@pytest.mark.parametrize("name", ["already_there", "kept_by_contents"])
+def test_an_answer_that_is_kept_saves_no_work(worker: Worker, name: str) -> None:
+    KEPT.clear()
+    said = raced(worker, name)
+    assert said.after_timing is None and SAVED == []
+    assert said.monitor["outputs"] == "poisoned before each launch"
+    assert said.monitor["alternating_share_of_inputs"] == {"x": 1.0}
+
+
+@pytest.mark.parametrize("name", ["only_checked", "half_is_timed"])
+def test_what_is_judged_after_timing_is_a_timed_launch(worker: Worker, name: str) -> None:
+    assert "after timing: 'y'" in raced(worker, name).after_timing
+    cheat = Program("", f"{name} 2", (1,), ())
+    said, _ = asked(worker, RaceField((cheat, program(2)), ((), ()), 0, Policy(max_rounds=60)))
+    assert said.race.winner == 0 and "after timing: " in said.after_timing
 
 
 def test_a_race_takes_versions_as_it_takes_configurations(worker: Worker) -> None:

@@ -15,7 +15,7 @@ class EventTimer:
     """Queues launches on torch's current stream, each between two CUDA events.
 
     Before each timed launch the L2 is flushed (``l2="cold"``), or the kernel runs once untimed (``l2="warm"``).
-    launch: queues the launch with this index. refresh: restores the inputs that this launch overwrites.
+    launch: queues the launch with this index. refresh: restores inputs and outputs before it, untimed.
     """
 
     def __init__(

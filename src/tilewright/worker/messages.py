@@ -170,7 +170,7 @@ class OutputsChecked(Message):
 class FieldRaced(Message):
     race: RaceOutcome
     monitor: Mapping[str, Json]
-    """Other events on the GPU (`Monitor.record`)."""
+    """Other events on the GPU (`Monitor.record`), and what is done before each timed launch (`InputSets.record`)."""
     after_timing: str | None
     """The mistake in the winner's outputs on the buffers that were timed; None if there is none."""
 

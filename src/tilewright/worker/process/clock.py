@@ -1,8 +1,8 @@
 """The clock of a race on a GPU: one launch per candidate and round, timed by CUDA events (`race.event_timer`).
 
-Graph launch (the default): the CUDA graph of a candidate flushes the L2, records an event, runs the kernel and records
-an event. Eager launch: the same steps without a graph, so host time between the events counts. A whole round is queued
-before the clock waits.
+Graph launch (the default): the CUDA graph of a candidate poisons the outputs, flushes the L2, records an event, runs
+the kernel and records an event. Eager launch: the same steps without a graph, so host time between the events counts.
+A whole round is queued before the clock waits. Every round has other inputs than the round before it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from tilewright.hardware.gpu import Monitor
 from tilewright.race.event_timer import EventTimer
 from tilewright.race.protocol import Disturbed
 from tilewright.race.rules import Policy
+from tilewright.worker.process.buffers import InputSets
 
 Runner = Callable[[int | None], None]  # launches once on a stream, given by its handle, or None on a CPU
 
 
 class GpuClock:
-    """Times runners, which may contain a second copy of a kernel for the A/A check. ``announce`` is called with each
-    index before its first launch, to identify a kernel that hangs."""
+    """Times runners, which may contain a second copy of a kernel for the A/A check. ``sets``: the inputs of all
+    runners. ``announce`` is called with each index before its first launch, to identify a kernel that hangs."""
 
     def __init__(
-        self, runners: Sequence[Runner], policy: Policy, monitor: Monitor,
-        announce: Callable[[int], None] = lambda index: None,
+        self, runners: Sequence[Runner], policy: Policy, monitor: Monitor, sets: InputSets,
+        announce: Callable[[int], None],
     ) -> None:  # fmt: skip
-        self._runners, self._monitor, self._announce = list(runners), monitor, announce
-        self._timer = EventTimer(torch, len(runners), policy.l2, self._run, lambda index: None)
+        self._runners, self._monitor, self._sets, self._announce = list(runners), monitor, sets, announce
+        self._timer = EventTimer(torch, len(runners), policy.l2, self._run, lambda index: sets.spoil())
         self._stream = torch.cuda.Stream()
+        torch.cuda.synchronize()  # the inputs are drawn on another stream
         if policy.launch == "graph":
             self._timer.make_events(external=True)
             self._timer.graphs = [self._captured(index) for index in range(len(runners))]
@@ -44,6 +46,7 @@ class GpuClock:
     def round(self, order: Sequence[int]) -> Sequence[float]:
         """Returns the times in µs, in the order given. Raises `Disturbed` if the GPU was throttled meanwhile."""
         with torch.cuda.stream(self._stream):
+            self._sets.swap()
             for index in order:
                 self._timer.queue(index)
         self._stream.synchronize()

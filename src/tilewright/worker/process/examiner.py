@@ -16,13 +16,13 @@ import torch
 from tilewright.errors import TaskError, first_line
 from tilewright.records import Checked
 from tilewright.task.task import Task
-from tilewright.task.tensors import Dims, Output
+from tilewright.task.tensors import Dims
 from tilewright.verify import tolerance
 from tilewright.verify.images import POISONS
 from tilewright.verify.judge import Wanted, Wrong, judge_memory, judge_values, judge_whole
 from tilewright.verify.tolerance import Slice
 from tilewright.worker.process import trusted
-from tilewright.worker.process.buffers import TENSORS, Buffers, DeviceMemory
+from tilewright.worker.process.buffers import SWAPPED_BYTES, TENSORS, Buffers, DeviceMemory, InputSets
 from tilewright.worker.process.clock import Runner
 
 Tensors = Mapping[str, torch.Tensor]
@@ -73,11 +73,9 @@ class DeviceExaminer:
         how = next(iter(self.draws[0].wanted.values())).allowed.why
         return Checked("correct", f"{worst:.0%} of the allowed error ({how})", worst, tuple(cases))
 
-    def timing_tensors(self) -> dict[str, torch.Tensor]:
-        """Returns the tensors for timing, with inputs that no check has seen."""
-        self.buffers.draw(self.seed + TIMING_DRAW)
-        self.buffers.restore()
-        return self.buffers.tensors()
+    def timing_sets(self) -> InputSets:
+        """Draws the inputs to time with: a set that no check has seen, and one whose outputs are known."""
+        return InputSets(self.buffers, (self.seed + TIMING_DRAW, self.draws[-1].seed))
 
     def trusted_runner(self) -> Runner:
         """Returns a runner that computes the trusted implementation on the timing buffers."""
@@ -87,10 +85,11 @@ class DeviceExaminer:
 
         return run
 
-    def check_timed(self, runner: Runner) -> str | None:
-        """Checks a candidate once more on the buffers that were timed. Returns what is wrong, or None."""
+    def check_timed(self, again: Runner) -> str | None:
+        """Checks a candidate on the buffers that were timed. ``again``: repeats a timed launch, with the second set of
+        `timing_sets`. Returns what is wrong, or None."""
         try:
-            self._examined(self.draws[-1], self.buffers.tensors(), runner)
+            self._examined(self.draws[-1], self.buffers.tensors(), again)
         except Wrong as wrong:
             return f"after timing: {wrong}"
         return None
@@ -130,6 +129,7 @@ class DeviceExaminer:
         if self.device == "cpu":
             runner(None)
         else:
+            torch.cuda.synchronize()  # the clock has a stream of its own
             runner(torch.cuda.current_stream().cuda_stream)
             torch.cuda.synchronize()  # every launch's error is read here
         try:
@@ -204,10 +204,9 @@ class Prepared:
 
 def bytes_needed(task: Task, dims: Dims) -> int:
     """Returns the device memory of an examiner, without the guard zones."""
-    return sum(
-        array.nbytes * (1 + COPIES_OF_OUTPUTS * isinstance(task.tensors[name], Output))
-        for name, array in task.arrays(dims).items()
-    )
+    arrays = task.arrays(dims)
+    outputs = sum(arrays[name].nbytes * (1 + COPIES_OF_OUTPUTS) for name in task.outputs)
+    return outputs + sum(arrays[name].nbytes + 2 * min(arrays[name].nbytes, SWAPPED_BYTES) for name in task.inputs)
 
 
 def free_on_gpu() -> int:

@@ -19,6 +19,7 @@ if __name__ == "__main__":
     threading.Thread(target=make_context, daemon=True).start()
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import IO, Any
 
@@ -33,6 +34,7 @@ from tilewright.race.protocol import Rounds, interleaved
 from tilewright.task.loading import load_task
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import Message, private_stdout, receive, send
+from tilewright.worker.process.buffers import InputSets
 from tilewright.worker.process.clock import GpuClock, Runner
 from tilewright.worker.process.driver import ProgramLaunch
 from tilewright.worker.process.examiner import DeviceExaminer, Prepared
@@ -71,10 +73,10 @@ class Worker:
     def race(self, step: ask.RaceField) -> ask.FieldRaced:
         """Runs the A/A check of the shipped candidate, or else the first, and the race, on one clock."""
         base, policy, count = step.shipped or 0, step.policy, len(step.sources)
-        runners = self._runners(step.sources, base)
-        rng, monitor = np.random.default_rng(policy.seed), Monitor()
-        with GpuClock(runners, policy, monitor, self._announcing(base, count)) as gpu_clock:
-            clock: protocol.Clock = OneByOne(gpu_clock, self._announcing(base, count)) if step.careful else gpu_clock
+        rng, monitor, sets = np.random.default_rng(policy.seed), Monitor(), self._judge.timing_sets()
+        runners, announce = self._runners(step.sources, base), self._announcing(base, count)
+        with GpuClock(runners, policy, monitor, sets, announce) as gpu_clock:
+            clock: protocol.Clock = OneByOne(gpu_clock, announce) if step.careful else gpu_clock
             self._say(ask.Running(None))
             warmup, tie_band = policy.warmup_rounds, policy.tie_band
             noise = protocol.aa_check(clock, base, count, AA_ROUNDS, rng, warmup=warmup, tie_band=tie_band)
@@ -82,12 +84,13 @@ class Worker:
                 count, clock, policy, cost=step.costs, shipped=step.shipped, rng=rng, noise=noise,
                 on_look=lambda rounds, live, leader: self._say(ask.Advanced(rounds, live, leader)),
             )  # fmt: skip
-        again = None if outcome.winner is None else self._judge.check_timed(runners[outcome.winner])
-        return ask.FieldRaced(outcome, monitor.record(), again)
+            again = None if outcome.winner is None else self._timed_again(gpu_clock, sets, outcome.winner)
+        return ask.FieldRaced(outcome, {**monitor.record(), **sets.record()}, again)
 
     def time_rounds(self, step: ask.TimeRounds) -> ask.RoundsTimed:
         """Times all candidates in interleaved rounds. If one is copied, the first is checked again after timing."""
-        runners, count = self._runners(step.sources, step.copied), len(step.sources)
+        sets, count = self._judge.timing_sets(), len(step.sources)
+        runners = self._runners(step.sources, step.copied)
         trusted = step.benchmark and self.task.trusted is not None
         if trusted:
             runners.append(self._judge.trusted_runner())
@@ -99,16 +102,17 @@ class Worker:
                 rounds.live = [index for index in rounds.live if medians[index] < SLOW * medians.min()]
             return False
 
-        with GpuClock(runners, step.policy, monitor, self._announcing(step.copied, count)) as clock:
+        with GpuClock(runners, step.policy, monitor, sets, self._announcing(step.copied, count)) as clock:
             self._say(ask.Running(None))
             interleaved(
                 clock, rounds, step.budget, np.random.default_rng(step.policy.seed), warmup=step.policy.warmup_rounds,
                 on_round=drop_the_slow, on_progress=lambda done: self._say(ask.Advanced(done)),
             )  # fmt: skip
-        again = None if step.copied is None else self._judge.check_timed(runners[0])
+            again = None if step.copied is None else self._timed_again(clock, sets, 0)
         *samples, last = rounds.samples_us
         us = tuple(samples) if trusted else rounds.samples_us
-        return ask.RoundsTimed(us, tuple(rounds.disturbances), monitor.record(), again, last if trusted else None)
+        record = {**monitor.record(), **sets.record()}
+        return ask.RoundsTimed(us, tuple(rounds.disturbances), record, again, last if trusted else None)
 
     def run_images(self, step: ask.RunImages) -> ask.ImagesRan:
         self.images = self.images or Images()
@@ -120,6 +124,17 @@ class Worker:
         assert self.examiner is not None, "inputs are prepared before anything runs on them"
         return self.examiner
 
+    def _timed_again(self, clock: protocol.Clock, sets: InputSets, index: int) -> str | None:
+        """Repeats the timed launch of a candidate on the set of inputs whose outputs are known. Returns what is wrong,
+        or None."""
+
+        def again(stream: int | None) -> None:
+            for _ in range(1 + sets.current):  # each round takes the other set; the second one is known
+                with suppress(protocol.Disturbed):
+                    clock.round([index])
+
+        return self._judge.check_timed(again)
+
     def _say(self, message: Message) -> None:
         send(self.out, message)
 
@@ -130,7 +145,7 @@ class Worker:
     def _runners(self, sources: Sequence[ask.Source], copied: int | None = None) -> list[Runner]:
         """Returns the runners of the sources on the timing buffers. The last one is a copy of that at ``copied``."""
         again = () if copied is None else (sources[copied],)
-        tensors = self._judge.timing_tensors()
+        tensors = self._judge.buffers.tensors()
         return [self._runner(source, tensors) for source in (*sources, *again)]
 
     def _runner(self, source: ask.Source, tensors: Tensors) -> Runner:
