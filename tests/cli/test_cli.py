@@ -12,14 +12,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from rich.console import Console
+from tests.made_runs import tune_run, tuned_workload
 
 from tilewright.cli import doctor, exit_codes, terminal
 from tilewright.cli import main as cli
@@ -29,6 +30,7 @@ from tilewright.compile import compile
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages.cutile import toolchain
 from tilewright.languages.cutile.cutile import CuTile
+from tilewright.ledger.tunings import TuneLedger
 from tilewright.progress import BEST
 from tilewright.race.rules import Policy
 from tilewright.records import Failed
@@ -108,13 +110,14 @@ def task_file(tmp_path: Path) -> TaskFile:
     return write
 
 
-def child(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+def child(*arguments: str, before: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
+    """``before``: words before the command, such as ``nohup``."""
     environ = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))),
         **environment,
     }
-    command = [sys.executable, "-m", "tilewright", *arguments]
+    command = [*before, sys.executable, "-m", "tilewright", *arguments]
     return subprocess.Popen(
         command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -590,27 +593,39 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> bool:
     return False
 
 
+BACKGROUND = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+"""A shell starts a background job so: the job ignores Ctrl-C."""
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 @pytest.mark.parametrize(
-    ("command", "terminal_", "number"),
+    ("command", "group", "number", "before"),
     [
-        ("inspect", False, signal.SIGINT),
-        ("tune", True, signal.SIGINT),
-        ("tune", False, signal.SIGTERM),
-        ("inspect", False, signal.SIGTERM),
+        ("inspect", False, signal.SIGINT, ()),
+        ("tune", True, signal.SIGINT, ()),
+        ("tune", False, signal.SIGTERM, BACKGROUND),
+        ("tune", True, signal.SIGTERM, ("nohup",)),
+        ("inspect", False, signal.SIGTERM, ()),
+        ("optimize", True, signal.SIGTERM, BACKGROUND),
     ],
-    ids=["inspect, from kill", "tune, from the terminal", "tune, SIGTERM", "inspect, SIGTERM"],
-)
+    ids=[
+        "inspect, from kill", "tune, from the terminal", "tune, in the background", "tune, nohup and the whole group",
+        "inspect, SIGTERM", "optimize, in the background and the whole group",
+    ],
+)  # fmt: skip
 def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
-    command: str, terminal_: bool, number: signal.Signals, tmp_path: Path
+    command: str, group: bool, number: signal.Signals, before: tuple[str, ...], tmp_path: Path
 ) -> None:
     home, files = tmp_path / "home", tmp_path / "compiler"
     files.mkdir()
-    process = child(command, MATMUL, "--arch", "sm_90", TILEWRIGHT_HOME=str(home), TMPDIR=str(files))
+    process = child(command, MATMUL, "--arch", "sm_90", before=before, TILEWRIGHT_HOME=str(home), TMPDIR=str(files))
     try:
         assert until(lambda: compilers_in(files))
-        if terminal_:
-            os.killpg(process.pid, number)  # a terminal tells the whole foreground group
+        if group:  # as a terminal, `timeout` or a batch system does; the second must not stop the clean-up
+            os.killpg(process.pid, number)
+            if number == signal.SIGTERM:
+                time.sleep(0.05)
+                process.send_signal(number)
         else:
             process.send_signal(number)
         _, err = process.communicate(timeout=30)
@@ -618,23 +633,45 @@ def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
         process.kill()
     assert process.returncode == 128 + number, err
     what = "terminated" if number == signal.SIGTERM else "interrupted"
-    expected = f"{what}; {cli_shared.STORED}" if command == "tune" else what
+    part = {"tune": "workload", "optimize": "iteration"}.get(command)
+    expected = f"{what}; no {part} was finished, the same command starts over" if part else what
     assert [line for line in err.splitlines() if not re.match(r"note: |compile \d", line)] == [expected]
     assert until(lambda: not compilers_in(files), seconds=2), compilers_in(files)
     assert list(files.glob("tilewright-*")) == []
 
 
-def test_with_fresh_the_command_that_resumes_is_another() -> None:
-    for fresh, how in ((False, "the same command to"), (True, "the same command without --fresh to")):
-        with pytest.raises(cli_shared.Interrupted, match=f"run {how} resume$"), cli_shared.resumable(True, fresh):
-            raise KeyboardInterrupt
+@pytest.mark.parametrize(("fresh", "how"), [(False, "the same command"), (True, "the same command without --fresh")])
+def test_an_interruption_says_what_is_stored_and_how_to_go_on(fresh: bool, how: str) -> None:
+    """An earlier process may have finished what is stored; a run that is complete is not resumed."""
+
+    def said(ledger: TuneLedger | Literal[False]) -> str:
+        with pytest.raises(cli_shared.Interrupted) as error, cli_shared.resumable(ledger, fresh):
+            raise cli_shared.Terminated
+        assert error.value.code == 143
+        return str(error.value)
+
+    with TuneLedger() as ledger, TuneLedger() as later:
+        assert said(ledger) == "terminated; no workload was finished, the same command starts over"
+        run = ledger.begin(tune_run(key="k")).run
+        assert said(ledger) == "terminated; no workload was finished, the same command starts over"
+        ledger.save(run, tuned_workload("one"))
+        assert said(ledger) == f"terminated; 1 finished workload is stored, run {how} to resume"
+        ledger.save(run, tuned_workload("two"))
+        assert later.resume("k")
+        assert said(later) == f"terminated; 2 finished workloads are stored, run {how} to resume"
+        ledger.finish(run, {})
+        assert said(ledger) == f"terminated; the run is complete and stored, see it with tilewright report {run}"
+    assert said(False) == "terminated; nothing is stored (--no-store)"
 
 
-def test_ctrl_c_while_the_command_line_is_imported_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+@pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGINT, "interrupted\n"), (signal.SIGTERM, "terminated\n")], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_a_signal_while_the_command_line_is_imported_is_one_line(number: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(f"import os, time; os.kill(os.getpid(), {int(number)}); time.sleep(9)")
     process = child("--version", PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT / "src"))))
-    assert process.communicate(timeout=60) == ("", "interrupted\n")
-    assert process.returncode == 130
+    assert process.communicate(timeout=60) == ("", said)
+    assert process.returncode == 128 + number
 
 
 # What stdout cannot show --------------------------------------------------------------------------

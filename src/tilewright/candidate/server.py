@@ -43,7 +43,8 @@ def main() -> None:
     """Follows the parent's orders. The arguments are the number of the socket, and the parent's process id."""
     control = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent(int(sys.argv[2]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent's to handle, also where the whole group gets it
+        signal.signal(number, signal.SIG_IGN)
     while True:
         packet, sockets, _, _ = socket.recv_fds(control, PACKET, 1)
         if not packet:

@@ -133,6 +133,7 @@ def _sigterm_as_ctrl_c(received: list[int]) -> Iterator[None]:
     signal is appended to ``received``."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # `timeout` sends it twice; the second must not stop the clean-up
         received.append(number)
         raise Terminated
 

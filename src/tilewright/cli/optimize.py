@@ -56,12 +56,15 @@ def optimize(
 
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
+    from tilewright.ledger.ledger import Ledger
     from tilewright.optimize import optimized
     from tilewright.optimize.loop import optimize as optimized_by
     from tilewright.optimize.options import Options
     from tilewright.race.rules import Policy
 
-    with shared.resumable(True, fresh), session or nullcontext(), shared.progress(as_json) as bars:
+    with (
+        Ledger() as ledger, shared.resumable(ledger, fresh), session or nullcontext(), shared.progress(as_json) as bars,
+    ):  # fmt: skip
         options = Options(
             policy=policy, iterations=iterations, minutes=minutes, patience=patience, lossy=allow_lossy,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
@@ -71,7 +74,8 @@ def optimize(
         shared.refuse_broken(task, board, task.selected(workload), [task.space.shipped])
         result = optimized_by(
             task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
-            seed=seed, fresh=fresh, session=session, progress=bars if as_json else _with_iterations(bars),
+            seed=seed, ledger=ledger, fresh=fresh, session=session,
+            progress=bars if as_json else _with_iterations(bars),
         )  # fmt: skip
     if as_json:
         shared.print_json(optimized.to_json(result))

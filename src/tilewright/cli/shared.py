@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tilewright.executors.local import Local
     from tilewright.hardware.boards import Board
     from tilewright.ledger.codec import Encodable
+    from tilewright.ledger.ledger import Ledger
+    from tilewright.ledger.tunings import TuneLedger
     from tilewright.progress import Progress
     from tilewright.records import Configuration, Workload
     from tilewright.task.task import Task
@@ -194,9 +196,6 @@ def print_json(value: Encodable) -> None:
     print(text)
 
 
-STORED = "what was finished is stored, run the same command to resume"
-
-
 class Terminated(KeyboardInterrupt):
     """A SIGTERM was received. It ends a command as Ctrl-C does."""
 
@@ -215,11 +214,25 @@ class Interrupted(Exception):
 
 
 @contextmanager
-def resumable(stored: bool, fresh: bool) -> Iterator[None]:
-    """Turns Ctrl-C or SIGTERM inside the block into `Interrupted`, which says how to resume if work is stored."""
+def resumable(ledger: TuneLedger | Ledger | Literal[False], fresh: bool) -> Iterator[None]:
+    """Turns Ctrl-C or SIGTERM inside the block into `Interrupted`, which says what is stored and how to go on.
+
+    ledger: that of the run; False if nothing is stored.
+    """
     try:
         yield
     except KeyboardInterrupt as signal:
-        what = str(signal) or "interrupted"
-        how = STORED.replace("command", "command without --fresh") if fresh else STORED
-        raise Interrupted(f"{what}; {how}" if stored else what, getattr(signal, "code", INTERRUPTED)) from None
+        message = f"{str(signal) or 'interrupted'}; {_kept(ledger, fresh)}"
+        raise Interrupted(message, getattr(signal, "code", INTERRUPTED)) from None
+
+
+def _kept(ledger: TuneLedger | Ledger | Literal[False], fresh: bool) -> str:
+    if not ledger:
+        return "nothing is stored (--no-store)"
+    finished, complete = ledger.stored()
+    if complete:
+        return f"the run is complete and stored, see it with tilewright report {ledger.present}"
+    if not finished:
+        return f"no {ledger.part} was finished, the same command starts over"
+    are = f"{ledger.part} is" if finished == 1 else f"{ledger.part}s are"
+    return f"{finished} finished {are} stored, run the same command{' without --fresh' * fresh} to resume"

@@ -57,7 +57,7 @@ def tune(
     if target.note:
         terminal.note(target.note)
     ledger, worker = _ledger(store, no_store), session or nullcontext()
-    with shared.resumable(not no_store, fresh), ledger as results, worker, shared.progress(as_json) as progress:
+    with ledger as results, shared.resumable(results, fresh), worker, shared.progress(as_json) as progress:
         task = shared.loaded(where)
         shared.note_dropped_values(task, target.board.sm, task.selected(workload))
         shared.refuse_broken(task, target.board, task.selected(workload))

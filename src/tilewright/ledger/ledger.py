@@ -39,7 +39,8 @@ _COLUMNS = ("n", "entry", "optimization", "site", "value", "correctness", "statu
 class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
     """The runs of `optimize`. `resume` returns the iterations."""
 
-    command, record = "optimize", RunRecord
+    command, record, part = "optimize", RunRecord, "iteration"
+    parts_stored = "SELECT count(*) FROM iterations WHERE run = ? AND n > 0"
 
     def begin(self, record: RunRecord) -> RunRecord:
         """Starts a run, and returns the record with its name and start time."""

@@ -146,6 +146,18 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
     """The runs of one command."""
 
     record: type[Run]
+    part: str
+    """What a run consists of, in one word."""
+    parts_stored: str
+    """The query that counts the finished parts of a run."""
+    present = ""
+    """The name of the run that this object began or resumed last."""
+
+    def stored(self) -> tuple[int, bool]:
+        """Returns how many parts of the present run are finished, and whether the whole run is."""
+        with self._reading() as connection:
+            (count,) = connection.execute(self.parts_stored, (self.present,)).fetchone()
+            return count, finish_of(connection, self.present) is not None
 
     def run(self, name: str) -> Run:
         """Returns a run. ``name``: as in `row_of`."""
@@ -165,6 +177,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
         with self._writing() as connection:
             self._require_open(connection, record.run)
             insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
+        self.present = record.run
         return record, parts
 
     def _begun(self, record: Run, kernel: str, kind: str = "") -> Run:
@@ -172,6 +185,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
         begun = replace(record, run=record.run or self._named(now), started=text_of(now))
         with self._writing() as connection:
             insert_run(connection, begun, self.command, kernel, kind)
+        self.present = begun.run
         return begun
 
     def _record(self, row: sqlite3.Row, finish: sqlite3.Row | None = None) -> Run:

@@ -32,7 +32,8 @@ _CURRENT = """FROM workloads AS new WHERE run = ?
 class TuneLedger(RunLedger[TuneRun, dict[str, WorkloadResult]]):
     """The runs of `tune`. `resume` returns the finished workloads by name."""
 
-    command, record = "tune", TuneRun
+    command, record, part = "tune", TuneRun, "workload"
+    parts_stored = "SELECT count(DISTINCT name) FROM workloads WHERE run = ?"
 
     def begin(self, record: TuneRun) -> TuneRun:
         """Starts a run, and returns the record with its name and start time."""

@@ -78,7 +78,8 @@ def serve(requests: IO[str], out: IO[str]) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent's to handle, also where the whole group gets it
+        signal.signal(number, signal.SIG_IGN)
     serve(sys.stdin, private_stdout())
 
 

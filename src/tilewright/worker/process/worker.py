@@ -204,7 +204,8 @@ def context_is_broken() -> bool:
 def main() -> None:
     """Loads the task that the first message names, and answers steps until there are no more."""
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent's to handle, also where the whole group gets it
+        signal.signal(number, signal.SIG_IGN)
     out = private_stdout()
     if not isinstance(first := receive(sys.stdin), ask.OpenTask):
         return
