@@ -43,7 +43,7 @@ class VersionOpened(Message):
     """The task's name."""
     space: SpaceLists
     backward: SpaceLists | None
-    """The space of its gradient, where the task has one."""
+    """The space of its gradient; None if the task has no gradient."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ class OtherValue:
 class LaunchDescribed(Message):
     language: str
     kernel: str
-    """What the name of the compiled kernel begins with."""
+    """The beginning of the compiled kernel's name."""
     grid: tuple[int, ...]
     args: tuple[ArraySpec | ArrayList | OtherValue | int | float | bool | str | None, ...]
-    """Of the launch, in the kernel's order."""
+    """The arguments of the launch, in the kernel's order."""
     arguments: tuple[ArraySpec | ListArgument | int | float | bool, ...]
-    """Of the compiled entry."""
+    """The arguments of the compiled entry."""
     hints: Mapping[str, int | None]
-    """Of the kernel's decorator, for the architecture of the launch."""
+    """The hints of the kernel's decorator, for the architecture of the launch."""
     constants: tuple[bool, ...]
     """For each parameter, whether it is a constant of the compiled code."""
 

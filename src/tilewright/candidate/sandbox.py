@@ -31,7 +31,7 @@ MEMORY_BYTES = 6 << 30
 """Private memory of a process that runs a version."""
 
 _SECCOMP = Path("/proc/sys/kernel/seccomp/actions_avail")
-"""There where the kernel filters system calls."""
+"""Exists if the kernel can filter system calls."""
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 24, 38, 22
 
 
@@ -40,7 +40,7 @@ class Isolation:
     """The means that confine edited code on this machine."""
 
     missing: tuple[str, ...]
-    """What this kernel cannot take away, in words; empty if everything is."""
+    """The rights that this kernel cannot take away, in words."""
 
     def __str__(self) -> str:
         return f"without protection from {' and '.join(self.missing)}" if self.missing else "full"
@@ -142,14 +142,14 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "setpriority": (141, 140),
     "sched_setscheduler": (144, 119), "migrate_pages": (256, 238), "move_pages": (279, 239), "mq_open": (240, 180),
 }  # fmt: skip
-"""System calls that nobody needs to import and lower a kernel → their numbers on x86-64 and on AArch64, if there."""
+"""System calls that importing and lowering never need → their numbers on x86-64 and on AArch64, if they exist."""
 _OWN_ALONE: dict[str, tuple[int, int]] = {
     "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
 }  # fmt: skip
-"""Allowed where the first argument is 0 or this process's number: a process aborts with `tgkill`."""
+"""Allowed only if the first argument is 0 or this process's number: a process aborts itself with `tgkill`."""
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""The place in the tables above, and the number by which a filter knows the machine."""
+"""The index in the tables above, and the number by which a filter recognises the machine."""
 _MACHINE = _MACHINES.get(platform.machine())
 _X32 = 0x40000000
 """x86-64's second table of calls begins here; none of it is allowed."""

@@ -67,7 +67,7 @@ _optional = partial(Probe, required=False)
 def doctor(as_json: AsJson = False) -> None:
     """Shows what works on this machine, and how to fix what does not.
 
-    Exit code 0 if everything works that inspecting and predicting need, which is no GPU.
+    Exit code 0 if everything works that inspecting and predicting need. They need no GPU.
 
     Example: `tilewright doctor`
     """

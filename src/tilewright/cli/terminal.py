@@ -18,7 +18,7 @@ from rich.text import Text
 from tilewright.progress import BEST, Progress, silent
 
 WIDTH_OF_FILES = 180
-"""Width of output into a file or a pipe, where `$COLUMNS` is not set."""
+"""Width of output into a file or a pipe, if `$COLUMNS` is not set."""
 
 SECONDS_BETWEEN_LINES = 5.0
 

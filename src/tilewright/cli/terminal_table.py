@@ -34,7 +34,7 @@ class Column:
     right: aligns the values to the right.
     spare: 0 for a column that always stays; columns with the highest number move under their rows first.
     knob: writes ``name=value`` if the value stands outside the table.
-    always: keeps the column where all its rows are the same.
+    always: keeps the column even if all its rows are the same.
     """
 
     name: str

@@ -23,13 +23,13 @@ from tilewright.task.task import Task
 
 SLOWER = 2.0
 """A candidate predicted at more than this many times the shortest time is out. In the recorded cases the fastest is
-predicted at up to 1.3 times the shortest, and at up to 1.7 times where its task was left out of the fit."""
+predicted at up to 1.3 times the shortest, and at up to 1.7 times if its task was left out of the fit."""
 SPILL_SHARE = 0.10
 """Spilling below this share of the predicted time is ignored: spills before and after the loop cost little."""
 SPILLS_SLOWER = 1.5
 """`SLOWER` for candidates that spill more than `SPILL_SHARE`."""
 KEEP = 8
-"""Distinct codes that stay at least, if so many can be launched."""
+"""At least so many distinct codes stay, if so many can be launched."""
 
 Verdict: TypeAlias = Literal["race", "last", "out"]
 

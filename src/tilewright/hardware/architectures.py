@@ -150,7 +150,7 @@ def board(name: str) -> Board:
 
 
 DEFAULT_ARCH = "sm_90"
-"""The architecture to compile for where there is no GPU and none is named."""
+"""The architecture to compile for if there is no GPU and no architecture is named."""
 
 
 def default_board(arch: str) -> Board:

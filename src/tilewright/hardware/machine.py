@@ -23,7 +23,7 @@ class Target:
 
     board: Board
     gpu: Gpu | None
-    """This machine's GPU where it is that board, else None: nothing is measured then."""
+    """This machine's GPU if it is that board. If None, nothing is measured."""
     note: str | None = None
 
     @property

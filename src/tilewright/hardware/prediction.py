@@ -45,7 +45,7 @@ class Work:
 
 # The fitted coefficients: H200, 2026-11-21, bench/recorded/h200-2026-11-21.json.gz.
 LAUNCH_US = 5.0
-"""Launch, start and end of a grid with cold L2: the time of the smallest kernels beyond that for their bytes."""
+"""Launch, start and end of a grid with cold L2: the time of the smallest kernels minus that for their bytes."""
 START_US = 0.6
 """From the start of a CTA to its first data."""
 TURN_US = 2.0
@@ -92,7 +92,7 @@ class Shape:
     busy: float
     """CTAs over the number that all waves could hold, at most 1. The last wave may be partly filled."""
     threads: int
-    """Threads per CTA; one warpgroup where the code does not say."""
+    """Threads per CTA; one warpgroup if the code does not say."""
 
 
 def predict(code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> PredictedTime:

@@ -214,9 +214,9 @@ class RunOverview:
     """None while the run can be resumed."""
     stop_reason: str | None
     iterations: int
-    """Including the baseline; 0 for a run of `tune`."""
+    """The number of iterations, with the baseline; 0 for a run of `tune`."""
     kept: int
-    """Without the baseline."""
+    """The number of kept changes, without the baseline."""
     workloads: tuple[str, ...]
     """The workloads that `tune` has finished, in order."""
 

@@ -65,7 +65,7 @@ def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = fr
 
 
 def _after_a_hit(file: SourceFile, block: list[ast.stmt], child: ast.AST) -> ast.AST | None:
-    """Returns the test of an earlier statement that leaves the block on a cache hit, or that statement if a ``try``."""
+    """Returns the test of an earlier statement that leaves the block on a hit, or the statement if it is a ``try``."""
     for statement in block:
         if statement is child:
             return None

@@ -70,7 +70,7 @@ class Past:
     history: Mapping[str, EntryHistory]
     """By entry, its success in earlier runs on kernels of the same bound and architecture."""
     tried: Mapping[Key, Tries]
-    """In this run."""
+    """The tries of this run."""
     kept: int
     """How many changes were kept so far. A site is tried again only after another change was kept."""
     lossy: bool

@@ -238,8 +238,8 @@ def _workload(sample: Paired, confidence: float) -> WorkloadDecision:
 
 def _per_round(samples: Sequence[Paired]) -> Array:
     """Returns the geometric mean of the ratios over the workloads, for each round of the workload with fewest rounds.
-    Other workloads are reduced to medians of equal blocks. A block has an odd number of samples: then its median has
-    the same median as one sample, and the interval stays exact."""
+    The samples of other workloads are replaced by medians of equal blocks. A block has an odd number of samples,
+    because its median then has the same median as one sample, and the interval stays exact."""
     ratios = [np.asarray(sample.candidate_us) / np.asarray(sample.incumbent_us) for sample in samples]
     rounds = min(len(ratio) for ratio in ratios)
     logs = []

@@ -6,7 +6,7 @@ Every round times each live candidate once, in a new random order, so that drift
 candidates alike. At planned looks the paired ratios decide (`rules.look`) whether a candidate is
 
 - screened out: in each of the first 6 rounds it took more than 1.5 × the leader's time. So a slow candidate costs 6
-  launches. Even on a machine where 1 % of the samples are so slow, the fastest is screened out with only 1e-12.
+  launches. Even if 1 % of the samples are so slow, the probability to screen out the fastest is only 1e-12.
 - dropped: the interval of its median ratio to the leader lies above 1 + tie band.
 - tied: its median ratio to *every* other live candidate is at most 1 + tie band. A tie with the leader alone is not
   enough: if the leader is 0.8 % slower than the fastest, such a candidate may be 1.8 % slower.

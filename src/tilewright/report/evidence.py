@@ -206,7 +206,7 @@ class TunedWorkload:
         return self.result.best is not None and candidate.configuration == self.result.best.configuration
 
     def is_shipped(self, candidate: Candidate) -> bool:
-        """Whether the candidate is the shipped one, or was raced for it because their machine code is identical."""
+        """Whether the candidate is the shipped one, or was raced in its place, with the same machine code."""
         shipped = next((other for other in self.candidates if other.configuration == self.result.shipped), None)
         if shipped is None or shipped.status != "duplicate" or shipped.code is None or candidate.code is None:
             return candidate.configuration == self.result.shipped

@@ -13,7 +13,7 @@ from tilewright.report.evidence import OptimizeEvidence
 from tilewright.report.words import NOTHING, TuneWords, Words, between, faster, number, outcome_cells, place
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
-"""Characters that are markup within a line. An underscore inside a word is none."""
+"""Characters that are markup within a line. An underscore inside a word is not markup."""
 
 
 def framed(words: Words | TuneWords, *parts: str) -> str:

@@ -271,7 +271,7 @@ def _parts(file: SourceFile, node: ast.AST | None, is_list: bool) -> Iterator[tu
 
 
 def _fields(cls: ast.AST | None) -> Iterator[str]:
-    """The annotated names of a class, as of a dataclass."""
+    """The annotated names of a class, such as a dataclass."""
     for statement in cls.body if isinstance(cls, ast.ClassDef) else ():
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             yield statement.target.id

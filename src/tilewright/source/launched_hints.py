@@ -1,4 +1,4 @@
-"""Reads from the source of a search's caller which hints it launches the kernel with.
+"""Reads the hints with which a search's caller launches the kernel, from the caller's source.
 
 Some code, such as TileGym's attention, searches without ``hints_fn`` and then launches
 ``kernel.replace_hints(occupancy=2)``, so the search times another kernel than the caller launches. Trials therefore get

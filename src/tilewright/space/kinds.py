@@ -53,7 +53,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Advice:
-    """What to search for a kind of kernel. ``reason``: in one line."""
+    """What to search for a kind of kernel. ``reason`` is one line."""
 
     kind: Kind
     reason: str

@@ -29,7 +29,7 @@ LAYOUTS = ("transposed", "sliced", "misaligned")
 """Views that a task may allow: the last two axes swapped in memory, rows of a wider array, and an array that begins
 one element after an aligned address."""
 ORDERS: Mapping[str, str] = {"large": "first", "tiny": "last", "mixed signs": "any", "constant rows": "even"}
-"""Kind of hostile data → which steps between offsets are as long as possible. Other kinds draw random steps."""
+"""Kind of hostile data → where the longest possible steps between offsets lie. ``even``: equal steps. Else random."""
 
 
 @dataclass(frozen=True)

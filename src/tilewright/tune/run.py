@@ -34,7 +34,7 @@ class TuneRequest:
     seeds: str | None
 
     def key(self, machine: Machine) -> str:
-        """Two requests with the same key have the same result, but for noise."""
+        """Two requests with the same key have the same result, except for noise."""
         return key_of(
             {
                 "task": file_of(self.task).read_text(),

@@ -23,8 +23,8 @@ from tilewright.tune.field import Field
 from tilewright.tune.judge import Judge
 
 ENOUGH_TO_START = 0.3
-"""Share of the candidates that must have arrived before the best of them are verified. With fewer, most of these would
-not be among the best in the end."""
+"""Share of the candidates that must have arrived before the best of them are verified. With fewer, most of those
+verified would not be among the best in the end."""
 ENOUGH_TO_RACE = 0.7
 """Share of the candidates that must have arrived before the best of them are raced."""
 
@@ -34,7 +34,7 @@ class Arrived:
     """The candidates of a workload that have compiled so far."""
 
     so_far: list[Compiled]
-    """In the order of the space."""
+    """The candidates that have compiled so far, in the order of the space."""
     expected: int
 
     @property

@@ -5,11 +5,11 @@
     worker → parent    Started; Running and Advanced on the way; then the step's answer, Broken or Refused
 
 A message carries configurations, grids, arguments as specifications, outcomes and the names of files of raw bytes;
-never a pickle. The pipe is one that no kernel's print reaches.
+never a pickle. No kernel's print reaches the pipe.
 
-Who is judged is a `Source`: a configuration of the task as it was opened, which the worker launches through the task's
-own launch function, or a `Program`, which it launches through the driver. Edited code reaches the worker only as a
-`Program`, so it never runs in the process that judges it.
+The candidate to judge is a `Source`: a configuration of the task as it was opened, which the worker launches through
+the task's own launch function, or a `Program`, which it launches through the driver. Edited code reaches the worker
+only as a `Program`, so it never runs in the process that judges it.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 DTYPES = {name: getattr(ct, "bool_" if name == "bool" else name) for name in ITEM_BYTES}
 
 DIVISOR = 16
-"""A launch compiles other code where the base address (bytes), an extent (elements) or a stride (bytes) is divisible
+"""A launch compiles other code if the base address (bytes), an extent (elements) or a stride (bytes) is divisible
 by 16. Observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.7.0."""
 
 
@@ -238,9 +238,9 @@ def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation
 def _may_alias_internally(array: ArraySpec) -> bool:
     """Whether `ct.launch` assumes that two indices of the array may share memory.
 
-    It assumes no sharing where, sorted by stride, each stride is at least the previous stride times the previous
-    extent. Axes of extent 1 count too. Observed with `KernelSignature.from_kernel_args`, cuda-tile 1.7.0, on 20,000
-    random layouts.
+    It assumes no sharing if, sorted by stride, each stride is at least the previous stride times the previous extent.
+    Axes of extent 1 count too. Observed with `KernelSignature.from_kernel_args`, cuda-tile 1.7.0, on 20,000 random
+    layouts.
     """
     least = 1
     for stride, extent in sorted(zip(array.strides, array.shape, strict=True)):

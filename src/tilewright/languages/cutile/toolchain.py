@@ -18,7 +18,7 @@ from tilewright.errors import CompilerMissing
 from tilewright.hardware.machine import installed_version
 
 PIP_PACKAGES = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
-"""cuda-tile uses these packages only where all three have the same major.minor version."""
+"""cuda-tile uses these packages only if all three have the same major.minor version."""
 FIX = "pip install 'cuda-tile[tileiras]'"
 
 

@@ -320,7 +320,7 @@ def _replaces_hints(node: cst.CSTNode) -> bool:
 
 
 def _literals_in(node: cst.CSTNode | None) -> dict[str, Known] | None:
-    """Returns the values (literal or `Unread`) in a call or dictionary, by keyword or key; None of any other node."""
+    """Returns the values (literal or `Unread`) in a call or dictionary, by keyword or key; None for any other node."""
     if isinstance(node, cst.Call):
         return {name: literal(value) for name, value in keywords(node).items()}
     if isinstance(node, cst.Dict):

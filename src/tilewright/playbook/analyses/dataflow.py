@@ -178,7 +178,7 @@ class Effects:
         )  # fmt: skip
 
     def name_of(self, call: cst.Call) -> str:
-        """Returns the name in cuda.tile of the called function; "" of any other function."""
+        """Returns the name in cuda.tile of the called function; "" for any other function."""
         name, module = dotted(call.func), f"{self.source.tile_module}."
         return name.removeprefix(module) if name.startswith(module) else self.source.tile_name(name)
 

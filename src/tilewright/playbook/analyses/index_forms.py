@@ -228,7 +228,7 @@ class Forms:
         return replace(form, rank=len(added), axis=kept[form.axis])
 
     def _atom(self, node: Expression, where: cst.CSTNode) -> Scalar:
-        """Takes ``node`` as one factor, if its names have the same values at the access."""
+        """Returns ``node`` as a scalar of one factor. Its names must have the same values at the access."""
         for name in names_read(node):
             here, there = reaching(self.source, name, where), reaching(self.source, name, self.at)
             if here is None or there is None or here.node is not there.node:

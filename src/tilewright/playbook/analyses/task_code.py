@@ -147,7 +147,7 @@ def _text(node: cst.BaseExpression) -> str | None:
 
 
 def _with_commas(listed: Iterable[Listed]) -> list[Listed]:
-    """Gives each element of a list a comma and a space behind it, so that another one can follow."""
+    """Puts a comma and a space after each element of a list, so that another element can follow."""
     return [element.with_changes(comma=_comma(element.comma)) for element in listed]
 
 
@@ -254,12 +254,12 @@ def _assigned(source: Source, launch: LaunchCode, node: cst.BaseExpression) -> l
 
 
 def fresh_name(source: Source, name: str) -> str:
-    """Returns ``name``, with a number behind it if the file uses that name."""
+    """Returns ``name``, with a number at its end if the file uses that name."""
     return _numbered(name, {node.value for node in source.every(cst.Name)})
 
 
 def fresh_in(source: Source, function: str, name: str) -> str:
-    """Returns ``name``, with a number behind it if the function or the file's top level uses that name."""
+    """Returns ``name``, with a number at its end if the function or the file's top level uses that name."""
     bound = {*source.functions, *(node.value for node in source.every(cst.Name, source.functions[function]))}
     for statement in source.module.body:
         if isinstance(statement, cst.ClassDef):

@@ -192,7 +192,7 @@ def new_axes(node: cst.Subscript) -> list[bool] | None:
 
 
 def reshaped(source: Source, call: cst.Call) -> tuple[Expression, list[Expression]] | None:
-    """Returns tile and shape of ``x.reshape(shape)`` and ``ct.reshape(x, shape)``; None of any other call."""
+    """Returns tile and shape of ``x.reshape(shape)`` and ``ct.reshape(x, shape)``; None for any other call."""
     if tile_call(source, call) == "reshape":
         inside, shape = argument(call, "x", 0), argument(call, "shape", 1)
     elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "reshape":
@@ -204,7 +204,7 @@ def reshaped(source: Source, call: cst.Call) -> tuple[Expression, list[Expressio
 
 
 def same_elements(source: Source, call: cst.Call) -> Expression | None:
-    """Returns the tile ``x`` of ``x.astype(dtype)`` and ``ct.astype(x, dtype)``; None of any other call."""
+    """Returns the tile ``x`` of ``x.astype(dtype)`` and ``ct.astype(x, dtype)``; None for any other call."""
     if tile_call(source, call) == "astype":
         return argument(call, "x", 0)
     match call.func:
@@ -214,7 +214,7 @@ def same_elements(source: Source, call: cst.Call) -> Expression | None:
 
 
 def tile_call(source: Source, call: cst.Call) -> str:
-    """Returns the name of the called function of cuda.tile; "" of any other function."""
+    """Returns the name of the called function of cuda.tile; "" for any other function."""
     name = dotted(call.func)
     module, _, function = name.rpartition(".")
     if module:

@@ -99,7 +99,7 @@ def _values(source: Source, function: Function, node: Expression, tiles: set[str
 
 
 def _quotient(source: Source, node: Expression) -> tuple[Expression, Expression] | None:
-    """Returns dividend and divisor; None of an operation that does not divide."""
+    """Returns dividend and divisor; None if the operation does not divide."""
     divides = isinstance(node, cst.BinaryOperation) or node in source.calls("truediv", inside=node)
     return operands_of(node) if divides else None
 

@@ -110,7 +110,7 @@ def _scaled(source: Source, inside: Expression, log2_e: str) -> str:
 
 
 _KEEPS = ("max", "min", "maximum", "minimum", "where", "reshape", "transpose", "permute", "broadcast_to", "expand_dims")
-"""Functions whose result is multiplied by a factor if their operands are, infinities included."""
+"""Functions whose result gets the same factor as their operands, infinities included."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class _Scaled:
     seed: cst.BinaryOperation
 
     def closure(self, name: str, values: Mapping[str, Sequence[Expression]]) -> set[str] | None:
-        """Returns ``name`` and the names connected with it, if all are multiplied by a factor if the seed is.
+        """Returns ``name`` and the names connected with it, if all of them get the seed's factor.
 
         ``values`` holds all values of each name. Starts from all names and removes those with a value that does not
         scale, until the rest agree. Then keeps ``name``, the names computed from kept names, and the names that these
@@ -176,7 +176,7 @@ class _Scaled:
         return None
 
     def scales(self, node: Expression, names: set[str]) -> bool:
-        """Whether ``node`` is multiplied by a factor if the seed and all of ``names`` are."""
+        """Whether ``node`` gets the seed's factor if all of ``names`` do."""
         if node is self.seed or _is_infinite(self.source, node):
             return True
         match node:
@@ -221,7 +221,7 @@ def _used_elsewhere(source: Source, code: Function, names: set[str], allowed: Se
 
 
 def _scalar(function: Function, product: cst.BinaryOperation) -> Expression | None:
-    """Returns the factor that is a number or a parameter, into which a constant can be folded; None if neither is."""
+    """Returns the factor that is a number or a parameter, so a constant can be folded into it; None if neither is."""
     plain = {param.name.value for param in function.params.params} - set(names_assigned(function.body))
     for side in (product.right, product.left):
         if isinstance(side, (cst.Float, cst.Integer)) or (isinstance(side, cst.Name) and side.value in plain):

@@ -84,7 +84,7 @@ def _is_free(source: Source, param: cst.Param) -> bool:
 
 
 def _shared(facts: KernelFacts, arrays: Sequence[ArraySpec]) -> tuple[int, ...]:
-    """Returns the axes whose extent is the same in ``arrays``, which one parameter gets in the workloads.
+    """Returns the axes whose extent is the same in ``arrays``: those that one parameter gets, by workload.
 
     If there is only one workload, leaves out the axes of independent dimensions, because these are the ones that vary.
     """

@@ -193,8 +193,8 @@ class Chooser:
         )  # fmt: skip
 
     def _warn_of_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:
-        """Warns once of each array that the kernel writes and the author did not declare. Without it, a call in place
-        has the key of a call on separate arrays."""
+        """Warns once of each array that the kernel writes and the author did not declare. Undeclared, it gives a call
+        in place the key of a call on separate arrays."""
         if self._checked_outputs or isinstance(shipped, Failed):
             return
         self._checked_outputs = True

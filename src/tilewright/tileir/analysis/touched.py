@@ -59,7 +59,7 @@ class _Origins:
                     self._carried.setdefault(target, set()).update(sources)
 
     def arrays(self, place: str) -> frozenset[str] | None:
-        """Returns the arrays that an address may point into: none for a list's own memory, None if unknown."""
+        """Returns the arrays that an address may point into: empty for a list's own memory, None if unknown."""
         found: set[str] = set()
         waiting, seen = [(place, 0)], set()  # type: list[tuple[str, int]], set[tuple[str, int]]
         while waiting:

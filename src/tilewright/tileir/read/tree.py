@@ -46,7 +46,7 @@ class TokenType:
 
 @dataclass(frozen=True)
 class TensorViewType:
-    """A tensor in memory. Strides are in elements. None is an extent or a stride that is known only at run time."""
+    """A tensor in memory. Strides are in elements. An extent or a stride is None if it is known only at run time."""
 
     shape: tuple[int | None, ...]
     element: str

@@ -118,8 +118,8 @@ def _ordered(at: Indices) -> tuple[Indices, Indices]:
 
 
 def _repeats(size: int, at: Indices) -> bool:
-    """Whether two values, all below ``size``, are equal. Writes each position into an array at its value, and reads it
-    back. That is faster than sorting."""
+    """Whether any two values of ``at`` are equal; all are below ``size``. Writes each position into an array at its
+    value, and reads it back. That is faster than sorting."""
     if len(at) < 2:
         return False
     positions = np.arange(len(at), dtype=np.int32)

@@ -121,7 +121,7 @@ def known(value: Value, what: str) -> Array:
 
 
 class Endless(Exception):
-    """The kernel does not end. ``op`` is the loop that does not, if that is known."""
+    """The kernel does not end. ``op`` is the loop that does not end, if known."""
 
     def __init__(self, why: str, op: Op | None = None) -> None:
         super().__init__(why)

@@ -1,8 +1,8 @@
 """Runs a kernel's blocks on NumPy, many at a time.
 
-The blocks of a grid are ordered (randomly, by seed) and run in batches. In a batch every operation is one NumPy
-operation on all blocks, which are called lanes there; if control flow separates the lanes, it is one for each group of
-them (`control`). Blocks that may wait for one another run in turns instead (`Turns`).
+The blocks of a grid are ordered (randomly, by seed) and run in batches. The blocks of a batch are called lanes. Every
+operation is one NumPy operation on all lanes, or on each group of lanes if control flow separates them (`control`).
+Blocks that may wait for one another run in turns instead (`Turns`).
 
 A dry run computes only what addresses and control flow depend on. All other values, and all loaded data, are `Unknown`.
 It counts the work of a whole grid quickly, and raises `NeedsData` if an address or a branch depends on data.
@@ -144,7 +144,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Executed:
-    """The observations of a run. What the kernel computed is in the memory that the run was given. ``blocks``: how many
+    """The observations of a run. The kernel's results are in the memory that the run was given. ``blocks``: how many
     blocks ran. ``undefined``: where elements without a value were loaded: outside a view without padding, or
     masked out."""
 

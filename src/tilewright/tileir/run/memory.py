@@ -62,7 +62,7 @@ class _Picked(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The picked elements ``of`` (None for all), which are in one allocation, and either all or none are aligned."""
+    """The picked elements ``of`` (None for all) in one allocation. Either all or none of them are aligned."""
 
     touched: Touched
     of: Indices | None

@@ -121,7 +121,7 @@ def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
 
 
 def _tf32(values: Array, mode: str) -> Array:
-    """Rounds float32 to tf32: adds to the bits a number that carries into the bits that stay, and clears the others."""
+    """Rounds float32 to tf32: adds to the low bits, so that a carry rounds the others up, and clears the low bits."""
     bits = values.view(np.uint32)
     if mode == "nearest_even":
         bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))

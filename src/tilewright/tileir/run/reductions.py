@@ -1,8 +1,8 @@
 """Handlers for `reduce` and `scan`, whose bodies combine two elements.
 
-For each operand the body has two arguments: first the combination so far, then the current element. (The text of Ops.td
-lists them in the other order, its example in this one. Scans with an associative, non-commutative body gave the same
-elements here as on an H200 with tileiras 13.4, 2026-11-21.)
+For each operand the body has two arguments: first the combination so far, then the current element. (In Ops.td the text
+has the other order, and the example this one. Scans with an associative, non-commutative body gave the same elements
+here as on an H200 with tileiras 13.4, 2026-11-21.)
 
 Tile IR leaves the order of the combinations open. Here they form a tree over neighbours, which keeps the elements in
 order. A GPU does not keep them in order, so a body that is not commutative has no defined result. Every step rounds to

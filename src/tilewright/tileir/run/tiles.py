@@ -154,7 +154,7 @@ def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
 
 @implements("make_token", "join_tokens", "memory_fence_alias_tko", "gdc_wait_tko", "gdc_launch_dependents_tko")
 def token(op: Op) -> None:
-    """Does nothing, see the module. A fence orders accesses that alias, which are in the order of the text anyway.
+    """Does nothing. A fence orders accesses that alias, which are in the order of the text anyway (see the module).
     Grids run one after another, so an earlier grid has ended before this one, and a later one starts after it."""
 
 
