@@ -41,7 +41,7 @@ def kinds(incomplete: str) -> list[str]:
 
 
 def architectures(incomplete: str) -> list[str]:
-    """Completes the last of one or several architectures with commas between them."""
+    """Completes the last architecture of a list with commas."""
     from tilewright.hardware.architectures import ARCHITECTURES
 
     before, comma, last = incomplete.rpartition(",")

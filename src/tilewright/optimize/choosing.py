@@ -36,7 +36,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Tries:
-    """How often a site was tried, and how many changes had been kept the last time."""
+    """How often a site was tried, and how many changes had been kept at the last try."""
 
     times: int
     kept: int

@@ -158,7 +158,7 @@ def decide(samples: Mapping[str, Paired], *, last: bool = True) -> Decision:
 
 
 def following(keep: bool, gain: float, policy: str, misses: int, patience: int = PATIENCE) -> Following:
-    """Says how the loop goes on. ``gain``: share of the time, the centre of its interval. An iteration without a
+    """Says how the loop goes on. ``gain``: the share of time saved (the centre of its interval). An iteration without a
     decision (crashed, failed or wrong) counts as a miss."""
     base, stop = policy == "base", None
     if keep:

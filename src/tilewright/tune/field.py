@@ -123,7 +123,7 @@ class Field:
     # Decide ---------------------------------------------------------------------------------------
 
     def decided(self, seed: int) -> WorkloadResult:
-        """The result of the workload. ``seed``: that of its inputs."""
+        """The result of the workload. ``seed``: the one that drew its inputs."""
         if not self.measured:
             return self._predicted()
         race = self.race

@@ -64,7 +64,7 @@ class HintsNeverTimed(Rule):
 
 
 def _made_after(file: SourceFile, search: cutile.SearchSite, kernel: str) -> Iterator[cutile.HintedKernel]:
-    """Yields the kernel objects made of the searched kernel after its last search, and only where that search ran."""
+    """Yields the kernel objects made of the searched kernel after its last search, under no further condition."""
     start, owner, outside = search.call.lineno, file.owner(search.call), _arms(file, search.call)
     same = (
         other for other in cutile.searches(file) if other.kernel is not None and ast.unparse(other.kernel) == kernel

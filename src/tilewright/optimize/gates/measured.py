@@ -102,7 +102,7 @@ class MeasuredGate:
         return RacedVariants(verified, tuple(ranked), (*verified.attempts, *attempts))
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant | Judged:
-        """Measures the fastest variant that the interpreter accepts against incumbent and baseline, on fresh inputs."""
+        """Measures the fastest variant that the interpreter accepts, beside incumbent and baseline, on fresh inputs."""
         attempts = raced.attempts
         for ranked in raced.ranked:
             best = ranked.variant

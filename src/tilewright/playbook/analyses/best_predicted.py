@@ -156,7 +156,7 @@ def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
 
 
 def _hinted(facts: KernelFacts, leaders: Sequence[Configuration]) -> Iterator[Configuration]:
-    """Yields the leaders with each combination of those hints for which the space lists a single value."""
+    """Yields the leaders with each combination of hints. Only hints with a single value in the space change."""
     space = facts.task.space
     free = {name for name in space.hints if len(space.known_values(name)) == 1}
     choices = [hints for hints in HINTS if set(hints) <= free]

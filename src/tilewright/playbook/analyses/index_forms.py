@@ -166,7 +166,7 @@ class Forms:
         return replace(left, start=Scalar({}))
 
     def _looked_up(self, call: cst.Call, where: cst.CSTNode) -> Form:
-        """Reads ``ct.gather(table, (b, token // PAGE))``, which loads one page id for all lanes, as one scalar load."""
+        """Reads ``ct.gather(table, (b, token // PAGE))`` as a scalar load: it loads one page id for all lanes."""
         forms = [self.of(index, where) for index in indices_of(call)]
         spans = [form for form in forms if isinstance(form, Span)]
         if not spans or len(call.args) != 2 or any(not span.same for span in spans):

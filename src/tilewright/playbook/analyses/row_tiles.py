@@ -164,7 +164,7 @@ class RowTiles(cst.CSTTransformer):
         return new
 
     def _touches(self, call: cst.Call) -> bool:
-        """Whether an argument of the call, or the tile whose method it is, depends on the row."""
+        """Whether an argument of the call depends on the row, or the tile whose method is called."""
         parts = [arg.value for arg in call.args]
         if isinstance(call.func, cst.Attribute):
             parts.append(call.func.value)

@@ -151,7 +151,7 @@ def _filled(raw: LiveArray, argument: Argument, generator: Hashable, data: Mappi
 
 
 def torch_tensor(elements: npt.NDArray[np.generic], dtype: str, device: Hashable) -> LiveArray:
-    """Returns a torch tensor with the bytes of the elements. NumPy and torch have no small floats in common."""
+    """Returns a torch tensor with the elements' bytes, because NumPy and torch share no bfloat16 or float8 dtype."""
     import torch
 
     raw: LiveArray = torch.from_numpy(np.ascontiguousarray(elements).reshape(-1).view(np.uint8).copy())

@@ -102,7 +102,7 @@ class Captured:
         return [name for name, declared in self.tensors.items() if isinstance(declared, kind)]
 
     def _before(self, name: str) -> str | None:
-        """Returns the input that has a tensor's values before the launch: itself, or the one that it updates."""
+        """Returns the input with a tensor's values before the launch: the tensor, or the input that it updates."""
         declared = self.tensors[name]
         return declared.updates if isinstance(declared, Output) else name
 

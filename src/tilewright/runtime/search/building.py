@@ -178,7 +178,7 @@ class Building:
         self._futures.setdefault(future, []).append(index)
 
     def _lower(self, trial: SpecifiedTrial, shared: dict[Hashable, Lowered | Failed]) -> Lowered | Failed:
-        """Lowers a trial. Trials with the same kernel object and arguments share the result; the grid is not in it."""
+        """Lowers a trial. Trials with the same kernel object and arguments share the result, whatever their grid."""
         launch = trial.launch
         key = (id(launch.kernel), repr(launch.args))
         if key not in shared:

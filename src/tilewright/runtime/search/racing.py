@@ -94,7 +94,7 @@ class TrialRunner:
 
     @contextmanager
     def _run(self, ready: Ready, also: Collection[str]) -> Iterator[dict[str, CallerArray]]:
-        """Launches once. The block can read arrays that it wrote and those in ``also``; then they are restored."""
+        """Launches once. In the block, the written arrays and those in ``also`` can be read; its end restores them."""
         bound = BoundTrial.of(ready)
         written = {name: bound.arrays[name] for name in bound.arrays if name in {*bound.written, *also}}
         with keeping(list(written.values())):

@@ -154,7 +154,7 @@ def _fitting(scanner: Scanner, start: int, number: int, low: int, end: int) -> i
 
 
 def _constant(element: str, numbers: list[Number]) -> Constant:
-    """Returns the constant. If the text has the bits of any element, all elements are kept as bits."""
+    """Returns the constant. If the text gives one or more elements as bits, all elements are kept as bits."""
     if any(isinstance(number, _Bits) for number in numbers):
         return Constant(element, tuple(_as_bits(number, element) for number in numbers), is_bits=True)
     return Constant(element, tuple(numbers))
