@@ -22,18 +22,18 @@ from common import made_here, need_gpu, write
 from tilewright.candidate.client import Candidates
 from tilewright.hardware.gpu import detect
 from tilewright.optimize.attempting import Builder
-from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, Entrant, confirm
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, Entrant, PlannedLook, confirm
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
-from tilewright.race.stats import ratio_interval
+from tilewright.race.stats import median_interval, spread
 from tilewright.task.loading import load_task, where_is
 
 FILE = Path(__file__).parent / "work_loop.py"
 TRIPS = 2000
 GAIN = 0.03
 FIELDS = (("short",), ("long",), ("short", "long"))
-TRUE_ROUNDS = Budget(3000, 6.0, 300)
-PROBE_ROUNDS = Budget(400, 1.5, 100)
+TRUTH = PlannedLook(150, Budget(3000, 6.0, 300))
+PROBE = PlannedLook(40, Budget(400, 1.5, 100))
 PROBES, CLOSE = 6, 0.001
 """Attempts at a loop that takes 3 % less time, and how near is near enough."""
 
@@ -50,8 +50,8 @@ class Versions:
         return self.builder.build_one(f"{self.made}-{trips}", {FILE.resolve(): text}).entrant
 
 
-def measured(arena: Arena, workload: str, candidate: Entrant, incumbent: Entrant, budget: Budget) -> Confirmation:
-    found = arena.confirm(workload, candidate, incumbent, incumbent, secrets.randbits(31), budget)
+def measured(arena: Arena, workload: str, candidate: Entrant, incumbent: Entrant, look: PlannedLook) -> Confirmation:
+    found = arena.confirm(workload, candidate, incumbent, incumbent, secrets.randbits(31), look)
     if not isinstance(found, Confirmation):
         raise SystemExit(f"{found.name}: {found.reason}")
     return found
@@ -62,8 +62,7 @@ def shortened(arena: Arena, versions: Versions, incumbent: Entrant, workload: st
     trips, best = TRIPS // 2, (1.0, TRIPS, incumbent)
     for _ in range(PROBES):
         candidate = versions.new(trips)
-        probe = measured(arena, workload, candidate, incumbent, PROBE_ROUNDS)
-        ratio = statistics.median(a / b for a, b in zip(probe.candidate_us, probe.incumbent_us, strict=True))
+        ratio = statistics.median(measured(arena, workload, candidate, incumbent, PROBE).ratios)
         best = min(best, (abs(1 - GAIN - ratio), trips, candidate), key=lambda one: one[0])
         if best[0] < CLOSE:
             break
@@ -80,10 +79,14 @@ def decisions(arena: Arena, incumbent: Entrant, candidates: dict[str, Entrant], 
         if not isinstance(found, Confirmations):
             raise SystemExit(f"{found.name}: {found.reason}")
         rows.append({
-            "workloads": field, "keep": found.decision.keep, "reason": found.decision.reason,
+            "workloads": field, "keep": found.decision.keep, "decided": found.decision.decided,
+            "reason": found.decision.reason,
             "overall": found.decision.overall.to_json(),
             "floors": {name: one.floor for name, one in found.decision.by_workload.items()},
             "rounds": {name: len(one.candidate_us) for name, one in found.by_workload.items()},
+            "captures": {name: len(one.captures) for name, one in found.by_workload.items()},
+            "ratios": {name: one.ratios.tolist() for name, one in found.by_workload.items()},
+            "copies": {name: one.copies.tolist() for name, one in found.by_workload.items()},
             "seconds": time.perf_counter() - started,
         })  # fmt: skip
         if (number + 1) % 20 == 0:
@@ -98,7 +101,8 @@ def table(name: str, rows: list[dict]) -> None:
             continue
         rounds = statistics.median(max(row["rounds"].values()) for row in mine)
         seconds = statistics.median(row["seconds"] for row in mine)
-        print(f"{name:10} {'+'.join(field):12} kept {sum(row['keep'] for row in mine):3} of {len(mine):3}  "
+        print(f"{name:10} {'+'.join(field):12} kept {sum(row['keep'] for row in mine):3} of {len(mine):3}, not decided "
+              f"{sum(not row['decided'] for row in mine):3}  "
               f"rounds {rounds:5g}  {seconds:.2f} s a decision")  # fmt: skip
 
 
@@ -119,21 +123,22 @@ def main() -> None:
             faster, truth = {}, {}
             for workload in task.workloads:
                 trips, faster[workload] = shortened(arena, versions, incumbent, workload)
-                paired = measured(arena, workload, faster[workload], incumbent, TRUE_ROUNDS)
-                ratio = ratio_interval(paired.candidate_us, paired.incumbent_us, 0.95)
-                noise = paired.paired.noise
+                paired = measured(arena, workload, faster[workload], incumbent, TRUTH)
+                ratio, noise, apart = median_interval(paired.ratios), paired.noise, spread(paired.copies)
                 us = statistics.median(paired.incumbent_us)
                 truth[workload] = {
                     "trips": trips, "of": TRIPS, "us": us, "ratio": ratio.to_json(), "aa": noise.to_json(),
+                    "captures_spread": apart,
                 }  # fmt: skip
                 print(f"{workload}: {us:.2f} us; {trips} of {TRIPS} trips take {ratio} of the time; two copies "
-                      f"{noise.ratio}, one sample spreads {noise.spread:.2%}", flush=True)  # fmt: skip
+                      f"{noise}, and spread {apart:.2%} over {noise.n} captures", flush=True)  # fmt: skip
             identical = decisions(arena, incumbent, same, given.decisions, "identical")
             gaining = decisions(arena, incumbent, faster, given.decisions, "3 % faster")
     table("identical", identical)
     table("3 % faster", gaining)
     write(given.out, {**made_here(), "truth": truth, "identical": identical, "gaining": gaining,
                       "false_keeps": sum(row["keep"] for row in identical),
+                      "not_decided": sum(not row["decided"] for row in (*identical, *gaining)),
                       "true_keeps": sum(row["keep"] for row in gaining)})  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 from tilewright.candidate.client import Candidates
 from tilewright.hardware.gpu import detect
 from tilewright.optimize.attempting import Builder
-from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, Entrant, confirm
+from tilewright.optimize.gates.arena import PLAN, Arena, Confirmation, Confirmations, Entrant, PlannedLook, confirm
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked
@@ -56,7 +56,7 @@ HANGS = (
         if ct.num_blocks(0) < 0:
             n = n + 1""",
 )
-BUDGET = Budget(100, 2.0, 40)
+LOOK = PlannedLook(10, Budget(100, 2.0, 40))
 
 Make = Callable[..., Entrant]
 
@@ -116,12 +116,22 @@ def test_a_faster_version_is_kept_and_an_identical_one_is_not(arena: Arena, made
 
 def test_a_confirmation_has_pairs_of_all_three(arena: Arena, made: Make) -> None:
     """X-15, trust.md 24, 25: incumbent, its copy and the baseline in the same rounds, with the monitor's record."""
-    found = arena.confirm("small", made("faster", FASTER), made("same"), made("baseline"), 104, BUDGET)
+    found = arena.confirm("small", made("faster", FASTER), made("same"), made("baseline"), 104, LOOK)
     assert isinstance(found, Confirmation)
     assert {len(us) for us in (found.candidate_us, found.incumbent_us, found.copy_us, found.baseline_us)} == {100}
     assert found.incumbent_us != found.baseline_us
     assert found.monitors[0]["nvml"] and found.checked.verdict == "correct"
-    assert abs(found.paired.noise.ratio.centre - 1) < 0.03
+    assert found.captures == (10,) * 10 and abs(found.noise.centre - 1) < 0.03
+
+
+def test_captures_leave_nothing_behind(arena: Arena, made: Make) -> None:
+    """trust.md 42: each capture loads its own code and makes its own graphs; all of it is given back."""
+    free = []
+    for seed in (105, 106):
+        found = arena.confirm("small", made("faster", FASTER), made("same"), made("baseline"), seed, PLAN[2])
+        assert isinstance(found, Confirmation) and len(found.captures) == PLAN[2].captures
+        free.append(pytest.importorskip("torch").cuda.mem_get_info()[0])
+    assert free[0] - free[1] < 64 << 20
 
 
 def test_a_wrong_version_is_incorrect_and_not_confirmed(arena: Arena, made: Make) -> None:

@@ -26,7 +26,7 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics, RunRecord, WorkloadOutcome
 from tilewright.optimize.attempting import Builder, Variant, no_variant
 from tilewright.optimize.bookkeeping import Setup
-from tilewright.optimize.decide import AA_CONFIDENCE, Paired, decide
+from tilewright.optimize.decide import Paired, decide
 from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, VerifiedVariants
 from tilewright.optimize.loop import Loop
 from tilewright.optimize.options import Options
@@ -35,7 +35,7 @@ from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Risk, Site
-from tilewright.race.stats import Interval, measured_of, noise_of
+from tilewright.race.stats import Interval, measured_of
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 from tilewright.task.loading import load_task, where_is
@@ -248,8 +248,8 @@ class Scripted:
                 best=best, correctness="FAIL", keep=False, crashed=crashed, reason=reason, attempts=(attempt,)
             )
         ours, theirs = self._samples(self.us * told), self._samples(self.us)
-        noise = noise_of(theirs, self._samples(self.us), confidence=AA_CONFIDENCE)
-        decided = decide({name: Paired(ours, theirs, self._samples(self.baseline_us), noise) for name in best.codes})
+        copy, baseline, captures = self._samples(self.us), self._samples(self.baseline_us), [20] * 20
+        decided = decide({name: Paired(ours, theirs, copy, baseline, captures) for name in best.codes})
         outcomes = tuple(
             WorkloadOutcome(
                 workload=name, verdict=one.why, ratio=one.ratio, against_baseline=one.against_baseline,
@@ -260,7 +260,8 @@ class Scripted:
         if decided.keep:
             self.us *= told
         return Judged(
-            best=best, correctness="PASS", keep=decided.keep, reason=decided.reason, outcomes=outcomes,
+            best=best, correctness="PASS", keep=decided.keep, decided=decided.decided, reason=decided.reason,
+            outcomes=outcomes,
             attempts=tuple(one.attempt("raced", "in the race") for one in variants),
         )  # fmt: skip
 

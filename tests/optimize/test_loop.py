@@ -16,6 +16,7 @@ from tests.optimize.kit import LIMITS, SCALE, Lines, Stage, Told, Tripping, git,
 
 from tilewright.errors import MachineError
 from tilewright.ledger.records import Iteration
+from tilewright.optimize.ending import finish
 from tilewright.optimize.proposed import Change, Seen
 
 Open = Callable[..., Stage]
@@ -86,6 +87,17 @@ def test_what_is_slower_is_reverted_and_the_next_entry_is_tried(opened: Open) ->
     assert stage.statuses == ["revert", "keep"]
     assert stage.rows[1].reason.startswith("slower on small")
     assert stage.rows[1].site != stage.rows[2].site
+
+
+def test_what_the_noise_hides_is_not_decided_not_kept_and_counted(opened: Open) -> None:
+    """trust.md 42."""
+    stage = opened([0.995, 0.9, 1.05], limits=replace(LIMITS, iterations=3))
+    stage.run()
+    assert stage.statuses == ["revert", "keep", "revert"]
+    assert [one.decided for one in stage.rows[1:]] == [False, True, True]
+    assert stage.rows[1].reason.startswith("not decided: ")
+    stop = finish(stage.loop, ["3 iterations"], None).record.stop_reason
+    assert stop is not None and "; 1 not decided: the noise hid whether they are faster" in stop
 
 
 @pytest.mark.parametrize("told", [1.0, 1.05, "wrong", "crash", "refused"])

@@ -12,11 +12,10 @@ from tests.optimize.kit import compiled
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
 from tilewright.optimize.attempting import Variant
-from tilewright.optimize.gates.arena import Confirmation, Entrant
+from tilewright.optimize.gates.arena import Confirmation, Entrant, PlannedLook
 from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.versions.version import KernelVersion
-from tilewright.race.protocol import Budget
 from tilewright.race.stats import measured_of
 from tilewright.records import Checked
 from tilewright.worker.client import Eliminated, Finisher, RaceResult
@@ -57,14 +56,17 @@ class Arena:
         )
 
     def confirm(
-        self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int, budget: Budget
+        self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int, look: PlannedLook
     ) -> Confirmation | Eliminated:
         self.confirmed.append((candidate.name, seed))
         if candidate.name in self.on_fresh_inputs and seed != self.seed:
             bad = self.on_fresh_inputs[candidate.name]
             return Eliminated(candidate.name, f"on fresh inputs: {bad.reason}", bad)
         names = (candidate.name, incumbent.name, incumbent.name, baseline.name)
-        return Confirmation(*(self._samples(name, budget.rounds) for name in names), RIGHT, seed)
+        return Confirmation(
+            *(self._samples(name, look.budget.rounds) for name in names),
+            (look.budget.rounds // look.captures,) * look.captures, RIGHT, seed,
+        )  # fmt: skip
 
 
 @dataclass

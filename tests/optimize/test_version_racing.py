@@ -18,8 +18,8 @@ import pytest
 from tests.optimize.seen import LookBack, LookedBack
 
 from tilewright.errors import MachineError, TaskError
-from tilewright.optimize.decide import ROUNDS, following
-from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, Entrant, confirm
+from tilewright.optimize.decide import LOOKS, following
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, Entrant, PlannedLook, confirm
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked
@@ -106,10 +106,11 @@ while (step := receive(sys.stdin)) is not None:
                 clock.noise = NoiseModel(disturbed=1.0)
             timed = protocol.interleaved(clock, protocol.Rounds(len(true_us)), step.budget, rng)
             after = "after timing: y" if of(field[0]).get("wrong") == "later" else None
-            say(RoundsTimed(timed.samples_us, tuple(timed.disturbances), {{"nvml": "none"}}, after))
+            captures = (len(timed.rows) // step.captures,) * step.captures
+            say(RoundsTimed(timed.samples_us, captures, tuple(timed.disturbances), {{"nvml": "none"}}, after))
 """
 
-BUDGET = Budget(40, 10.0, 10)
+LOOK = PlannedLook(20, Budget(40, 10.0, 10))
 
 
 def version(name: str, us: float = 100, trouble: str = "") -> Entrant:
@@ -241,26 +242,27 @@ def test_without_the_incumbent_there_is_no_race(arena: Callable[..., Arena]) -> 
 def test_a_confirmation_pairs_candidate_incumbent_and_baseline(arena: Callable[..., Arena]) -> None:
     """X-15: both are kept in view; trust.md 24: and the incumbent against itself."""
     one = arena()
-    found = one.confirm("w", version("2", 80), version("1", 90), BASE, 9, BUDGET)
+    found = one.confirm("w", version("2", 80), version("1", 90), BASE, 9, LOOK)
     assert isinstance(found, Confirmation)
     for us, true in zip(
         (found.candidate_us, found.incumbent_us, found.copy_us, found.baseline_us), (80, 90, 90, 100), strict=True
     ):
-        assert len(us) == BUDGET.rounds and abs(sorted(us)[20] / true - 1) < 0.01
-    assert found.paired.noise.rounds == BUDGET.rounds
+        assert len(us) == LOOK.budget.rounds and abs(sorted(us)[20] / true - 1) < 0.01
+    assert found.captures == (2,) * 20 and found.noise.n == 20
     assert all(seed == (9, True) for seed in seen(one).seeds), "fresh inputs to verify and to time"
-    assert len(found.plus(found).copy_us) == 2 * BUDGET.rounds and len(found.plus(found).monitors) == 2
+    twice = found.plus(found)
+    assert len(twice.copy_us) == 80 == sum(twice.captures) and len(twice.monitors) == 2
 
 
 def test_the_runs_own_inputs_stay_when_a_confirmation_uses_them(arena: Callable[..., Arena]) -> None:
     """As the baseline and the last incumbent do: else each next verification would compute the references anew."""
     one = arena()
-    one.confirm("w", version("1", 90), BASE, BASE, one.seed, BUDGET)
+    one.confirm("w", version("1", 90), BASE, BASE, one.seed, LOOK)
     assert all(seed == (one.seed, False) for seed in seen(one).seeds)
 
 
 def test_an_incumbent_that_is_the_baseline_is_timed_once(arena: Callable[..., Arena]) -> None:
-    found = arena().confirm("w", version("1", 90), replace(BASE, name="incumbent"), BASE, 9, BUDGET)
+    found = arena().confirm("w", version("1", 90), replace(BASE, name="incumbent"), BASE, 9, LOOK)
     assert isinstance(found, Confirmation)
     assert found.baseline_us == found.incumbent_us != found.copy_us
 
@@ -281,25 +283,24 @@ def test_a_candidate_may_fall_in_its_confirmation(arena: Callable[..., Arena], t
     fallen = confirm(one, ["v", "w"], version("bad", 50, trouble), BASE, BASE, 9)
     assert isinstance(fallen, Eliminated) and (fallen.name, fallen.reason) == ("bad", reason)
     assert (fallen.checked is not None) == ("wrong" in trouble)
-    assert isinstance(one.confirm("w", version("1", 90), BASE, BASE, 10, BUDGET), Confirmation)
+    assert isinstance(one.confirm("w", version("1", 90), BASE, BASE, 10, LOOK), Confirmation)
 
 
 def test_an_incumbent_that_falls_is_named(arena: Callable[..., Arena]) -> None:
-    fallen = arena().confirm("w", version("1"), version("old", 90, "crash=capture"), BASE, 9, BUDGET)
+    fallen = arena().confirm("w", version("1"), version("old", 90, "crash=capture"), BASE, 9, LOOK)
     assert isinstance(fallen, Eliminated) and fallen.name == "old"
 
 
-@pytest.mark.parametrize(
-    ("us", "status", "rounds"), [(80, "keep", ROUNDS[:1]), (120, "revert", ROUNDS[:1]), (99.5, "revert", ROUNDS)]
-)  # fmt: skip
+@pytest.mark.parametrize(("us", "status", "looks"), [(80, "keep", 1), (120, "revert", 1), (99.5, "revert", 3)])
 def test_a_confirmation_takes_as_many_looks_as_it_needs(
-    arena: Callable[..., Arena], us: float, status: str, rounds: tuple[int, ...]
+    arena: Callable[..., Arena], us: float, status: str, looks: int
 ) -> None:
     found = confirm(arena(), ["v", "w"], version("1", us), BASE, BASE, 9)
     assert isinstance(found, Confirmations)
     assert found.decision.status == status, found.decision.reason
-    assert {len(one.candidate_us) for one in found.by_workload.values()} == {rounds[-1]}
-    assert {len(one.monitors) for one in found.by_workload.values()} == {len(rounds)}
+    captures = tuple(rounds for count, rounds in LOOKS[:looks] for _ in range(count))
+    assert {one.captures for one in found.by_workload.values()} == {captures}
+    assert {len(one.monitors) for one in found.by_workload.values()} == {looks}
 
 
 def test_a_confirmation_counts_misses_as_decide_does(arena: Callable[..., Arena]) -> None:

@@ -119,6 +119,13 @@ def test_fastest_is_not_fooled_by_drift_or_by_a_candidate_in_the_middle() -> Non
         assert stats.fastest(times) == 2
 
 
+def test_a_capture_is_the_median_of_its_pairs() -> None:
+    ratios = stats.by_capture([2.0, 9.0, 2.0, 6.0, 8.0], [1.0, 1.0, 2.0, 2.0, 2.0], [3, 0, 2])
+    assert ratios.tolist() == [2.0, 3.5]
+    with pytest.raises(ValueError, match="captures of 4 rounds have 5 and 5 samples"):
+        stats.by_capture([1.0] * 5, [1.0] * 5, [4])
+
+
 def test_spread_is_sigma_in_spite_of_outliers() -> None:
     rng = np.random.default_rng(2)
     times = 100 * (1 + 0.01 * rng.standard_normal(2000)) * np.where(rng.random(2000) < 0.1, 5.0, 1.0)

@@ -53,7 +53,7 @@ ALL = [
     messages.InputsReady(("seed 7",), new=True),
     messages.OutputsChecked(Checked("incorrect", "y[0] is nan", math.nan)),
     messages.FieldRaced(outcome(), {"nvml": "ok", "sm_clock_mhz": {"min": 1, "max": 2}, "others": [1, 2]}, None),
-    messages.RoundsTimed(((1.0, 2.0), ()), ("throttled",), {}, "after timing: y", (3.0,)),
+    messages.RoundsTimed(((1.0, 2.0), ()), (1, 1), ("throttled",), {}, "after timing: y", (3.0,)),
     messages.ImagesRan(("y",), None, "no CUPTI", "scale"),
     messages.TrustedWritten(("y",)),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -98,7 +99,7 @@ def worker(files: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(worker_module, "detect", lambda: SimpleNamespace(board=None))
 
-    def launch(program: Program, tensors: Any) -> Callable[[Any], None]:
+    def launch(program: Program, tensors: Any, own_code: bool = False) -> Callable[[Any], None]:
         how, factor = program.symbol.split()
         if how != "times":
             return lambda stream: CHEATS[how](tensors["x"], tensors["y"], stream)
@@ -155,6 +156,46 @@ def test_a_confirmation_has_a_copy_of_the_incumbent_as_its_last_column(worker: W
     assert done.samples_us == ((10.0,) * 30, (11.0,) * 30, (12.0,) * 30)
     assert done.after_timing is None and done.monitor
     assert before == [Running(0), Running(1), Running(1), Running(None)], "a hang of the copy is the incumbent's"
+
+
+def test_each_capture_is_made_anew_in_a_drawn_order(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """trust.md 42: code that is loaded anew, and samples that stand by version whatever the order was."""
+    loaded: list[tuple[float, bool]] = []
+
+    def launch(program: Program, tensors: Any, own_code: bool = False) -> Callable[[Any], None]:
+        factor = float(program.symbol.split()[1])
+        loaded.append((factor, own_code))
+
+        def run(stream: Any) -> None:
+            tensors["y"].copy_(factor * tensors["x"])
+
+        run.us = factor  # type: ignore[attr-defined]
+        return run
+
+    class ByFactor(Clock):
+        def round(self, order: Sequence[int]) -> list[float]:
+            super().round(order)
+            return [self.runners[index].us for index in order]
+
+    monkeypatch.setattr(worker_module, "ProgramLaunch", launch)
+    monkeypatch.setattr(worker_module, "GpuClock", ByFactor)
+    asked(worker, PrepareInputs("a", 9, True))
+    done, before = asked(worker, replace(pairs(2, 3, 4), captures=6))
+    assert done.captures == (5,) * 6
+    assert done.samples_us == ((2.0,) * 30, (3.0,) * 30, (4.0,) * 30, (3.0,) * 30)
+    captures = [before[at : at + 5] for at in range(0, 30, 5)]
+    orders = [[one.at for one in capture[:4]] for capture in captures]
+    assert all(sorted(order) == [0, 1, 1, 2] for order in orders) and len({tuple(order) for order in orders}) > 2
+    assert [capture[4:] for capture in captures] == [[Running(None)]] * 6
+    assert [int(factor) - 2 for factor, own in loaded if own] == [at for order in orders for at in order]
+
+
+def test_captures_end_with_the_seconds_but_not_before_the_fewest_rounds(worker: Worker) -> None:
+    asked(worker, PrepareInputs("a", 9, True))
+    done, _ = asked(worker, replace(pairs(2, 2), captures=8, budget=Budget(80, 0.0, 8)))
+    assert done.captures == (1,) * 8
+    done, _ = asked(worker, replace(pairs(2, 2), captures=8, budget=Budget(80, 0.0, 0)))
+    assert done.captures == (1,)
 
 
 def test_what_is_wrong_after_timing_is_found(worker: Worker) -> None:

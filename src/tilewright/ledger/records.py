@@ -68,6 +68,8 @@ class Iteration:
     correctness: Correctness
     status: IterationStatus
     reason: str
+    decided: bool = True
+    """False if the noise hid whether the change is faster. It was not kept."""
     entry: str = ""
     """Name of the playbook's entry, such as ``tile_load``."""
     site: str = ""

@@ -141,7 +141,8 @@ class Bookkeeping:
         changed = what_changed(self.incumbent, judged.best, builder.workloads[0], builder.board)
         return with_times(
             replace(
-                iteration, correctness=judged.correctness, reason=judged.reason, outcomes=judged.outcomes,
+                iteration, correctness=judged.correctness, reason=judged.reason, decided=judged.decided,
+                outcomes=judged.outcomes,
                 status="keep" if judged.keep else "crash" if judged.crashed else "revert",
                 attempts=(*iteration.attempts, *judged.attempts), comparison=changed, environment=judged.environment,
             )

@@ -1,18 +1,24 @@
 """Decides whether a candidate is kept, from confidence intervals of its measured times.
 
-    paired samples → intervals of the ratios → a verdict per workload → keep or revert → go on or stop
+    captures of paired samples → intervals of the ratios → a verdict per workload → keep, revert or not decided
 
-A ratio is the candidate's time over the incumbent's in the same round; below 1 is faster. Its interval is that of the
-median (`race.stats`) and assumes no distribution.
+A *capture* loads the code of all versions anew, captures it in fresh graphs and times it for a few rounds. Noise that
+is constant within a capture (where the code lies, how a graph was made) or correlated in time makes its rounds alike,
+so a capture counts once, however many rounds it has. A ratio is the candidate's time over the incumbent's, below 1 is
+faster: the median over a capture's rounds. Its interval is that of the median over captures (`race.stats`). It assumes
+no distribution, only that captures are independent.
 
-- The *floor* of a workload is how far two copies of one kernel may differ on this machine: the outer bound of the A/A
-  interval of the same session, and at least `FLOOR`. Differences within the floor are ignored.
+- The *floor* of a workload is how far captures of one kernel may differ on this machine: the outer bound of the A/A
+  interval of the same captures, and at least `FLOOR`. Differences within the floor are ignored.
 - A workload is *slower* if its interval lies above 1 + floor, or the interval of its ratio to the baseline lies above
   1 + `WORSE`. One slower workload reverts the candidate.
 - A gain is *proven* if the interval of the overall ratio, or that of one workload, lies below 1 - floor. The overall
-  ratio is the geometric mean over the workloads in the same round.
+  ratio is the geometric mean over the workloads in the same capture.
 - A candidate is *kept* if a gain is proven, and every workload is proven to be at most `WORSE` slower than with the
-  incumbent and with the baseline. A candidate that is undecided after the last look is reverted.
+  incumbent and with the baseline.
+- There is *no gain* if every ratio lies above 1 - floor and above 1 - `SMALL`, but for an error of `MISSED`. This
+  reverts the candidate.
+- Otherwise it is *not decided*. After the last look, a candidate that is not decided is not kept.
 
 The claims of gain at all looks share one error budget (`ERROR`, by Bonferroni). So an identical candidate is kept at
 most once in a hundred decisions, even without the floor. The size of a gain is the centre of the overall interval.
@@ -29,15 +35,17 @@ import numpy as np
 
 from tilewright.errors import RequestError
 from tilewright.race import stats
-from tilewright.race.stats import Array, Interval, Noise
+from tilewright.race.stats import Array, Interval
 from tilewright.records import PredictedTime
 
 ERROR = 0.01
 """Probability that a decision claims a gain that does not exist."""
-ROUNDS = (100, 400, 1600)
-"""Rounds before each look at a confirmation; each look costs its share of `ERROR`. A clear difference ends at the
-first. By `rounds_needed`, the noisiest kernel recorded on an H200 (9 µs, one sample spreads 3.5 %) shows a gain of 3 %
-in 200 rounds. The third look is for smaller gains."""
+MISSED = 0.05
+"""Probability that a look overlooks a gain that is as large as the floor. It cannot make noise a gain."""
+LOOKS = ((16, 6), (32, 9), (64, 18))
+"""Captures of each look at a confirmation, and the rounds of each capture; each look costs its share of `ERROR`. A
+clear difference ends at the first. Simulated (bench/decide_simulated.py), it keeps gains of 3 % under noise that is
+constant or correlated within a capture; the later looks are for noisier kernels and smaller gains."""
 AA_CONFIDENCE = 0.95
 """Confidence of the A/A interval whose outer bound is the floor."""
 FLOOR = 0.005
@@ -61,12 +69,34 @@ Verdict: TypeAlias = Literal["faster", "slower", "same", "undecided"]
 
 @dataclass(frozen=True)
 class Paired:
-    """Times of one workload in µs, in the same rounds. ``noise``: of two copies of the incumbent."""
+    """Times of one workload in µs, in the same rounds: candidate, incumbent, a second copy of it, and baseline."""
 
     candidate_us: Sequence[float] = field(repr=False)
     incumbent_us: Sequence[float] = field(repr=False)
+    copy_us: Sequence[float] = field(repr=False)
     baseline_us: Sequence[float] = field(repr=False)
-    noise: Noise
+    captures: Sequence[int] = field(repr=False)
+    """The rounds of each capture, in order."""
+
+    @property
+    def ratios(self) -> Array:
+        """The candidate over the incumbent, of each capture."""
+        return stats.by_capture(self.candidate_us, self.incumbent_us, self.captures)
+
+    @property
+    def against_baseline(self) -> Array:
+        """The candidate over the baseline, of each capture."""
+        return stats.by_capture(self.candidate_us, self.baseline_us, self.captures)
+
+    @property
+    def copies(self) -> Array:
+        """The copy over the incumbent, of each capture: the A/A check."""
+        return stats.by_capture(self.copy_us, self.incumbent_us, self.captures)
+
+    @property
+    def noise(self) -> Interval:
+        """The A/A interval. Its true centre is 1."""
+        return stats.median_interval(self.copies, AA_CONFIDENCE)
 
 
 @dataclass(frozen=True)
@@ -84,11 +114,12 @@ class Following:
 @dataclass(frozen=True)
 class WorkloadDecision:
     """The verdict on one workload. ``ratio``: candidate over incumbent. ``same``: neither faster nor slower is proven,
-    and a loss of more than 2 % is ruled out."""
+    and a loss of more than 2 % is ruled out. ``no_gain``: a gain over the floor is ruled out."""
 
     ratio: Interval
     against_baseline: Interval
     floor: float
+    no_gain: bool
     verdict: Verdict
     why: str
 
@@ -104,7 +135,7 @@ class Decision:
 
     status: Literal["keep", "revert"]
     decided: bool
-    """False if more rounds may change the status."""
+    """False if the noise hides whether the candidate is faster. More captures may change the status."""
     reason: str
     overall: Interval
     """Candidate over incumbent, geometric mean over the workloads."""
@@ -126,30 +157,30 @@ class PredictedDecision:
     by_workload: Mapping[str, str]
 
 
-def decide(samples: Mapping[str, Paired], *, last: bool = True) -> Decision:
-    """Decides from the ``samples`` of each workload, by the rules at the top of this module. ``last``: no more rounds
-    follow, so an undecided candidate is reverted. Otherwise its `Decision.decided` is False."""
+def decide(samples: Mapping[str, Paired]) -> Decision:
+    """Decides from the ``samples`` of each workload, by the rules at the top of this module."""
     if not samples:
         raise RequestError("a decision needs the samples of at least one workload")
     confidence = 1 - 2 * tail_of(len(samples))
     by_workload = {name: _workload(sample, confidence) for name, sample in samples.items()}
-    overall = stats.median_interval(_per_round(list(samples.values())), confidence)
+    ratios = _over_workloads(list(samples.values()))
+    overall = stats.median_interval(ratios, confidence)
     floor = sum(decision.floor for decision in by_workload.values()) / len(by_workload)
     slower = [name for name, decision in by_workload.items() if decision.verdict == "slower"]
     faster = [name for name, decision in by_workload.items() if decision.verdict == "faster"]
     harmful = [name for name, decision in by_workload.items() if not decision.harmless]
-    no_gain = overall.low > 1 - floor and all(each.ratio.low > 1 - each.floor for each in by_workload.values())
+    no_gain = _no_gain(ratios, floor) and all(each.no_gain for each in by_workload.values())
     status: Literal["keep", "revert"] = "revert"
     decided = True
     if slower:
         reason = f"slower on {', '.join(slower)}: {by_workload[slower[0]].why}"
-    elif no_gain and math.isfinite(floor):
+    elif no_gain:
         reason = f"no gain: {overall} × the incumbent's time, within the noise of {floor:.1%}"
     elif overall.high >= 1 - floor and (not faster or overall.centre >= 1):
-        decided, reason = last, f"no gain is proven: {overall} × the incumbent's time{_missing_rounds(samples)}"
+        decided, reason = False, f"not decided: {overall} × the incumbent's time{_missing_captures(samples, floor)}"
     elif harmful:
-        decided = last
-        reason = f"a loss of {WORSE:.0%} is not ruled out on {', '.join(harmful)}: {by_workload[harmful[0]].why}"
+        where, why = ", ".join(harmful), by_workload[harmful[0]].why
+        decided, reason = False, f"not decided: a loss of {WORSE:.0%} is not ruled out on {where}: {why}"
     else:
         status = "keep"
         where = "" if overall.high < 1 - floor else f", proven on {', '.join(faster)}"
@@ -200,29 +231,34 @@ def ratio_text(ratio: float) -> str:
 
 def tail_of(workloads: int) -> float:
     """Returns the error that each bound may have: `ERROR`, divided by the claims of gain at all looks."""
-    return ERROR / ((workloads + (workloads > 1)) * len(ROUNDS))
+    return ERROR / ((workloads + (workloads > 1)) * len(LOOKS))
 
 
-def rounds_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
-    """Estimates the rounds after which a true ``gain`` of one workload is proven with probability ``power``.
-    ``spread``: that of one sample (`Noise.spread`). It assumes the large-sample error of a normal distribution, and
-    takes the A/A interval of as many rounds as the floor."""
-    pair, tail, n = spread * math.sqrt(2), tail_of(workloads), stats.fewest(tail_of(workloads))
-    error = stats.expected_half_width(pair, 1, tail) + stats.expected_half_width(pair, 1, 1 - power)
-    while error / math.sqrt(n) > gain - max(FLOOR, stats.expected_half_width(pair, n, (1 - AA_CONFIDENCE) / 2)):
+def captures_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
+    """Estimates the captures after which a true ``gain`` of one workload is proven with probability ``power``.
+    ``spread``: that of the ratio of two copies over captures. It assumes the large-sample error of a normal distribution,
+    and takes the A/A interval of as many captures as the floor."""
+    tail, n = tail_of(workloads), stats.fewest(tail_of(workloads))
+    error = stats.expected_half_width(spread, 1, tail) + stats.expected_half_width(spread, 1, 1 - power)
+    while error / math.sqrt(n) > gain - max(FLOOR, stats.expected_half_width(spread, n, (1 - AA_CONFIDENCE) / 2)):
         n += max(1, n // 20)
     return n
 
 
-def floor_of(noise: Noise) -> float:
-    """Returns how far two copies of one kernel may differ; infinite if the A/A check was too short."""
-    return max(FLOOR, noise.ratio.high - 1, 1 - noise.ratio.low)
+def floor_of(noise: Interval) -> float:
+    """Returns how far captures of one kernel may differ; infinite if there were too few for the A/A check."""
+    return max(FLOOR, noise.high - 1, 1 - noise.low)
+
+
+def _no_gain(ratios: Array, floor: float) -> bool:
+    """Returns True if a gain over the floor is ruled out, and one over `SMALL` however high the floor is."""
+    return float(stats.bounds(ratios, MISSED)[0]) > 1 - min(floor, SMALL)
 
 
 def _workload(sample: Paired, confidence: float) -> WorkloadDecision:
-    ratio = stats.ratio_interval(sample.candidate_us, sample.incumbent_us, confidence)
-    against = stats.ratio_interval(sample.candidate_us, sample.baseline_us, confidence)
-    floor = floor_of(sample.noise)
+    ratios, floor = sample.ratios, floor_of(sample.noise)
+    ratio = stats.median_interval(ratios, confidence)
+    against = stats.median_interval(sample.against_baseline, confidence)
     verdict: Verdict = "undecided"
     why = f"{ratio} × the incumbent's time, noise {floor:.1%}"
     if against.low > 1 + WORSE:
@@ -233,28 +269,29 @@ def _workload(sample: Paired, confidence: float) -> WorkloadDecision:
         verdict = "faster"
     elif max(ratio.high, against.high) <= 1 + WORSE:
         verdict = "same"
-    return WorkloadDecision(ratio, against, floor, verdict, why)
+    return WorkloadDecision(ratio, against, floor, _no_gain(ratios, floor), verdict, why)
 
 
-def _per_round(samples: Sequence[Paired]) -> Array:
-    """Returns the geometric mean of the ratios over the workloads, for each round of the workload with fewest rounds.
-    The samples of other workloads are replaced by medians of equal blocks. A block has an odd number of samples,
-    because its median then has the same median as one sample, and the interval stays exact."""
-    ratios = [np.asarray(sample.candidate_us) / np.asarray(sample.incumbent_us) for sample in samples]
-    rounds = min(len(ratio) for ratio in ratios)
+def _over_workloads(samples: Sequence[Paired]) -> Array:
+    """Returns the geometric mean of the ratios over the workloads, for each capture of the workload with fewest.
+    The ratios of other workloads are replaced by medians of equal blocks. A block has an odd number of captures,
+    because its median then has the same median as one capture, and the interval stays exact."""
+    ratios = [sample.ratios for sample in samples]
+    captures = min(len(ratio) for ratio in ratios)
     logs = []
     for ratio in ratios:
-        block = len(ratio) // rounds
+        block = len(ratio) // captures
         block -= 1 - block % 2
-        logs.append(np.median(np.log(ratio[: rounds * block].reshape(rounds, block)), axis=1))
+        logs.append(np.median(np.log(ratio[: captures * block].reshape(captures, block)), axis=1))
     mean: Array = np.exp(np.mean(logs, axis=0))
     return mean
 
 
-def _missing_rounds(samples: Mapping[str, Paired]) -> str:
-    """Names the first workload that had too few rounds to show a gain of 3 %, and how many it needs."""
+def _missing_captures(samples: Mapping[str, Paired], floor: float) -> str:
+    """Names the first workload that had too few captures to show a gain of 3 %, and how many it needs."""
     for name, sample in samples.items():
-        needed = rounds_needed(sample.noise.spread, workloads=len(samples))
-        if needed > len(sample.candidate_us):
-            return f"; {name} would need {needed} rounds to show 3 %, it had {len(sample.candidate_us)}"
-    return ""
+        copies = sample.copies
+        needed = captures_needed(stats.spread(copies), workloads=len(samples))
+        if needed > len(copies):
+            return f"; {name} would need {needed} captures to show 3 %, it had {len(copies)}"
+    return f", and captures of one kernel differ by {floor:.1%}" if math.isfinite(floor) else ""

@@ -96,6 +96,8 @@ def finish(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
     final = setup.gate.final(run.incumbent)
     if advice := _escalated(run, final):
         reasons.append(advice)
+    if undecided := sum(not iteration.decided for iteration in run.iterations):
+        reasons.append(f"{undecided} not decided: the noise hid whether they are faster, so they were not kept")
     patch = setup.workspace.patch()
     setup.ledger.finish(setup.run.run, "; ".join(reasons), final, patch)
     folder = setup.ledger.folder(setup.run.run)

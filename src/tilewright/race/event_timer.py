@@ -61,3 +61,4 @@ class EventTimer:
         finally:
             self.graphs.clear()
             self._events.clear()
+            self._flush = None  # the next timer may take this memory

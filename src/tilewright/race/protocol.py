@@ -119,6 +119,10 @@ class Budget:
     seconds: float
     fewest: int
 
+    def share(self, parts: int) -> Budget:
+        """Returns the budget of one of ``parts`` equal parts, at least one round."""
+        return Budget(max(1, self.rounds // parts), self.seconds / parts, max(1, self.fewest // parts))
+
 
 class Rounds:
     """The samples of candidates 0..n-1, round by round. Only the candidates in ``live`` are timed."""

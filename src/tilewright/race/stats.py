@@ -17,10 +17,13 @@ slowly changing clock. If n samples are too few for an interval, it is (0, inf).
 from __future__ import annotations
 
 import math
+import operator
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import islice
 from statistics import NormalDist
 from typing import TypeAlias
 
@@ -113,6 +116,14 @@ def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, confidence: flo
     if a.shape != b.shape:
         raise ValueError(f"paired samples need equal lengths, got {a.size} and {b.size}")
     return median_interval(a / b, confidence)
+
+
+def by_capture(numerator: Sequence[float], denominator: Sequence[float], captures: Sequence[int]) -> Array:
+    """Returns the median of the paired ratios of each capture. ``captures``: how many rounds each has, in order."""
+    if not len(numerator) == len(denominator) == sum(captures):
+        raise ValueError(f"captures of {sum(captures)} rounds have {len(numerator)} and {len(denominator)} samples")
+    ratios = map(operator.truediv, numerator, denominator)
+    return np.array([statistics.median(islice(ratios, rounds)) for rounds in captures if rounds])
 
 
 def spread(samples: ArrayLike) -> float:

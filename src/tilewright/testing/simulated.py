@@ -1,17 +1,22 @@
 """Clocks that need no GPU: one has known true times, the other replays recorded times.
 
-Both implement `tilewright.race.protocol.Clock`, and equal seeds give equal times. A test can ask whether the winner was
-truly within the tie band, and whether 20 processes agree.
+`SimulatedMachines` times the same candidates on many machines at once, for statistics of decisions.
+
+Both clocks implement `tilewright.race.protocol.Clock`, and equal seeds give equal times. A test can ask whether the
+winner was truly within the tie band, and whether 20 processes agree.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tilewright.race.protocol import CandidateCrashed, Disturbed, RaceOutcome
+from tilewright.race.stats import Array
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,7 @@ class NoiseModel:
     """The noise of a simulated machine. The defaults are those of a quiet data-centre GPU."""
 
     sigma: float = 0.01  # log-normal noise of one sample (relative, one sigma)
+    tails: float = math.inf  # degrees of freedom of a Student law for this noise; inf is the normal law
     outliers: float = 0.02  # probability that a sample is an outlier
     outlier_size: float = 0.20  # an outlier takes this share longer
     drift: float = 0.0  # random walk of the clock, common to a round: one sigma of each step (relative)
@@ -26,6 +32,52 @@ class NoiseModel:
     first_penalty: float = 0.0  # the first launch of a round takes this share longer
     step_us: float = 0.0  # resolution of the timer; 0 is continuous
     overhead_us: float = 50.0  # wall time around each timed launch (L2 flush, launch); only for `SimulatedClock.now`
+    offset: float = 0.0  # constant of each candidate within a capture (relative, one sigma)
+    first_captured: float = 0.0  # the candidate that is captured first takes this share longer until the next capture
+    state: float = 0.0  # AR(1) state of each candidate, redrawn at each capture (relative, one sigma)
+    correlation: float = 0.0  # of this state with that of the round before
+    mode: float = 0.0  # the clock has a second mode, in which all takes this share longer
+    switch: float = 0.02  # probability that the clock changes its mode between two launches
+
+
+class SimulatedMachines:
+    """Times candidates on n machines at once. ``true_us``: shape (n, candidates)."""
+
+    def __init__(self, true_us: ArrayLike, noise: NoiseModel, rng: np.random.Generator) -> None:
+        self.true_us: Array = np.asarray(true_us, dtype=np.float64)
+        self.noise, self._rng, (self._captures,) = noise, rng, rng.spawn(1)
+        self._walk: Array = np.zeros((len(self.true_us), 1))
+        self._slow = np.zeros(len(self.true_us), dtype=bool)
+        self.capture()
+
+    def capture(self) -> None:
+        """Captures all candidates anew, in random order."""
+        model, shape, draw = self.noise, self.true_us.shape, self._captures.standard_normal
+        self._offset: Array = model.offset * draw(shape)
+        self._offset[np.arange(shape[0]), self._captures.integers(shape[1], size=shape[0])] += model.first_captured
+        self._state: Array = model.state * draw(shape)
+
+    def round(self, order: ArrayLike) -> Array:
+        """Runs each machine's ``order`` of candidates. Returns the times in µs, in the same order."""
+        model, rng, indices = self.noise, self._rng, np.asarray(order)
+        self._walk += model.drift * rng.standard_normal(self._walk.shape)
+        times: Array = np.take_along_axis(self.true_us * np.exp(self._offset + self._state), indices, 1)
+        normal = math.isinf(model.tails)
+        noise = rng.standard_normal(indices.shape) if normal else rng.standard_t(model.tails, indices.shape)
+        times *= np.exp(self._walk + model.sigma * noise)
+        times *= np.where(rng.random(indices.shape) < model.outliers, 1.0 + model.outlier_size, 1.0)
+        times[:, 0] *= 1.0 + model.first_penalty
+        if model.mode:
+            for column in times.T:
+                self._slow ^= rng.random(len(times)) < model.switch
+                column *= 1.0 + model.mode * self._slow
+        if model.state:
+            innovation = math.sqrt(1 - model.correlation**2) * model.state
+            self._state *= model.correlation
+            self._state += innovation * self._captures.standard_normal(self._state.shape)
+        if model.step_us:
+            times = np.maximum(np.round(times / model.step_us), 1.0) * model.step_us
+        return times
 
 
 @dataclass
@@ -42,7 +94,7 @@ class SimulatedClock:
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
-        self._walk = 0.0
+        self._machine = SimulatedMachines([self.true_us], self.noise, self._rng)
         self.launches = [0] * len(self.true_us)
 
     def now(self) -> float:
@@ -56,13 +108,8 @@ class SimulatedClock:
                 raise CandidateCrashed(index, "CUDA_ERROR_ILLEGAL_ADDRESS (simulated)")
             self.launches[index] += 1
         model, size = self.noise, len(order)
-        self._walk += model.drift * self._rng.standard_normal()
-        times = np.array([self.true_us[i] for i in order]) * np.exp(self._walk)
-        times *= np.exp(model.sigma * self._rng.standard_normal(size))
-        times *= np.where(self._rng.random(size) < model.outliers, 1.0 + model.outlier_size, 1.0)
-        times[0] *= 1.0 + model.first_penalty
-        if model.step_us:
-            times = np.maximum(np.round(times / model.step_us), 1.0) * model.step_us
+        self._machine.noise = model
+        times = self._machine.round([order])[0]
         self.elapsed_us += float(times.sum()) + size * model.overhead_us
         if self._rng.random() < model.disturbed:
             raise Disturbed("thermal throttling (simulated)")

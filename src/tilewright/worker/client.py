@@ -170,12 +170,15 @@ class RaceClient:
         return result
 
     def time_pairs(
-        self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget
-    ) -> ask.RoundsTimed | Lost:
-        """Times all contestants, and a second copy of one, in the same rounds on inputs of ``seed``."""
+        self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget,
+        captures: int,
+    ) -> ask.RoundsTimed | Lost:  # fmt: skip
+        """Times all contestants, and a second copy of one, in the same rounds on inputs of ``seed``. All are captured
+        anew ``captures`` times."""
         self.prepare(workload, seed)
         policy = replace(self.policy, seed=self.seed if seed is None else seed)
-        step = ask.TimeRounds(tuple(each.source for each in contestants), budget, policy, copied)
+        sources = tuple(each.source for each in contestants)
+        step = ask.TimeRounds(sources, budget, policy, copied, captures=captures)
         answer = self.executor.run(step, on_progress=self._telling("confirm", workload))
         if not isinstance(answer, Lost) and not answer.samples_us[0]:
             return Lost(f"every round was disturbed: {answer.disturbances[-1]}")

@@ -179,6 +179,8 @@ class FieldRaced(Message):
 class RoundsTimed(Message):
     samples_us: tuple[tuple[float, ...], ...]
     """The samples of each candidate, those of the copy last. The r-th samples of all belong to one round."""
+    captures: tuple[int, ...]
+    """The rounds of each capture, in order."""
     disturbances: tuple[str, ...]
     monitor: Mapping[str, Json]
     after_timing: str | None
@@ -253,7 +255,8 @@ class RaceField(Step[FieldRaced]):
 
 @dataclass(frozen=True)
 class TimeRounds(Step[RoundsTimed]):
-    """Times all sources, and a second copy of one of them as an A/A check, in the same rounds."""
+    """Times all sources, and a second copy of one of them as an A/A check, in the same rounds. ``budget``: of all
+    captures together."""
 
     sources: tuple[Source, ...]
     budget: Budget
@@ -262,6 +265,9 @@ class TimeRounds(Step[RoundsTimed]):
     """The index of the source that is timed twice."""
     benchmark: bool = False
     """Times the trusted implementation too, and drops slow candidates after a few rounds."""
+    captures: int = 1
+    """How often all code is loaded and captured anew, in random order. Each capture gets an equal share of the rounds
+    and the seconds. Captures end with the seconds, but not before the fewest rounds."""
     answer = RoundsTimed
 
 

@@ -11,15 +11,15 @@ variant in pairs with incumbent and baseline, on inputs that this run has not us
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
-from tilewright.optimize.decide import AA_CONFIDENCE, ROUNDS, Decision, Paired, decide
+from tilewright.optimize.decide import LOOKS, Decision, Paired, decide
 from tilewright.progress import Progress, silent
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
-from tilewright.race.stats import noise_of
 from tilewright.records import Checked, Json
 from tilewright.task.task import Task
 from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult, wrong_after
@@ -29,22 +29,33 @@ RACE_ROUNDS, RACE_SECONDS = 200, 2.0
 """Budget of one race. A race may rank wrongly by a little, because the confirmation measures the fastest again."""
 CONFIRM_SECONDS = 3.0
 """Wall time of all rounds of one confirmation on one workload: 400 rounds of a kernel of 1.7 ms. With a short kernel,
-`decide.ROUNDS` are reached first."""
+the rounds of `decide.LOOKS` are reached first."""
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
 """Wall time of each look. The first is short, because most changes are clear."""
-FEWEST_ROUNDS = 40
-"""Fewest rounds of the first look, however long the kernel takes: three times what the bounds of a decision over six
-workloads need."""
+FEWEST_ROUNDS = 2 * LOOKS[0][0]
+"""Fewest rounds of the first look, however long the kernel takes: two of each capture. The captures of this look are
+more than the bounds of a decision over 30 workloads need."""
 
 
 @dataclass(frozen=True)
-class Confirmation:
-    """Times of one workload, in µs and in pairs: candidate, incumbent, a second copy of the incumbent, and baseline."""
+class PlannedLook:
+    """The captures of one look, and the budget of their rounds."""
 
-    candidate_us: tuple[float, ...] = field(repr=False)
-    incumbent_us: tuple[float, ...] = field(repr=False)
-    copy_us: tuple[float, ...] = field(repr=False)
-    baseline_us: tuple[float, ...] = field(repr=False)
+    captures: int
+    budget: Budget
+
+
+PLAN = tuple(
+    PlannedLook(captures, Budget(captures * rounds, seconds, 0 if place else FEWEST_ROUNDS))
+    for place, ((captures, rounds), seconds) in enumerate(zip(LOOKS, SECONDS, strict=True))
+)
+"""The looks of a confirmation."""
+
+
+@dataclass(frozen=True)
+class Confirmation(Paired):
+    """The paired times of one workload, and the conditions of their measurement."""
+
     checked: Checked
     """The check of the candidate on this confirmation's inputs, before and after it was timed."""
     seed: int
@@ -53,15 +64,10 @@ class Confirmation:
     disturbances: tuple[str, ...] = ()
 
     def plus(self, more: Confirmation) -> Confirmation:
-        """Appends the rounds of the next look."""
-        grow = ("candidate_us", "incumbent_us", "copy_us", "baseline_us", "monitors", "disturbances")
-        return replace(more, **{name: getattr(self, name) + getattr(more, name) for name in grow})
-
-    @property
-    def paired(self) -> Paired:
-        """The samples in the form that `decide` takes."""
-        noise = noise_of(self.incumbent_us, self.copy_us, confidence=AA_CONFIDENCE)
-        return Paired(self.candidate_us, self.incumbent_us, self.baseline_us, noise)
+        """Appends the captures of the next look."""
+        grow = ("candidate_us", "incumbent_us", "copy_us", "baseline_us", "captures", "monitors", "disturbances")
+        both: dict[str, Any] = {name: (*getattr(self, name), *getattr(more, name)) for name in grow}
+        return replace(more, **both)
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ class Arena:
         return self.client.race(workload, contestants, baseline=contestants[0], policy=policy, needs_baseline=True)
 
     def confirm(
-        self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int, budget: Budget
+        self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int, look: PlannedLook
     ) -> Confirmation | Eliminated:
         """Takes one look: verifies the candidate and measures paired samples, on inputs of ``seed``. For a decision, no
         earlier request may have used the seed. A hang is blamed on the candidate, because incumbent and baseline passed
@@ -117,14 +123,16 @@ class Arena:
             return Eliminated(candidate.name, f"on fresh inputs: {checked.reason}", checked)
         versions = [candidate, incumbent, *([] if baseline.files == incumbent.files else [baseline])]
         contestants = [version.contestants[workload] for version in versions]
-        timed = self.client.time_pairs(workload, contestants, 1, seed, budget)
+        timed = self.client.time_pairs(workload, contestants, 1, seed, look.budget, look.captures)
         if isinstance(timed, Lost):
             return Eliminated(versions[timed.at or 0].name, f"confirmation: {timed.reason}")
         if timed.after_timing is not None:
             return wrong_after(candidate.name, timed.after_timing)
         *samples, copy = timed.samples_us
-        monitors = (timed.monitor,)
-        return Confirmation(samples[0], samples[1], copy, samples[-1], checked, seed, monitors, timed.disturbances)
+        return Confirmation(
+            samples[0], samples[1], copy, samples[-1], timed.captures, checked, seed, (timed.monitor,),
+            timed.disturbances,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,20 +146,16 @@ class Confirmations:
 def confirm(
     arena: Arena, workloads: Sequence[str], candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int
 ) -> Confirmations | Eliminated:
-    """Measures ``candidate`` against incumbent and baseline until the decision is clear. Returns `Eliminated` if a
-    version was wrong or broke the process. ``seed``: draws inputs that this run has not used."""
+    """Measures ``candidate`` against incumbent and baseline until the decision is made, or all looks are taken. Returns
+    `Eliminated` if a version was wrong or broke the process. ``seed``: draws inputs that this run has not used."""
     samples: dict[str, Confirmation] = {}
-    done = 0
-    for rounds, seconds in zip(ROUNDS, SECONDS, strict=True):
-        budget = Budget(rounds - done, seconds, 0 if done else FEWEST_ROUNDS)
+    for look in PLAN:
         for name in workloads:
-            look = arena.confirm(name, candidate, incumbent, baseline, seed, budget)
-            if isinstance(look, Eliminated):
-                return look
-            samples[name] = samples[name].plus(look) if name in samples else look
-        paired = {name: confirmation.paired for name, confirmation in samples.items()}
-        decision = decide(paired, last=rounds == ROUNDS[-1])
+            found = arena.confirm(name, candidate, incumbent, baseline, seed, look)
+            if isinstance(found, Eliminated):
+                return found
+            samples[name] = samples[name].plus(found) if name in samples else found
+        decision = decide(samples)
         if decision.decided:
             break
-        done = rounds
     return Confirmations(decision, samples)

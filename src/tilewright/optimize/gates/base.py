@@ -86,6 +86,8 @@ class Judged:
     keep: bool
     crashed: bool = False
     """True if every variant crashed or hung."""
+    decided: bool = True
+    """False if the noise hid whether the best variant is faster."""
     reason: str
     outcomes: tuple[WorkloadOutcome, ...] = ()
     attempts: Attempts = ()

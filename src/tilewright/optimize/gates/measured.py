@@ -14,12 +14,10 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.ledger.records import Attempt, AttemptStatus, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
-from tilewright.optimize.decide import ROUNDS
 from tilewright.optimize.gates import arena as racing
 from tilewright.optimize.gates import base
 from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant, VerifiedVariants
-from tilewright.race.protocol import Budget
-from tilewright.race.stats import Interval, geometric_mean, measured_of, ratio_interval
+from tilewright.race.stats import Interval, geometric_mean, measured_of, median_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
 from tilewright.worker.client import Eliminated, RaceResult
 
@@ -62,7 +60,7 @@ class MeasuredGate:
             timed = self._paired(workload, variant, variant)
             if isinstance(timed, Eliminated):
                 return f"workload {workload}: {timed.reason}"
-            self.noise[workload.name] = timed.paired.noise.ratio
+            self.noise[workload.name] = timed.noise
             measured = measured_of(timed.incumbent_us)
             metrics.append(base.metrics_of(variant, workload, self.bounds[workload.name], measured))
         return tuple(metrics)
@@ -74,7 +72,7 @@ class MeasuredGate:
             timed, measured, ratio = self._paired(workload, variant, self._baseline), None, None
             if not isinstance(timed, Eliminated):
                 measured = measured_of(timed.candidate_us)
-                ratio = ratio_interval(timed.candidate_us, timed.baseline_us, 0.95)
+                ratio = median_interval(timed.against_baseline)
             metrics.append(base.metrics_of(variant, workload, self.bounds[workload.name], measured, ratio))
         return tuple(metrics)
 
@@ -143,9 +141,10 @@ class MeasuredGate:
         unverified = f"faster, but not verified on other shapes: {checked.reason}"
         return Judged(
             best=best, correctness="PASS" if verified else "unverified", keep=decision.keep and verified,
+            decided=decision.decided,
             reason=decision.reason if verified or not decision.keep else unverified,
             outcomes=tuple(outcomes), attempts=confirmed.attempts, environment={
-                "noise": {name: times.paired.noise.to_json() for name, times in samples.items()},
+                "noise": {name: times.noise.to_json() for name, times in samples.items()},
                 "monitors": {name: [dict(monitor) for monitor in times.monitors] for name, times in samples.items()},
                 "other_shapes": checked.reason,
             },
@@ -154,9 +153,8 @@ class MeasuredGate:
     def _paired(self, workload: Workload, variant: Variant, baseline: Variant) -> racing.Confirmation | Eliminated:
         """Takes one look at a version against the baseline, on the run's own inputs."""
         return self.arena.confirm(
-            workload.name, variant.entrant, baseline.entrant, baseline.entrant, self.arena.seed,
-            Budget(ROUNDS[0], racing.SECONDS[0], racing.FEWEST_ROUNDS),
-        )  # fmt: skip
+            workload.name, variant.entrant, baseline.entrant, baseline.entrant, self.arena.seed, racing.PLAN[0]
+        )
 
     def _no_gain(self, ranked: RankedVariant, attempts: Sequence[Attempt]) -> Judged:
         best, outcomes = ranked.variant, []

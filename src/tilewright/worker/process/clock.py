@@ -42,6 +42,7 @@ class GpuClock:
     def __exit__(self, *_: object) -> None:
         torch.cuda.synchronize()
         self._timer.close()
+        self._runners.clear()  # after the graphs: a runner may own the code that they launch
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
         """Returns the times in µs, in the order given. Raises `Disturbed` if the GPU was throttled meanwhile."""

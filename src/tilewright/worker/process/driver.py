@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import ctypes
 import struct
+import weakref
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -25,10 +26,15 @@ ALIGNMENT = 16
 
 
 class ProgramLaunch:
-    """Launches ``program`` on ``tensors``. Called with the handle of a CUDA stream."""
+    """Launches ``program`` on ``tensors``. Called with the handle of a CUDA stream. ``own_code``: loads the cubin once
+    more, to a place of its own, and unloads it when this object ends."""
 
-    def __init__(self, program: Program, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._kernel = _kernel(program.cubin, program.symbol)
+    def __init__(self, program: Program, tensors: Mapping[str, torch.Tensor], own_code: bool = False) -> None:
+        if own_code:
+            library, self._kernel = _loaded(program.cubin, program.symbol)
+            weakref.finalize(self, _driver().cuLibraryUnload, library).atexit = False
+        else:
+            self._kernel = _kernel(program.cubin, program.symbol)
         self._grid = (*program.grid, 1, 1)[:3]
         self._kept: list[object] = []  # what the parameters point to
         data = [self._bytes_of(parameter, tensors) for parameter in program.parameters]
@@ -63,9 +69,14 @@ def _address(pointer: Pointer, tensors: Mapping[str, torch.Tensor]) -> int:
 
 @lru_cache(maxsize=LOADED)
 def _kernel(cubin: str, symbol: str) -> Any:
+    return _loaded(cubin, symbol)[1]
+
+
+def _loaded(cubin: str, symbol: str) -> tuple[Any, Any]:
+    """Loads the cubin. Returns its library and the kernel."""
     driver = _driver()
     library = _checked(driver.cuLibraryLoadData(base64.b64decode(cubin), [], [], 0, [], [], 0))
-    return driver.CUfunction(int(_checked(driver.cuLibraryGetKernel(library, symbol.encode()))))
+    return library, driver.CUfunction(int(_checked(driver.cuLibraryGetKernel(library, symbol.encode()))))
 
 
 @lru_cache(maxsize=1)

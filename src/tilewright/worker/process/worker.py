@@ -11,6 +11,7 @@ import faulthandler
 import signal
 import sys
 import threading
+import time
 
 from tilewright.hardware.gpu import detect, make_context
 
@@ -21,6 +22,7 @@ if __name__ == "__main__":
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import IO, Any
 
 import numpy as np
@@ -42,6 +44,7 @@ from tilewright.worker.process.images import Images, Tensors, bound
 
 AA_ROUNDS = 40
 FEW_ROUNDS = 5
+CAPTURE_WARMUP = 1  # rounds of each of several captures that do not count; each kernel ran once before its capture
 SLOW = 3.0  # a benchmark times candidates that are this many times slower than the fastest only `FEW_ROUNDS` times
 
 
@@ -88,31 +91,48 @@ class Worker:
         return ask.FieldRaced(outcome, {**monitor.record(), **sets.record()}, again)
 
     def time_rounds(self, step: ask.TimeRounds) -> ask.RoundsTimed:
-        """Times all candidates in interleaved rounds. If one is copied, the first is checked again after timing."""
-        sets, count = self._judge.timing_sets(), len(step.sources)
-        runners = self._runners(step.sources, step.copied)
-        trusted = step.benchmark and self.task.trusted is not None
-        if trusted:
-            runners.append(self._judge.trusted_runner())
-        monitor, rounds = Monitor(), Rounds(len(runners))
+        """Times all candidates in interleaved rounds, one capture after the other. If one is copied, a timed launch of
+        the first is checked at the end."""
+        sets, monitor, rng = self._judge.timing_sets(), Monitor(), np.random.default_rng(step.policy.seed)
+        trusted, several = step.benchmark and self.task.trusted is not None, step.captures > 1
+        size, budget = len(step.sources) + (step.copied is not None) + trusted, step.budget.share(step.captures)
+        timed: list[Rounds] = []
+        again, done, ended, started = None, 0, False, time.monotonic()
+        while not ended:
+            order = rng.permutation(size).tolist() if several else list(range(size))
+            rounds = Rounds(size)
+            with self._captured(step, order, monitor, sets) as clock:
+                self._say(ask.Running(None))
+                interleaved(
+                    clock, rounds, budget, rng, warmup=CAPTURE_WARMUP if several else step.policy.warmup_rounds,
+                    on_round=partial(_drop_the_slow, rounds) if step.benchmark else lambda: False,
+                    on_progress=partial(self._advanced, done),
+                )  # fmt: skip
+                timed.append(rounds)
+                done += len(rounds.rows)
+                late = done >= step.budget.fewest and time.monotonic() - started >= step.budget.seconds
+                ended = late or len(timed) == step.captures
+                if ended and step.copied is not None:
+                    again = self._timed_again(clock, sets, order.index(0))
+            rounds.rows = [row[np.argsort(order)] for row in rounds.rows]
+        us = tuple(tuple(chain(*parts)) for parts in zip(*(rounds.samples_us for rounds in timed), strict=True))
+        return ask.RoundsTimed(
+            us[:-1] if trusted else us, tuple(len(rounds.rows) for rounds in timed),
+            tuple(reason for rounds in timed for reason in rounds.disturbances), {**monitor.record(), **sets.record()},
+            again, us[-1] if trusted else None,
+        )  # fmt: skip
 
-        def drop_the_slow() -> bool:
-            if step.benchmark and len(rounds.rows) == FEW_ROUNDS:
-                medians = np.median(rounds.rows, axis=0)
-                rounds.live = [index for index in rounds.live if medians[index] < SLOW * medians.min()]
-            return False
-
-        with GpuClock(runners, step.policy, monitor, sets, self._announcing(step.copied, count)) as clock:
-            self._say(ask.Running(None))
-            interleaved(
-                clock, rounds, step.budget, np.random.default_rng(step.policy.seed), warmup=step.policy.warmup_rounds,
-                on_round=drop_the_slow, on_progress=lambda done: self._say(ask.Advanced(done)),
-            )  # fmt: skip
-            again = None if step.copied is None else self._timed_again(clock, sets, 0)
-        *samples, last = rounds.samples_us
-        us = tuple(samples) if trusted else rounds.samples_us
-        record = {**monitor.record(), **sets.record()}
-        return ask.RoundsTimed(us, tuple(rounds.disturbances), record, again, last if trusted else None)
+    def _captured(self, step: ask.TimeRounds, order: Sequence[int], monitor: Monitor, sets: InputSets) -> GpuClock:
+        """Captures all candidates of the step in this order. One of several captures loads their code anew, because
+        where it lies in memory and what was captured first are no merit of a candidate."""
+        sources = step.sources if step.copied is None else (*step.sources, step.sources[step.copied])
+        tensors, own_code = self._judge.buffers.tensors(), step.captures > 1
+        runners = [
+            self._runner(sources[at], tensors, own_code) if at < len(sources) else self._judge.trusted_runner()
+            for at in order
+        ]
+        announce = self._announcing(step.copied, len(step.sources))
+        return GpuClock(runners, step.policy, monitor, sets, lambda at: announce(order[at]))
 
     def run_images(self, step: ask.RunImages) -> ask.ImagesRan:
         self.images = self.images or Images()
@@ -135,6 +155,9 @@ class Worker:
 
         return self._judge.check_timed(again)
 
+    def _advanced(self, done: int, more: int) -> None:
+        self._say(ask.Advanced(done + more))
+
     def _say(self, message: Message) -> None:
         send(self.out, message)
 
@@ -148,9 +171,9 @@ class Worker:
         tensors = self._judge.buffers.tensors()
         return [self._runner(source, tensors) for source in (*sources, *again)]
 
-    def _runner(self, source: ask.Source, tensors: Tensors) -> Runner:
+    def _runner(self, source: ask.Source, tensors: Tensors, own_code: bool = False) -> Runner:
         if isinstance(source, ask.Program):
-            return ProgramLaunch(source, tensors)
+            return ProgramLaunch(source, tensors, own_code)
         return bound(self.task, source.configuration, self._judge.dims, self.board, tensors).launch
 
 
@@ -158,6 +181,14 @@ ANSWERS: dict[type[Message], Callable[[Worker, Any], Message]] = {
     ask.Hello: Worker.hello, ask.PrepareInputs: Worker.prepare, ask.CheckOutputs: Worker.check,
     ask.RaceField: Worker.race, ask.TimeRounds: Worker.time_rounds, ask.RunImages: Worker.run_images,
 }  # fmt: skip
+
+
+def _drop_the_slow(rounds: Rounds) -> bool:
+    """Times only the fast candidates after `FEW_ROUNDS`. Returns False: the rounds go on."""
+    if len(rounds.rows) == FEW_ROUNDS:
+        medians = np.median(rounds.rows, axis=0)
+        rounds.live = [index for index in rounds.live if medians[index] < SLOW * medians.min()]
+    return False
 
 
 class OneByOne:
