@@ -236,7 +236,7 @@ def tail_of(workloads: int) -> float:
 
 def captures_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
     """Estimates the captures after which a true ``gain`` of one workload is proven with probability ``power``.
-    ``spread``: that of the ratio of two copies over captures. It assumes the large-sample error of a normal distribution,
+    ``spread``: that of the ratio of two copies over captures. It assumes the large-sample error of a normal law,
     and takes the A/A interval of as many captures as the floor."""
     tail, n = tail_of(workloads), stats.fewest(tail_of(workloads))
     error = stats.expected_half_width(spread, 1, tail) + stats.expected_half_width(spread, 1, 1 - power)
