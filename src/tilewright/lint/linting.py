@@ -201,8 +201,7 @@ def _makers(file: SourceFile, node: ast.AST | None, depth: int) -> Iterator[tupl
 
 
 def sarif(report: LintReport, root: Path, version: str) -> dict[str, Json]:
-    """Returns a report as SARIF 2.1.0 for code reviews, with paths relative to ``root``. version: that of
-    Tilewright."""
+    """Returns a report as SARIF 2.1.0 for code reviews, paths relative to ``root``. version: that of Tilewright."""
     used = sorted({finding.rule for finding in report.findings}, key=lambda rule: rule.rule_id)
     driver: Json = {"name": "tilewright lint", "semanticVersion": version, "rules": [_sarif_rule(r) for r in used]}
     run: Json = {
