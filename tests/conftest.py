@@ -6,10 +6,10 @@ import compileall
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -42,9 +42,9 @@ def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))
 
 
-TESTS_OF_THE_TOOLS = ("compile", "languages", "machine_code")
+TESTS_OF_THE_TOOLS = ("compile", "languages", "machine_code", "tools")
 """Folders of the tests that look at the compiler and the disassembler themselves: there each call is a real one."""
-_DISASSEMBLED: dict[tuple[object, ...], subprocess.CompletedProcess[str]] = {}
+_DISASSEMBLED: dict[tuple[object, ...], Any] = {}
 
 
 @pytest.fixture(scope="session")
@@ -62,23 +62,21 @@ def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: 
     are then copied. Other processes, other compilers and what fails are left alone."""
     if request.path.relative_to(Path(__file__).parent).parts[0] in TESTS_OF_THE_TOOLS:
         return
-    from tilewright.languages import child
     from tilewright.machine_code import cubin
+    from tilewright.tools import child
 
     run, nvdisasm = child.run, cubin._nvdisasm
 
-    def run_once(
-        command: Sequence[str], env: Mapping[str, str], seconds: float
-    ) -> subprocess.CompletedProcess[str] | None:
+    def run_once(command: Sequence[str], seconds: float, *rest: Any, **options: Any) -> child.Finished:
         paths = [word.rpartition("=")[2] for word in command if word.endswith((".tileirbc", ".cubin", ".yaml"))]
         if len(paths) != 3 or "nvidia" not in Path(command[0]).parts:
-            return run(command, env, seconds)
+            return run(command, seconds, *rest, **options)
         source, *made = map(Path, paths)
-        options = [word for word in command if not word.endswith(tuple(paths))]
-        kept = compiled / hashlib.sha256(source.read_bytes() + repr(options).encode()).hexdigest()
+        words = [word for word in command if not word.endswith(tuple(paths))]
+        kept = compiled / hashlib.sha256(source.read_bytes() + repr(words).encode()).hexdigest()
         if not kept.exists():
-            done = run(command, env, seconds)
-            if done is None or done.returncode or not all(file.exists() for file in made):
+            done = run(command, seconds, *rest, **options)
+            if done.returncode or not all(file.exists() for file in made):
                 return done
             new = kept.with_suffix(f".{os.getpid()}")
             new.mkdir(exist_ok=True)
@@ -89,9 +87,9 @@ def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: 
             return done
         for file in made:
             shutil.copy(kept / file.name, file)
-        return subprocess.CompletedProcess(command, 0, stderr="")
+        return child.Finished(0, "", "")
 
-    def nvdisasm_once(options: Sequence[str], sm: int, file: Path) -> subprocess.CompletedProcess[str]:
+    def nvdisasm_once(options: Sequence[str], sm: int, file: Path) -> child.Finished:
         key = (*options, sm, file.read_bytes())
         if key not in _DISASSEMBLED:
             done = nvdisasm(options, sm, file)

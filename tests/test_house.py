@@ -18,6 +18,7 @@ SRC = ROOT / "src"
 
 LAYERS = """
     errors records progress
+    tools
     hardware space plugins
     task source
     machine_code

@@ -7,7 +7,8 @@
     │   ├── UnknownChoice       a name that is not among the choices
     │   └── Incorrect           the untouched kernel is wrong: the answer is no (exit code 1)
     └── MachineError            this machine cannot do it (exit code 3)
-        ├── CompilerMissing     tileiras or nvdisasm is not installed
+        ├── ToolFailed          a tool crashed, hung or printed nonsense: no verdict on what it was asked about
+        │   └── CompilerMissing     a tool is not installed, or cannot be started
         ├── NoGpu               a GPU is needed and there is none
         └── StorageError        a result cannot be written
 
@@ -53,7 +54,11 @@ class MachineError(TilewrightError):
     exit_code = 3
 
 
-class CompilerMissing(MachineError):
+class ToolFailed(MachineError):
+    pass
+
+
+class CompilerMissing(ToolFailed):
     pass
 
 

@@ -15,8 +15,9 @@ Value: TypeAlias = int | float | bool | str | None
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 """The values that `json` reads and writes."""
 
-Stage: TypeAlias = Literal["launch", "front end", "compile", "machine code", "verify", "race"]
-"""The stages in which a candidate can fail, in the order of the main path."""
+Stage: TypeAlias = Literal["launch", "front end", "compile", "machine code", "tool", "verify", "race"]
+"""The stages in which a candidate can fail, in the order of the main path. ``tool``: a compiler or disassembler crashed
+or took too long, which says nothing about the candidate."""
 
 TensorPath: TypeAlias = Literal["none", "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA"]
 """The kind of tensor instructions that compute a kernel's products, as read by `machine_code.cubin`."""

@@ -17,6 +17,7 @@ from tilewright.hardware.gpu import Gpu
 from tilewright.languages.cutile import private as cutile_private
 from tilewright.languages.cutile import toolchain
 from tilewright.languages.cutile.toolchain import Tool
+from tilewright.tileir.read import reader
 
 H200 = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
 OLD = Gpu("Tesla T4", "sm_75", 40, 16 << 30, 4 << 20, "12.4")
@@ -87,7 +88,7 @@ def test_a_missing_compiler_is_named_with_its_fix(
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setattr(toolchain.shutil, "which", lambda *_, **__: None)
-    probe = doctor.tileiras()
+    probe = named(doctor.examine(environ={}, find_gpu=lambda: None), "tileiras")
     assert probe.ok is False and probe.required
     assert "tileiras" in probe.detail and probe.fix == doctor.INSTALL
 
@@ -242,9 +243,11 @@ def test_a_cache_that_is_switched_off_is_no_fault(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_missing_disassembler_of_tile_ir_limits_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    system_tool(monkeypatch)
+    monkeypatch.setattr(reader, "find_tileiras", lambda: Tool(Path("/opt/cuda/bin/tileiras"), (13, 4), "", False))
     probe = doctor.tileirdisasm()
     assert probe.ok is False and not probe.required
+    assert probe.detail.startswith("tileirdisasm cannot be started (")
+    assert "tileirdisasm does not work" in doctor.verdict([probe])
 
 
 def test_the_errors_that_mean_no_compiler_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:

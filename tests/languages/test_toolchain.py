@@ -84,7 +84,9 @@ def home_says() -> str:
 def test_no_compiler_at_all_is_one_line_with_the_fix() -> None:
     with pytest.raises(CompilerMissing) as caught:
         find_tileiras()
-    assert str(caught.value) == ("tileiras, the cuTile compiler, is not installed; pip install 'cuda-tile[tileiras]'")
+    assert str(caught.value) == (
+        "tileiras, the cuTile compiler, is not installed; fix: pip install 'cuda-tile[tileiras]'"
+    )
     assert caught.value.exit_code == 3
 
 
@@ -103,15 +105,13 @@ def test_a_compiler_that_does_not_run_is_one_line(monkeypatch: pytest.MonkeyPatc
     path = compiler(tmp_path / "cuda" / "bin")
     path.write_text(f"#!/bin/sh\n{script}\n")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    with pytest.raises(CompilerMissing, match="does not run .*; pip install") as caught:
+    with pytest.raises(CompilerMissing, match="does not run .*; fix: pip install") as caught:
         find_tileiras()
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("no_pip")
-@pytest.mark.parametrize(
-    ("says", "version"), [("release 13.1, V13.1.80", (13, 1)), ("tileiras 14.0", (14, 0)), ("no number", (0, 0))]
-)
+@pytest.mark.parametrize(("says", "version"), [("release 13.1, V13.1.80", (13, 1)), ("tileiras 14.0", (14, 0))])
 def test_the_version_is_read_from_what_it_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, version: tuple[int, int]
 ) -> None:
@@ -119,6 +119,28 @@ def test_the_version_is_read_from_what_it_says(
     monkeypatch.setenv("CUDA_PATH", str(tmp_path / "cuda"))
     found = find_tileiras()
     assert found.version == version and found.version_text == says + "\n"
+
+
+@pytest.mark.usefixtures("no_pip")
+@pytest.mark.parametrize("says", ["no number", "\\377\\376\\n"])
+def test_a_compiler_that_prints_no_version_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str) -> None:
+    path = compiler(tmp_path / "cuda" / "bin")
+    path.write_text(f"#!/bin/sh\nprintf '{says}'\n")
+    monkeypatch.setenv("CUDA_PATH", str(tmp_path / "cuda"))
+    with pytest.raises(CompilerMissing, match="prints no version but '.*; fix: pip install") as caught:
+        find_tileiras()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("no_pip")
+def test_a_compiler_without_its_execute_bit_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = compiler(tmp_path / "cuda" / "bin")
+    path.chmod(0o644)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    monkeypatch.setattr(toolchain, "_pip_folders", list)
+    with pytest.raises(CompilerMissing) as caught:
+        find_tileiras()
+    assert str(caught.value) == f"tileiras cannot be started (permission denied); fix: chmod +x {path}"
 
 
 def test_it_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

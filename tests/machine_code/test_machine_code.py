@@ -295,7 +295,7 @@ def test_an_nvdisasm_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(machine_code, "find_nvdisasm", lambda: broken)
     outcomes = machine_code.read_all([product("sm_90"), product("sm_90", occupancy=1)])
     assert [str(outcome) for outcome in outcomes] == [
-        "nvdisasm failed on sm_90 code: nvdisasm fatal : no such architecture"
+        f"on sm_90 code nvdisasm returned 1: nvdisasm fatal : no such architecture; fix: {machine_code.FIX}"
     ] * 2
 
 

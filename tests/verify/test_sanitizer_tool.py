@@ -171,11 +171,11 @@ def test_where_it_is_not_installed_every_tool_says_so(case: Any, monkeypatch: py
 def test_a_case_is_run_under_each_tool(case: Any, stand_in: Path, tmp_path: Path) -> None:
     assert find() == stand_in
     before = case[3]["y"].raw.copy()
-    memory, race, init = sanitize(*case, seconds=3)
+    memory, race, init = sanitize(*case, seconds=1.5)
     assert (memory.reason, race.findings, init.findings) == (None, (), ())
     assert memory.findings[0].message == "read of 4 bytes of global memory by k, 0 bytes after 'y' (memcheck)"
     assert race.reason == "under racecheck the case did not get to its launch: could not start: no device"
-    assert init.reason == "initcheck took longer than 3 s"
+    assert init.reason and init.reason.startswith("compute-sanitizer did not end: it used 0")
     assert np.array_equal(case[3]["y"].raw, before)
     request = decode((tmp_path / "kept.json").read_text())
     assert isinstance(request, RunOnce)

@@ -13,15 +13,15 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Column, Table
@@ -29,18 +29,25 @@ from rich.text import Text
 
 from tilewright.cli import terminal
 from tilewright.cli.shared import AsJson, print_json
-from tilewright.errors import CompilerMissing, StorageError, in_one_line
+from tilewright.errors import StorageError, ToolFailed, in_one_line
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.machine import driver_version, installed_version
 from tilewright.records import Json
+from tilewright.tools import child
+
+if TYPE_CHECKING:
+    from tilewright.languages.base import Lowered
+    from tilewright.records import Failed
 
 DRIVER = 580
 """The oldest driver branch that runs machine code of tileiras 13. It comes with CUDA 13.0."""
 PROBE_ARCH = "sm_90"
+PROBE_SECONDS = 5.0  # of processor time, for a tool to tell its version
 FREE_BYTES = 512 << 20
 """Least free disk space. A run of some hundred configurations stores less than 100 MB of cubins and results."""
 
 INSTALL = "pip install 'cuda-tile[tileiras]'"
+WELL = "everything works here: inspect, predict and measure"
 TO_MEASURE = ("GPU", "driver", "torch")
 OPTIONAL = ("tileirdisasm", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sanitizer")
 """Inspecting and predicting work without these."""
@@ -111,9 +118,17 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
     for name, probe in examinations:
         try:
             probes.append(probe())
+        except ToolFailed as error:
+            probes.append(_broken(name, error))
         except Exception as error:  # a broken probe is a result too
             probes.append(Probe(name, False, in_one_line(error), required=name not in OPTIONAL))
     return tuple(probes)
+
+
+def _broken(name: str, error: ToolFailed, fix: str = INSTALL) -> Probe:
+    """The state of a tool that does not work. ``fix``: where the error names none."""
+    what, _, named = str(error).partition("; fix: ")
+    return Probe(name, False, what, named or fix, required=name not in OPTIONAL)
 
 
 def healthy(probes: Sequence[Probe]) -> bool:
@@ -128,11 +143,13 @@ def verdict(probes: Sequence[Probe]) -> str:
         return f"not ready: {broken}"
     measures = [probe for probe in probes if probe.name in TO_MEASURE]
     missing = ", ".join(probe.name for probe in measures if probe.ok is False)
+    broken = ", ".join(probe.name for probe in probes if probe.ok is False and probe not in measures)
+    but = f"; {broken} does not work" if broken else ""
     if missing:
-        return f"inspect and predict work here; measuring does not yet: {missing}"
+        return f"inspect and predict work here; measuring does not yet: {missing}{but}"
     if any(probe.ok is None for probe in measures):
-        return "inspect and predict work here; there is no GPU to measure on"
-    return "everything works here: inspect, predict and measure"
+        return f"inspect and predict work here; there is no GPU to measure on{but}"
+    return f"{'inspect, predict and measure work here' if but else WELL}{but}"
 
 
 def to_json(probes: Sequence[Probe]) -> dict[str, Json]:
@@ -170,10 +187,7 @@ def cuda_tile() -> Probe:
 def tileiras() -> Probe:
     from tilewright.languages.cutile.toolchain import find_tileiras
 
-    try:
-        tool = find_tileiras()
-    except CompilerMissing as error:
-        return Probe("tileiras", False, str(error), INSTALL)
+    tool = find_tileiras()
     version, source = _release(tool.version_text), "pip" if tool.from_pip else "system"
     mismatch = pip_mismatch()
     detail = f"{version} ({source}: {tool.path}){mismatch and '; ' + mismatch}"
@@ -217,7 +231,10 @@ def toolkit_version(home: Path) -> tuple[int, int] | None:
     try:
         text = str(json.loads((home / "version.json").read_text())["cuda"]["version"])
     except (OSError, ValueError, KeyError, TypeError):
-        text = _version_text(home / "bin" / "nvcc")
+        try:
+            text = _version_text(home / "bin" / "nvcc")
+        except ToolFailed:
+            return None
     match = re.search(r"\bV?(\d+)\.(\d+)\.\d+", text)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -225,10 +242,7 @@ def toolkit_version(home: Path) -> tuple[int, int] | None:
 def nvdisasm() -> Probe:
     from tilewright.machine_code.cubin import find_nvdisasm
 
-    try:
-        path = find_nvdisasm()
-    except CompilerMissing as error:
-        return Probe("nvdisasm", False, str(error).partition(";")[0], "pip install nvidia-cuda-nvdisasm")
+    path = find_nvdisasm()
     return Probe("nvdisasm", True, f"{_release(_version_text(path))} ({path})")
 
 
@@ -244,11 +258,23 @@ def compiling() -> Probe:
 
 def compile_probe() -> tuple[int] | str:
     """Compiles a small kernel. Returns its registers, or the reason why that failed."""
+    from tilewright.languages.cutile.cutile import CuTile
+    from tilewright.machine_code import cubin as machine_code
+    from tilewright.records import Failed
+
+    lowered = lowered_probe()
+    if isinstance(lowered, Failed):
+        return lowered.reason
+    built = CuTile().assemble(lowered, 60.0)
+    return built.reason if isinstance(built, Failed) else (machine_code.read(built.cubin).registers,)
+
+
+def lowered_probe() -> Lowered | Failed:
+    """A small kernel in Tile IR."""
     import cuda.tile as ct
 
     from tilewright.languages.cutile.cutile import CuTile
-    from tilewright.machine_code import cubin as machine_code
-    from tilewright.records import Configuration, Failed
+    from tilewright.records import Configuration
     from tilewright.task.task import Launch
     from tilewright.task.tensors import ArraySpec
 
@@ -258,22 +284,25 @@ def compile_probe() -> tuple[int] | str:
         ct.store(y, (block,), ct.load(x, (block,), (256,)) * 2)
 
     launch = Launch(twice, (4,), (ArraySpec("x", (1024,), "float32"), ArraySpec("y", (1024,), "float32")))
-    language = CuTile()
-    lowered = language.lower(launch, {}, Configuration.of({}), PROBE_ARCH)
-    if isinstance(lowered, Failed):
-        return lowered.reason
-    built = language.assemble(lowered, 60.0)
-    return built.reason if isinstance(built, Failed) else (machine_code.read(built.cubin).registers,)
+    return CuTile().lower(launch, {}, Configuration.of({}), PROBE_ARCH)
 
 
 def tileirdisasm() -> Probe:
+    """Probes it with the Tile IR of a small kernel."""
     from tilewright.languages.cutile.toolchain import find_tileiras
+    from tilewright.records import Failed
+    from tilewright.tileir.read.reader import read_bytecode
 
-    path = shutil.which("tileirdisasm", path=str(find_tileiras().path.parent))
-    if path is None:
-        detail = "not beside tileiras: Tile IR cannot be shown as text"
-        return _optional("tileirdisasm", False, detail, f"{INSTALL} (13.4 or newer)")
-    return Probe("tileirdisasm", True, f"{_release(_version_text(Path(path)))} ({path})", required=False)
+    path, lowered = find_tileiras().path.with_name("tileirdisasm"), lowered_probe()
+    if isinstance(lowered, Failed):
+        return _optional("tileirdisasm", False, lowered.reason)
+    try:
+        read_bytecode(lowered.code)
+    except ToolFailed as error:
+        probe = _broken("tileirdisasm", error, f"{INSTALL} (13.4 or newer)")
+        left_out = "kernels cannot be checked without a GPU, and their work is not counted"
+        return replace(probe, detail=f"{probe.detail}: {left_out}")
+    return Probe("tileirdisasm", True, f"{_release(_version_text(path))} ({path})", required=False)
 
 
 # Where things are kept ----------------------------------------------------------------------------
@@ -394,10 +423,13 @@ def nvml(gpu: Gpu | None) -> Probe:
 def compute_sanitizer(gpu: Gpu | None) -> Probe:
     if gpu is None:
         return _optional("compute-sanitizer", None, "not needed without a GPU")
-    from tilewright.verify.sanitizer_tool import ABSENT, find
+    from tilewright.verify.sanitizer_tool import ABSENT, absent, find
 
     path = find()
-    return _optional("compute-sanitizer", True if path else None, str(path or f"{ABSENT}: checks go without it"))
+    if path is None and absent() != ABSENT:
+        raise ToolFailed(absent())
+    detail = f"{_release(_version_text(path))} ({path})" if path else f"{ABSENT}: checks go without it"
+    return _optional("compute-sanitizer", True if path else None, detail)
 
 
 # What they share ----------------------------------------------------------------------------------
@@ -409,7 +441,8 @@ def _release(text: str) -> str:
 
 
 def _version_text(tool: Path) -> str:
-    try:
-        return subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    """Runs the tool. Raises ToolFailed if it does not work."""
+    done = child.run([str(tool), "--version"], PROBE_SECONDS)
+    if done.returncode:
+        raise ToolFailed(done.complaint(tool.name))
+    return done.stdout

@@ -55,7 +55,7 @@ Workloads = Annotated[
 ]
 OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help=_FIRST, autocompletion=completion.workloads)]
 Jobs = Annotated[int | None, typer.Option(min=1, help="How many compilers run at a time.  [default: the cores]")]
-Budget = Annotated[float, typer.Option(min=0.01, help="Time limit of the compiler for one candidate, in seconds.")]
+Budget = Annotated[float, typer.Option(min=0.01, help="Processor time of the compiler for one candidate, in seconds.")]
 All = Annotated[bool, typer.Option("--all", help="Show every row, not only the best ten and a count of the others.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 

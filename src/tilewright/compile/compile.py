@@ -10,22 +10,22 @@ from __future__ import annotations
 import math
 import os
 import queue
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, replace
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from tilewright.errors import TaskError, TilewrightError, in_task
+from tilewright.errors import TaskError, TilewrightError, ToolFailed, in_task
 from tilewright.hardware.architectures import Board
-from tilewright.languages import child, language_of
+from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.machine_code.cubin import MachineCodeError, read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
 from tilewright.task.task import Launch, Task
+from tilewright.tools.child import ToolPool
 
 BUDGET_SECONDS = 10.0
-"""Wall time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
+"""Processor time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
 
 
 class Stopped(Exception):
@@ -76,7 +76,7 @@ def compile_all(
 
     tasks: the task of all units, or one task for each unit.
     jobs: compilers at a time (default: the cores of this machine).
-    seconds: wall time for one compiler run.
+    seconds: processor time for one compiler run.
     on_done: called in this thread as units finish, for progress.
     stopped: called between units. Once it returns True, the compilers are ended and Stopped is raised.
     """
@@ -120,6 +120,14 @@ def refuse_broken(task: Task, units: Sequence[Unit]) -> None:
         raise TaskError(f"{failures[0].reason} (task '{task.name}': the {what} configuration)")
 
 
+def refuse_broken_tools(compiled: Sequence[Compiled]) -> None:
+    """Raises ToolFailed where nothing was compiled because a tool failed, which is no verdict on the candidates."""
+    failures = [each.code for each in compiled if isinstance(each.code, Failed)]
+    broken = [failed for failed in failures if failed.stage in ("tool", "machine code")]
+    if broken and len(failures) == len(compiled):
+        raise ToolFailed(broken[0].reason)
+
+
 def remember(task: Task, compiled: Sequence[Compiled]) -> int:
     """Stores cubins of one task where its launches find them, so that a worker compiles nothing; returns how many."""
     built = [each.built for each in compiled if isinstance(each.built, Built)]
@@ -146,30 +154,22 @@ class CompilerPool(Generic[Code]):
         self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[Code | MachineCodeError]]
     ) -> None:
         self.seconds, self.read = seconds, read
-        self.compilers = ThreadPoolExecutor(jobs, "tileiras")
-        self.readers = ThreadPoolExecutor(max(1, jobs // 4), "nvdisasm")
+        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(max(1, jobs // 4), "nvdisasm")
         self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome[Code]]]] = queue.SimpleQueue()
         self.seen: dict[tuple[str, int, bytes], Future[Outcome[Code]]] = {}
-        self.compiling: list[Future[None]] = []
 
     def __enter__(self) -> CompilerPool[Code]:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:  # after Ctrl-C or an error nobody needs the other results
-            self.compilers.shutdown(wait=False, cancel_futures=True)
-            child.kill_all()
-            while not all(future.done() for future in self.compiling):  # a thread may just start its compiler
-                time.sleep(0.01)
-                child.kill_all()
-        self.compilers.shutdown(wait=True, cancel_futures=True)
-        self.readers.shutdown(wait=True, cancel_futures=True)
+    def __exit__(self, *raised: Any) -> None:
+        self.compilers.__exit__(*raised)
+        self.readers.__exit__(*raised)
 
     def submit(self, language: Language, lowered: Lowered) -> Future[Outcome[Code]]:
         if lowered.identity not in self.seen:
             outcome: Future[Outcome[Code]] = Future()
             self.seen[lowered.identity] = outcome
-            self.compiling.append(self.compilers.submit(self._compile, language, lowered, outcome))
+            self.compilers.submit(self._compile, language, lowered, outcome)
         return self.seen[lowered.identity]
 
     def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome[Code]]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, ToolFailed
 from tilewright.hardware.architectures import Board
 from tilewright.ledger.codec import Encodable
 from tilewright.machine_code.cubin import MachineCodeError, instruction_mix, opcodes
@@ -144,7 +144,8 @@ def _lowered(name: str, version: Side, board: Board) -> Runnable:
     dims = version.workload.dims
     outcome = Launcher(version.task, board).runnable(version.configuration, dims, version.task.arrays(dims))
     if isinstance(outcome, Failed):
-        raise RequestError(f"{name} ({version}): {outcome.stage}: {outcome.reason}")
+        error = ToolFailed if outcome.stage == "tool" else RequestError
+        raise error(f"{name} ({version}): {outcome.stage}: {outcome.reason}")
     return outcome
 
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
+from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all, refuse_broken_tools
 from tilewright.compile.screen import candidate_of, screen_compiled
 from tilewright.hardware.architectures import Board, default_board
 from tilewright.hardware.gpu import detect
@@ -88,6 +88,7 @@ def inspect(
         progress("compile", next(finished), len(units), str(done.unit.configuration))
 
     compiled = compile_all(task, units, jobs=jobs, seconds=seconds, on_done=count)
+    refuse_broken_tools(compiled)
     rows = []
     for board in boards:
         bound = bound_of(task, chosen, board)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from tilewright.errors import CompilerMissing, RequestError
+from tilewright.errors import RequestError, ToolFailed
 from tilewright.hardware.boards import Board
 from tilewright.records import Bound, Configuration, Failed, Workload
 from tilewright.task.task import Task
@@ -59,7 +59,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
         if isinstance(runnable, Failed):
             return _declared(task, workload, runnable.reason)
         counts = _counts(task, workload.dims, runnable, arrays)
-    except (Unsupported, CompilerMissing) as reason:
+    except (Unsupported, ToolFailed) as reason:
         counts = str(reason)
     if isinstance(counts, str):
         return _declared(task, workload, counts)

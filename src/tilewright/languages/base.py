@@ -73,7 +73,7 @@ class Language(ABC):
 
     @abstractmethod
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
-        """Compiles in a child process within ``seconds`` of wall time; a crash or a time-out is a `Failed`."""
+        """Compiles in a child process within ``seconds`` of processor time. A crash or a time-out is a `Failed`."""
 
     def kernel_name(self, kernel: Any) -> str:
         """The start of the compiled kernel's name, the same for all architectures and configurations."""

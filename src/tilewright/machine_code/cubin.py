@@ -19,19 +19,18 @@ import os
 import re
 import shutil
 import struct
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from tilewright.errors import CompilerMissing, first_line
+from tilewright.errors import CompilerMissing
 from tilewright.machine_code import elf
 from tilewright.machine_code.elf import Cubin
 from tilewright.machine_code.elf import MachineCodeError as MachineCodeError
 from tilewright.records import MachineCode, Remark, TensorPath
+from tilewright.tools import child
 
 REQUIRED_THREADS, MAX_THREADS = 0x10, 0x05
 FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
@@ -41,7 +40,9 @@ RESERVED_SHARED_BYTES = 1024
 """The driver's part of each CTA's shared memory. From sm_90 on the ELF section includes it: ``.nv.shared.k`` has
 5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
 INSTRUCTION_BYTES = 16  # since sm_70
-DISASSEMBLY_SECONDS = 120
+DISASSEMBLY_SECONDS = 15.0
+"""Processor time for all kernels of one `read_all`."""
+FIX = "pip install --force-reinstall nvidia-cuda-nvdisasm"
 
 
 @dataclass(frozen=True)
@@ -221,9 +222,12 @@ def _copy_kind(opcode: str) -> str | None:
 @functools.cache
 def find_nvdisasm() -> Path:
     """Finds nvdisasm in the pip packages, on PATH, or in CUDA_HOME. Raises `CompilerMissing`."""
-    for candidate in _places():
-        if candidate.is_file() and os.access(candidate, os.X_OK):
+    there = [candidate for candidate in _places() if candidate.is_file()]
+    for candidate in there:
+        if os.access(candidate, os.X_OK):
             return candidate
+    if there:
+        raise CompilerMissing(child.not_started(str(there[0])))
     raise CompilerMissing("nvdisasm is not installed; fix: pip install nvidia-cuda-nvdisasm")
 
 
@@ -251,8 +255,8 @@ def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[str] | Machi
 
 
 def _opcodes(sm: int, code: bytes) -> list[str]:
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        file = Path(folder, "code.bin")
+    with child.workplace() as folder:
+        file = folder / "code.bin"
         file.write_bytes(code)
         ran = _nvdisasm(["-json"], sm, file)
         opcodes = None
@@ -261,26 +265,21 @@ def _opcodes(sm: int, code: bytes) -> list[str]:
                 functions = json.loads(ran.stdout)[1]
                 opcodes = [str(each["opcode"]) for function in functions for each in function["sass-instructions"]]
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise MachineCodeError(f"nvdisasm wrote JSON of an unknown shape ({error!r})") from error
+            raise MachineCodeError(f"nvdisasm wrote JSON of an unknown shape ({error!r}); fix: {FIX}") from error
         if opcodes is None and "json" in ran.stderr:  # older versions have no -json
             ran = _nvdisasm(["-ndf"], sm, file)
             opcodes = _TEXT_LINE.findall(ran.stdout) if ran.returncode == 0 else None
     if opcodes is None:
-        raise MachineCodeError(f"nvdisasm failed on sm_{sm} code: {first_line(ran.stderr, 'it says nothing')}")
+        raise MachineCodeError(f"on sm_{sm} code {ran.complaint('nvdisasm')}; fix: {FIX}")
     if len(opcodes) * INSTRUCTION_BYTES != len(code):
         raise MachineCodeError(f"nvdisasm found {len(opcodes)} instructions in {len(code)} bytes of sm_{sm} code")
     return opcodes
 
 
-def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> subprocess.CompletedProcess[str]:
+def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> child.Finished:
     architecture = f"SM{sm}a" if sm >= 90 else f"SM{sm}"  # the set with ``a`` has wgmma and tcgen05
     command = [str(find_nvdisasm()), *options, "-b", architecture, str(file)]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DISASSEMBLY_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise MachineCodeError(f"nvdisasm did not end within {DISASSEMBLY_SECONDS} s") from None
-    except OSError as error:
-        raise CompilerMissing(f"{command[0]} cannot be run ({error.strerror})") from error
+    return child.run(command, DISASSEMBLY_SECONDS, file.parent, fix=FIX)
 
 
 _TEXT_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)

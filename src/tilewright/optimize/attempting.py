@@ -19,7 +19,7 @@ from types import FrameType
 
 from tilewright.candidate.client import Candidates
 from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of
-from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
+from tilewright.errors import MachineError, RequestError, TilewrightError, ToolFailed, in_one_line
 from tilewright.hardware.architectures import Board, architecture, attainable_ctas
 from tilewright.hardware.prediction import WARPGROUP, Work, predict
 from tilewright.ledger.records import Attempt, AttemptStatus
@@ -97,7 +97,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes versions of one task below ``folder``. ``seconds``: wall time of one compiler run."""
+    """Makes versions of one task below ``folder``. ``seconds``: processor time of one compiler run."""
 
     candidates: Candidates
     baseline: Task
@@ -131,7 +131,8 @@ class Builder:
         """Builds a version that has to compile, such as the untouched code. Raises RequestError if it does not."""
         variants, dropped = self.build([(name, name, texts)])
         if not variants:
-            raise RequestError(f"task '{self.baseline.name}': {name}: {dropped[0].reason}")
+            error = ToolFailed if ": tool: " in dropped[0].reason else RequestError
+            raise error(f"task '{self.baseline.name}': {name}: {dropped[0].reason}")
         return variants[0]
 
     def _variant(self, loaded: Loaded, compiled: tuple[Compiled, ...]) -> Variant | Attempt:

@@ -10,18 +10,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from tilewright.errors import MachineError, RequestError, UnknownChoice
+from tilewright.errors import MachineError, RequestError, ToolFailed, UnknownChoice
 from tilewright.records import Configuration, PredictedTime, Value
 from tilewright.space.knobs import is_power_of_two
 from tilewright.space.space import Space
 from tilewright.space.templates import place
+from tilewright.tools import child
 
 PACKAGE = "nvMatmulHeuristics"
 INSTALL = "pip install 'tilewright[heuristics]' (under NVIDIA's proprietary licence)"
@@ -30,7 +30,7 @@ SEEDS = ("heuristics",)
 """Sources of configurations that are not in the space's lists: `tilewright tune --seeds`."""
 
 QUERY_SECONDS = 30.0
-"""Time limit of the child process. A query takes 0.03 to 0.2 s, mostly to start Python."""
+"""Processor time of the child process. A query takes 0.03 to 0.2 s, mostly to start Python."""
 
 PRECISIONS: Mapping[str, str] = {
     "bfloat16": "TST", "float16": "TST", "float8_e4m3fn": "QST", "float8_e5m2": "RST", "int8": "BII",
@@ -157,11 +157,11 @@ def _ask(query: Mapping[str, Value]) -> list[Answer]:
     script = Path(__file__).with_name("_heuristics_query.py")
     command = [sys.executable, str(script), json.dumps(query)]
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise MachineError(f"nvidia-matmul-heuristics did not answer in {QUERY_SECONDS:g} s") from error
-    if child.returncode != 0:
-        last = (child.stderr.strip().splitlines() or ["no message"])[-1]
-        raise MachineError(f"nvidia-matmul-heuristics failed with code {child.returncode}: {last}")
-    answers: list[Answer] = json.loads(child.stdout.splitlines()[-1])
+        done = child.run(command, QUERY_SECONDS, patience=1.0)
+        answers: list[Answer] = json.loads((done.stdout.splitlines() or [""])[-1])
+    except ToolFailed as error:
+        raise MachineError(f"nvidia-matmul-heuristics: {error}") from None
+    except ValueError:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise MachineError(f"nvidia-matmul-heuristics failed with code {done.returncode}: {last}") from None
     return answers

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import count, islice
 
 from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
-from tilewright.languages import child
 from tilewright.progress import Progress
 from tilewright.records import Workload
 from tilewright.strategies.base import Batch, Search, batches
 from tilewright.task.task import Task
+from tilewright.tools import child
 from tilewright.tune.field import Field
 from tilewright.tune.judge import Judge
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Literal
 
-from tilewright.compile.compile import BUDGET_SECONDS, Unit
+from tilewright.compile.compile import BUDGET_SECONDS, Unit, refuse_broken_tools
 from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of
@@ -61,7 +61,7 @@ def tune(
     top: how many of the best predicted configurations are verified and raced.
     strategy: name of the search strategy that chooses them.
     seeds: a source of more configurations than those of the space; one of `heuristics.SEEDS`.
-    seconds: wall time limit for one candidate's compiler.
+    seconds: processor time for one candidate's compiler.
     seed: draws the inputs to verify and time with; default random. It is recorded.
     store: the ledger for the result; default the one in `ledger.file.home`; False keeps nothing. An interrupted run
         with the same key continues where it stopped, unless ``fresh``.
@@ -89,6 +89,7 @@ def tune(
                     if verified and compiled.enough_to_race:
                         raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
                         field.note(raced)
+            refuse_broken_tools(compiled.so_far)
             run.save(field.decided(judge.seed))
     return run.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
 

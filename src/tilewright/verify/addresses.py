@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from tilewright.errors import CompilerMissing
+from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed, Value
 from tilewright.task.task import Task
@@ -74,11 +74,11 @@ class Reaching:
         try:
             runnable = self._launcher.runnable(configuration, dims, arrays)
             if isinstance(runnable, Failed):
-                return Reached("unverified", f"does not compile: {runnable.reason}")
+                return Reached("unverified", f"{runnable.stage}: {runnable.reason}")
             done, placed = runnable.dry_run(arrays, sample=BLOCKS, seed=seed)
         except NeedsData as operation:
             return Reached("unverified", f"the addresses of {operation} depend on data")
-        except (Unsupported, CompilerMissing, MemoryError) as error:
+        except (Unsupported, ToolFailed, MemoryError) as error:
             return Reached("unverified", str(error) or type(error).__name__)
         if done.findings:
             return Reached("incorrect", str(done.findings[0]), done.findings)

@@ -225,7 +225,8 @@ class _CaseRun:
             raise Wrong(f"the launch copied data from the host to the device ({ran.uploads} copies)")
 
     def judge_failure(self, failed: Failed, images: Mapping[str, Image]) -> None:
-        """Raises `Unverified` if the compiler refuses a shape or layout that the check chose, otherwise `Wrong`."""
+        """Raises `Unverified` if a tool failed, or if the compiler refuses a shape or layout that the check chose,
+        otherwise `Wrong`."""
         case, compiles, workloads = self.case, self.examiner.compiles, self.task.workloads
         compiler = failed.stage in ("launch", "front end", "compile", "machine code")
         chosen = case.why not in workloads or case.layout != ROW_MAJOR
@@ -234,7 +235,10 @@ class _CaseRun:
             compiler, failed = refused is not None, refused or failed
             if compiler and not chosen:  # the check reduced the workload's shape
                 own = workloads[case.why]
-                chosen = compiles(self.configuration, own, self.task.arrays(own)) is None
+                refused = compiles(self.configuration, own, self.task.arrays(own))
+                chosen = refused is None or refused.stage == "tool"
+        if failed.stage == "tool":
+            raise Unverified(failed.reason)
         if compiler and chosen:
             raise Unverified(f"does not compile: {failed.reason}")
         raise Wrong(f"{failed.stage} failed: {failed.reason}")

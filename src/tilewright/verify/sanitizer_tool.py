@@ -11,19 +11,19 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewright.languages import child
+from tilewright.errors import ToolFailed
 from tilewright.records import Configuration
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
+from tilewright.tools import child
 from tilewright.verify.cases import Case
 from tilewright.verify.data import drawn
 from tilewright.verify.engine import ONCE
@@ -34,7 +34,8 @@ from tilewright.worker.messages import RunOnce, encode
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ABSENT = "compute-sanitizer is not on this machine"
-SECONDS = 180.0  # wall time of one tool, most of which it spends on starting torch
+SECONDS, PATIENCE = 180.0, 2.0  # processor time of one tool, most of which it spends on starting torch; wall over it
+FIX = "install compute-sanitizer of the CUDA toolkit again"
 PRINTED = 1000  # errors that a tool describes; it counts all
 PADDING = 4096  # bytes that memcheck puts between allocations
 
@@ -59,9 +60,17 @@ def find() -> Path | None:
     """Finds compute-sanitizer on PATH or in the bin folder of a CUDA toolkit."""
     if on_path := shutil.which("compute-sanitizer"):
         return Path(on_path)
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    paths = (Path(home) / "bin" / "compute-sanitizer" for home in homes if home)
-    return next((path for path in paths if os.access(path, os.X_OK)), None)
+    return next((path for path in _in_toolkits() if os.access(path, os.X_OK)), None)
+
+
+def absent() -> str:
+    """Why `find` finds nothing."""
+    return next((child.not_started(str(path)) for path in _in_toolkits() if path.is_file()), ABSENT)
+
+
+def _in_toolkits() -> list[Path]:
+    toolkits = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    return [Path(home, "bin", "compute-sanitizer") for home in toolkits if home]
 
 
 def sanitize(
@@ -71,9 +80,8 @@ def sanitize(
     """Runs the case once under each tool, in a child process. The images are not changed."""
     program = find()
     if program is None:
-        return tuple(Sanitized(tool, reason=ABSENT) for tool in tools)
-    with tempfile.TemporaryDirectory(prefix="tilewright-sanitizer-") as directory:
-        folder = Path(directory)
+        return tuple(Sanitized(tool, reason=absent()) for tool in tools)
+    with child.workplace() as folder:
         step = replace(
             request_of(task, configuration, dims, images, ONCE, folder),
             exact=True, fresh=tuple(name for name in task.outputs if held_before(task, name) is None),
@@ -98,18 +106,17 @@ def _under(tool: str, program: Path, folder: Path, seconds: float) -> Sanitized:
     addresses.unlink(missing_ok=True)
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     try:
-        done = child.run(command(program, tool, folder), environment, seconds)
-    except OSError as error:
-        return Sanitized(tool, reason=f"{program} does not start: {error.strerror}")
-    if done is None:
-        return Sanitized(tool, reason=f"{tool} took longer than {seconds:g} s")
-    printed = log.read_text() if log.exists() else ""
-    if not addresses.exists():
+        done = child.run(command(program, tool, folder), seconds, folder, env=environment, fix=FIX, patience=PATIENCE)
+    except ToolFailed as error:
+        return Sanitized(tool, reason=str(error))
+    printed = log.read_bytes().decode("utf-8", "backslashreplace") if log.exists() else ""
+    try:
+        told = json.loads(addresses.read_text())
+    except (OSError, ValueError):
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
-        complaint = first_complaint(printed) or last.strip()
+        complaint = first_complaint(printed) or (done.complaint(program.name) if done.returncode < 0 else last.strip())
         return Sanitized(tool, reason=f"under {tool} the case did not get to its launch: {complaint}")
-    places = {name: (int(first), int(size)) for name, (first, size) in json.loads(addresses.read_text()).items()}
-    return read(tool, printed, places)
+    return read(tool, printed, {name: (int(first), int(size)) for name, (first, size) in told.items()})
 
 
 MARK = "========="
@@ -203,7 +210,7 @@ class Watching:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._pool = ThreadPoolExecutor(len(TOOLS), "compute-sanitizer")
+        self._pool = child.ToolPool(len(TOOLS), "compute-sanitizer")
         self._asked: list[Future[Sequence[Sanitized]]] = []
 
     def start(self, configuration: Configuration, case: Case) -> None:
@@ -218,7 +225,7 @@ class Watching:
     def joined(self, verdict: Verdict) -> Verdict:
         """Adds the tools' findings to a verdict. Any finding makes it incorrect."""
         if not self._asked:
-            return replace(verdict, tools=(ABSENT,))
+            return replace(verdict, tools=(absent(),))
         reports = [report for future in self._asked for report in future.result()]
         findings = tuple(finding for report in reports for finding in report.findings)
         failed = (f"{report.tool}: {report.reason}" for report in reports if report.reason)
@@ -231,4 +238,4 @@ class Watching:
         return verdict
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.end()

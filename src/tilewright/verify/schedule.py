@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -23,6 +22,7 @@ from tilewright.progress import Progress
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
+from tilewright.tools.child import ToolPool
 from tilewright.verify import shapes
 from tilewright.verify.addresses import Reaches, Reaching
 from tilewright.verify.cases import Case
@@ -111,7 +111,7 @@ class Compiling:
             job = self._lowered(configuration, case.sizes, arrays)
             if not isinstance(job, Failed):
                 jobs[job[1].identity] = job
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ToolPool(os.cpu_count() or 1, "tileiras") as pool:
             outcomes = tuple(pool.map(self._assembled, jobs.values()))
         for (language, _), built in zip(jobs.values(), outcomes, strict=True):
             if isinstance(built, Built):

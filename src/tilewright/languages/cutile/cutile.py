@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,17 +19,18 @@ from typing import Any
 import cuda.tile as ct
 from cuda.tile import compilation
 
-from tilewright.errors import CompilerMissing, first_line, in_one_line
-from tilewright.languages import child
+from tilewright.errors import CompilerMissing, ToolFailed, first_line, in_one_line
 from tilewright.languages.base import Argument, Hints, Language, ListArgument, Lowered
 from tilewright.languages.cutile import private
-from tilewright.languages.cutile.toolchain import FIX, Tool, find_tileiras
+from tilewright.languages.cutile.toolchain import REINSTALL, Tool, find_tileiras
 from tilewright.machine_code.cubin import remarks
 from tilewright.records import Built, Configuration, Failed
 from tilewright.source.digest import function_of, source_of
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
+from tilewright.tools import child
 
+ELF = b"\x7fELF"
 DTYPES = {name: getattr(ct, "bool_" if name == "bool" else name) for name in ITEM_BYTES}
 
 DIVISOR = 16
@@ -83,8 +83,8 @@ class CuTile(Language):
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         tool = find_tileiras()
-        with tempfile.TemporaryDirectory(prefix="tilewright-") as directory:
-            source, cubin, notes = (Path(directory) / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml"))
+        with child.workplace() as folder:
+            source, cubin, notes = (folder / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml"))
             source.write_bytes(lowered.code)
             command = [
                 str(tool.path), str(source), "-o", str(cubin), "--gpu-name", lowered.arch, f"-O{lowered.opt_level}",
@@ -92,14 +92,16 @@ class CuTile(Language):
             ]  # fmt: skip
             started = time.perf_counter()
             try:
-                done = child.run(command, tool.environment(), seconds)
-            except (FileNotFoundError, PermissionError) as error:  # removed since `find_tileiras` saw it
-                raise CompilerMissing(f"{tool.path} does not start: {error.strerror}; {FIX}") from None
+                done = child.run(command, seconds, folder, env=tool.environment(), fix=REINSTALL)
+            except CompilerMissing:  # removed since `find_tileiras` saw it
+                raise
+            except ToolFailed as error:
+                return Failed("tool", str(error))
             elapsed = time.perf_counter() - started
-            if done is None:
-                return Failed("compile", f"tileiras took longer than its budget of {seconds:g} s")
-            if done.returncode != 0 or not cubin.exists():
-                return Failed("compile", compiler_message(done.returncode, done.stderr))
+            if done.returncode != 0:
+                return compiler_failure(done)
+            if not cubin.exists() or not cubin.read_bytes().startswith(ELF):
+                return Failed("tool", f"tileiras ended well but wrote no cubin; fix: {REINSTALL}")
             text = notes.read_text(errors="replace") if notes.exists() else ""
             key = private.cache_key(tool, lowered.arch, lowered.opt_level, lowered.code)
             built = Built(lowered.configuration, lowered.arch, cubin.read_bytes(), lowered.symbol, elapsed)
@@ -259,16 +261,21 @@ _LOCATED = re.compile(r'loc\(.*?"(?P<file>[^"]+)":(?P<line>\d+):\d+.*?\):\s*erro
 _ERROR = re.compile(r"^\s*(?:\S+:\s*)?error:\s*(?P<text>.*)", re.IGNORECASE)
 
 
-def compiler_message(returncode: int, stderr: str) -> str:
-    """The first error that tileiras printed, in one line, with its source line if there is one."""
-    if returncode < 0:
-        return f"tileiras was killed by signal {-returncode}"
-    lines = stderr.splitlines()
-    for line in lines:
-        if match := _LOCATED.search(line):
-            return f"{Path(match['file']).name}:{match['line']}: {match['text'].strip()}"
-    errors = (match["text"].strip() for line in lines if (match := _ERROR.search(line)))
-    message = next(errors, first_line(stderr) or "nothing on its error channel")
+TOOLKIT_FAILED = 5
+"""The code with which tileiras ends where it cannot use its toolkit, for example one of another version."""
+
+
+def compiler_failure(done: child.Finished) -> Failed:
+    """The first error that tileiras printed, in one line, with its source line where there is one.
+
+    Where it printed none it has not refused the kernel, but failed itself.
+    """
+    lines, code = done.stderr.splitlines(), done.returncode
+    for match in filter(None, map(_LOCATED.search, lines)):
+        return Failed("compile", f"{Path(match['file']).name}:{match['line']}: {match['text'].strip()}")
+    errors = [match["text"].strip() for match in map(_ERROR.search, lines) if match]
+    if errors and code > 0 and code != TOOLKIT_FAILED:
+        return Failed("compile", f"tileiras returned {code}: {errors[0]}")
     homes = [name for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     hint = f" ({homes[0]}={os.environ[homes[0]]} may hold another toolkit version: unset it)" if homes else ""
-    return f"tileiras returned {returncode}: {message}{hint if returncode == 5 else ''}"
+    return Failed("tool", f"{done.complaint('tileiras')}{hint if code == TOOLKIT_FAILED else ''}")

@@ -8,18 +8,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from functools import cache
 from importlib import util
 from pathlib import Path
 
-from tilewright.errors import CompilerMissing
+from tilewright.errors import CompilerMissing, ToolFailed, first_line
 from tilewright.hardware.machine import installed_version
+from tilewright.tools import child
 
 PIP_PACKAGES = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
 """cuda-tile uses these packages only if all three have the same major.minor version."""
 FIX = "pip install 'cuda-tile[tileiras]'"
+REINSTALL = "pip install --force-reinstall nvidia-cuda-tileiras"
+VERSION_SECONDS = 10.0
+"""Processor time of ``--version``, which takes 0.01 s."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,19 @@ def find_tileiras() -> Tool:
     if pip := _from_pip():
         return _tool(pip, from_pip=True)
     homes = [os.path.join(os.environ[name], "bin") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    for place in (None, *homes, "/usr/local/cuda/bin"):
+    places = (None, *homes, "/usr/local/cuda/bin")
+    for place in places:
         if path := shutil.which("tileiras", path=place):
             return _tool(Path(path), from_pip=False)
+    for path in (*_pip_folders(), *filter(None, places)):
+        there = Path(path, "tileiras")
+        if there.is_file() and not os.access(there, os.X_OK):
+            raise CompilerMissing(child.not_started(str(there)))
     versions, disagree = _pip_versions(), ""
     if len(set(map(major_minor, versions.values()))) > 1:
         listed = ", ".join(f"{name} {text}" for name, text in versions.items())
         disagree = f" (installed packages disagree in version: {listed})"
-    raise CompilerMissing(f"tileiras, the cuTile compiler, is not installed; {FIX}{disagree}")
+    raise CompilerMissing(f"tileiras, the cuTile compiler, is not installed{disagree}; fix: {FIX}")
 
 
 def tileiras_version() -> str:
@@ -68,11 +76,13 @@ def _from_pip() -> Path | None:
     versions = _pip_versions()
     if len(versions) != len(PIP_PACKAGES) or len({major_minor(text) for text in versions.values()}) != 1:
         return None
+    path = shutil.which("tileiras", path=os.pathsep.join(_pip_folders()))
+    return Path(path) if path else None
+
+
+def _pip_folders() -> list[str]:
     spec = util.find_spec("nvidia.cu13")
-    for root in (spec.submodule_search_locations or ()) if spec else ():
-        if path := shutil.which("tileiras", path=os.path.join(root, "bin")):
-            return Path(path)
-    return None
+    return [os.path.join(root, "bin") for root in (spec.submodule_search_locations or ()) if spec] if spec else []
 
 
 def _pip_versions() -> dict[str, str]:
@@ -86,8 +96,12 @@ def major_minor(text: str) -> tuple[int, int]:
 
 def _tool(path: Path, from_pip: bool) -> Tool:
     try:
-        text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        raise CompilerMissing(f"{path} does not run ({error}); {FIX}") from None
+        done = child.run([str(path), "--version"], VERSION_SECONDS, fix=FIX)
+    except ToolFailed as error:
+        raise CompilerMissing(str(error)) from None
+    text = done.stdout
     match = re.search(r"V?(\d+)\.(\d+)\.\d+", text) or re.search(r"(\d+)\.(\d+)", text)
-    return Tool(path, (int(match[1]), int(match[2])) if match else (0, 0), text, from_pip)
+    if done.returncode or not match:
+        said = f"prints no version but '{first_line(text)[:60]}'" if not done.returncode else "does not run"
+        raise CompilerMissing(f"{path} {said} ({done.complaint('--version')}); fix: {REINSTALL}")
+    return Tool(path, (int(match[1]), int(match[2])), text, from_pip)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.errors import CompilerMissing
+from tilewright.errors import ToolFailed
 from tilewright.playbook.base import KernelFacts
 from tilewright.records import Failed, Workload
 from tilewright.tileir.analysis.accesses import direction
@@ -94,7 +94,7 @@ def _of_workload(facts: KernelFacts, workload: Workload) -> list[Waiting] | str:
                 data = draw(task.distribution(name, dims), array.shape, rng).astype(storage(array.dtype))
             addresses[name] = memory.allocate(name, data, written=True).address
         run(runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory)
-    except (Unsupported, NeedsData, CompilerMissing) as reason:
+    except (Unsupported, NeedsData, ToolFailed) as reason:
         return str(reason)
     return memory.waits()
 

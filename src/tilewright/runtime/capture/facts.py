@@ -16,7 +16,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, ToolFailed
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
 from tilewright.runtime.arrays import CallValue
@@ -28,7 +28,6 @@ from tilewright.task.tensors import ArraySpec, row_major, span
 from tilewright.tileir.analysis.accesses import direction
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.read.scanner import ReadError
 
 ARCH = "sm_90"
 MOST_FACTORS = 3
@@ -77,7 +76,7 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
         raise RequestError(f"{launch.kernel} is not lowered: {lowered.reason}")
     try:
         module = read_bytecode(lowered.code)
-    except ReadError as error:
+    except ToolFailed as error:
         raise RequestError(f"{launch.kernel}: its Tile IR cannot be read: {error}") from None
     accesses = touched(module.entry(), language.arguments(made))
     _refuse(launch, accesses)

@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from tilewright.compile.compile import BUDGET_SECONDS, CompilerPool, Outcome
-from tilewright.errors import RequestError, TilewrightError, in_one_line
+from tilewright.errors import RequestError, TilewrightError, ToolFailed, in_one_line
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument, Language, ListArgument, Lowered
 from tilewright.languages.cutile.cutile import DIVISOR
@@ -30,11 +30,11 @@ from tilewright.records import Built, Configuration, Failed
 from tilewright.runtime.arrays import CallValue, is_array
 from tilewright.runtime.search.scratch import arrays_of, have_overlaps, tensor_of
 from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec
+from tilewright.runtime.store.warn_once import warn_once
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.read.scanner import ReadError
 from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tileir.run.slicing import must_spill
 
@@ -212,10 +212,12 @@ class Building:
 
 @lru_cache(maxsize=64)
 def _entry(lowered: Lowered) -> KernelEntry | None:
-    """Decodes the Tile IR of a kernel; None if it cannot be read."""
+    """Decodes the Tile IR of a kernel; None, with a warning, if it cannot be read."""
     try:
         return read_bytecode(lowered.code).entry()
-    except (ReadError, LookupError):
+    except (ToolFailed, LookupError) as error:
+        left_out = "configurations that must spill are compiled too, and all arrays are compared"
+        warn_once(f"the search goes on without the kernel's Tile IR ({left_out}): {error}", "Tile IR cannot be read")
         return None
 
 
@@ -254,7 +256,8 @@ def written_by(trial: Trial, arch: str) -> frozenset[str]:
     lowered = language.lower(launch, {}, Configuration(()), arch)
     if isinstance(lowered, Failed):
         return frozenset()
-    written = touched(read_bytecode(lowered.code).entry(), language.arguments(launch)).written
+    entry = _entry(lowered)
+    written = frozenset[str]() if entry is None else touched(entry, language.arguments(launch)).written
     return frozenset(name.partition("[")[0] for name in written)
 
 
@@ -269,6 +272,6 @@ def _failed(failure: Failed) -> FailedTrial:
     import cuda.tile as ct
 
     errors: dict[str, type[Exception]] = {"front end": ct.TileError, "compile": ct.TileCompilerExecutionError}
-    if failure.stage == "compile" and "took longer than its budget" in failure.reason:
-        errors["compile"] = ct.TileCompilerTimeoutError
+    in_time = "took longer than its budget" not in failure.reason
+    errors["tool"] = ct.TileCompilerExecutionError if in_time else ct.TileCompilerTimeoutError
     return FailedTrial(failure.stage, failure.reason, error=errors.get(failure.stage, RuntimeError))

@@ -7,13 +7,10 @@ text that is not the type of the value, to make sure that no operand is mistaken
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from tilewright.errors import CompilerMissing
-from tilewright.languages.cutile.toolchain import FIX, find_tileiras
+from tilewright.errors import CompilerMissing, ToolFailed, first_line
+from tilewright.languages.cutile.toolchain import REINSTALL, find_tileiras
 from tilewright.tileir.read import literals
 from tilewright.tileir.read.operations import Draft, Reading, Value, read_plain, read_tile
 from tilewright.tileir.read.places import Places
@@ -21,13 +18,14 @@ from tilewright.tileir.read.scanner import ReadError, Scanner
 from tilewright.tileir.read.syntax import TABLE
 from tilewright.tileir.read.tree import Global, KernelEntry, Op, Region, TileModule, Type
 from tilewright.tileir.read.type_reader import read_type
+from tilewright.tools import child
 
 TERMINATORS = frozenset({"break", "continue", "return", "yield"})
 _COUNT = re.compile(r":(\d{1,4})(?!\w)")
 
 
 def read_bytecode(code: bytes) -> TileModule:
-    """Reads bytecode. Raises ReadError if it is no Tile IR of a known version, CompilerMissing without tileirdisasm."""
+    """Reads bytecode. Raises ReadError if it is no Tile IR of a known version, ToolFailed without tileirdisasm."""
     return read(disassemble(code))
 
 
@@ -242,24 +240,34 @@ OPERATIONS = frozenset(TABLE) | frozenset(_WITH_REGIONS) | {"constant", "make_te
 """The names of all operations that can be read."""
 
 
+DISASSEMBLY_SECONDS = 10.0
+"""Processor time for one kernel, which takes 0.01 to 0.3 s."""
+_HUNG: dict[str, ToolFailed] = {}
+"""Disassemblers that did not end, and are not asked again."""
+
+
 def disassemble(bytecode: bytes) -> str:
-    """Returns the text with source locations. Raises ReadError with the message of the disassembler, CompilerMissing if
-    it is not installed beside tileiras."""
+    """Returns the text with source locations. Raises ReadError with the message of the disassembler, ToolFailed if it
+    crashes, hangs or is not installed beside tileiras. One that hung is not asked again."""
     tool = find_tileiras()
-    program = tool.path.with_name("tileirdisasm")
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as directory:
-        source = Path(directory) / "kernel.tileirbc"
+    program = str(tool.path.with_name("tileirdisasm"))
+    if program in _HUNG:
+        raise _HUNG[program]
+    with child.workplace() as folder:
+        source = folder / "kernel.tileirbc"
         source.write_bytes(bytecode)
+        command, environment = [program, "-g", str(source)], tool.environment()
         try:
-            done = subprocess.run([program, "-g", source], capture_output=True, env=tool.environment(), timeout=120)
-        except subprocess.TimeoutExpired:
-            raise ReadError("tileirdisasm took longer than 120 s") from None
-        except OSError as error:
-            raise CompilerMissing(f"{program} does not start: {error.strerror}; {FIX}") from None
-    if done.returncode != 0:
-        lines = done.stderr.decode("utf-8", "backslashreplace").splitlines()
-        message = next(
-            (line for line in lines if "error:" in line), lines[0] if lines else "nothing on its error channel"
-        )
-        raise ReadError(f"tileirdisasm returned {done.returncode}: {message.partition('error: ')[2] or message}")
-    return done.stdout.decode("utf-8", "backslashreplace")
+            done = child.run(command, DISASSEMBLY_SECONDS, folder, env=environment, fix=REINSTALL)
+        except CompilerMissing:
+            raise
+        except ToolFailed as error:
+            _HUNG[program] = error
+            raise
+    if done.returncode > 0 and "error:" in done.stderr:
+        raise ReadError(done.complaint("tileirdisasm"))
+    if done.returncode:
+        raise ToolFailed(f"{done.complaint('tileirdisasm')}; fix: {REINSTALL}")
+    if not any(word in done.stdout for word in ("entry", "module")):
+        raise ToolFailed(f"tileirdisasm printed no Tile IR but '{first_line(done.stdout)[:60]}'; fix: {REINSTALL}")
+    return done.stdout

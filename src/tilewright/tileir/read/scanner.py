@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
+from tilewright.errors import ToolFailed
+
 T = TypeVar("T")
 
 _SPACE = re.compile(r"\s*")
@@ -20,7 +22,7 @@ _ESCAPE = re.compile(rb'\\([0-9A-Fa-f]{2}|[\\"nt])')
 _NAMED_ESCAPES = {b"\\": b"\\", b'"': b'"', b"n": b"\n", b"t": b"\t"}
 
 
-class ReadError(Exception):
+class ReadError(ToolFailed):
     """Tile IR cannot be read. The message is the disassembler's, or names the line of its text and the reason."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.compile.compile import hints_of
-from tilewright.errors import TaskError, in_task
+from tilewright.errors import TaskError, ToolFailed, in_task
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument, ListArgument
@@ -16,7 +16,6 @@ from tilewright.records import Configuration, Failed
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.read.scanner import ReadError
 from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run.interpreter import Executed, run
 from tilewright.tileir.run.memory import Memory
@@ -67,7 +66,7 @@ class Launcher:
 
     def __init__(self, task: Task, board: Board) -> None:
         self.task, self.board = task, board
-        self._read: dict[bytes, TileModule] = {}
+        self._read: dict[bytes, TileModule | Failed] = {}
 
     def runnable(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Runnable | Failed:
         """Returns the launch of ``configuration`` on ``arrays``. Errors until then are returned as `Failed`."""
@@ -77,13 +76,14 @@ class Launcher:
             return Failed("launch", str(error) if isinstance(error, TaskError) else in_task(error))
         language = language_of(launch.kernel)
         if not language.tile_ir:
-            return Failed("front end", f"the interpreter reads Tile IR, and language '{language.name}' writes none")
+            return Failed("tool", f"the interpreter reads Tile IR, and language '{language.name}' writes none")
         lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         if isinstance(lowered, Failed):
             return lowered
-        try:
-            if lowered.code not in self._read:
+        if lowered.code not in self._read:
+            try:
                 self._read[lowered.code] = read_bytecode(lowered.code)
-        except ReadError as error:
-            return Failed("front end", str(error))
-        return Runnable(launch, self._read[lowered.code], language.arguments(launch), lowered.code)
+            except ToolFailed as error:
+                self._read[lowered.code] = Failed("tool", f"its Tile IR cannot be read: {error}")
+        read = self._read[lowered.code]
+        return read if isinstance(read, Failed) else Runnable(launch, read, language.arguments(launch), lowered.code)

@@ -1,0 +1,1 @@
+"""Child processes: compilers, disassemblers and compute-sanitizer."""

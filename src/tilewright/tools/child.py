@@ -1,0 +1,246 @@
+"""Runs tools (compilers, disassemblers, compute-sanitizer) as child processes, and can end all of them.
+
+A tool's budget is processor time, because wall time depends on what else the machine does. Its wall time is limited
+too, generously, for a tool that hangs. A tool that cannot be started or does not end in time raises `ToolFailed`: that
+is no verdict on what it was asked about.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from tilewright.errors import CompilerMissing, ToolFailed, first_line
+from tilewright.tools import keeper
+
+PATIENCE = 8.0
+"""Wall time that a tool may take, over its budget of processor time."""
+OUTPUT_BYTES = 1 << 28
+"""The largest file that a tool may write; what prints without end is ended there."""
+KEEPER_SECONDS = 10.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_running: set[int] = set()
+"""Process groups of the tools that run."""
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Finished:
+    returncode: int
+    """Negative: killed by that signal."""
+    stdout: str
+    stderr: str
+
+    def complaint(self, tool: str) -> str:
+        """How the tool ended, and the first line on its error channel."""
+        if self.returncode < 0:
+            return f"{tool} was killed by signal {-self.returncode} ({signal.strsignal(-self.returncode)})"
+        lines = [line for line in self.stderr.splitlines() if "error:" in line]
+        said = lines[0] if lines else first_line(self.stderr, "nothing on its error channel")
+        return f"{tool} returned {self.returncode}: {said.partition('error: ')[2] or said}"
+
+
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """A new folder for a tool's files. It is removed also if this process is killed."""
+    made = tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
+    with made as folder, _kept(f"remove {folder}"):
+        yield Path(folder)
+
+
+def run(
+    command: Sequence[str], seconds: float, folder: Path | None = None, *,
+    env: Mapping[str, str] | None = None, fix: str = "", patience: float = PATIENCE,
+) -> Finished:  # fmt: skip
+    """Runs a tool for at most ``seconds`` of processor time, and ``patience`` times as much wall time.
+
+    folder: for its output and its temporary files, a `workplace`.
+    fix: what to do where the tool is missing or broken, for the message.
+    Raises CompilerMissing if it cannot be started, ToolFailed if it does not end in time.
+    """
+    if folder is None:
+        with workplace() as new:
+            return run(command, seconds, new, env=env, fix=fix, patience=patience)
+    environment = {**(os.environ if env is None else env), "TMPDIR": str(folder)}
+    out, err = folder / "stdout", folder / "stderr"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        try:  # in a group of its own, because a compiler starts others (tileiras starts ptxas) that must end with it
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
+            )
+        except (OSError, ValueError) as error:
+            raise CompilerMissing(not_started(command[0], error, fix)) from None
+    returncode, used, in_time = _ended(process, seconds, seconds * patience)
+    if not in_time:
+        so_far = f"{used:.2g} s of processor time in {seconds * patience:g} s"
+        raise ToolFailed(f"{Path(command[0]).name} did not end: it used {so_far}{_to_fix(fix)}")
+    if returncode == -signal.SIGXCPU or (returncode and used >= seconds):  # its own children count as well
+        raise ToolFailed(f"{Path(command[0]).name} took longer than its budget of {seconds:g} s of processor time")
+    texts = (file.read_bytes().decode("utf-8", "backslashreplace") for file in (out, err))
+    return Finished(returncode, *texts)
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tuple[int, float, bool]:
+    """Waits for a tool, and ends what it started. Returns its code, its processor time, and whether it ended itself."""
+    in_time = True
+
+    def late() -> None:
+        nonlocal in_time
+        in_time = False
+        _kill(process.pid)
+
+    timer = threading.Timer(wall, late)
+    with _lock:
+        _running.add(process.pid)
+    try:
+        with _kept(f"kill {process.pid}"):
+            _limit(process.pid, seconds)
+            timer.start()
+            with suppress(ChildProcessError):  # the user's program ignores SIGCHLD, or waits for all children
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    finally:
+        timer.cancel()
+        _kill(process.pid)
+        with _lock:
+            _running.discard(process.pid)
+        returncode, used = 0, 0.0
+        with suppress(ChildProcessError):
+            _, status, usage = os.wait4(process.pid, 0)
+            returncode, used = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+        process.returncode = returncode
+    return returncode, used, in_time or returncode != -signal.SIGKILL
+
+
+def _limit(pid: int, seconds: float) -> None:
+    budget = math.ceil(seconds)
+    with suppress(OSError):  # it has ended already
+        resource.prlimit(pid, resource.RLIMIT_CPU, (budget, budget + 1))
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+
+
+def not_started(program: str, error: Exception | None = None, fix: str = "") -> str:
+    """The message for a tool that cannot be started, with what to do."""
+    path = Path(program)
+    if path.is_file() and not os.access(path, os.X_OK):
+        return f"{path.name} cannot be started (permission denied); fix: chmod +x {path}"
+    why = getattr(error, "strerror", None) or str(error or "No such file or directory")
+    return f"{path.name} cannot be started ({path}: {why}){_to_fix(fix)}"
+
+
+def _to_fix(fix: str) -> str:
+    return f"; fix: {fix}" if fix else ""
+
+
+class ToolPool(ThreadPoolExecutor):
+    """Threads that wait for tools. On Ctrl-C or an error the tools are ended and the waiting calls are dropped."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        super().__init__(threads, name)
+        self._asked: list[Future[Any]] = []
+
+    def submit(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future = super().submit(call, *args, **kwargs)
+        self._asked.append(future)
+        return future
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.end()
+        self.shutdown(cancel_futures=True)
+
+    def end(self) -> None:
+        self.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in self._asked):  # a thread may be about to start its tool
+            kill_all()
+            time.sleep(0.01)
+
+
+def kill_all() -> None:
+    """Ends every running tool, for example after Ctrl-C."""
+    with _lock:
+        groups = tuple(_running)
+    for group in groups:
+        _kill(group)
+
+
+def _kill(group: int) -> None:
+    with _lock:  # once it is not in `_running`, another process may have its number
+        if group in _running:
+            with suppress(OSError):
+                os.killpg(group, signal.SIGKILL)
+
+
+# The keeper ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Keeper:
+    """The process of `keeper`, and the pipe to it. It is not this process's child, but that of ``starter``."""
+
+    starter: subprocess.Popen[bytes] | None = None
+    pipe: int = -1
+
+    def told(self, line: str) -> None:
+        with _lock, suppress(OSError):
+            if self.starter is None:
+                self._start()
+            os.write(self.pipe, os.fsencode(line + "\n"))
+
+    def _start(self) -> None:
+        command = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid())]
+        read, self.pipe = os.pipe()
+        quiet = subprocess.DEVNULL
+        try:
+            self.starter = subprocess.Popen(
+                command, stdin=read, stdout=quiet, stderr=quiet, cwd="/", start_new_session=True
+            )
+        finally:
+            os.close(read)
+
+    def settle(self) -> None:
+        """Reaps the starter, for which a user's program could wait."""
+        if self.starter is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self.starter.wait(KEEPER_SECONDS)
+
+
+_KEEPER = _Keeper()
+
+
+def _forget() -> None:
+    """A forked copy of this process has its own tools, and its own keeper."""
+    global _lock
+    _lock = threading.Lock()
+    _running.clear()
+    _KEEPER.starter = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+@contextmanager
+def _kept(duty: str) -> Iterator[None]:
+    """Lets the keeper do this if the process ends before the block does."""
+    _KEEPER.told(f"+ {duty}")
+    try:
+        yield
+    finally:
+        _KEEPER.told(f"- {duty}")
+        _KEEPER.settle()
