@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Column, Table
 from rich.text import Text
 
 from tilewright.cli import terminal
+from tilewright.cli.probe_kernel import PROBE_ARCH, compile_probe, lowered_probe
 from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import StorageError, ToolFailed, in_one_line
 from tilewright.hardware.gpu import Gpu, detect
@@ -35,13 +35,8 @@ from tilewright.hardware.machine import driver_version, installed_version
 from tilewright.records import Json
 from tilewright.tools import child
 
-if TYPE_CHECKING:
-    from tilewright.languages.base import Lowered
-    from tilewright.records import Failed
-
 DRIVER = 580
 """The oldest driver branch that runs machine code of tileiras 13. It comes with CUDA 13.0."""
-PROBE_ARCH = "sm_90"
 PROBE_SECONDS = 5.0  # of processor time, for a tool to tell its version
 FREE_BYTES = 512 << 20
 """Least free disk space. A run of some hundred configurations stores less than 100 MB of cubins and results."""
@@ -254,37 +249,6 @@ def compiling() -> Probe:
     if isinstance(detail, str):
         return Probe(name, False, detail, "unset CUDA_HOME" if "CUDA_HOME" in detail else INSTALL)
     return Probe(name, True, f"{seconds:.1f} s in all, {detail[0]} registers")
-
-
-def compile_probe() -> tuple[int] | str:
-    """Compiles a small kernel. Returns its registers, or the reason why that failed."""
-    from tilewright.languages.cutile.cutile import CuTile
-    from tilewright.machine_code import cubin as machine_code
-    from tilewright.records import Failed
-
-    lowered = lowered_probe()
-    if isinstance(lowered, Failed):
-        return lowered.reason
-    built = CuTile().assemble(lowered, 60.0)
-    return built.reason if isinstance(built, Failed) else (machine_code.read(built.cubin).registers,)
-
-
-def lowered_probe() -> Lowered | Failed:
-    """A small kernel in Tile IR."""
-    import cuda.tile as ct
-
-    from tilewright.languages.cutile.cutile import CuTile
-    from tilewright.records import Configuration
-    from tilewright.task.task import Launch
-    from tilewright.task.tensors import ArraySpec
-
-    @ct.kernel
-    def twice(x, y):  # type: ignore[no-untyped-def]
-        block = ct.bid(0)
-        ct.store(y, (block,), ct.load(x, (block,), (256,)) * 2)
-
-    launch = Launch(twice, (4,), (ArraySpec("x", (1024,), "float32"), ArraySpec("y", (1024,), "float32")))
-    return CuTile().lower(launch, {}, Configuration.of({}), PROBE_ARCH)
 
 
 def tileirdisasm() -> Probe:

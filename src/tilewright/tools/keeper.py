@@ -14,6 +14,7 @@ from contextlib import suppress
 
 
 def keep(parent: int) -> None:
+    """Waits for the end of the process ``parent``, and cleans up."""
     ends, standing, rest = [0], dict[str, None](), b""
     with suppress(OSError):  # an old kernel; the end of the input then is the parent's end
         ends.append(os.pidfd_open(parent))

@@ -42,6 +42,7 @@ class Tool:
 
 @cache
 def find_tileiras() -> Tool:
+    """Raises CompilerMissing with the fix."""
     if pip := _from_pip():
         return _tool(pip, from_pip=True)
     homes = [os.path.join(os.environ[name], "bin") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
