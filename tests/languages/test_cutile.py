@@ -17,10 +17,11 @@ from cuda.tile import compilation
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
 from tilewright.languages.cutile import private
-from tilewright.languages.cutile.cutile import DTYPES, CuTile, compiler_message, signature_of
+from tilewright.languages.cutile.cutile import DTYPES, CuTile, compiler_failure, signature_of
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
+from tilewright.tools.child import Finished
 
 CONFIG = Configuration.of({"TILE": 16})
 
@@ -310,23 +311,25 @@ def test_the_installed_version_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("returncode", "stderr", "message"),
+    ("returncode", "stderr", "failed"),
     [
-        (-11, "anything", "tileiras was killed by signal 11"),
-        (-9, "", "tileiras was killed by signal 9"),
-        (1, "", "tileiras returned 1: nothing on its error channel"),
-        (1, "\n\n  what it said\n", "tileiras returned 1: what it said"),
-        (1, "a note\nerror: the first\nerror: the second", "tileiras returned 1: the first"),
-        (1, 'loc("k"("/a/b/ops.py":7:3)): error: too much shared memory', "ops.py:7: too much shared memory"),
+        (-11, "anything", Failed("tool", "tileiras was killed by signal 11 (Segmentation fault)")),
+        (-9, "", Failed("tool", "tileiras was killed by signal 9 (Killed)")),
+        (1, "", Failed("tool", "tileiras returned 1: nothing on its error channel")),
+        (1, "\n\n  what it said\n", Failed("tool", "tileiras returned 1: what it said")),
+        (1, "a note\nerror: the first\nerror: the second", Failed("compile", "tileiras returned 1: the first")),
+        (1, 'loc("k"("/a/b/ops.py":7:3)): error: too much shared memory',
+         Failed("compile", "ops.py:7: too much shared memory")),
     ],
-)
-def test_the_compilers_message_is_one_line(returncode: int, stderr: str, message: str) -> None:
-    assert compiler_message(returncode, stderr) == message
+)  # fmt: skip
+def test_the_compilers_message_is_one_line(returncode: int, stderr: str, failed: Failed) -> None:
+    assert compiler_failure(Finished(returncode, "", stderr)) == failed
 
 
 def test_return_code_5_points_at_the_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
-    assert "unset" not in compiler_message(5, "failed to invoke ptxas")
+    assert "unset" not in compiler_failure(Finished(5, "", "error: failed to invoke ptxas")).reason
     monkeypatch.setenv("CUDA_HOME", "/opt/cuda-12")
-    assert "CUDA_HOME=/opt/cuda-12 may hold another toolkit version: unset it" in compiler_message(5, "")
+    failed = compiler_failure(Finished(5, "", "error: failed to invoke ptxas"))
+    assert failed.stage == "tool" and "CUDA_HOME=/opt/cuda-12 may hold another toolkit version" in failed.reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +13,7 @@ from tilewright.records import PredictedTime
 from tilewright.space import heuristics
 from tilewright.space.heuristics import Seed, gpu_name, matmul_seeds, place_seeds, with_seeds
 from tilewright.space.space import Space
+from tilewright.tools.child import run
 
 installed = pytest.mark.skipif(heuristics.missing() is not None, reason=str(heuristics.missing()))
 
@@ -75,23 +76,25 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         matmul_seeds(64, 64, 64, "bfloat16", "H200")
 
 
-def test_a_crash_of_the_child_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(command: Sequence[str], **_: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, -11, "", "")
-
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("kill -SEGV $$", "failed with code -11: no message"),
+        ("echo no JSON; echo 'no GPU of that name' >&2; exit 1", "failed with code 1: no GPU of that name"),
+        ("sleep 600", "did not end"),
+    ],
+)
+def test_a_child_that_fails_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    run(["true"], 5)  # the keeper starts with the real Python
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    monkeypatch.setattr("subprocess.run", crash)
-    with pytest.raises(MachineError, match="failed with code -11: no message"):
-        matmul_seeds(64, 64, 64, "bfloat16", "H200")
-
-
-def test_a_hang_of_the_child_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(command: Sequence[str], *, timeout: float, **_: object) -> None:
-        raise subprocess.TimeoutExpired(command, timeout)
-
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    monkeypatch.setattr("subprocess.run", hang)
-    with pytest.raises(MachineError, match="did not answer in 30 s"):
+    monkeypatch.setattr(heuristics, "QUERY_SECONDS", 0.3)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(MachineError, match=f"nvidia-matmul-heuristics.*{said}"):
         matmul_seeds(64, 64, 64, "bfloat16", "H200")
 
 

@@ -657,8 +657,8 @@ def test_what_is_no_bytecode_is_an_error_of_one_line(code: bytes) -> None:
 
 def test_without_a_disassembler_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disassembling, "find_tileiras", lambda: Tool(tmp_path / "tileiras", (13, 4), "", True))
-    with pytest.raises(CompilerMissing, match=r"tileirdisasm does not start: No such file.*pip install"):
+    with pytest.raises(CompilerMissing, match=r"tileirdisasm cannot be started .*: No such file.*pip install"):
         disassemble(b"")
     (tmp_path / "tileirdisasm").write_text("no program")
-    with pytest.raises(CompilerMissing, match="does not start: Permission denied"):
+    with pytest.raises(CompilerMissing, match="cannot be started .permission denied.; fix: chmod .x "):
         disassemble(b"")
