@@ -40,7 +40,7 @@ from tilewright.task.tensors import ArraySpec
 from tilewright.worker.messages import Message, decode, encode
 
 SECONDS = 60.0
-"""Time for one answer of a version: it loads its files, or runs its launch function or the front end."""
+"""Time for one answer of a version, which may load its files or run its launch function."""
 ALIVE = 16
 """The most processes of versions at a time. The one that was asked longest ago ends first, and starts again if
 needed."""

@@ -71,7 +71,7 @@ def confine(scratch: Path) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ends this process when its parent ends, or now if the parent has ended already."""
+    """Ends this process when its parent ends, or has ended already."""
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

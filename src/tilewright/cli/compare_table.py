@@ -82,7 +82,7 @@ def _number(place: Place | None) -> Text:
 
 
 def _operations(changes: Sequence[OperationChange]) -> list[Text]:
-    """Describes removed and added operations. Where only type or attributes changed, one line describes both."""
+    """Describes removed and added operations. If only type or attributes changed, one line has both."""
     removed = [change for change in changes if change.after < change.before]
     added = [change for change in changes if change.after > change.before]
     lines = []

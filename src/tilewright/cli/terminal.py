@@ -32,8 +32,8 @@ REPLACEMENTS = {
 def replace_what_stdout_lacks() -> None:
     """Makes stdout replace the characters that its encoding lacks, instead of raising UnicodeEncodeError.
 
-    Latin-1 lacks →; UTF-8 cannot write the surrogates that stand for undecodable bytes of a file name. Python's
-    stderr replaces such characters by default.
+    Latin-1 lacks →; UTF-8 cannot write the surrogates that stand for undecodable bytes of a file name. Python's stderr
+    does so by default.
     """
     codecs.register_error(ERRORS, _replacement)
     if isinstance(sys.stdout, io.TextIOWrapper):

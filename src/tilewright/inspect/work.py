@@ -74,7 +74,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
 
 
 def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
-    """Returns the bound of the counted work. Where the task declares less work, that sets the speed of light."""
+    """Returns the bound of the counted work. If the task declares less work, that sets the speed of light."""
     work = count(task, workload, board)
     least_flops = min(work.flops, task.work(workload.dims))
     least_bytes = min(work.bytes, task.traffic(workload.dims))

@@ -93,7 +93,7 @@ class Language(ABC):
         return {}
 
     def constant_parameters(self, kernel: Any) -> tuple[bool, ...]:
-        """For each parameter, whether it is a constant of the compiled code. Default: empty, which means not known."""
+        """For each parameter, whether it is a constant of the compiled code. Default: empty (unknown)."""
         return ()
 
     def remember(self, built: Sequence[Built]) -> int:

@@ -37,8 +37,8 @@ class Optimized:
 
 
 def speedup_of(before: Metrics, after: Metrics) -> float | None:
-    """Returns the time before over the time after. It prefers paired rounds, because medians that were measured minutes
-    apart also differ by other influences."""
+    """Returns the time before over the time after. It prefers paired rounds, because medians measured minutes apart
+    differ for other reasons, too."""
     if after.against_baseline is not None:
         return 1 / after.against_baseline.centre
     a, b = before.us, after.us

@@ -1,6 +1,6 @@
 """The report of a run of `optimize` as one HTML page without scripts, fonts or other files.
 
-Long parts are folded. A browser that does not fold shows everything, from top to bottom.
+Long parts are folded. A browser that does not fold shows everything.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: st
 
     run: the name of a run, its beginning or ``latest``; or a task or ``FILE[:TASK]``, for its newest run.
     ledger: the ledger's file; by default ``ledger.db`` in ``$TILEWRIGHT_HOME`` or ``.tilewright/``.
-    variable: the variable or option that an error names as the way to another ledger.
+    variable: what errors name to choose another ledger.
     Raises `RequestError` if there is no such run, and `StorageError` if the ledger cannot be read.
     """
     with LedgerFile(ledger, variable=variable) as file:

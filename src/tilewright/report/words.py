@@ -69,7 +69,7 @@ def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
 
 
 class RunWords:
-    """The words of a run of `tune` or `optimize`. Where nothing was measured, each time is called predicted."""
+    """The words of a run of `tune` or `optimize`. Without measurements, each time is called predicted."""
 
     command_name = "Reproduce"
 

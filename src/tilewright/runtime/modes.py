@@ -5,7 +5,7 @@
 
 A look-up in `os.environ` costs 0.5 to 1 µs, because it encodes the name and decodes the value. On POSIX, CPython keeps
 the variables as bytes in the dictionary ``os.environ._data``. Looking up the three names there costs 60 ns and sees
-every change of `os.environ`. Where that dictionary does not exist, `os.environ` is used.
+every change of `os.environ`. Without that dictionary, `os.environ` is used.
 """
 
 from __future__ import annotations

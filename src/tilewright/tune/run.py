@@ -100,8 +100,8 @@ class TuningRun:
         return [workload for workload in self.request.workloads if workload.name not in self.done]
 
     def begin(self) -> None:
-        """Writes a new run to the ledger. Called after the first workload was prepared, so that a request that is
-        refused leaves no run."""
+        """Writes a new run to the ledger. Called after the first workload was prepared, so that a refused request
+        leaves no run."""
         if self.ledger is not None and self._record is not None:
             self.name, self._record = self.ledger.begin(self._record).run, None
 

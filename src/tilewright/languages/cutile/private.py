@@ -141,7 +141,7 @@ def cache_key(tool: Tool, arch: str, opt_level: int, bytecode: bytes) -> str | N
 
 
 def cache_directory() -> str | None:
-    """Where cuTile keeps its cubins; None when its cache is switched off."""
+    """The folder of cuTile's cubins; None if its cache is off."""
     from cuda.tile._cext import default_tile_context
 
     directory = default_tile_context.config.cache_dir

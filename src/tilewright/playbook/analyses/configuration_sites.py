@@ -242,7 +242,7 @@ class _Search:
     ) -> ConfigurationSite | None:
         """Returns the place at a literal if its constants are the shipped ones; otherwise None.
 
-        The variable of a loop matches if one of the values that it runs through is the shipped one.
+        The variable of a loop matches if one of its values is the shipped one.
         """
         space = self.facts.task.space
         knobs = [name for name in values if name in space.knobs]
