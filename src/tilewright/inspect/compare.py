@@ -118,8 +118,8 @@ def versions(
 def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_SECONDS) -> VersionComparison:
     """Compares two versions, compiled for one board.
 
-    seconds: wall time of each compiler. If one takes longer or fails, only the Tile IR is compared. Raises RequestError
-    for a version that gives no Tile IR, with the reason.
+    seconds: wall time of each compiler. If one takes longer or fails, only the Tile IR is compared.
+    Raises RequestError for a version that gives no Tile IR, with the reason.
     """
     tile_ir, grids = compare_tile_ir(before, after, board)
     units = [Unit(side.workload, side.configuration, board) for side in (before, after)]
