@@ -83,12 +83,12 @@ class Reaching:
         if done.findings:
             return Reached("incorrect", str(done.findings[0]), done.findings)
         for way, runs in (("reads", done.counts.loaded_runs), ("writes", done.counts.stored_runs)):
-            if (outside := _outside(runs, placed)) is not None:
+            if (outside := outside(runs, placed)) is not None:
                 return Reached("incorrect", f"{way} {outside}")
         return Reached("correct", f"every address of {done.blocks} blocks lies within its tensor")
 
 
-def _outside(runs: Array, placed: Sequence[Allocation]) -> str | None:
+def outside(runs: Array, placed: Sequence[Allocation]) -> str | None:
     """Describes the first range of addresses outside all tensors; None if there is none. ``runs``: shape (n, 2), the
     first address of each range and the address past its last byte."""
     inside = np.zeros(len(runs), bool)

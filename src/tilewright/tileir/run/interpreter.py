@@ -164,6 +164,7 @@ def run(
     entry: str | None = None,
     seed: int | None = 0,
     sample: int | None = None,
+    only: Sequence[int] | None = None,
     dry: bool = False,
     poison: int = 0xFF,
     changed_padding: Location | None = None,
@@ -175,6 +176,7 @@ def run(
     memory: the memory that the addresses point to, which also receives the results.
     seed: orders the blocks; None runs them in ascending order.
     sample: how many blocks to run, drawn with the seed; None runs all.
+    only: the blocks to run, by number (x runs fastest), in this order.
     poison: the byte that undefined values are made of.
     changed_padding: the place of a load whose undefined elements are made of other bytes.
 
@@ -194,7 +196,7 @@ def run(
         memory.globals[constant.name] = memory.allocate(constant.name, values)
     total = x * y * z
     blocks = np.arange(total) if seed is None else np.random.default_rng(seed).permutation(total)
-    blocks = blocks[:sample]
+    blocks = blocks[:sample] if only is None else np.asarray(only, np.int64)
     names = needed(kernel) if dry else None
     run_batch = partial(_run_batch, world, kernel, bind(kernel, arguments), names or frozenset())
     try:

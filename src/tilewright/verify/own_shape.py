@@ -1,0 +1,226 @@
+"""Checks a launch at a workload's own extents, with the interpreter.
+
+A kernel may be right on small shapes and wrong on large ones: its grid is capped, its loop stops early, it branches on
+an extent. Two runs show that, without computing the whole output:
+
+* All blocks of the full grid are followed without data. Every address must lie within its tensor, and the stores
+  together must reach every byte of every output.
+* The first, the last and randomly drawn blocks run on data. What each of them stored is compared with the float64
+  reference, computed for some of the indices that the block stored.
+
+Blocks that depend on one another (atomics, locks, two blocks that store the same element) cannot run alone; then the
+own shape stays unverified.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.errors import CompilerMissing
+from tilewright.hardware.architectures import Board
+from tilewright.records import Configuration, Failed
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims
+from tilewright.tileir.read.tree import KernelEntry
+from tilewright.tileir.run.counting import Counts
+from tilewright.tileir.run.interpreter import largest_tile, may_wait, run
+from tilewright.tileir.run.launching import Launcher, Runnable
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.registry import NeedsData, Unsupported
+from tilewright.tileir.run.slicing import needed
+from tilewright.tileir.watch.allocations import Allocation
+from tilewright.verify import judge, tolerance
+from tilewright.verify.addresses import outside
+from tilewright.verify.arrays import Array
+from tilewright.verify.data import drawn
+from tilewright.verify.images import POISONS, held_before, storage
+from tilewright.verify.judge import Compared, Unverified, Wrong
+from tilewright.verify.reference import FloatReference
+from tilewright.verify.tolerance import Slice
+
+BLOCKS = 6
+"""Drawn blocks that run on data, besides the first and the last."""
+WALKED = 2e7
+"""Elements of addresses that a run without data follows in a second, on one core of 2026."""
+FLOP = 3e8
+"""Floating-point operations that a run with data does in a second."""
+BYTES = 4 << 30
+"""Memory for the tensors, with the float64 numbers that they are drawn from."""
+PART_FLOP = tolerance.REFERENCE_FLOP / 8
+"""Of the reference for one block."""
+PART_ELEMENTS = tolerance.REFERENCE_ELEMENTS / 4
+
+
+class OwnShapes:
+    """Checks the launches of one task at full extents. ``seconds``: what a case may take, estimated beforehand."""
+
+    def __init__(self, task: Task, board: Board, seconds: float) -> None:
+        self.task, self.seconds = task, seconds
+        self._launcher = Launcher(task, board)
+
+    def check(self, configuration: Configuration, dims: Dims, seed: int, reference: FloatReference) -> Compared:
+        """The worst element that was compared. Raises `Wrong` for a mistake of the kernel, `Unverified` where the own
+        shape proves nothing or takes too long."""
+        arrays = self.task.arrays(dims)
+        runnable = self._runnable(configuration, dims)
+        entry = runnable.module.entry()
+        blocks = math.prod(runnable.launch.grid)
+        self._refuse_long(blocks * largest_tile(entry, needed(entry)) / WALKED, "following all blocks")
+        try:
+            walked, placed = runnable.dry_run(arrays)
+        except NeedsData as operation:
+            raise Unverified(f"the addresses of {operation} depend on data") from None
+        except (Unsupported, CompilerMissing, MemoryError) as error:
+            raise Unverified(str(error) or type(error).__name__) from None
+        if walked.findings:
+            raise Wrong(str(walked.findings[0]))
+        self._judge_addresses(walked.counts, placed)
+        self._refuse_dependent(entry, walked.counts)
+        self._refuse_long(walked.counts.flop / max(blocks, 1) * (BLOCKS + 2) / FLOP, "running some of the blocks")
+        return self._values(runnable, dims, seed, reference, _drawn_blocks(blocks, seed))
+
+    def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
+        try:
+            runnable = self._launcher.runnable(configuration, dims, self.task.arrays(dims))
+        except CompilerMissing as error:
+            raise Unverified(str(error)) from None
+        if isinstance(runnable, Failed):
+            raise Wrong(f"{runnable.stage} failed: {runnable.reason}")
+        return runnable
+
+    def _refuse_long(self, seconds: float, what: str) -> None:
+        if seconds > self.seconds:
+            raise Unverified(f"{what} would take about {seconds:.0f} s, more than the budget of {self.seconds:g} s")
+
+    # Addresses
+
+    def _judge_addresses(self, counts: Counts, placed: Sequence[Allocation]) -> None:
+        for way, runs in (("reads", counts.loaded_runs), ("writes", counts.stored_runs)):
+            if (place := outside(runs, placed)) is not None:
+                raise Wrong(f"{way} {place}")
+        for tensor in placed:
+            output = self.task.outputs.get(tensor.name)
+            if output is None or output.updates is not None:
+                continue  # an output that is updated may keep what it holds
+            missing = _first_gap(counts.stored_runs, tensor.address, tensor.nbytes)
+            if missing is not None:
+                index = tuple(int(i) for i in np.unravel_index(missing // tensor.element_bytes, tensor.shape))
+                raise Wrong(f"no block stores '{tensor.name}'[{', '.join(map(str, index))}] at the workload's own extents")
+
+    def _refuse_dependent(self, entry: KernelEntry, counts: Counts) -> None:
+        if may_wait(entry) or any(op.name.startswith("atomic") for op in entry.walk()):
+            raise Unverified("blocks depend on one another (atomics), so some of them cannot run alone")
+        if counts.stored_bytes > counts.distinct_stored_bytes:
+            raise Unverified("some elements are stored more than once, so a block alone may not have the last word")
+
+    # Values
+
+    def _values(
+        self, runnable: Runnable, dims: Dims, seed: int, reference: FloatReference, blocks: Sequence[int]
+    ) -> Compared:
+        arrays = self.task.arrays(dims)
+        needs = sum(math.prod(array.shape) * 8 + array.nbytes for array in arrays.values())
+        if needs > BYTES:
+            raise Unverified(f"its tensors need {needs / 2**30:.1f} GiB here; at most {BYTES >> 30} are taken")
+        inputs = drawn(self.task, dims, "declared", seed)
+        memory, placed = Memory(watch=False, poison=POISONS[0]), {}
+        for name, array in arrays.items():
+            source = held_before(self.task, name)
+            data = np.empty(array.shape, storage(array.dtype)) if source is None else inputs[source].copy()
+            placed[name] = memory.allocate(name, data)
+        arguments = runnable.bound({name: tensor.address for name, tensor in placed.items()}, memory)
+        worst: Compared | None = None
+        for block in blocks:
+            done = run(runnable.module, arguments, runnable.launch.grid, memory, only=(block,), poison=POISONS[0])
+            if done.findings:
+                raise Wrong(f"block {block}: {done.findings[0]}")
+            compared = self._compared(dims, inputs, placed, done.counts.stored_runs, reference, block)
+            if compared is not None and (worst is None or compared.share > worst.share):
+                worst = compared
+        if worst is None:
+            raise Unverified("none of the blocks that ran stores an output")
+        return worst
+
+    def _compared(
+        self, dims: Dims, inputs: Mapping[str, Array], placed: Mapping[str, Allocation], runs: Array,
+        reference: FloatReference, block: int,
+    ) -> Compared | None:  # fmt: skip
+        """The worst of the elements that a block stored, as far as they are compared; None if it stored nothing."""
+        stored = {name: _elements(runs, placed[name]) for name in self.task.outputs}
+        if not any(places.size for places in stored.values()):
+            return None
+        part = self._part(dims, stored, np.random.default_rng(block))
+        sliced = tolerance.sliced_dims(dims, part)
+        wanted = reference.wanted(sliced, {name: self._cut(name, array, part) for name, array in inputs.items()}, "declared")
+        if isinstance(wanted, str):
+            raise Unverified(wanted)
+        outputs = {}
+        for name, expected in wanted.items():
+            shape = placed[name].shape
+            own = np.zeros(shape, bool)
+            own.reshape(-1)[stored[name]] = True
+            got = placed[name].raw[placed[name].offset :][: placed[name].nbytes].view(storage(self.task.outputs[name].dtype))
+            cut = self._cut(name, got.reshape(shape), part)
+            outputs[name] = np.where(self._cut(name, own, part), cut.astype(np.float64), expected.values)
+        try:
+            return judge.judge_values(wanted, outputs)
+        except Wrong as wrong:
+            where = ", ".join(f"{name}={value}" for name, value in dims.items())
+            raise Wrong(f"block {block} of the workload's own grid ({where}): {wrong}", wrong.compared) from None
+
+    def _part(self, dims: Dims, stored: Mapping[str, Array], rng: np.random.Generator) -> Slice:
+        """Some of the indices that a block stored, along each independent dimension."""
+        indices: dict[str, Array] = {}
+        shapes = self.task.arrays(dims)
+        for name, places in stored.items():
+            axes = np.unravel_index(places, shapes[name].shape)
+            for axis, entry in enumerate(self.task.outputs[name].shape):
+                if str(entry) in self.task.independent and places.size:
+                    found = np.unique(axes[axis])
+                    indices[str(entry)] = np.union1d(indices.get(str(entry), found), found)
+        while self._too_much(dims, indices):
+            name = max(indices, key=lambda one: len(indices[one]), default="")
+            if not name or len(indices[name]) < 2:
+                raise Unverified("the reference of one block takes too long: declare more dimensions independent")
+            kept = rng.permutation(len(indices[name]) - 2)[: max(0, len(indices[name]) // 2 - 2)] + 1
+            places = np.unique([0, len(indices[name]) - 1, *kept]) if len(indices[name]) > 2 else np.array([0])
+            indices[name] = indices[name][places]
+        return Slice({name: tuple(int(i) for i in found) for name, found in indices.items()})
+
+    def _too_much(self, dims: Dims, indices: Mapping[str, Array]) -> bool:
+        reduced = {**dims, **{name: len(found) for name, found in indices.items()}}
+        elements = max(math.prod(array.shape) for array in self.task.arrays(reduced).values())
+        return self.task.work(reduced) > PART_FLOP or elements > max(PART_ELEMENTS, 1)
+
+    def _cut(self, name: str, array: Array, part: Slice) -> Array:
+        for axis, indices in tolerance.axes_of(self.task.tensors[name].shape, part).items():
+            array = array.take(indices, axis)
+        return array
+
+
+def _drawn_blocks(blocks: int, seed: int) -> list[int]:
+    """The first block, the last one, and others in between."""
+    if blocks <= BLOCKS + 2:
+        return list(range(blocks))
+    between = 1 + np.random.default_rng(seed).permutation(blocks - 2)[:BLOCKS]
+    return [0, *sorted(int(block) for block in between), blocks - 1]
+
+
+def _first_gap(runs: Array, address: int, nbytes: int) -> int | None:
+    """The first byte of a tensor that no run holds. ``runs``: (n, 2), disjoint and sorted, start and end."""
+    reached = address
+    for start, end in runs[(runs[:, 1] > address) & (runs[:, 0] < address + nbytes)]:
+        if start > reached:
+            break
+        reached = max(reached, int(end))
+    return None if reached >= address + nbytes else reached - address
+
+
+def _elements(runs: Array, tensor: Allocation) -> Array:
+    """The elements of a tensor in ``runs``, as places in index order."""
+    inside = runs[(runs[:, 1] > tensor.address) & (runs[:, 0] < tensor.address + tensor.nbytes)]
+    spans = (inside - tensor.address) // tensor.element_bytes
+    return np.concatenate([np.arange(start, end) for start, end in spans]) if len(spans) else np.zeros(0, np.int64)
