@@ -186,16 +186,25 @@ class Screened:
     duplicate_of: Configuration | None = None
 
 
+Correctness: TypeAlias = Literal["correct", "correct on reduced shapes", "unverified", "incorrect"]
+"""The verdicts of a check, from the best to the worst. `correct` needs the workload's own extents."""
+
+
 @dataclass(frozen=True)
 class Checked:
     """The verdict on a candidate's outputs."""
 
-    verdict: Literal["correct", "incorrect", "unverified"]
+    verdict: Correctness
     reason: str
     error: float | None = None
     """Largest error over its allowance: above 1 is incorrect."""
     cases: tuple[str, ...] = ()
     """The compared cases, in words."""
+
+    @property
+    def right(self) -> bool:
+        """Whether no mistake was found, on the workload's own extents or on reduced ones."""
+        return self.verdict in ("correct", "correct on reduced shapes")
 
 
 Status: TypeAlias = Literal["raced", "predicted", "duplicate", "screened", "failed", "wrong"]

@@ -12,7 +12,7 @@ from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, 
 from tilewright.verify.examining import Result
 from tilewright.verify.verdict import Verdict, command
 
-STYLES = {"correct": "green", "incorrect": "bold red", "unverified": "yellow"}
+STYLES = {"correct": "green", "correct on reduced shapes": "yellow", "incorrect": "bold red", "unverified": "yellow"}
 GROUPED = {"edge": 1, "hidden": 2}
 """Origin of the cases that share a row → place of that row after the other correct cases."""
 

@@ -198,7 +198,7 @@ class TuneWords(RunWords):
         unverified: dict[str, list[str]] = {}
         for workload in self.report.workloads:
             best = workload.result.best
-            if best is not None and (best.checked is None or best.checked.verdict != "correct"):
+            if best is not None and (best.checked is None or not best.checked.right):
                 reason = best.checked.reason if best.checked else "nothing was compared"
                 unverified.setdefault(reason, []).append(workload.name)
         for reason, names in unverified.items():

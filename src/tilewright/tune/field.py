@@ -83,7 +83,7 @@ class Field:
         checked = verdict.checked if isinstance(verdict, Eliminated) else verdict
         if isinstance(verdict, Eliminated):
             candidate = _eliminated(candidate, verdict)
-        elif verdict.verdict == "incorrect" or (self.measured and verdict.verdict != "correct"):
+        elif verdict.verdict == "incorrect" or (self.measured and not verdict.right):
             candidate = replace(candidate, status="wrong", reason=verdict.reason)
         self.candidates[config] = candidate if checked is None else replace(candidate, checked=checked)
 
@@ -93,7 +93,7 @@ class Field:
     def contestants(self) -> tuple[Contestant, ...]:
         """The candidates that were verified as correct."""
         tried = [(config, self.candidates[config]) for config in self.tried]
-        right = [(config, each) for config, each in tried if each.checked and each.checked.verdict == "correct"]
+        right = [(config, each) for config, each in tried if each.checked and each.checked.right]
         return tuple(self._contestant(config) for config, each in right if each.status not in ("failed", "wrong"))
 
     @property
@@ -144,7 +144,7 @@ class Field:
 
     def _predicted(self) -> WorkloadResult:
         """The result without a GPU: the best predicted of the correct candidates, else of the unverified ones."""
-        for verdict in ("correct", "unverified"):
+        for verdict in ("correct", "correct on reduced shapes", "unverified"):
             for config in self.tried:
                 best = self.candidates[config]
                 if best.checked is not None and best.checked.verdict == verdict:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import Board
-from tilewright.records import Configuration, Failed, Value
+from tilewright.records import Configuration, Correctness, Failed, Value
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 from tilewright.tileir.run.launching import Launcher
@@ -28,7 +27,6 @@ ELEMENTS = 1 << 31
 LONGEST = 1 << 31
 BEYOND = 1.25  # the largest tensor has 1.25 × `ELEMENTS`, so that a fifth of the blocks lies beyond 2³¹ elements
 BLOCKS = 128  # that are sampled
-Word = Literal["correct", "unverified", "incorrect"]
 MANY_SMS = 1 << 20
 """The number of SMs that launch functions are told. With few SMs, each block of a persistent kernel does many tiles."""
 
@@ -37,7 +35,7 @@ MANY_SMS = 1 << 20
 class Reached:
     """The verdict on the addresses of one launch."""
 
-    verdict: Word
+    verdict: Correctness
     reason: str
     findings: tuple[Finding, ...] = ()
 
@@ -83,8 +81,8 @@ class Reaching:
         if done.findings:
             return Reached("incorrect", str(done.findings[0]), done.findings)
         for way, runs in (("reads", done.counts.loaded_runs), ("writes", done.counts.stored_runs)):
-            if (outside := outside(runs, placed)) is not None:
-                return Reached("incorrect", f"{way} {outside}")
+            if (place := outside(runs, placed)) is not None:
+                return Reached("incorrect", f"{way} {place}")
         return Reached("correct", f"every address of {done.blocks} blocks lies within its tensor")
 
 

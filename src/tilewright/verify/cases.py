@@ -25,9 +25,12 @@ RUNS: Mapping[str, str] = {
     "relaunched": "launched three times on the same buffers",
     "in place": "in place, as deployed",
     "addresses": "a dry run beyond 2³¹ elements: addresses without data",
+    "own shape": "the workload's own extents: every address of the grid, and the values that some blocks store",
     "caches": "fresh contents at the same addresses, the same at others, one element changed",
 }
 """The ways to run a case."""
+NOT_BY_THE_ENGINE = ("addresses", "own shape")
+"""The ways for which the interpreter runs beside the engine."""
 
 FIELDS = ("data", "layout", "run", "seed")
 

@@ -19,7 +19,7 @@ from tilewright.space.space import Choice
 from tilewright.task.loading import task_of
 from tilewright.task.task import Task
 from tilewright.verify import shapes
-from tilewright.verify.cases import Case
+from tilewright.verify.cases import NOT_BY_THE_ENGINE, Case
 from tilewright.verify.examining import Examiner
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.planning import SECONDS, WHOLE_CHECK, Scope, plan
@@ -65,9 +65,11 @@ def check(
 def check_on(task: Task, tools: Equipment, scope: Scope = WHOLE_CHECK, progress: Progress = silent) -> Verdict:
     """Checks one task. Raises TaskError if the task's reference fails or does not depend on its inputs."""
     started, scope = time.perf_counter(), scope.completed(task)
-    examiner = Examiner(task, tools.engine, FloatReference(task, tools.trusted), tools.compiles, tools.reaches)
-    planned = plan(task, scope, own_shapes=tools.engine.name == "gpu", addresses=tools.reaches is not None)
-    tools.ahead([(step.configuration, step.case) for step in planned if step.case.run != "addresses"])
+    reference = FloatReference(task, tools.trusted)
+    examiner = Examiner(task, tools.engine, reference, tools.compiles, tools.reaches, tools.own_shapes)
+    own_shapes = "plain" if tools.engine.name == "gpu" else None if tools.own_shapes is None else "own shape"
+    planned = plan(task, scope, own_shapes=own_shapes, addresses=tools.reaches is not None)
+    tools.ahead([(step.configuration, step.case) for step in planned if step.case.run not in NOT_BY_THE_ENGINE])
     results, skipped = run_and_judge(examiner, planned, started, scope.seconds, progress)
     if scope.case is None:
         examiner.reference.refuse_degenerate(planned[0].case.sizes, planned[0].case.seed)

@@ -7,6 +7,7 @@ the drawn inputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -28,16 +29,22 @@ WOBBLE = 2.0**-6  # the spread of nearly constant rows, relative to the value
 WHOLE = 4  # the largest magnitude of small integers, whose products are exact in every float dtype
 
 
-def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
-    """Draws the inputs of one case in the dtypes of their tensors. Equal arguments give equal bits."""
+def drawn(task: Task, dims: Dims, kind: str, seed: int, period: int | None = None) -> dict[str, Array]:
+    """Draws the inputs of one case in the dtypes of their tensors. Equal arguments give equal bits.
+
+    period: the numbers of a larger tensor repeat after so many, which saves time. A prime keeps rows different.
+    """
     if kind not in KINDS:
         raise UnknownChoice("data", kind, KINDS)
     arrays = task.arrays(dims)
     rng = np.random.default_rng(seed)
-    return {
-        name: rounded(_Drawing(spec.dtype, task.distribution(name, dims), arrays[name].shape, rng).of(kind), spec.dtype)
-        for name, spec in task.inputs.items()
-    }
+    inputs = {}
+    for name, spec in task.inputs.items():
+        how, shape = task.distribution(name, dims), arrays[name].shape
+        repeats = period is not None and math.prod(shape) > period and how.kind in ("normal", "uniform")
+        values = _Drawing(spec.dtype, how, (period,) if repeats else shape, rng).of(kind)  # type: ignore[arg-type]
+        inputs[name] = np.resize(rounded(values, spec.dtype), shape)
+    return inputs
 
 
 def limits(dtype: str) -> ml_dtypes.finfo:

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.errors import TaskError
-from tilewright.records import Configuration, Failed
+from tilewright.records import Configuration, Correctness, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.tileir.watch.findings import PADDING, Finding
 from tilewright.verify import judge, tolerance
-from tilewright.verify.addresses import Reaches, Word
+from tilewright.verify.addresses import Reaches
 from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.cases import Case
 from tilewright.verify.data import drawn
 from tilewright.verify.engine import NO_ALIAS, Engine, Ran, RunOptions
 from tilewright.verify.images import POISONS, ROW_MAJOR, HostMemory, Image, images_for
 from tilewright.verify.judge import Compared, Unverified, Wanted, Wrong, bits, differing
+from tilewright.verify.own_shape import OwnShapes
 from tilewright.verify.reference import FloatReference
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Result:
 
     case: Case
     configuration: Configuration
-    verdict: Word
+    verdict: Correctness
     reason: str
     error: Compared | None = None
     findings: tuple[Finding, ...] = ()
@@ -65,14 +66,15 @@ class Examiner:
     reference: FloatReference
     compiles: Compiles | None = None
     reaches: Reaches | None = None
+    own_shapes: OwnShapes | None = None
     uncounted: bool = False
 
     def examine(self, configuration: Configuration, case: Case) -> Result:
         """Runs and judges one case. Raises TaskError only if the task itself is wrong."""
         started, run = time.perf_counter(), _CaseRun(self, configuration, case)
         ways = {"plain": run.plain, "relaunched": run.relaunched, "in place": run.in_place, "caches": run.caches,
-                "addresses": run.addresses}  # fmt: skip
-        verdict: Word = "correct"
+                "addresses": run.addresses, "own shape": run.own_shape}  # fmt: skip
+        verdict: Correctness = "correct"
         try:
             run.refuse_unserved()
             reason = ways[case.run]()
@@ -143,6 +145,14 @@ class _CaseRun:
         if reached.verdict != "correct":
             raise (Wrong if reached.verdict == "incorrect" else Unverified)(reached.reason)
         return reached.reason
+
+    def own_shape(self) -> str:
+        if self.examiner.own_shapes is None:
+            raise Unverified("only the interpreter runs this")
+        case = self.case
+        compared = self.examiner.own_shapes.check(self.configuration, case.sizes, case.seed, self.examiner.reference)
+        self.error = compared
+        return f"{compared.verdict}; all addresses, and the values of some blocks"
 
     def caches(self) -> str:
         """Runs on inputs A, on B at the same addresses, on A at other addresses, and there on A with one element

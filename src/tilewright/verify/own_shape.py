@@ -41,23 +41,26 @@ from tilewright.verify.judge import Compared, Unverified, Wrong
 from tilewright.verify.reference import FloatReference
 from tilewright.verify.tolerance import Slice
 
-BLOCKS = 6
+SECONDS = 60.0
+BLOCKS = 4
 """Drawn blocks that run on data, besides the first and the last."""
 WALKED = 2e7
 """Elements of addresses that a run without data follows in a second, on one core of 2026."""
-FLOP = 3e8
-"""Floating-point operations that a run with data does in a second."""
+FLOP, TENSOR_FLOP = 1e8, 1e9
+"""Floating-point operations that a run with data does in a second, outside matrix products and in them."""
 BYTES = 4 << 30
 """Memory for the tensors, with the float64 numbers that they are drawn from."""
+PERIOD = 1_048_573
+"""The largest prime under 2²⁰: large inputs repeat after so many elements."""
 PART_FLOP = tolerance.REFERENCE_FLOP / 8
 """Of the reference for one block."""
 PART_ELEMENTS = tolerance.REFERENCE_ELEMENTS / 4
 
 
 class OwnShapes:
-    """Checks the launches of one task at full extents. ``seconds``: what a case may take, estimated beforehand."""
+    """Checks the launches of one task at full extents. ``seconds``: for one case, by an estimate beforehand."""
 
-    def __init__(self, task: Task, board: Board, seconds: float) -> None:
+    def __init__(self, task: Task, board: Board, seconds: float = SECONDS) -> None:
         self.task, self.seconds = task, seconds
         self._launcher = Launcher(task, board)
 
@@ -79,7 +82,8 @@ class OwnShapes:
             raise Wrong(str(walked.findings[0]))
         self._judge_addresses(walked.counts, placed)
         self._refuse_dependent(entry, walked.counts)
-        self._refuse_long(walked.counts.flop / max(blocks, 1) * (BLOCKS + 2) / FLOP, "running some of the blocks")
+        seconds = walked.counts.flop / FLOP + walked.counts.tensor_flop / TENSOR_FLOP
+        self._refuse_long(seconds * min(1, (BLOCKS + 2) / blocks), "running some of the blocks")
         return self._values(runnable, dims, seed, reference, _drawn_blocks(blocks, seed))
 
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
@@ -108,7 +112,9 @@ class OwnShapes:
             missing = _first_gap(counts.stored_runs, tensor.address, tensor.nbytes)
             if missing is not None:
                 index = tuple(int(i) for i in np.unravel_index(missing // tensor.element_bytes, tensor.shape))
-                raise Wrong(f"no block stores '{tensor.name}'[{', '.join(map(str, index))}] at the workload's own extents")
+                raise Wrong(
+                    f"no block stores '{tensor.name}'[{', '.join(map(str, index))}] at the workload's own extents"
+                )
 
     def _refuse_dependent(self, entry: KernelEntry, counts: Counts) -> None:
         if may_wait(entry) or any(op.name.startswith("atomic") for op in entry.walk()):
@@ -125,7 +131,7 @@ class OwnShapes:
         needs = sum(math.prod(array.shape) * 8 + array.nbytes for array in arrays.values())
         if needs > BYTES:
             raise Unverified(f"its tensors need {needs / 2**30:.1f} GiB here; at most {BYTES >> 30} are taken")
-        inputs = drawn(self.task, dims, "declared", seed)
+        inputs = drawn(self.task, dims, "declared", seed, PERIOD)
         memory, placed = Memory(watch=False, poison=POISONS[0]), {}
         for name, array in arrays.items():
             source = held_before(self.task, name)
@@ -154,7 +160,9 @@ class OwnShapes:
             return None
         part = self._part(dims, stored, np.random.default_rng(block))
         sliced = tolerance.sliced_dims(dims, part)
-        wanted = reference.wanted(sliced, {name: self._cut(name, array, part) for name, array in inputs.items()}, "declared")
+        wanted = reference.wanted(
+            sliced, {name: self._cut(name, array, part) for name, array in inputs.items()}, "declared"
+        )
         if isinstance(wanted, str):
             raise Unverified(wanted)
         outputs = {}
@@ -162,7 +170,11 @@ class OwnShapes:
             shape = placed[name].shape
             own = np.zeros(shape, bool)
             own.reshape(-1)[stored[name]] = True
-            got = placed[name].raw[placed[name].offset :][: placed[name].nbytes].view(storage(self.task.outputs[name].dtype))
+            got = (
+                placed[name]
+                .raw[placed[name].offset :][: placed[name].nbytes]
+                .view(storage(self.task.outputs[name].dtype))
+            )
             cut = self._cut(name, got.reshape(shape), part)
             outputs[name] = np.where(self._cut(name, own, part), cut.astype(np.float64), expected.values)
         try:

@@ -54,10 +54,10 @@ class Planned:
     covers: tuple[str, ...] = ()  # the workloads that are correct only if this case is
 
 
-def plan(task: Task, scope: Scope, *, own_shapes: bool = False, addresses: bool = False) -> list[Planned]:
+def plan(task: Task, scope: Scope, *, own_shapes: str | None = None, addresses: bool = False) -> list[Planned]:
     """Returns the cases of a completed scope, the most telling first.
 
-    own_shapes: adds the workloads in their full size, for an engine that can afford them.
+    own_shapes: how to run the workloads at their own extents, of `cases.RUNS`; None leaves them out.
     addresses: adds a shape of more than 2³¹ elements, of which only the addresses are computed.
     """
     if scope.case is not None:
@@ -74,7 +74,9 @@ def plan(task: Task, scope: Scope, *, own_shapes: bool = False, addresses: bool 
 Step = tuple[int, Case, tuple[str, ...]]  # rank, case, and the workloads that the case covers
 
 
-def _steps(task: Task, configuration: Configuration, scope: Scope, own_shapes: bool, addresses: bool) -> Iterator[Step]:
+def _steps(
+    task: Task, configuration: Configuration, scope: Scope, own_shapes: str | None, addresses: bool
+) -> Iterator[Step]:
     workloads, seed = scope.workloads, scope.seed
     tiles = {workload.name: shapes.moduli(task, configuration, workload.dims) for workload in workloads}
 
@@ -92,8 +94,9 @@ def _steps(task: Task, configuration: Configuration, scope: Scope, own_shapes: b
         yield from _edges(task, workloads, tiles, seed)
         if addresses and (dims := huge(task, hardest.dims, tiles[hardest.name])) is not None:
             yield 2, _case(dims, seed, "huge", run="addresses"), ()
-    if own_shapes:
-        yield from ((1, _case(workload.dims, seed, workload.name), (workload.name,)) for workload in workloads)
+    if own_shapes is not None and not (scope.quick and own_shapes != "plain"):
+        for workload in workloads:
+            yield 1, _case(workload.dims, seed, workload.name, run=own_shapes), (workload.name,)
 
 
 def _case(dims: Mapping[str, Value], seed: int, why: str, **changes: str) -> Case:
@@ -128,5 +131,7 @@ def _edges(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles]
         dims = shapes.reduced(task, workload.dims, sizes, HOSTILE, most=1)
         for changed in shapes.edges(task, dims, sizes):
             yield 4, _case(changed, seed, "edge"), ()
+        for changed in shapes.many_tiles(task, dims, sizes, rng):
+            yield 2, _case(changed, seed, "many tiles"), ()
         for changed in shapes.hidden(task, dims, sizes, rng):
             yield 4, _case(changed, seed, "hidden"), ()

@@ -30,6 +30,7 @@ from tilewright.verify.engine import Engine
 from tilewright.verify.examining import Compiles, Examiner, Result
 from tilewright.verify.images import ROW_MAJOR, image_of
 from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.own_shape import OwnShapes
 from tilewright.verify.planning import Planned
 from tilewright.verify.reference import Trusting
 from tilewright.verify.sanitizer_tool import Watching
@@ -52,6 +53,7 @@ class Equipment:
     trusted: Trusting | None = None  # without it, the reference in float32 sets the allowed error
     compiles: Compiles | None = None
     reaches: Reaches | None = None  # checks addresses beyond 2³¹ elements
+    own_shapes: OwnShapes | None = None  # checks workloads at their own extents, if the engine cannot
     watching: Watching | None = None  # compute-sanitizer on the first case
 
     def ahead(self, cases: Sequence[tuple[Configuration, Case]]) -> None:
@@ -72,7 +74,8 @@ def equipped(task: Task, engine: str, board: Board, quick: bool) -> Iterator[Equ
         closing(Watching(task)) if on_gpu and not quick else nullcontext() as watching,
     ):
         compiling = Compiling(task, board, to_machine_code=on_gpu)
-        yield Equipment(runs, trusted if task.trusted else None, compiling, Reaching(task, board), watching)
+        own = None if on_gpu else OwnShapes(task, board)
+        yield Equipment(runs, trusted if task.trusted else None, compiling, Reaching(task, board), own, watching)
 
 
 def _engine(task: Task, board: Board, on_gpu: bool) -> Engine:
@@ -149,6 +152,8 @@ def run_and_judge(
         else:
             progress("check", number, len(planned), step.case.described)
             results.append(examiner.examine(step.configuration, step.case))
+            if step.case.run == "own shape":
+                started += results[-1].seconds  # it has a budget of its own
             failures += results[-1].verdict == "incorrect"
     progress("check", len(planned), len(planned))
     return results, skipped

@@ -22,6 +22,7 @@ LEAST_MODULUS = 16  # a launch specialises on extents that are divisible by 16
 WORK_FLOP = 2e7  # of a reduced workload: a fraction of a second for the interpreter on one core
 WORK_ELEMENTS = 1 << 17  # of all tensors of a reduced workload together
 PRIMES = (7, 61)
+MANY_TILES = (9, 18)
 HIDDEN = 3  # random shapes for each configuration
 
 
@@ -138,6 +139,16 @@ def edges(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN) -> Itera
             yield from served
             if served and values is ragged:
                 break
+
+
+def many_tiles(
+    task: Task, dims: Dims, tiles: Tiles, rng: np.random.Generator, limit: Limit = ONE_RUN
+) -> Iterator[dict[str, Value]]:
+    """Sets one dimension at a time to 9 to 17 tiles, for loops and grids that stop early."""
+    for name, size in tiles.items():
+        extent = int(rng.integers(*MANY_TILES)) * size.least + int(dims[name]) % size.least  # type: ignore[arg-type]
+        if _possible(task, changed := {**dims, name: extent}, limit):
+            yield changed
 
 
 def hidden(

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from tilewright.ledger.codec import Encodable
-from tilewright.records import Configuration
-from tilewright.verify.addresses import Word
+from tilewright.records import Configuration, Correctness
 from tilewright.verify.cases import shell_word
 from tilewright.verify.examining import Examiner, Result
 from tilewright.verify.planning import Planned, Scope
@@ -21,14 +20,14 @@ from tilewright.verify.planning import Planned, Scope
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
 
-WORDS = get_args(Word)  # from the best to the worst
+WORDS = get_args(Correctness)  # from the best to the worst
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The result of a check."""
 
-    verdict: Word
+    verdict: Correctness
     reason: str
     engine: str
     task: str
@@ -52,7 +51,7 @@ def report(
     skipped: Sequence[tuple[Planned, str]], smallest: Result | None, seconds: float,
 ) -> Verdict:  # fmt: skip
     """Makes the verdict from all cases: those that ran, and those that were ``skipped``, with the reason."""
-    task, (word, reason) = examiner.task, _word(planned, results, skipped)
+    task, (word, reason) = examiner.task, _word(examiner, planned, results, skipped)
     return Verdict(
         word, reason, examiner.engine.name, task.name, scope.seed, tuple(scope.configurations), tuple(results),
         tuple(_not_compared(examiner, results, skipped)), _findings(results), examiner.reference.yardstick, smallest,
@@ -61,8 +60,8 @@ def report(
 
 
 def _word(
-    planned: Sequence[Planned], results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]
-) -> tuple[Word, str]:
+    examiner: Examiner, planned: Sequence[Planned], results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]
+) -> tuple[Correctness, str]:
     wrong = [result for result in results if result.verdict == "incorrect"]
     if wrong:
         more = f" (and {len(wrong) - 1} more cases)" if len(wrong) > 1 else ""
@@ -71,12 +70,25 @@ def _word(
         (result.configuration, result.case): result.reason for result in results if result.verdict == "unverified"
     }
     reasons |= {(step.configuration, step.case): reason for step, reason in skipped}
-    for step in planned:
-        if step.covers and (step.configuration, step.case) in reasons:
+    missed = [step for step in planned if step.covers and (step.configuration, step.case) in reasons]
+    for step in missed:
+        if step.case.run != "own shape":
             return "unverified", f"{', '.join(step.covers)}: {reasons[step.configuration, step.case]}"
     right = sum(result.verdict == "correct" for result in results)
     beside = f", {len(reasons)} not compared" if reasons else ""
-    return "correct", f"{right} case{'s' if right != 1 else ''}{beside}"
+    said = f"{right} case{'s' if right != 1 else ''}{beside}"
+    if missed:
+        step = missed[0]
+        return "correct on reduced shapes", f"{said}; {step.covers[0]}: {reasons[step.configuration, step.case]}"
+    reduced = [
+        step for step in planned if step.covers and step.case.sizes != examiner.task.workloads.get(step.case.why)
+    ]
+    own = {name for step in planned if step not in reduced for name in step.covers}
+    if small := [
+        name for step in reduced for name in step.covers if name not in own and name in examiner.task.workloads
+    ]:
+        return "correct on reduced shapes", f"{said}; {small[0]} was run at reduced extents only"
+    return "correct", said
 
 
 def _not_compared(examiner: Examiner, results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]) -> list[str]:

@@ -119,7 +119,7 @@ class Arena:
         checked = self.verify(candidate, workload, seed)
         if isinstance(checked, Eliminated):
             return checked
-        if checked.verdict != "correct":
+        if not checked.right:
             return Eliminated(candidate.name, f"on fresh inputs: {checked.reason}", checked)
         versions = [candidate, incumbent, *([] if baseline.files == incumbent.files else [baseline])]
         contestants = [version.contestants[workload] for version in versions]

@@ -55,7 +55,7 @@ class MeasuredGate:
         metrics = []
         for workload in self.workloads:
             on_gpu = self.arena.verify(variant.entrant, workload.name)
-            if isinstance(on_gpu, Eliminated) or on_gpu.verdict != "correct":
+            if isinstance(on_gpu, Eliminated) or not on_gpu.right:
                 return f"workload {workload}: {on_gpu.reason}"
             timed = self._paired(workload, variant, variant)
             if isinstance(timed, Eliminated):
@@ -85,7 +85,7 @@ class MeasuredGate:
     def _failure(self, variant: Variant) -> Attempt | None:
         for workload in self.workloads:
             checked = self.arena.verify(variant.entrant, workload.name)
-            if isinstance(checked, Eliminated) or checked.verdict != "correct":
+            if isinstance(checked, Eliminated) or not checked.right:
                 return variant.attempt("wrong" if _checked(checked) else "crashed", f"{workload}: {checked.reason}")
         return None
 
@@ -137,7 +137,7 @@ class MeasuredGate:
                     checked=times.checked, code=best.codes[name],
                 )
             )  # fmt: skip
-        verified = checked.verdict == "correct" or self._gpu_only
+        verified = checked.right or self._gpu_only
         unverified = f"faster, but not verified on other shapes: {checked.reason}"
         return Judged(
             best=best, correctness="PASS" if verified else "unverified", keep=decision.keep and verified,

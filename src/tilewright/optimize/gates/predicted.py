@@ -65,7 +65,7 @@ class PredictedGate:
             )
             for name, verdict in decided.by_workload.items()
         ]
-        correct = checked.verdict == "correct"
+        correct = checked.right
         return Judged(
             best=best, correctness=base.CORRECTNESS[checked.verdict], keep=decided.keep and correct,
             reason=decided.reason if correct else f"{checked.verdict}: {checked.reason}",
