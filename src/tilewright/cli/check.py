@@ -25,15 +25,18 @@ CaseText = Annotated[str | None, typer.Option("--case", metavar="CASE", help=_CA
 Quick = Annotated[bool, typer.Option("--quick", help="Check only the workloads, reduced in size, on small integers.")]
 Seconds = Annotated[float, typer.Option(min=0.01, help="Time limit in seconds: no further case is started after it.")]
 
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where only reduced shapes could be checked.")]
+
 
 def check(
     where: shared.Where, workload: shared.Workloads = None, config: shared.Configs = None, arch: shared.Arch = None,
     engine: EngineName = None, seed: Seed = None, case: CaseText = None, quick: Quick = False,
-    seconds: Seconds = DEFAULT_SECONDS, show_all: shared.All = False, as_json: shared.AsJson = False,
+    seconds: Seconds = DEFAULT_SECONDS, strict: Strict = False, show_all: shared.All = False, as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
     """Checks whether the kernel is correct, on hostile shapes, data and memory, on the GPU or on the interpreter.
 
-    Exit code 0 if it is correct, 1 if it is incorrect, 3 if that could not be verified.
+    Exit code 0 if it is correct, also where only reduced shapes could be run (1 with --strict); 1 if it is incorrect,
+    3 if that could not be verified.
 
     Example: `tilewright check examples/rms_norm.py --workload odd --engine interpreter`
     """
@@ -62,7 +65,12 @@ def check(
         for number, verdict in enumerate(verdicts):
             place = beside(where, verdict) if number else where
             console.print(check_table.checked(verdict, place, options, show_all), crop=False)
-    if code := {"correct": 0, "incorrect": 1, "unverified": 3}[worst(verdicts)]:
+    reduced = "correct on reduced shapes"
+    codes = {"correct": 0, reduced: int(strict), "unverified": 3, "incorrect": 1}
+    if worst(verdicts) == reduced and not as_json:
+        why = next(verdict.reason for verdict in verdicts if verdict.verdict == reduced)
+        terminal.note(f"not checked at the workloads' own extents: {why}")
+    if code := codes[worst(verdicts)]:
         raise typer.Exit(code)
 
 

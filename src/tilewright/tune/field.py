@@ -19,6 +19,8 @@ from tilewright.worker.messages import Configured
 NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
 _PREDICTED = {
     "correct": "the shortest predicted time of those that the interpreter finds correct; predicted, not measured",
+    "correct on reduced shapes": "the shortest predicted time of those that the interpreter finds correct on reduced "
+    "shapes; predicted, not measured",
     "unverified": "the shortest predicted time; predicted, not measured, and not verified: ",
 }
 

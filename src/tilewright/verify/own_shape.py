@@ -111,10 +111,8 @@ class OwnShapes:
                 continue  # an output that is updated may keep what it holds
             missing = _first_gap(counts.stored_runs, tensor.address, tensor.nbytes)
             if missing is not None:
-                index = tuple(int(i) for i in np.unravel_index(missing // tensor.element_bytes, tensor.shape))
-                raise Wrong(
-                    f"no block stores '{tensor.name}'[{', '.join(map(str, index))}] at the workload's own extents"
-                )
+                index = ", ".join(str(i) for i in np.unravel_index(missing // tensor.element_bytes, tensor.shape))
+                raise Wrong(f"no block stores '{tensor.name}'[{index}] at the workload's own extents")
 
     def _refuse_dependent(self, entry: KernelEntry, counts: Counts) -> None:
         if may_wait(entry) or any(op.name.startswith("atomic") for op in entry.walk()):
@@ -160,23 +158,18 @@ class OwnShapes:
             return None
         part = self._part(dims, stored, np.random.default_rng(block))
         sliced = tolerance.sliced_dims(dims, part)
-        wanted = reference.wanted(
-            sliced, {name: self._cut(name, array, part) for name, array in inputs.items()}, "declared"
-        )
+        cuts = {name: self._cut(name, array, part) for name, array in inputs.items()}
+        wanted = reference.wanted(sliced, cuts, "declared")
         if isinstance(wanted, str):
             raise Unverified(wanted)
         outputs = {}
         for name, expected in wanted.items():
-            shape = placed[name].shape
-            own = np.zeros(shape, bool)
+            tensor, dtype = placed[name], storage(self.task.outputs[name].dtype)
+            own = np.zeros(tensor.shape, bool)
             own.reshape(-1)[stored[name]] = True
-            got = (
-                placed[name]
-                .raw[placed[name].offset :][: placed[name].nbytes]
-                .view(storage(self.task.outputs[name].dtype))
-            )
-            cut = self._cut(name, got.reshape(shape), part)
-            outputs[name] = np.where(self._cut(name, own, part), cut.astype(np.float64), expected.values)
+            values = tensor.raw[tensor.offset :][: tensor.nbytes].view(dtype).reshape(tensor.shape)
+            cut = self._cut(name, values, part).astype(np.float64)
+            outputs[name] = np.where(self._cut(name, own, part), cut, expected.values)
         try:
             return judge.judge_values(wanted, outputs)
         except Wrong as wrong:

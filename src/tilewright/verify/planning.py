@@ -76,7 +76,7 @@ Step = tuple[int, Case, tuple[str, ...]]  # rank, case, and the workloads that t
 
 def _steps(
     task: Task, configuration: Configuration, scope: Scope, own_shapes: str | None, addresses: bool
-) -> Iterator[Step]:
+) -> Iterator[Step]:  # fmt: skip
     workloads, seed = scope.workloads, scope.seed
     tiles = {workload.name: shapes.moduli(task, configuration, workload.dims) for workload in workloads}
 

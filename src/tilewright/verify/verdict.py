@@ -80,14 +80,10 @@ def _word(
     if missed:
         step = missed[0]
         return "correct on reduced shapes", f"{said}; {step.covers[0]}: {reasons[step.configuration, step.case]}"
-    reduced = [
-        step for step in planned if step.covers and step.case.sizes != examiner.task.workloads.get(step.case.why)
-    ]
-    own = {name for step in planned if step not in reduced for name in step.covers}
-    if small := [
-        name for step in reduced for name in step.covers if name not in own and name in examiner.task.workloads
-    ]:
-        return "correct on reduced shapes", f"{said}; {small[0]} was run at reduced extents only"
+    workloads = examiner.task.workloads
+    own = {name for step in planned for name in step.covers if step.case.sizes == workloads.get(name)}
+    for name in (name for step in planned for name in step.covers if name in workloads and name not in own):
+        return "correct on reduced shapes", f"{said}; {name} was run at reduced extents only"
     return "correct", said
 
 
