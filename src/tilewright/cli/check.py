@@ -31,7 +31,8 @@ Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where only r
 def check(
     where: shared.Where, workload: shared.Workloads = None, config: shared.Configs = None, arch: shared.Arch = None,
     engine: EngineName = None, seed: Seed = None, case: CaseText = None, quick: Quick = False,
-    seconds: Seconds = DEFAULT_SECONDS, strict: Strict = False, show_all: shared.All = False, as_json: shared.AsJson = False,
+    seconds: Seconds = DEFAULT_SECONDS, strict: Strict = False, show_all: shared.All = False,
+    as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
     """Checks whether the kernel is correct, on hostile shapes, data and memory, on the GPU or on the interpreter.
 
