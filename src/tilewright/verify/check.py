@@ -22,6 +22,7 @@ from tilewright.verify import shapes
 from tilewright.verify.cases import NOT_BY_THE_ENGINE, Case
 from tilewright.verify.examining import Examiner
 from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.own_shape import OwnShapes
 from tilewright.verify.planning import SECONDS, WHOLE_CHECK, Scope, plan
 from tilewright.verify.reference import FloatReference, check_gradients
 from tilewright.verify.schedule import Equipment, board_here, engine_name, equipped, minimised, run_and_judge
@@ -105,18 +106,26 @@ class InterpreterChecker:
             self._known[key] = self._checked(self.task, self._engine, scope)
         return self._known[key]
 
-    def check(self, version: Task, workloads: tuple[Workload, ...], *, quick: bool, seconds: float) -> Checked:
-        """Checks the shipped configuration of a version of the task. Raises TaskError as `of` does."""
+    def check(
+        self, version: Task, workloads: tuple[Workload, ...], *, quick: bool, seconds: float, own_shapes: bool = False
+    ) -> Checked:
+        """Checks the shipped configuration of a version of the task. Raises TaskError as `of` does.
+
+        own_shapes: also at the workloads' own extents, for which ``seconds`` is no limit.
+        """
         scope = Scope(workloads=workloads, seed=self.seed, quick=quick, seconds=seconds)
-        return self._checked(version, InterpreterEngine(version, self.board), scope)
+        own = OwnShapes(version, self.board) if own_shapes else None
+        return self._checked(version, InterpreterEngine(version, self.board), scope, own)
 
     def close(self) -> None:
         """Ends the trusted implementation. A check that still runs in another thread ends at its next case."""
         self._closed = True
         self._trusted.close()
 
-    def _checked(self, task: Task, engine: InterpreterEngine, scope: Scope) -> Checked:
-        verdict = check_on(task, Equipment(engine, self._trusted), scope, self._go_on)
+    def _checked(
+        self, task: Task, engine: InterpreterEngine, scope: Scope, own_shapes: OwnShapes | None = None
+    ) -> Checked:
+        verdict = check_on(task, Equipment(engine, self._trusted, own_shapes=own_shapes), scope, self._go_on)
         share = max((result.error.share for result in verdict.results if result.error is not None), default=None)
         cases = tuple(result.case.described for result in verdict.results if result.verdict == "correct")
         return Checked(verdict.verdict, f"by the interpreter, not on a GPU: {verdict.reason}", share, cases)

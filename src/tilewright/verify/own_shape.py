@@ -23,7 +23,7 @@ from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
-from tilewright.task.tensors import Dims
+from tilewright.task.tensors import ITEM_BYTES, Dims
 from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tileir.run.counting import Counts
 from tilewright.tileir.run.interpreter import largest_tile, may_wait, run
@@ -80,7 +80,7 @@ class OwnShapes:
             raise Unverified(str(error) or type(error).__name__) from None
         if walked.findings:
             raise Wrong(str(walked.findings[0]))
-        self._judge_addresses(walked.counts, placed)
+        self._judge_addresses(dims, walked.counts, placed)
         self._refuse_dependent(entry, walked.counts)
         seconds = walked.counts.flop / FLOP + walked.counts.tensor_flop / TENSOR_FLOP
         self._refuse_long(seconds * min(1, (BLOCKS + 2) / blocks), "running some of the blocks")
@@ -101,7 +101,7 @@ class OwnShapes:
 
     # Addresses
 
-    def _judge_addresses(self, counts: Counts, placed: Sequence[Allocation]) -> None:
+    def _judge_addresses(self, dims: Dims, counts: Counts, placed: Sequence[Allocation]) -> None:
         for way, runs in (("reads", counts.loaded_runs), ("writes", counts.stored_runs)):
             if (place := outside(runs, placed)) is not None:
                 raise Wrong(f"{way} {place}")
@@ -111,7 +111,8 @@ class OwnShapes:
                 continue  # an output that is updated may keep what it holds
             missing = _first_gap(counts.stored_runs, tensor.address, tensor.nbytes)
             if missing is not None:
-                index = ", ".join(str(i) for i in np.unravel_index(missing // tensor.element_bytes, tensor.shape))
+                shape = self.task.arrays(dims)[tensor.name].shape
+                index = ", ".join(map(str, np.unravel_index(missing // ITEM_BYTES[output.dtype], shape)))
                 raise Wrong(f"no block stores '{tensor.name}'[{index}] at the workload's own extents")
 
     def _refuse_dependent(self, entry: KernelEntry, counts: Counts) -> None:

@@ -94,7 +94,7 @@ def _steps(
         yield from _edges(task, workloads, tiles, seed)
         if addresses and (dims := huge(task, hardest.dims, tiles[hardest.name])) is not None:
             yield 2, _case(dims, seed, "huge", run="addresses"), ()
-    if own_shapes is not None and not (scope.quick and own_shapes != "plain"):
+    if own_shapes is not None:
         for workload in workloads:
             yield 1, _case(workload.dims, seed, workload.name, run=own_shapes), (workload.name,)
 

@@ -74,7 +74,7 @@ def equipped(task: Task, engine: str, board: Board, quick: bool) -> Iterator[Equ
         closing(Watching(task)) if on_gpu and not quick else nullcontext() as watching,
     ):
         compiling = Compiling(task, board, to_machine_code=on_gpu)
-        own = None if on_gpu else OwnShapes(task, board)
+        own = None if on_gpu or quick else OwnShapes(task, board)
         yield Equipment(runs, trusted if task.trusted else None, compiling, Reaching(task, board), own, watching)
 
 

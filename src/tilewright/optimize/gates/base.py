@@ -131,9 +131,12 @@ class VariantChecker:
         self.workloads = tuple(workloads)
         self._checker = InterpreterChecker(baseline, board, seed)
 
-    def verdict(self, variant: Variant) -> Checked:
-        """Checks the variant's shipped configuration on reduced shapes of every workload."""
-        return self._checker.check(variant.task, self.workloads, quick=True, seconds=CHECK_SECONDS)
+    def verdict(self, variant: Variant, *, own_shapes: bool = False) -> Checked:
+        """Checks the variant's shipped configuration on every workload: on reduced shapes, and with ``own_shapes`` at
+        the workload's own extents."""
+        return self._checker.check(
+            variant.task, self.workloads, quick=True, seconds=CHECK_SECONDS, own_shapes=own_shapes
+        )
 
     def incorrect(self, variant: Variant) -> str | None:
         """Runs all checks of `tilewright check` (hostile shapes, data and memory). Returns the error, or None."""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from tilewright.ledger.records import Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
-from tilewright.optimize.decide import decide_predicted, ratio_text
+from tilewright.optimize.decide import PredictedDecision, decide_predicted, ratio_text
 from tilewright.optimize.gates import base
 from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant, VerifiedVariants
 from tilewright.race.stats import Interval
@@ -46,10 +46,13 @@ class PredictedGate:
         return RacedVariants(verified, ranked, tuple(attempts))
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant:
-        """Checks the variants with the interpreter, in the order of predicted time, up to the first correct one."""
+        """Checks the variants with the interpreter, in the order of predicted time, up to the first correct one. One
+        that would be kept is checked at the workloads' own extents too."""
         attempts = raced.attempts
         for ranked in raced.ranked:
             checked = self.checker.verdict(ranked.variant)
+            if checked.right and self._decision(ranked.variant, incumbent).keep:
+                checked = self.checker.verdict(ranked.variant, own_shapes=True)
             if checked.verdict != "incorrect":
                 break
             attempts = base.with_outcome(attempts, ranked.variant, "wrong", checked.reason)
@@ -58,7 +61,7 @@ class PredictedGate:
     def decide(self, confirmed: ConfirmedVariant) -> Judged:
         """Keeps a correct variant if the model predicts a gain."""
         best, checked = confirmed.best, confirmed.checked
-        decided = decide_predicted(best.predicted, confirmed.incumbent.predicted, self._baseline.predicted)
+        decided = self._decision(best, confirmed.incumbent)
         outcomes = [
             WorkloadOutcome(
                 workload=name, verdict=verdict, predicted=best.predicted[name], checked=checked, code=best.codes[name]
@@ -71,3 +74,6 @@ class PredictedGate:
             reason=decided.reason if correct else f"{checked.verdict}: {checked.reason}",
             outcomes=tuple(outcomes), attempts=confirmed.attempts,
         )  # fmt: skip
+
+    def _decision(self, variant: Variant, incumbent: Variant) -> PredictedDecision:
+        return decide_predicted(variant.predicted, incumbent.predicted, self._baseline.predicted)

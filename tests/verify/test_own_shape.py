@@ -1,0 +1,156 @@
+"""The workload's own extents: kernels that are right on small shapes and wrong on large ones are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright.hardware.architectures import default_board
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
+from tilewright.verify.check import check_on
+from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.judge import Unverified, Wrong
+from tilewright.verify.own_shape import OwnShapes
+from tilewright.verify.planning import Scope
+from tilewright.verify.reference import FloatReference
+from tilewright.verify.schedule import Equipment
+from tilewright.verify.verdict import Verdict
+
+BOARD = default_board("sm_90")
+HEAD = """import cuda.tile as ct
+import tilewright as tw
+import numpy as np
+"""
+ROWS = """
+@ct.kernel
+def double(x, y, ROWS: ct.Constant[int], TILE: ct.Constant[int]):
+    for row in range(ct.bid(0), x.shape[0], ct.num_blocks(0)):
+        ct.store(y, (row, 0), ct.load(x, (row, 0), (1, TILE)) * FACTOR)
+
+def launch(x, y, M, N, config, hardware):
+    return tw.Launch(double, (min(M, hardware.sms),), (x, y, M, config.TILE))
+
+task = tw.Task(
+    name="double",
+    tensors={"x": tw.Tensor(("M", "N"), "float32"), "y": tw.Output(("M", "N"), "float32")},
+    reference=lambda x: 2 * x, launch=launch, flops=lambda M, N: M * N, independent=("M",),
+    space=tw.Space(constants={"TILE": (1024,)}, shipped={"TILE": 1024}),
+    workloads={"large": {"M": 4096, "N": 1024}},
+)
+"""
+PRODUCT = """
+@ct.kernel
+def product(a, b, c, TILE: ct.Constant[int], TILE_K: ct.Constant[int], K: ct.Constant[int]):
+    i, j = ct.bid(0), ct.bid(1)
+    acc = ct.full((TILE, TILE), 0.0, ct.float32)
+    for k in range(TRIPS):
+        left = ct.load(a, (i, k), (TILE, TILE_K), padding_mode=ct.PaddingMode.ZERO)
+        acc = ct.mma(left, ct.load(b, (k, j), (TILE_K, TILE), padding_mode=ct.PaddingMode.ZERO), acc)
+    ct.store(c, (i, j), acc)
+
+def launch(a, b, c, M, N, K, config):
+    grid = (-(-M // config.TILE), -(-N // config.TILE))
+    return tw.Launch(product, grid, (a, b, c, config.TILE, config.TILE_K, K))
+
+task = tw.Task(
+    name="product",
+    tensors={"a": tw.Tensor(("M", "K"), "float32"), "b": tw.Tensor(("K", "N"), "float32"),
+             "c": tw.Output(("M", "N"), "float32")},
+    reference=lambda a, b: a @ b, launch=launch, flops=lambda M, N, K: 2 * M * N * K, independent=("M", "N"),
+    precision="tf32", space=tw.Space(constants={"TILE": (64,), "TILE_K": (32,)}, shipped={"TILE": 64, "TILE_K": 32}),
+    workloads={"large": {"M": 1024, "N": 768, "K": 1024}},
+)
+"""
+FULL_K = "ct.num_tiles(a, 1, (TILE, TILE_K))"
+RIGHT = {"rows": ROWS.replace("FACTOR", "2.0"), "product": PRODUCT.replace("TRIPS", FULL_K)}
+
+ALL_ROWS = "range(ct.bid(0), x.shape[0], ct.num_blocks(0))"
+ONE_ROW = RIGHT["rows"].replace(ALL_ROWS, "range(ct.bid(0), ct.bid(0) + 1)")
+WRONG = {
+    "a grid of at most 8 blocks": (ONE_ROW.replace("min(M, hardware.sms)", "min(M, 8)"), "no block stores 'y'[8, 0]"),
+    "a grid of at most 132 blocks": (ONE_ROW.replace("hardware.sms", "132"), "no block stores 'y'[132, 0]"),
+    "a loop that stops after 6 tiles": (PRODUCT.replace("TRIPS", f"min({FULL_K}, 6)"), "block 0 of the workload's own"),
+    "unrolled by 5, the rest dropped": (
+        PRODUCT.replace("TRIPS", f"{FULL_K} if K < 512 else {FULL_K} // 5 * 5"), "block 0 of the workload's own grid"
+    ),
+    "wrong from row 300": (ROWS.replace("FACTOR", "ct.where(row < 300, 2.0, 3.0)"), "of the workload's own grid"),
+    "a branch on the number of rows": (
+        ROWS.replace("FACTOR", "(2.0 if ROWS < 1024 else 2.5)"), "block 0 of the workload's own grid"
+    ),
+    "another launch for many SMs": (
+        ONE_ROW.replace("min(M, hardware.sms)", "M if hardware.sms < 9 else 100"), "no block stores 'y'[100, 0]"
+    ),
+    "the last blocks do nothing": (
+        RIGHT["product"].replace("ct.store(c", "if i < 15:\n        ct.store(c"), "no block stores 'c'[960, 0]"
+    ),
+}  # fmt: skip
+"""Name → the task, and what is said of it."""
+
+
+def made(tmp_path: Path, text: str) -> Task:
+    file = tmp_path / "ops.py"
+    file.write_text(HEAD + text)
+    return load_task(str(file))
+
+
+def checked(task: Task, own_shapes: bool = True) -> Verdict:
+    tools = Equipment(InterpreterEngine(task, BOARD), own_shapes=OwnShapes(task, BOARD) if own_shapes else None)
+    return check_on(task, tools, Scope(quick=True, seed=3))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_kernel_is_correct_at_its_own_extents(tmp_path: Path, name: str) -> None:
+    verdict = checked(made(tmp_path, RIGHT[name]))
+    assert verdict.verdict == "correct", verdict.reason
+    own = [result for result in verdict.results if result.case.run == "own shape"]
+    assert [result.case.sizes for result in own] == [dict(made(tmp_path, RIGHT[name]).workloads["large"])]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_on_large_shapes_alone_is_found(tmp_path: Path, name: str) -> None:
+    text, said = WRONG[name]
+    reduced = checked(made(tmp_path, text), own_shapes=False)
+    assert reduced.verdict == "correct on reduced shapes", "small shapes do not show it"
+    verdict = checked(made(tmp_path, text))
+    assert verdict.verdict == "incorrect" and said in verdict.reason, verdict.reason
+
+
+def test_without_its_own_extents_a_kernel_is_correct_on_reduced_shapes(tmp_path: Path) -> None:
+    verdict = checked(made(tmp_path, RIGHT["rows"]), own_shapes=False)
+    assert verdict.verdict == "correct on reduced shapes"
+    assert "large was run at reduced extents only" in verdict.reason
+
+
+def test_what_takes_longer_than_the_budget_is_said(tmp_path: Path) -> None:
+    task = made(tmp_path, RIGHT["product"])
+    with pytest.raises(Unverified, match="would take about .* more than the budget of 1e-06 s"):
+        OwnShapes(task, BOARD, 1e-6).check(task.space.shipped, task.workloads["large"], 0, FloatReference(task, None))
+
+
+def test_the_first_element_that_no_block_stores_is_named(tmp_path: Path) -> None:
+    task = made(tmp_path, WRONG["a grid of at most 8 blocks"][0])
+    with pytest.raises(Wrong, match=r"no block stores 'y'\[8, 0\] at the workload's own extents"):
+        OwnShapes(task, BOARD).check(task.space.shipped, task.workloads["large"], 0, FloatReference(task, None))
+
+
+ADDS = """
+@ct.kernel
+def total(x, y, TILE: ct.Constant[int]):
+    ct.atomic_add(y, (0,), ct.sum(ct.load(x, (ct.bid(0),), (TILE,))))
+
+task = tw.Task(
+    name="total", tensors={"x": tw.Tensor(("N",), "float32"), "y": tw.Output((1,), "float32")},
+    reference=lambda x: np.sum(x, keepdims=True), deterministic=False,
+    launch=lambda x, y, N, config: tw.Launch(total, (N // config.TILE,), (x, y, config.TILE)),
+    flops=lambda N: N, space=tw.Space(constants={"TILE": (128,)}, shipped={"TILE": 128}),
+    workloads={"large": {"N": 1 << 20}},
+)
+"""
+
+
+def test_blocks_that_depend_on_one_another_are_not_run_alone(tmp_path: Path) -> None:
+    task = made(tmp_path, ADDS)
+    with pytest.raises(Unverified, match="blocks depend on one another"):
+        OwnShapes(task, BOARD).check(task.space.shipped, task.workloads["large"], 0, FloatReference(task, None))
