@@ -107,7 +107,7 @@ def test_a_store_without_tma_is_other_code_and_correct(matmul: KernelFacts, tmp_
     site = only(allow_tma.ENTRY.sites(source, matmul), "store")
     task = loaded(allow_tma.ENTRY.apply(source, site, False), tmp_path)
     assert not any(name.startswith("UTMASTG") for name in codes_of(task)["square"].copies)
-    assert verdict(task).verdict == "correct"
+    assert verdict(task).verdict.startswith("correct")
 
 
 def test_a_latency_reaches_the_machine_code_and_is_correct(matmul: KernelFacts, tmp_path: Path) -> None:
@@ -115,4 +115,4 @@ def test_a_latency_reaches_the_machine_code_and_is_correct(matmul: KernelFacts, 
     site = only(latency.ENTRY.sites(source, matmul), "all loads")
     task = loaded(latency.ENTRY.apply(source, site, 10), tmp_path)
     assert codes_of(task)["square"].code_hash != matmul.codes["square"].code_hash
-    assert verdict(task).verdict == "correct"
+    assert verdict(task).verdict.startswith("correct")

@@ -97,7 +97,7 @@ def test_static_extents_are_other_code_and_correct(longer: KernelFacts, tmp_path
     task = loaded(static_shapes.ENTRY.apply(source, site, site.values[value]), tmp_path)
     assert codes_of(task)["longer"].code_hash != longer.codes["longer"].code_hash
     checked = verdict(task)
-    assert checked.verdict == "correct", checked.reason
+    assert checked.verdict.startswith("correct"), checked.reason
 
 
 def test_a_claim_stands_first_in_the_kernel_and_is_correct(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_claim_stands_first_in_the_kernel_and_is_correct(tmp_path: Path) -> No
     task = loaded(text, tmp_path)
     assert codes_of(task)["rows"].copies != facts.codes["rows"].copies, "wider accesses"
     checked = verdict(task)
-    assert checked.verdict == "correct", checked.reason
+    assert checked.verdict.startswith("correct"), checked.reason
 
 
 def test_a_library_s_kernel_has_other_callers(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_short_loop_over_consecutive_rows(tmp_path: Path) -> None:
     new = applied(ENTRY, SCALE_ROWS, tmp_path, 4)
     assert "    for row in range(ct.bid(0) * SLOTS, min((ct.bid(0) + 1) * SLOTS, items)):  # of x\n" in new
     assert "(-(-M // config.SLOTS),), (x, weight, y, 1 << (N - 1).bit_length(), M, config.SLOTS)" in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 def test_unrolled_slots_with_a_guard_for_the_last_block(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_unrolled_slots_with_a_guard_for_the_last_block(tmp_path: Path) -> None:
     task = loaded(new, tmp_path)
     dims = task.workloads["rows"]
     assert task.launched(task.space.shipped, dims, task.arrays(dims), H200).grid == (2049,)
-    assert verdict(task).verdict == "correct"
+    assert verdict(task).verdict.startswith("correct")
 
 
 def test_slots_of_a_grid_of_two_axes(tmp_path: Path) -> None:
@@ -49,4 +49,4 @@ def test_slots_of_a_grid_of_two_axes(tmp_path: Path) -> None:
     for value in (2, "2 unrolled"):
         new = applied(ENTRY, small, tmp_path, value)
         assert "row, column = item % grid_0, item // grid_0" in new
-        assert verdict(loaded(new, tmp_path)).verdict == "correct"
+        assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")

@@ -71,7 +71,7 @@ def test_the_result_is_right_and_other_code_where_the_shape_is_even(name: str, t
     text = TestCheckBounds.examples[name]
     task = loaded(applied(text), tmp_path)
     said = verdict(task)
-    assert said.verdict == "correct", said.reason
+    assert said.verdict.startswith("correct"), said.reason
     before, after = codes_of(loaded(text, tmp_path)), codes_of(task)
     assert before["even"] != after["even"]
 
@@ -79,5 +79,5 @@ def test_the_result_is_right_and_other_code_where_the_shape_is_even(name: str, t
 def test_the_gate_sees_a_count_that_goes_beyond_an_even_array(tmp_path: Path) -> None:
     """A loop that is longer than the array: right with checks, and reported without them."""
     text = copy(ROW.replace("ct.cdiv(x.shape[1], TILE)", "ct.cdiv(x.shape[1], TILE) + 1"))
-    assert verdict(loaded(text, tmp_path)).verdict == "correct"
+    assert verdict(loaded(text, tmp_path)).verdict.startswith("correct")
     assert verdict(loaded(applied(text), tmp_path)).verdict == "incorrect"

@@ -81,7 +81,7 @@ def test_a_hint_is_shipped_and_correct(matmul: KernelFacts, tmp_path: Path, hint
     task = loaded(entry.apply(source, only(entry.sites(source, matmul)), value), tmp_path)
     assert task.space.shipped[hint] == value
     assert codes_of(task)["square"].code_hash != matmul.codes["square"].code_hash
-    assert verdict(task, H200).verdict == "correct"
+    assert verdict(task, H200).verdict.startswith("correct")
 
 
 def test_a_library_s_kernel_gets_the_hint_in_its_decorator(tmp_path: Path) -> None:

@@ -80,6 +80,6 @@ def test_the_result_is_right_and_other_code(name: str, tmp_path: Path) -> None:
     text = TestGatherLoad.examples[name]
     task = loaded(every(text), tmp_path)
     said = verdict(task)
-    assert said.verdict == "correct", said.reason
+    assert said.verdict.startswith("correct"), said.reason
     before, after = codes_of(loaded(text, tmp_path)), codes_of(task)
     assert all(before[workload] != after[workload] for workload in before)

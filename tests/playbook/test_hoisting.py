@@ -76,7 +76,7 @@ def test_the_load_stands_before_the_loop(tmp_path: Path) -> None:
     for n in range(ct.cdiv(x.shape[1], TILE_N)):
 """ in new  # fmt: skip
     task = loaded(new, tmp_path)
-    assert verdict(task).verdict == "correct"
+    assert verdict(task).verdict.startswith("correct")
     assert codes_of(task)["rows"].code_hash != codes_of(loaded(SCALED, tmp_path))["rows"].code_hash
 
 

@@ -97,7 +97,7 @@ def test_one_exponential(value: str, tmp_path: Path) -> None:
     assert f"    {EXPONENTIALS[value]}\n" in new
     assert ("\nimport tilewright as tw\n\nLOG2_E = 1.4426950408889634\n" in new) == (value != "approximate")
     task = loaded(new, tmp_path)
-    assert verdict(task).verdict == "correct"
+    assert verdict(task).verdict.startswith("correct")
     before, after = (codes_of(one)["rows"].code_hash for one in (loaded(SOFTMAX, tmp_path), task))
     assert before != after
 
@@ -122,7 +122,7 @@ def test_the_scale_of_an_online_softmax_takes_the_factor(tmp_path: Path) -> None
     new = applied(exp2.ENTRY, ONLINE, tmp_path, "folded", "scale of score")
     assert "* (scale * LOG2_E)  # as the formula has it\n" in new
     assert "part = ct.exp2(score - higher)\n" in new and "fade = ct.exp2(highest - higher)\n" in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 UNFOLDABLE = {
@@ -144,7 +144,7 @@ def test_the_factor_is_not_folded_where_something_else_would_change(why: str, tm
 def test_flush_to_zero_is_an_argument_more(tmp_path: Path) -> None:
     new = applied(flush_to_zero.ENTRY, NORM, tmp_path, True, "sqrt")
     assert "root = ct.sqrt(mean_square + 1e-6, flush_to_zero=True)\n" in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 QUOTIENTS = {
@@ -160,14 +160,14 @@ def test_a_quotient_by_a_sum(value: str, tmp_path: Path) -> None:
     new = applied(approximate.ENTRY, SOFTMAX, tmp_path, value, "quotient")
     assert f"ct.store(y, (row, 0), {QUOTIENTS[value]})\n" in new
     task = loaded(new, tmp_path)
-    assert verdict(task).verdict == "correct"
+    assert verdict(task).verdict.startswith("correct")
     assert codes_of(task)["rows"].code_hash != codes_of(loaded(SOFTMAX, tmp_path))["rows"].code_hash
 
 
 def test_a_root_that_divides_becomes_rsqrt(tmp_path: Path) -> None:
     new = applied(approximate.ENTRY, NORM, tmp_path, "rsqrt", "ct.sqrt")
     assert "root = ct.rsqrt(mean_square + 1e-6)\n" in new and "values * root)\n" in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 def test_a_root_that_is_used_otherwise_does_not(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_padding_goes_only_where_the_task_promises_no_ragged_shape(tmp_path: Pat
     site = only(ENTRY.sites(source, facts_of(loaded(FIXED, tmp_path))), "padding of x")
     text = ENTRY.apply(source, site, NONE)
     assert changed_lines(FIXED, text)[1] == ["ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, 256)))"]
-    assert verdict(loaded(text, tmp_path)).verdict == "correct"
+    assert verdict(loaded(text, tmp_path)).verdict.startswith("correct")
 
 
 def test_zero_is_written_where_the_gpu_fills_in_nothing(tmp_path: Path) -> None:
@@ -46,4 +46,4 @@ def test_zero_is_written_where_the_gpu_fills_in_nothing(tmp_path: Path) -> None:
     site = only(ENTRY.sites(source, facts_of(loaded(BARE, tmp_path), AMPERE)), "load of x")
     text = ENTRY.apply(source, site, ZERO)
     assert "ct.load(x, (ct.bid(0), 0), (1, 256), padding_mode=ct.PaddingMode.ZERO)" in text
-    assert verdict(loaded(text, tmp_path), AMPERE).verdict == "correct"
+    assert verdict(loaded(text, tmp_path), AMPERE).verdict.startswith("correct")

@@ -44,7 +44,7 @@ def scale_rows(x, weight, y, TILE_N: ct.Constant[int], items):
     assert "def launch(x, weight, y, M, N, config, hardware):" in new
     assert "tw.Launch(scale_rows, (min(M, hardware.sms * config.BLOCKS_PER_SM),)," in new
     assert 'constants={"BLOCKS_PER_SM": (1, 2, 4, 8)}, shipped={"BLOCKS_PER_SM": 2}' in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 def test_two_and_three_block_ids_come_from_one_item_in_the_order_of_the_hardware(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_two_and_three_block_ids_come_from_one_item_in_the_order_of_the_hardware
     assert "row, column, z = item % grid_0, item // grid_0 % grid_1, item // (grid_0 * grid_1)\n" in three
     assert "    items = grid[0] * grid[1] * grid[2]\n" in three
     for text in (two, three):
-        assert verdict(loaded(text, tmp_path)).verdict == "correct"
+        assert verdict(loaded(text, tmp_path)).verdict.startswith("correct")
 
 
 def test_a_grid_of_as_many_blocks_as_the_gpu_holds(tmp_path: Path) -> None:
@@ -80,13 +80,13 @@ def test_a_return_ends_the_item_and_not_the_block(tmp_path: Path) -> None:
     new = applied(ENTRY, EARLY, tmp_path, 2)
     assert "        if row % 3 == 7:\n            continue\n" in new
     assert "    for row in range" in new.split("factor = ct.load")[0], "nothing moves in front of the return"
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 def test_an_inner_loop_and_a_block_id_within_an_expression(tmp_path: Path) -> None:
     new = applied(ENTRY, NORM, tmp_path, 2, on=replace(H200, sms=4))
     assert "            row = item * ROWS + i\n" in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 REFUSED = {

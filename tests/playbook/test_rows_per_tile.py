@@ -163,11 +163,11 @@ def test_the_result_is_right_and_other_code(name: str, tmp_path: Path) -> None:
     text = TestRowsPerTile.examples[name]
     task = loaded(rows(text), tmp_path)
     said = verdict(task)
-    assert said.verdict == "correct", said.reason
+    assert said.verdict.startswith("correct"), said.reason
     before, after = codes_of(loaded(text, tmp_path)), codes_of(task)
     assert all(before[workload] != after[workload] for workload in before)
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
 def test_the_naive_examples_stay_right(name: str, tmp_path: Path) -> None:
-    assert verdict(loaded(rows((NAIVE / f"{name}.py").read_text(), 2), tmp_path)).verdict == "correct"
+    assert verdict(loaded(rows((NAIVE / f"{name}.py").read_text(), 2), tmp_path)).verdict.startswith("correct")

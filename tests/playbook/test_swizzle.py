@@ -39,7 +39,7 @@ def test_two_block_ids_become_one_and_the_grid_one_axis(tmp_path: Path) -> None:
     assert "def product(a, b, c, T: ct.Constant[int], rows, columns, GROUP_SIZE_M: ct.Constant[int]):" in new
     assert "(items,), (a, b, c, config.T, grid[0], grid[1], config.GROUP_SIZE_M)" in new
     assert 'constants={"T": (32,), "GROUP_SIZE_M": (4, 8, 16)}, shipped={"T": 32, "GROUP_SIZE_M": 4}' in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 def test_a_batch_keeps_its_axis(tmp_path: Path) -> None:
@@ -47,14 +47,14 @@ def test_a_batch_keeps_its_axis(tmp_path: Path) -> None:
                                     "row, column = ct.bid(0), ct.bid(1)\n    z = ct.bid(2)")  # fmt: skip
     new = applied(ENTRY, split, tmp_path, 4)
     assert "(grid[0] * grid[1], 1, grid[2])" in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 def test_one_number_in_row_major_order_needs_no_other_grid(tmp_path: Path) -> None:
     new = applied(ENTRY, LINEAR_PRODUCT, tmp_path, 16)
     assert "    band = min(ct.cdiv(ct.num_blocks(0), columns) - top, GROUP_SIZE_M)" in new
     assert "(-(-M // config.T) * -(-N // config.T),)" in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 def test_before_and_after_persistence(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_before_and_after_persistence(tmp_path: Path) -> None:
         for entry in (first, second):
             text = applied(entry, text, tmp_path, 4)
         assert "for " in text and "in_band" in text
-        assert verdict(loaded(text, tmp_path)).verdict == "correct"
+        assert verdict(loaded(text, tmp_path)).verdict.startswith("correct")
 
 
 def test_a_batch_after_persistence(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_batch_after_persistence(tmp_path: Path) -> None:
     text = applied(persistent.ENTRY, split, tmp_path, 2)
     new = applied(ENTRY, text, tmp_path, 4)
     assert "tile = item % (grid_1 * grid_0)" in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 MODULE = """

@@ -39,7 +39,7 @@ def test_the_cast_reaches_the_tensor_cores_and_stays_correct(tmp_path: Path) -> 
     assert f"total = ct.mma({CAST}, total)" in new
     before, after = (codes_of(loaded(text, tmp_path))["large"] for text in (TF32_PRODUCT, new))
     assert (before.tensor_path, after.tensor_path) == ("none", "HMMA"), "a tile of 64 rows would take HGMMA"
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 OPERATORS = {
@@ -55,7 +55,7 @@ OPERATORS = {
 def test_a_product_by_operator_sums_in_float32(written: str, tmp_path: Path) -> None:
     new = applied(ENTRY, TF32_PRODUCT.replace("total = ct.mma(left, right, total)", written), tmp_path, "tfloat32")
     assert OPERATORS[written] in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 def test_expressions_as_operands(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_names_imported_from_cuda_tile_are_not_guessed() -> None:
 @pytest.mark.parametrize("text", [copy(ROW), copy(BLOCK, grid=BLOCK_GRID)], ids=["row", "block"])
 def test_the_result_is_right_and_other_code(text: str, tmp_path: Path) -> None:
     task = loaded(every(text), tmp_path)
-    assert verdict(task).verdict == "correct", verdict(task).reason
+    assert verdict(task).verdict.startswith("correct"), verdict(task).reason
     before, after = codes_of(loaded(text, tmp_path)), codes_of(task)
     assert all(before[name] != after[name] for name in before)
 
@@ -199,7 +199,7 @@ def test_the_result_is_right_and_other_code(text: str, tmp_path: Path) -> None:
 def test_the_naive_examples_stay_right(name: str, tmp_path: Path) -> None:
     new = every((NAIVE / f"{name}.py").read_text())
     assert "gather" not in new.split("def reference")[0].split("import tilewright")[1]
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
 
 
 def test_a_view_gives_what_the_gather_gave(tmp_path: Path) -> None:
@@ -214,4 +214,4 @@ for n in range(ct.cdiv(x.shape[1], TILE)):
     text = every(copy(body), VIEWS)
     assert "x.slice(1, 3, x.shape[1]), (row, n), (1, TILE), " in text
     said = verdict(loaded(text, tmp_path))
-    assert said.verdict == "correct", said.reason
+    assert said.verdict.startswith("correct"), said.reason

@@ -42,4 +42,4 @@ def test_larger_tiles_are_correct_and_other_code(tmp_path: Path) -> None:
     larger = loaded(ENTRY.apply(source, site, "TILE_M=128,TILE_N=128"), tmp_path)
     assert codes_of(larger)["square"].code_hash != codes_of(task)["square"].code_hash
     checked = verdict(larger)
-    assert checked.verdict == "correct", checked.reason
+    assert checked.verdict.startswith("correct"), checked.reason

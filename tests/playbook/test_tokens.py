@@ -70,7 +70,7 @@ def test_a_load_goes_in_front_of_a_store_to_another_place(tmp_path: Path) -> Non
         "second = ct.load(y, (row, 1), (1, HALF))",
         "ct.store(y, (row, 0), ct.load(x, (row, 0), (1, HALF)))",
     ]
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
     before, after = (waits(text, tmp_path) for text in (OTHER_HALF, new))
     assert ("load", 13, "store", 11, True) in before
     assert not [one for one in after if one[0] == "load" and one[4]], "what it still waits for, it must"
@@ -90,7 +90,7 @@ def test_a_loop_over_the_index_frees_the_store(tmp_path: Path) -> None:
     """cuTile stores in parallel where an index is the loop's own variable."""
     new = applied(ENTRY, NORM, tmp_path, "loop over the index")
     assert "    for row in range(ct.bid(0) * ROWS, ct.bid(0) * ROWS + ROWS):  # a few rows a block\n" in new
-    assert verdict(loaded(new, tmp_path)).verdict == "correct"
+    assert verdict(loaded(new, tmp_path)).verdict.startswith("correct")
     assert [one for one in waits(NORM, tmp_path) if one[0] == one[2] == "store"]
     assert not waits(new, tmp_path)
 

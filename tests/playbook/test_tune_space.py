@@ -58,7 +58,7 @@ def test_the_best_predicted_is_still_correct(matmul: KernelFacts, tmp_path: Path
     source = Source("file.py", MATMUL)
     site = only(ENTRY.sites(source, matmul))
     checked = verdict(loaded(ENTRY.apply(source, site, values_of(site)[0]), tmp_path))
-    assert checked.verdict == "correct", checked.reason
+    assert checked.verdict.startswith("correct"), checked.reason
 
 
 def test_what_the_space_lists_is_tried_and_nothing_else(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def watched(task: Task, monkeypatch: pytest.MonkeyPatch, said: Mapping[str, Sani
 
 def test_tools_that_find_nothing_leave_the_verdict(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     found = watched(task, monkeypatch, {})
-    assert found.verdict == "correct"
+    assert found.verdict.startswith("correct")
     assert found.tools == tuple(f"compute-sanitizer {tool}: no finding" for tool in TOOLS)
 
 
@@ -125,7 +125,7 @@ def test_what_a_tool_finds_makes_a_kernel_incorrect(task: Task, monkeypatch: pyt
 def test_a_tool_that_says_nothing_is_no_clean_bill(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """trust.md 13: what was not compared is unverified, by name."""
     found = watched(task, monkeypatch, {"racecheck": Sanitized("racecheck", reason="took longer than 180 s")})
-    assert found.verdict == "correct" and "racecheck: took longer than 180 s" in found.unverified
+    assert found.verdict.startswith("correct") and "racecheck: took longer than 180 s" in found.unverified
 
 
 def test_where_it_is_not_installed_that_is_said(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

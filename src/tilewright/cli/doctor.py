@@ -26,6 +26,7 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
+from tilewright.candidate.sandbox import available
 from tilewright.cli import terminal
 from tilewright.cli.probe_kernel import PROBE_ARCH, compile_probe, lowered_probe
 from tilewright.cli.shared import AsJson, print_json
@@ -44,7 +45,7 @@ FREE_BYTES = 512 << 20
 INSTALL = "pip install 'cuda-tile[tileiras]'"
 WELL = "everything works here: inspect, predict and measure"
 TO_MEASURE = ("GPU", "driver", "torch")
-OPTIONAL = ("tileirdisasm", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sanitizer")
+OPTIONAL = ("tileirdisasm", "isolation", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sanitizer")
 """Inspecting and predicting work without these."""
 
 
@@ -104,7 +105,7 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
         ("Python", python), ("cuda-tile", cuda_tile), ("tileiras", tileiras),
         ("CUDA toolkit", lambda: cuda_home(environ)), ("nvdisasm", nvdisasm),
         (f"compiling for {PROBE_ARCH}", compiling), ("tileirdisasm", tileirdisasm),
-        ("results", results_store), ("cuTile's cache", cutile_cache), ("free disk", free_disk),
+        ("isolation", isolation), ("results", results_store), ("cuTile's cache", cutile_cache), ("free disk", free_disk),
         ("GPU", lambda: gpu_found(gpu, environ)), ("driver", lambda: driver(gpu, driver_version())),
         ("torch", lambda: torch(gpu)), ("NVML", lambda: nvml(gpu)),
         ("compute-sanitizer", lambda: compute_sanitizer(gpu)),
@@ -270,6 +271,15 @@ def tileirdisasm() -> Probe:
 
 
 # Where things are kept ----------------------------------------------------------------------------
+
+
+def isolation() -> Probe:
+    """Whether edited code can be confined, which `optimize` tries."""
+    missing = available().missing
+    if not missing:
+        return _optional("isolation", True, "what optimize tries cannot write your files or use the network")
+    fix = "use Linux 5.13 or newer with landlock and seccomp, or optimize only changes that you trust"
+    return _optional("isolation", False, f"what optimize tries is not kept from {' and '.join(missing)}", fix)
 
 
 def results_store() -> Probe:
