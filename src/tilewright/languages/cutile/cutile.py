@@ -161,7 +161,7 @@ def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSi
     a GPU test compares the two.
     """
     arrays = [part for arg in args for part in (arg if isinstance(arg, list) else [arg]) if hasattr(part, "shape")]
-    extents = [tuple(array.shape) for array in arrays]
+    extents = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]  # those of lists do not count
     if any(not isinstance(array, ArraySpec) for array in arrays):
         return compilation.KernelSignature.from_kernel_args(kernel, tuple(args), _convention(extents, kernel))
     annotations = private.parameter_annotations(kernel)
