@@ -224,7 +224,7 @@ def test_what_benches_and_gpu_tests_import_exists() -> None:
 
 
 CODES = re.compile(
-    r"\b[PACX]-\d{2}\b|\bK\d{1,2}\b|\bW\d{1,2}\b|\bF-\d+\b|\bT[1-9] to T\d\b|\btrust(\.md)? \d+|trust\.md|measured\.md"
+    r"\b[PACX]-\d{2}\b|\bK\d{1,2}\b|\bW\d{1,2}\b|\bF-\d+\b|\bT[1-9] to T\d\b|\btrust(\.md)? \d+|measured\.md"
     r"|(cutile|tilegym|languages|coordination)-facts|\brequirements [A-Z]-|requirements\.md"
 )
 """Ids of rules and names of documents that no user has."""

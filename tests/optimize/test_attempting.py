@@ -143,7 +143,7 @@ def test_a_version_that_agrees_with_its_own_reference_is_wrong(
     interpreting: VariantChecker, built: tuple[dict[str, Variant], dict[str, str]]
 ) -> None:
     assert interpreting.verdict(built[0]["own judge"]).verdict == "incorrect"
-    assert interpreting.verdict(built[0]["comment"]).verdict == "correct"
+    assert interpreting.verdict(built[0]["comment"]).right
     assert interpreting.incorrect(built[0]["plus"])
 
 

@@ -100,17 +100,16 @@ def table(probes: Sequence[Probe]) -> Table:
 
 def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Probe, ...]:
     """Runs all probes. A probe comes before those that depend on it."""
-    gpu = find_gpu()
+    gpu, probes = find_gpu(), []
     examinations: tuple[tuple[str, Callable[[], Probe]], ...] = (
         ("Python", python), ("cuda-tile", cuda_tile), ("tileiras", tileiras),
         ("CUDA toolkit", lambda: cuda_home(environ)), ("nvdisasm", nvdisasm),
         (f"compiling for {PROBE_ARCH}", compiling), ("tileirdisasm", tileirdisasm),
-        ("isolation", isolation), ("results", results_store), ("cuTile's cache", cutile_cache), ("free disk", free_disk),
+        ("results", results_store), ("cuTile's cache", cutile_cache), ("free disk", free_disk),
         ("GPU", lambda: gpu_found(gpu, environ)), ("driver", lambda: driver(gpu, driver_version())),
         ("torch", lambda: torch(gpu)), ("NVML", lambda: nvml(gpu)),
-        ("compute-sanitizer", lambda: compute_sanitizer(gpu)),
+        ("compute-sanitizer", lambda: compute_sanitizer(gpu)), ("isolation", isolation),
     )  # fmt: skip
-    probes = []
     for name, probe in examinations:
         try:
             probes.append(probe())
@@ -258,28 +257,19 @@ def tileirdisasm() -> Probe:
     from tilewright.records import Failed
     from tilewright.tileir.read.reader import read_bytecode
 
-    path, lowered = find_tileiras().path.with_name("tileirdisasm"), lowered_probe()
-    if isinstance(lowered, Failed):
-        return _optional("tileirdisasm", False, lowered.reason)
-    try:
-        read_bytecode(lowered.code)
-    except ToolFailed as error:
-        probe = _broken("tileirdisasm", error, f"{INSTALL} (13.4 or newer)")
-        left_out = "kernels cannot be checked without a GPU, and their work is not counted"
-        return replace(probe, detail=f"{probe.detail}: {left_out}")
-    return Probe("tileirdisasm", True, f"{_release(_version_text(path))} ({path})", required=False)
+    path = shutil.which("tileirdisasm", path=str(find_tileiras().path.parent))
+    if path is None:
+        return _optional("tileirdisasm", False, "not beside tileiras: no Tile IR as text", f"{INSTALL} (13.4 or newer)")
+    return Probe("tileirdisasm", True, f"{_release(_version_text(Path(path)))} ({path})", required=False)
 
 
 # Where things are kept ----------------------------------------------------------------------------
 
 
 def isolation() -> Probe:
-    """Whether edited code can be confined, which `optimize` tries."""
-    missing = available().missing
-    if not missing:
-        return _optional("isolation", True, "what optimize tries cannot write your files or use the network")
-    fix = "use Linux 5.13 or newer with landlock and seccomp, or optimize only changes that you trust"
-    return _optional("isolation", False, f"what optimize tries is not kept from {' and '.join(missing)}", fix)
+    missing = " and ".join(available().missing)
+    detail = f"versions are not kept from {missing}" if missing else "versions cannot write files or use the network"
+    return _optional("isolation", not missing, detail, "use Linux 5.13 or newer" if missing else "")
 
 
 def results_store() -> Probe:
