@@ -100,7 +100,7 @@ def table(probes: Sequence[Probe]) -> Table:
 
 def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Probe, ...]:
     """Runs all probes. A probe comes before those that depend on it."""
-    gpu, probes = find_gpu(), []
+    gpu = find_gpu()
     examinations: tuple[tuple[str, Callable[[], Probe]], ...] = (
         ("Python", python), ("cuda-tile", cuda_tile), ("tileiras", tileiras),
         ("CUDA toolkit", lambda: cuda_home(environ)), ("nvdisasm", nvdisasm),
@@ -110,6 +110,7 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
         ("torch", lambda: torch(gpu)), ("NVML", lambda: nvml(gpu)),
         ("compute-sanitizer", lambda: compute_sanitizer(gpu)), ("isolation", isolation),
     )  # fmt: skip
+    probes = []
     for name, probe in examinations:
         try:
             probes.append(probe())
@@ -257,10 +258,16 @@ def tileirdisasm() -> Probe:
     from tilewright.records import Failed
     from tilewright.tileir.read.reader import read_bytecode
 
-    path = shutil.which("tileirdisasm", path=str(find_tileiras().path.parent))
-    if path is None:
-        return _optional("tileirdisasm", False, "not beside tileiras: no Tile IR as text", f"{INSTALL} (13.4 or newer)")
-    return Probe("tileirdisasm", True, f"{_release(_version_text(Path(path)))} ({path})", required=False)
+    path, lowered = find_tileiras().path.with_name("tileirdisasm"), lowered_probe()
+    if isinstance(lowered, Failed):
+        return _optional("tileirdisasm", False, lowered.reason)
+    try:
+        read_bytecode(lowered.code)
+    except ToolFailed as error:
+        probe = _broken("tileirdisasm", error, f"{INSTALL} (13.4 or newer)")
+        left_out = "kernels cannot be checked without a GPU, and their work is not counted"
+        return replace(probe, detail=f"{probe.detail}: {left_out}")
+    return Probe("tileirdisasm", True, f"{_release(_version_text(path))} ({path})", required=False)
 
 
 # Where things are kept ----------------------------------------------------------------------------
