@@ -126,11 +126,11 @@ BASE = version("baseline")
 def arena() -> Iterator[Callable[..., Arena]]:
     made: list[Arena] = []
 
-    def make(trusted: bool = True, silence: float = 20.0) -> Arena:
+    def make(trusted: bool = True, silence: float = 20.0, **more: Any) -> Arena:
         task: Any = SimpleNamespace(trusted=print if trusted else None)
         session = Session(None, [sys.executable, "-u", "-c", FAKE])
         session.silence = silence
-        made.append(Arena(task, "/ops.py:task", BASE, Policy(), 3, session=session))
+        made.append(Arena(task, "/ops.py:task", BASE, Policy(), 3, session=session, **more))
         return made[-1]
 
     yield make
@@ -232,6 +232,20 @@ def test_a_winner_that_is_wrong_after_timing_leaves(arena: Callable[..., Arena])
         Eliminated("cheat", "after timing: y", Checked("incorrect", "after timing: y")),
     )  # fmt: skip
     assert medians(race) == {"baseline": 100, "1": 90}
+
+
+def too_fast(workload: str, contestant: Contestant, us: float) -> str | None:
+    return f"{workload} takes the board 60 µs" if us < 60 else None
+
+
+def test_a_version_faster_than_the_board_leaves(arena: Callable[..., Arena]) -> None:
+    """trust.md 23: in the race, which is run again, and in the confirmation."""
+    one, cheat = arena(too_fast=too_fast), version("cheat", 50)
+    race = one.race("w", [BASE, version("1", 90), cheat])
+    reason = "w takes the board 60 µs"
+    assert race.eliminated == (Eliminated("cheat", reason, Checked("incorrect", reason)),)
+    assert medians(race) == {"baseline": 100, "1": 90}
+    assert one.confirm("w", cheat, BASE, BASE, 9, BUDGET) == race.eliminated[0]
 
 
 def test_without_the_incumbent_there_is_no_race(arena: Callable[..., Arena]) -> None:

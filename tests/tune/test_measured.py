@@ -143,6 +143,17 @@ def test_the_fastest_is_the_best_with_its_race_as_evidence(task: Task) -> None:
     assert result.reason == result.race["why"]
 
 
+def test_a_time_that_the_board_cannot_reach_is_refused(task: Task) -> None:
+    """trust.md 23: the race is run again without the candidate. An H200 reads 1 MiB in 0.22 µs."""
+    executor = Simulated({"16/None": 0.1})
+    result = tuned(task, executor)
+    cheat = by_name(result)["16/None"]
+    assert cheat.status == "wrong" and cheat.checked is not None and cheat.checked.verdict == "incorrect"
+    assert cheat.reason.startswith("measured 0.1") and "H200 needs at least 0.2185 µs" in cheat.reason
+    assert [line for line in executor.said if line.startswith("race") and "16/None" not in line]
+    assert result.best is not None and result.best.configuration == task.space.shipped
+
+
 def test_of_equal_times_the_shipped_wins(task: Task) -> None:
     result = tuned(task, Simulated())
     assert result.best is not None and result.best.configuration == task.space.shipped

@@ -42,12 +42,14 @@ class CountedWork:
     bytes: the bytes that are touched, each counted once.
     source: how FLOP and bytes were found, in words.
     counts: None if the numbers that the task declares are used.
+    static: counted, and no address depends on data.
     """
 
     flops: float
     bytes: float
     source: str
     counts: Counts | None = None
+    static: bool = False
 
 
 def count(task: Task, workload: Workload, board: Board, configuration: Configuration | None = None) -> CountedWork:
@@ -58,9 +60,9 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
         runnable = Launcher(task, board).runnable(configuration, workload.dims, arrays)
         if isinstance(runnable, Failed):
             return _declared(task, workload, runnable.reason)
-        counts = _counts(task, workload.dims, runnable, arrays)
+        counts, static = _counts(task, workload.dims, runnable, arrays)
     except (Unsupported, ToolFailed) as reason:
-        counts = str(reason)
+        return _declared(task, workload, str(reason))
     if isinstance(counts, str):
         return _declared(task, workload, counts)
     blocks = f"{counts.blocks} of {counts.grid_blocks} blocks" if counts.sampled else f"all {counts.blocks} blocks"
@@ -70,6 +72,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
         bytes=min(counts.scaled(touched), float(sum(array.nbytes for array in arrays.values()))),
         source=f"counted in Tile IR of {configuration}, {blocks}",
         counts=counts,
+        static=static,
     )
 
 
@@ -84,18 +87,20 @@ def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
     )  # fmt: skip
 
 
-def _counts(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts | str:
+def _counts(
+    task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]
+) -> tuple[Counts | str, bool]:  # fmt: skip
     """Counts without data over all blocks, or over a sample if tiles of addresses are large. Where addresses depend
-    on data, counts a sample with data. Returns the reason if neither is possible."""
+    on data, counts a sample with data. Returns the reason if neither is possible. The second value: without data."""
     entry = runnable.module.entry()
     affordable = DRY_ELEMENTS // largest_tile(entry, needed(entry))
     sample = max(SAMPLED_BLOCKS, affordable) if math.prod(runnable.launch.grid) > affordable else None
     try:
-        return runnable.dry_run(arrays, sample=sample)[0].counts
+        return runnable.dry_run(arrays, sample=sample)[0].counts, True
     except NeedsData as reason:
         why = f"{reason} depends on data"
     if sum(array.nbytes for array in arrays.values()) > DATA_BYTES:
-        return f"{why}, and the inputs are larger than {DATA_BYTES >> 20} MiB"
+        return f"{why}, and the inputs are larger than {DATA_BYTES >> 20} MiB", False
     memory, rng = Memory(watch=False), np.random.default_rng(0)
     addresses = {}
     for name, array in arrays.items():
@@ -105,7 +110,7 @@ def _counts(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArrayS
             data = np.zeros(array.shape, storage(array.dtype))
         addresses[name] = memory.allocate(name, data, written=True).address
     arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
-    return run(runnable.module, arguments, grid, memory, sample=SAMPLED_BLOCKS).counts
+    return run(runnable.module, arguments, grid, memory, sample=SAMPLED_BLOCKS).counts, False
 
 
 def _declared(task: Task, workload: Workload, reason: str) -> CountedWork:

@@ -89,7 +89,7 @@ class Variant:
     def entrant(self) -> Entrant:
         """The version as data: cubins and how they are launched."""
         contestants = {
-            each.unit.workload.name: Contestant(self.version.name, program_of(self.task, each))
+            each.unit.workload.name: Contestant(self.version.name, program_of(self.task, each), task=self.task)
             for each in self.compiled
         }
         return Entrant(self.version.name, self.version.files, contestants)

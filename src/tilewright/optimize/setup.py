@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from tilewright.candidate.client import Candidates
 from tilewright.errors import Incorrect
 from tilewright.hardware.machine import machine_of
+from tilewright.inspect.speed_limit import SpeedLimit
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, Metrics, still_kept
@@ -97,5 +98,8 @@ def _gate(
     if not request.target.measured:
         return PredictedGate(checker, request.workloads, bounds)
     task = request.task
-    arena = Arena(task, where_is(task), baseline.entrant, request.policy, seed, request.progress, request.session)
+    limit = SpeedLimit(task, request.target.board, request.policy)
+    arena = Arena(
+        task, where_is(task), baseline.entrant, request.policy, seed, request.progress, request.session, limit.refusal
+    )  # fmt: skip
     return MeasuredGate(stack.enter_context(arena), checker, request.workloads, bounds, f"{seed}, after {done}")

@@ -9,7 +9,17 @@ from tilewright.compile.compile import Compiled, remember
 from tilewright.compile.screen import candidate_of, ranking, screen_compiled
 from tilewright.errors import MachineError
 from tilewright.progress import BEST
-from tilewright.records import Bound, Candidate, Checked, Configuration, Failed, Screened, Workload, WorkloadResult
+from tilewright.records import (
+    Bound,
+    Candidate,
+    Checked,
+    Configuration,
+    Failed,
+    Screened,
+    Status,
+    Workload,
+    WorkloadResult,
+)
 from tilewright.strategies.base import Outcomes, SearchSpace
 from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
@@ -160,7 +170,8 @@ class Field:
 
 
 def _eliminated(candidate: Candidate, out: Eliminated) -> Candidate:
-    return replace(candidate, status="failed" if out.checked is None else "wrong", reason=out.reason)
+    status: Status = "failed" if out.checked is None else "wrong"
+    return replace(candidate, status=status, reason=out.reason, checked=out.checked or candidate.checked)
 
 
 def _finished(candidate: Candidate, finisher: Finisher) -> Candidate:

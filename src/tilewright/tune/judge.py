@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
+from tilewright.inspect.speed_limit import SpeedLimit
 from tilewright.progress import Progress, timed
 from tilewright.records import Checked
 from tilewright.task.loading import where_is
@@ -54,7 +55,8 @@ def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress
     if request.target.measured:
         with executor or executor_of("local")() as opened:
             opened.open(where_is(task))
-            yield RaceClient(task, opened, request.policy, seed, progress)
+            limit = SpeedLimit(task, request.target.board, request.policy)
+            yield RaceClient(task, opened, request.policy, seed, progress, too_fast=limit.refusal)
         return
     if executor is not None:
         executor.close(wait=False)

@@ -13,12 +13,14 @@ from tilewright.executors.base import Executor
 from tilewright.progress import BEST, Progress, silent, timed
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
+from tilewright.race.stats import measured_of
 from tilewright.records import Checked, Json, MachineCode, MeasuredTime
 from tilewright.task.task import Task
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import Advanced, Lost, Source
 
 PREPARE_SILENCE = 180.0  # seconds for drawing the inputs and computing the float64 references of one workload
+TooFast = Callable[[str, "Contestant", float], str | None]
 KEPT = ("policy", "noise", "why", "stop", "settled", "rounds", "disturbed", "disturbances", "seconds")
 """The fields of a `RaceOutcome` that go into the record of a race."""
 
@@ -30,6 +32,7 @@ class Contestant:
     name: str
     source: Source
     cost: tuple[int, ...] = ()  # of tied contestants the one with the smallest cost wins
+    task: Task | None = field(default=None, compare=False, repr=False)  # a version's own code; None: the run's task
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class RaceResult:
 
 
 def wrong_after(name: str, reason: str) -> Eliminated:
-    """Eliminates a contestant whose outputs were wrong after it had been timed."""
+    """Eliminates a contestant whose outputs were wrong after it had been timed, or whose time cannot be right."""
     return Eliminated(name, reason, Checked("incorrect", reason))
 
 
@@ -78,17 +81,18 @@ class RaceClient:
     """Verifies and races the contestants of one run through an executor.
 
     policy: how to measure.
+    too_fast: returns why a time in µs cannot be that of a contestant on a workload, or None.
     first: for each workload the contestant whose outputs are the reference for the others if the task has no trusted
         implementation. By default it is the first correct one.
     """
 
     def __init__(
         self, task: Task, executor: Executor, policy: Policy, seed: int, progress: Progress = silent,
-        first: Mapping[str, Contestant] | None = None,
+        first: Mapping[str, Contestant] | None = None, too_fast: TooFast = lambda workload, contestant, us: None,
     ) -> None:  # fmt: skip
         self.task, self.executor, self.policy, self.seed, self.progress = task, executor, policy, seed, progress
         self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
-        self._first = first
+        self._first, self._too_fast = first, too_fast
         self.steps = 0  # contestants verified and races run, without remembered results
         self._verified: dict[tuple[str, Source, int], Checked | Eliminated] = {}
         self._raced: dict[tuple[str, tuple[Contestant, ...]], RaceResult] = {}
@@ -148,12 +152,13 @@ class RaceClient:
                 sources, costs = tuple(each.source for each in left), tuple(each.cost for each in left)
                 step = ask.RaceField(sources, costs, shipped, policy or self.policy, careful)
                 answer = self.executor.run(step, on_progress=self._telling("race", workload, left))
-                if isinstance(answer, ask.FieldRaced) and answer.after_timing is None:
-                    result = _result(left, answer)
-                    break
                 if isinstance(answer, ask.FieldRaced):
-                    assert answer.race.winner is not None, "only a winner is checked after timing"
-                    out.append(wrong_after(left.pop(answer.race.winner).name, str(answer.after_timing)))
+                    wrong = self._wrong(workload, left, answer)
+                    if not wrong:
+                        result = _result(left, answer)
+                        break
+                    out += [wrong_after(left[index].name, reason) for index, reason in wrong.items()]
+                    left = [each for index, each in enumerate(left) if index not in wrong]
                 elif answer.at is not None:
                     out.append(Eliminated(left.pop(answer.at).name, f"race: {answer.reason}"))
                     careful = False
@@ -182,7 +187,21 @@ class RaceClient:
         answer = self.executor.run(step, on_progress=self._telling("confirm", workload))
         if not isinstance(answer, Lost) and not answer.samples_us[0]:
             return Lost(f"every round was disturbed: {answer.disturbances[-1]}")
+        if not isinstance(answer, Lost) and answer.after_timing is None:
+            us = measured_of(answer.samples_us[0]).us
+            answer = replace(answer, after_timing=self._too_fast(workload, contestants[0], us))
         return answer
+
+    def _wrong(self, workload: str, racing: Sequence[Contestant], answer: ask.FieldRaced) -> dict[int, str]:
+        """Returns the reasons why raced contestants are wrong, by index."""
+        race, wrong = answer.race, {}
+        for index, each in enumerate(racing):
+            measured = race.measured(index)
+            reason = answer.after_timing if index == race.winner else None
+            reason = reason or (self._too_fast(workload, each, measured.us) if measured else None)
+            if reason is not None:
+                wrong[index] = reason
+        return wrong
 
     def _telling(self, stage: str, workload: str, racing: Sequence[Contestant] = ()) -> Callable[[Advanced], None]:
         def tell(advanced: Advanced) -> None:

@@ -184,7 +184,8 @@ class RoundsTimed(Message):
     disturbances: tuple[str, ...]
     monitor: Mapping[str, Json]
     after_timing: str | None
-    """The mistake in the first candidate's outputs on the buffers that were timed; None if there is none."""
+    """The mistake in the first candidate's outputs after timing, or why its time cannot be right; None if there is
+    none."""
     trusted_us: tuple[float, ...] | None = None
 
 

@@ -22,7 +22,7 @@ from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, Json
 from tilewright.task.task import Task
-from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult, wrong_after
+from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult, TooFast, wrong_after
 from tilewright.worker.messages import Lost
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
@@ -86,12 +86,12 @@ class Arena:
 
     def __init__(
         self, task: Task, where: str, baseline: Entrant, policy: Policy, seed: int,
-        progress: Progress = silent, session: Executor | None = None,
+        progress: Progress = silent, session: Executor | None = None, too_fast: TooFast = lambda *_: None,
     ) -> None:  # fmt: skip
         self.seed, self.policy, self.progress = seed, policy, progress
         self.session = session or executor_of("local")()
         self.session.open(where, baseline.files)
-        self.client = RaceClient(task, self.session, policy, seed, progress, baseline.contestants)
+        self.client = RaceClient(task, self.session, policy, seed, progress, baseline.contestants, too_fast)
 
     def __enter__(self) -> Arena:
         return self

@@ -213,8 +213,9 @@ def _raced(variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[R
         if other.variant is variant:
             reason = f"{other.ratio:.3f} × the incumbent's time in the race"
             return variant.attempt("raced", reason, measured=measured)
-    reasons = [out.reason for race in races.values() for out in race.eliminated if out.name == name]
-    return variant.attempt("crashed", reasons[0] if reasons else "the race gave no time", measured=measured)
+    for out in (out for race in races.values() for out in race.eliminated if out.name == name):
+        return variant.attempt("wrong" if out.checked else "crashed", out.reason, measured=measured)
+    return variant.attempt("crashed", "the race gave no time", measured=measured)
 
 
 def _ratio(time: MeasuredTime, incumbent: MeasuredTime) -> Interval:

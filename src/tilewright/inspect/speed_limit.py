@@ -1,0 +1,86 @@
+"""Refuses measured times in which a board cannot do the counted work.
+
+A refused time is not that of the work, whatever the reason: skipped work, a launch that failed, or a wrong clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.hardware.boards import Board
+from tilewright.race.rules import Policy
+from tilewright.records import Configuration, Workload
+from tilewright.task.task import Task
+from tilewright.worker.client import Contestant
+from tilewright.worker.messages import Configured
+
+MARGIN = 0.9
+"""Times below this share of the limit are refused. The tensor rate of an H200 is stated at 1830 MHz, and its clock
+reaches 1980 MHz."""
+
+
+def fastest_tflops(task: Task, board: Board) -> float:
+    """Returns the highest rate at which products of the task's dtypes can run, in TFLOP/s.
+
+    float32 may use tfloat32. The table has the rates with float32 accumulation. With 16-bit accumulation 16-bit floats
+    reach half the rate of int8, and 8-bit floats the whole.
+    """
+    tensor = board.tensor_tflops
+    others = {2: tensor.get("int8", 0) / 2, 1: tensor.get("int8", 0), 4: tensor.get("tfloat32", 0)}
+    dtypes = {task.compute_dtype, *(declared.dtype for declared in task.inputs.values())}
+    bytes_of = {dtype: 2 if dtype.endswith("16") else 1 if "float8" in dtype else 4 for dtype in dtypes}
+    return max(max(board.tflops(dtype), others[size]) for dtype, size in bytes_of.items())
+
+
+@dataclass(frozen=True)
+class SpeedLimit:
+    """The limits of one task on one board."""
+
+    task: Task
+    board: Board
+    policy: Policy
+
+    def refusal(self, workload: str, contestant: Contestant, us: float) -> str | None:
+        """Returns why a contestant cannot take ``us``, or None.
+
+        The limit follows from the least work: as the task declares, or as counted in the shipped or in the contestant's
+        code. Work whose addresses depend on data is not counted; if nothing is counted, no time is refused. Counting is
+        slow, so it is done only if the time is too short for the declared work.
+        """
+        case, tflops = self.task.workload(workload), fastest_tflops(self.task, self.board)
+        arrays = self.task.arrays(case.dims)
+        written = sum(arrays[name].nbytes for name in self.task.outputs)
+        declared = self._cold(self.task.traffic(case.dims), written), self.task.work(case.dims)
+        if us >= MARGIN * self._least_us(*declared, tflops):
+            return None
+        configuration = contestant.source.configuration if isinstance(contestant.source, Configured) else None
+        own = self._counted(contestant.task or self.task, case, configuration)
+        counted = [work for work in (own, self._counted(self.task, case)) if work is not None]
+        bytes_, flops = map(min, zip(declared, *counted, strict=True))
+        limit = self._least_us(bytes_, flops, tflops)
+        if not counted or us >= MARGIN * limit:
+            return None
+        name, bandwidth = self.board.name, self.board.bandwidth_gbs
+        return (
+            f"measured {us:.4g} µs, but {name} needs at least {limit:.4g} µs for its work: {bytes_ / 1e6:.3g} MB at "
+            f"{bandwidth:g} GB/s, {flops / 1e9:.3g} GFLOP at {tflops:g} TFLOP/s; if less is enough, fix: declare it "
+            "as flops= and bytes_moved= of the task"
+        )
+
+    def _least_us(self, bytes_: float, flops: float, tflops: float) -> float:
+        return max(bytes_ / (self.board.bandwidth_gbs * 1e3), flops / (tflops * 1e6))
+
+    def _cold(self, bytes_: float, stored: float) -> float:
+        """Returns the bytes that must pass the memory while a launch is timed: none with a warm L2, and without those
+        that may stay in the L2 after the launch."""
+        return 0.0 if self.policy.l2 == "warm" else max(0.0, bytes_ - min(stored, self.board.l2_bytes))
+
+    def _counted(
+        self, task: Task, case: Workload, configuration: Configuration | None = None
+    ) -> tuple[float, float] | None:
+        from tilewright.inspect.work import count  # loads the interpreter
+
+        work = count(task, case, self.board, configuration)
+        if work.counts is None or not work.static:
+            return None
+        return self._cold(work.bytes, work.counts.scaled(work.counts.distinct_stored_bytes)), work.flops
