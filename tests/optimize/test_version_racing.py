@@ -245,7 +245,7 @@ def test_a_version_faster_than_the_board_leaves(arena: Callable[..., Arena]) -> 
     reason = "w takes the board 60 µs"
     assert race.eliminated == (Eliminated("cheat", reason, Checked("incorrect", reason)),)
     assert medians(race) == {"baseline": 100, "1": 90}
-    assert one.confirm("w", cheat, BASE, BASE, 9, BUDGET) == race.eliminated[0]
+    assert one.confirm("w", cheat, BASE, BASE, 9, LOOK) == race.eliminated[0]
 
 
 def test_without_the_incumbent_there_is_no_race(arena: Callable[..., Arena]) -> None:
