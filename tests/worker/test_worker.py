@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -190,12 +191,23 @@ def test_each_capture_is_made_anew_in_a_drawn_order(worker: Worker, monkeypatch:
     assert [int(factor) - 2 for factor, own in loaded if own] == [at for order in orders for at in order]
 
 
-def test_captures_end_with_the_seconds_but_not_before_the_fewest_rounds(worker: Worker) -> None:
+def test_captures_end_with_the_seconds_but_not_before_the_fewest(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked(worker, PrepareInputs("a", 9, True))
-    done, _ = asked(worker, replace(pairs(2, 2), captures=8, budget=Budget(80, 0.0, 8)))
-    assert done.captures == (1,) * 8
-    done, _ = asked(worker, replace(pairs(2, 2), captures=8, budget=Budget(80, 0.0, 0)))
-    assert done.captures == (1,)
+    for fewest, captures in ((16, (2,) * 8), (8, (1,) * 8), (0, (1,))):
+        done, _ = asked(worker, replace(pairs(2, 2), captures=8, budget=Budget(80, 0.0, fewest)))
+        assert done.captures == captures
+
+    class Slow(Clock):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            time.sleep(0.02)
+
+    monkeypatch.setattr(worker_module, "GpuClock", Slow)
+    for fewest, captures in ((8, (10,) * 8), (4, (10,) * 4)):
+        done, _ = asked(worker, replace(pairs(2, 2), captures=8, budget=Budget(80, 0.04, fewest)))
+        assert done.captures == captures, "what a capture takes is time that its rounds do not count"
 
 
 def test_what_is_wrong_after_timing_is_found(worker: Worker) -> None:

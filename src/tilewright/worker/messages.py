@@ -267,8 +267,8 @@ class TimeRounds(Step[RoundsTimed]):
     benchmark: bool = False
     """Times the trusted implementation too, and drops slow candidates after a few rounds."""
     captures: int = 1
-    """How often all code is loaded and captured anew, in random order. Each capture gets an equal share of the rounds
-    and the seconds. Captures end with the seconds, but not before the fewest rounds."""
+    """How often all code is loaded and captured anew, in random order. Each capture gets an equal share of the budget.
+    After its seconds no capture begins, except those that the fewest rounds need."""
     answer = RoundsTimed
 
 

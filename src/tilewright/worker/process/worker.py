@@ -110,8 +110,9 @@ class Worker:
                 )  # fmt: skip
                 timed.append(rounds)
                 done += len(rounds.rows)
-                late = done >= step.budget.fewest and time.monotonic() - started >= step.budget.seconds
-                ended = late or len(timed) == step.captures
+                enough = len(timed) * budget.fewest >= step.budget.fewest
+                late = time.monotonic() - started >= step.budget.seconds
+                ended = len(timed) == step.captures or (enough and late)
                 if ended and step.copied is not None:
                     again = self._timed_again(clock, sets, order.index(0))
             rounds.rows = [row[np.argsort(order)] for row in rounds.rows]
