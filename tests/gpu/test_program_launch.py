@@ -53,13 +53,15 @@ def test_the_driver_launch_is_cuda_tiles_own(file: str) -> None:
         own = language_of(launch.kernel).runner(launch, hints_of(task, compiled.unit.configuration))
         _cext._spy_on_cuLaunchKernel_begin(spy)
         try:
-            for run in (own, ProgramLaunch(program, buffers.tensors())):
+            tensors = buffers.tensors()
+            for run in (own, ProgramLaunch(program, tensors), ProgramLaunch(program, tensors, own_code=True)):
                 buffers.poison(0xFF)
                 run(stream)
                 torch.cuda.synchronize()
                 results.append({name: buffers.all[name].middle.clone() for name in task.outputs})
         finally:
             _cext._spy_on_cuLaunchKernel_end()
-        mine, theirs = results
-        assert all(torch.equal(mine[name], theirs[name]) for name in task.outputs), compiled.unit.configuration
+        mine, *theirs = results
+        for other in theirs:
+            assert all(torch.equal(mine[name], other[name]) for name in task.outputs), compiled.unit.configuration
         assert spy.launches == [(*(*program.grid, 1, 1)[:3], 1, 1, 1, 0)], "only cuda-tile's own launch is seen"
