@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tilewright.candidate.client import Candidates, VersionError
-from tilewright.candidate.sandbox import available
+from tilewright.candidate.sandbox import Isolation, available
 from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.errors import MachineError
 from tilewright.hardware.architectures import default_board
@@ -325,3 +326,39 @@ def test_closing_leaves_nothing(file: Path) -> None:
         folder = candidates._folder
         assert os.listdir(folder)
     assert not folder.exists()
+
+
+# A kernel without landlock ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unconfined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a kernel that keeps no process from writing."""
+    nothing = Isolation(("writing to your files",))
+    monkeypatch.setattr("tilewright.candidate.client.available", lambda: nothing)
+
+
+def test_where_writing_cannot_be_prevented_it_is_found(
+    file: Path, unconfined: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour = file.parent / "helper.py"
+    neighbour.write_text("A = 1\n")
+    with Candidates([file]) as candidates:
+        assert code(version(candidates, file))
+        deeds = {"open(TASK, 'a').write('# x')": file, f"import os; os.remove('{neighbour}')": neighbour}
+        for lines, changed in deeds.items():
+            with monkeypatch.context() as patched:
+                patched.setattr(candidates, "_process", _writing(file, lines))
+                with pytest.raises(VersionError, match=f"{changed} changed while it ran"):
+                    version(candidates, file)
+        assert code(version(candidates, file)), "the next version is not blamed"
+
+
+def _writing(file: Path, lines: str) -> Callable[[object], object]:
+    """A version's process that does what ``lines`` say before it answers. Here, since the sandbox would refuse it."""
+
+    def process(source: object) -> object:
+        exec(lines, {"TASK": str(file)})
+        return SimpleNamespace(opened=None)
+
+    return process

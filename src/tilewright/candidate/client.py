@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.candidate import messages as said
+from tilewright.candidate.guard import FileGuard
+from tilewright.candidate.sandbox import available
 from tilewright.errors import MachineError, RequestError, TaskError
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_named
@@ -65,7 +67,8 @@ class Candidates:
     """
 
     def __init__(self, files: Iterable[Path], seconds: float = SECONDS) -> None:
-        self.seconds = seconds
+        self.seconds, files = seconds, tuple(files)
+        self._guard = FileGuard(files) if available().missing else None
         self._folder = Path(tempfile.mkdtemp(prefix="tilewright-versions-"))
         self._alive: OrderedDict[str, _Process] = OrderedDict()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -121,8 +124,10 @@ class Candidates:
         except BaseException as error:  # a time limit or Ctrl-C too: the next question must not get this one's answer
             status = self._end(source.key)
             if isinstance(error, _Gone):
+                self._refuse_changed_files()
                 raise VersionError(error.text or _ending(status)) from None
             raise
+        self._refuse_changed_files(source)
         if isinstance(answer, said.VersionFailed):
             if question is None:
                 self._end(source.key)
@@ -131,6 +136,13 @@ class Candidates:
             self._end(source.key)
             raise VersionError(f"its process answered {type(answer).__name__}, not {kind.__name__}")
         return answer
+
+    def _refuse_changed_files(self, source: _VersionFiles | None = None) -> None:
+        """Raises VersionError if the last version changed a file. Only asked where the kernel does not prevent it."""
+        if self._guard is not None and (path := self._guard.changed()) is not None:
+            if source is not None:
+                self._end(source.key)
+            raise VersionError(f"{path} changed while it ran")
 
     def _process(self, source: _VersionFiles) -> _Process:
         if source.key not in self._alive:
