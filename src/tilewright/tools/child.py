@@ -87,11 +87,12 @@ def run(
         except (OSError, ValueError) as error:
             raise CompilerMissing(not_started(command[0], error, fix)) from None
     returncode, used, in_time = _ended(process, seconds, seconds * patience)
+    tool = Path(command[0]).name
+    if returncode == -signal.SIGXCPU or (returncode and used >= seconds):  # its own children count as well
+        raise ToolFailed(f"{tool} took longer than its budget of {seconds:g} s of processor time")
     if not in_time:
         so_far = f"{used:.2g} s of processor time in {seconds * patience:g} s"
-        raise ToolFailed(f"{Path(command[0]).name} did not end: it used {so_far}{_to_fix(fix)}")
-    if returncode == -signal.SIGXCPU or (returncode and used >= seconds):  # its own children count as well
-        raise ToolFailed(f"{Path(command[0]).name} took longer than its budget of {seconds:g} s of processor time")
+        raise ToolFailed(f"{tool} did not end: it used {so_far}{_to_fix(fix)}")
     texts = (file.read_bytes().decode("utf-8", "backslashreplace") for file in (out, err))
     return Finished(returncode, *texts)
 

@@ -272,6 +272,6 @@ def _failed(failure: Failed) -> FailedTrial:
     import cuda.tile as ct
 
     errors: dict[str, type[Exception]] = {"front end": ct.TileError, "compile": ct.TileCompilerExecutionError}
-    in_time = "took longer than its budget" not in failure.reason
+    in_time = not re.search("took longer than its budget|did not end", failure.reason)
     errors["tool"] = ct.TileCompilerExecutionError if in_time else ct.TileCompilerTimeoutError
     return FailedTrial(failure.stage, failure.reason, error=errors.get(failure.stage, RuntimeError))
