@@ -29,7 +29,7 @@ from tilewright.task.task import Task
 from tilewright.testing.functions import FunctionEngine
 from tilewright.tileir.read import reader
 from tilewright.tune.tune import tune
-from tilewright.verify import sanitizer_tool
+from tilewright.verify import sanitizer_tool, schedule
 from tilewright.verify.addresses import Reaching
 from tilewright.verify.cases import Case
 from tilewright.verify.check import check, check_on
@@ -221,13 +221,16 @@ def test_a_broken_compiler_is_no_candidates_mistake(task: Task, tileiras: Path) 
     assert caught.value.exit_code == 3
 
 
-def test_a_broken_compiler_is_no_verdict_on_the_gpu_either(task: Task, tileiras: Path) -> None:
+def test_a_broken_compiler_is_no_verdict_on_the_gpu_either(
+    task: Task, tileiras: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The launch fails, and so does asking the compiler why."""
 
     class Fails(FunctionEngine):
         def run(self, *args: Any, **options: Any) -> Ran:
             return Ran(failed=Failed("compile", "the launch could not compile"))
 
+    monkeypatch.setattr(schedule, "BUDGET_SECONDS", 0.1)
     compiles = Compiling(task, BOARD, to_machine_code=True)
     try:
         verdict = check_on(task, Equipment(Fails(task, lambda run: None), compiles=compiles), Scope(quick=True))

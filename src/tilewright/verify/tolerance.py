@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.errors import TaskError
+from tilewright.errors import MachineError, TaskError
 from tilewright.records import Value
 from tilewright.task.task import Task, call_by_name
 from tilewright.task.tensors import Dims, Distribution, is_whole
@@ -82,7 +82,7 @@ def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, 
     what = f"reference of task '{task.name}'"
     try:
         results = evaluated(task, dims, inputs)
-    except TaskError:
+    except (TaskError, MachineError):  # that of a captured kernel needs the tools
         raise
     except Exception as error:
         raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
