@@ -79,9 +79,9 @@ class Language(ABC):
         """The start of the compiled kernel's name, the same for all architectures and configurations."""
         return str(getattr(kernel, "__name__", ""))
 
-    def entry_name(self, launch: Launch, hints: Hints, arch: str) -> str:
+    def entry_name(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> str:
         """The exact name of the compiled entry of a launch, on arrays of a device too. Default: lowers the launch."""
-        lowered = self.lower(launch, hints, Configuration.of({}), arch)
+        lowered = self.lower(launch, hints, config, arch)
         return lowered.symbol if isinstance(lowered, Lowered) else ""
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:

@@ -66,7 +66,7 @@ class LanguageContract(ABC):
                 assert isinstance(built, Built), built
                 code = read(built.cubin)
                 assert code.symbol == built.symbol == self.lowered().symbol
-                assert code.symbol == self.language.entry_name(self.launch(), {}, self.arch)
+                assert code.symbol == self.language.entry_name(self.launch(), {}, self.configuration, self.arch)
                 assert code.symbol.startswith(self.language.kernel_name(self.launch().kernel))
                 assert built.arch == self.arch and self.arch.removeprefix("sm_").startswith(str(code.sm))
                 assert built.configuration == self.configuration and built.seconds > 0

@@ -48,7 +48,7 @@ class CuTile(Language):
     def kernel_name(self, kernel: ct.kernel) -> str:
         return private.function_name(kernel)
 
-    def entry_name(self, launch: Launch, hints: Hints, arch: str) -> str:
+    def entry_name(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> str:
         return signature_of(launch.kernel, launch.args).symbol or ""
 
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:

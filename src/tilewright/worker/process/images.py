@@ -44,7 +44,7 @@ class BoundLaunch:
 def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
     launch = task.launched(config, dims, tensors, board)
     language, hints = language_of(launch.kernel), hints_of(task, config)
-    name = language.entry_name(launch, hints, board.arch)
+    name = language.entry_name(launch, hints, config, board.arch)
     return BoundLaunch(language.runner(launch, hints), name, sum(isinstance(arg, list) for arg in launch.args))
 
 
