@@ -18,7 +18,7 @@ from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.stats import measured_of
 from tilewright.records import Checked
-from tilewright.worker.client import Eliminated, Finisher, RaceResult
+from tilewright.worker.client import Eliminated, Finisher, RaceResult, wrong_after
 
 RIGHT, WRONG = Checked("correct", "right"), Checked("incorrect", "y[3] is 7, should be 6")
 
@@ -30,6 +30,7 @@ class Arena:
     us: Mapping[str, float]
     verdicts: Mapping[str, Checked | Eliminated] = field(default_factory=dict)
     on_fresh_inputs: Mapping[str, Checked] = field(default_factory=dict)
+    fallen: Mapping[str, Eliminated] = field(default_factory=dict)
     seed: int = 7
     raced: list[list[str]] = field(default_factory=list)
     confirmed: list[tuple[str, int]] = field(default_factory=list)
@@ -51,8 +52,9 @@ class Arena:
                     one.name, "tied", "", measured_of(self._samples(one.name, 60, 0.95 if one.name == "lucky" else 1.0))
                 )
                 for one in versions
+                if one.name not in self.fallen
             ),
-            (),
+            tuple(self.fallen.values()),
         )
 
     def confirm(
@@ -135,6 +137,17 @@ def test_without_a_gain_in_the_race_nothing_is_confirmed() -> None:
     assert not judged.keep and judged.best.value == "b"
     assert len(arena.confirmed) == 1  # of the baseline itself
     assert judged.reason.startswith("no gain in the race")
+
+
+@pytest.mark.parametrize(("fallen", "status"), [(wrong_after("a", "faster than the board"), "wrong"),
+                                                (Eliminated("a", "race: a kernel hangs"), "crashed")])  # fmt: skip
+def test_what_falls_in_the_race_is_an_attempt_with_the_reason(fallen: Eliminated, status: str) -> None:
+    """trust.md 12, 23, 34."""
+    arena = Arena({"baseline": 100.0, "a": 1.0, "b": 90.0}, fallen={"a": fallen})
+    judged = judge(gate_on(arena), [variant("a"), variant("b")], variant("baseline"))
+    assert (judged.best.value, judged.keep) == ("b", True)
+    assert {(one.value, one.status) for one in judged.attempts} == {("a", status), ("b", "raced")}
+    assert fallen.reason in [one.reason for one in judged.attempts]
 
 
 def test_what_is_wrong_is_never_raced() -> None:
