@@ -26,6 +26,9 @@ OF_THE_LARGEST = 2.0**-5  # large data reaches at most this share of the largest
 TINY = 2.0**-12
 RANGE = 6  # data of mixed signs has magnitudes from 2⁻⁶ to 2⁶ times the declared scale
 WOBBLE = 2.0**-6  # the spread of nearly constant rows, relative to the value
+FAR_FROM_ZERO = "far from zero"
+OUTLIER = 1e4  # one value in every second row is this many times the rest
+FAR = 2.0**-10  # the deviation of data far from zero, relative to the mean; more if the dtype is coarser
 WHOLE = 4  # the largest magnitude of small integers, whose products are exact in every float dtype
 
 
@@ -132,6 +135,51 @@ class _Drawing:
         rows = draw(self.how, (*self.shape[:-1], 1) if self.shape else (), self.rng)
         return rows * (1 + WOBBLE * self.rng.uniform(-1, 1, self.shape))
 
+    def rows(self, share: float) -> Array:
+        """Picks rows at random, as a mask that broadcasts to the shape. Of one row, a half is picked."""
+        if len(self.shape) > 1:
+            return self.rng.random((*self.shape[:-1], 1)) < share
+        return np.arange(math.prod(self.shape)).reshape(self.shape) < math.prod(self.shape) // 2
+
+    def zero_rows(self) -> Array:
+        """Makes a third of the rows and, in a matrix, an eighth of the columns zero."""
+        values = self.declared()
+        if self.bounded and not self.how.a <= 0 <= self.how.b:
+            return values
+        columns = self.rng.random(self.shape[-1:]) < 1 / 8 if len(self.shape) > 1 else np.zeros(self.shape, bool)
+        return np.where(self.rows(1 / 3) | columns, 0.0, values)
+
+    def outliers(self) -> Array:
+        """Makes one value of every second row `OUTLIER` times the rest, which shrinks if the dtype would overflow."""
+        values, large = self.declared(), OUTLIER * self.scale
+        if self.bounded:
+            large = self.how.a if -self.how.a > self.how.b else self.how.b
+            values = values / OUTLIER
+        elif large > (most := float(limits(self.dtype).max) / 4):
+            values, large = values * (most / large), most
+        if not values.size:
+            return values
+        place = self.rng.integers(self.shape[-1] if self.shape else 1, size=(*self.shape[:-1], 1))
+        here = np.arange(self.shape[-1] if self.shape else 1) == place
+        sign = np.where(self.half(), -1.0, 1.0)
+        return np.where((here & (self.rows(1 / 2) | (len(self.shape) < 2))).reshape(self.shape), sign * large, values)
+
+    def far_from_zero(self) -> Array:
+        """Draws all values near one, so that the mean is much larger than the deviation, and sums only grow."""
+        middle = self.scale
+        if self.bounded:
+            middle = self.how.a if -self.how.a > self.how.b else self.how.b
+        else:
+            middle = min(middle, OF_THE_LARGEST * float(limits(self.dtype).max))
+        spread = max(FAR, 2 * float(limits(self.dtype).eps))
+        return middle * (1 - spread * self.rng.random(self.shape))
+
+    def one_magnitude(self) -> Array:
+        """Gives all values of a row the same magnitude, so that each is the largest: what a row is scaled by meets the
+        end of the format in every element."""
+        rows = draw(self.how, (*self.shape[:-1], 1) if self.shape else (), self.rng)
+        return rows * np.where(self.half(), -1.0, 1.0)
+
     def zeros(self) -> Array:
         """Makes half of the elements zero, positive and negative if the range allows both signs."""
         values = self.declared()
@@ -180,6 +228,8 @@ class _Drawing:
         if kind == "constant rows":
             rows = self.rng.integers(low, high + 1, (*self.shape[:-1], 1) if self.shape else ())
             return np.broadcast_to(rows, self.shape)
+        if kind == "rows of zeros" and low <= 0 <= high:
+            return np.where(self.rows(1 / 3), 0, self.rng.integers(low, high + 1, self.shape))
         values = self.rng.integers(low, high + 1, self.shape)
         return np.where(self.half(), 0, values) if kind == "zeros" and low <= 0 <= high else values
 
@@ -194,6 +244,10 @@ KINDS: Mapping[str, Callable[[_Drawing], Array]] = {
     "mixed signs": _Drawing.mixed_signs,
     "constant rows": _Drawing.constant_rows,
     "zeros": _Drawing.zeros,
+    "rows of zeros": _Drawing.zero_rows,
+    "outliers": _Drawing.outliers,
+    FAR_FROM_ZERO: _Drawing.far_from_zero,
+    "one magnitude": _Drawing.one_magnitude,
     "denormals": _Drawing.denormals,
     "infinities": _Drawing.infinities,
     "nans": _Drawing.nans,

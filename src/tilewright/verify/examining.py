@@ -25,7 +25,7 @@ from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.cases import Case
 from tilewright.verify.data import drawn
 from tilewright.verify.engine import NO_ALIAS, Engine, Ran, RunOptions
-from tilewright.verify.images import POISONS, ROW_MAJOR, HostMemory, Image, images_for
+from tilewright.verify.images import POISONS, ROW_MAJOR, HostMemory, Image, images_for, too_large
 from tilewright.verify.judge import Compared, Unverified, Wanted, Wrong, bits, differing
 from tilewright.verify.own_shape import OwnShapes
 from tilewright.verify.reference import FloatReference
@@ -76,6 +76,7 @@ class Examiner:
                 "addresses": run.addresses, "own shape": run.own_shape}  # fmt: skip
         verdict: Correctness = "correct"
         try:
+            run.refuse_large()
             run.refuse_unserved()
             reason = ways[case.run]()
         except Wrong as wrong:
@@ -83,6 +84,8 @@ class Examiner:
             reason = "; ".join([str(wrong), *map(str, run.undefined_padding())])
         except Unverified as unverified:
             verdict, reason = "unverified", str(unverified)
+        except MemoryError as error:
+            verdict, reason = "unverified", f"out of memory: {error}"
         seconds = time.perf_counter() - started
         return Result(case, configuration, verdict, reason, run.error, tuple(run.findings), seconds)
 
@@ -98,6 +101,13 @@ class _CaseRun:
         self.error: Compared | None = None
         self.undefined: tuple[Location, ...] = ()
         self.latest: tuple[NamedArrays, Mapping[str, str]] | None = None
+
+    def refuse_large(self) -> None:
+        sizes = self.case.sizes
+        if self.case.run == "addresses":  # which need no memory
+            return
+        if (reason := too_large(self.task, sizes, tolerance.sliced_dims(sizes, self.cut))) is not None:
+            raise Unverified(reason)
 
     def refuse_unserved(self) -> None:
         """Raises `Unverified` if the reference fails for dimensions that no workload names."""

@@ -6,8 +6,12 @@ beyond an input to bytes beyond an output.
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -18,9 +22,12 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims, row_major, span
 from tilewright.verify.arrays import Array, NamedArrays
 
+SHARE_OF_MEMORY = 0.5
+"""A case may need this share of the machine's memory. A larger one is unverified, and the reason says so."""
 Bytes = npt.NDArray[np.uint8]
 
 ROW_MAJOR = "row-major"
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 GUARD_BYTES = 1 << 12  # on each side; a multiple of `ALIGNMENT`
 ALIGNMENT = 256  # bytes, as allocators on a GPU align
 SLICED_BY = 24  # elements between the rows of a sliced view
@@ -107,6 +114,30 @@ def images_for(
         else:
             fill(images[name], poison)
     return images
+
+
+def too_large(task: Task, dims: Dims, compared: Dims) -> str | None:
+    """Returns why a case with these dimensions does not fit in memory; None if it does. ``compared``: the dimensions of
+    the slice that the reference computes. Counts tensors, images, the float64 numbers that tensors are drawn from, and
+    those of the reference."""
+    arrays = task.arrays(dims).values()
+    needed = 6 * sum(array.nbytes for array in arrays) + 32 * max(math.prod(array.shape) for array in arrays)
+    needed += 48 * sum(math.prod(array.shape) for array in task.arrays(compared).values())
+    allowed = SHARE_OF_MEMORY * memory_of_machine()
+    if needed <= allowed:
+        return None
+    return (
+        f"needs about {needed / 2**30:.3g} GiB of memory, more than {SHARE_OF_MEMORY:.0%} of this machine's "
+        f"{memory_of_machine() / 2**30:.3g} GiB; let the task serve smaller shapes, or declare dimensions independent"
+    )
+
+
+def memory_of_machine() -> int:
+    """Returns the bytes of memory of this machine, or of the container if it has less."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):
+        memory = min(memory, int(CONTAINER_LIMIT.read_text()))  # ``max`` where there is no limit
+    return memory
 
 
 def held_before(task: Task, name: str) -> str | None:

@@ -17,7 +17,7 @@ from tilewright.task.tensors import is_whole
 from tilewright.verify import shapes
 from tilewright.verify.addresses import huge
 from tilewright.verify.cases import Case
-from tilewright.verify.data import KINDS, SPECIAL
+from tilewright.verify.data import FAR_FROM_ZERO, KINDS, SPECIAL
 from tilewright.verify.shapes import Limit, Tiles
 
 SECONDS = 120.0
@@ -91,6 +91,7 @@ def _steps(
         if not scope.quick or step[1].data == "small integers":
             yield step
     if not scope.quick:
+        yield from _deep(task, workloads, tiles, seed)
         yield from _edges(task, workloads, tiles, seed)
         if addresses and (dims := huge(task, hardest.dims, tiles[hardest.name])) is not None:
             yield 2, _case(dims, seed, "huge", run="addresses"), ()
@@ -117,6 +118,16 @@ def _hard(task: Task, workload: Workload, tiles: Tiles, seed: int) -> Iterator[S
         yield 2, replace(case, run="relaunched"), ()
     if not all(is_whole(spec.dtype) for spec in task.inputs.values()):
         yield 2, replace(case, run="caches"), ()
+
+
+def _deep(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:
+    """Yields each dimension that is not independent at its largest extent, on data of one sign. That shows sums in a
+    dtype that is too narrow for their length."""
+    for name in dict.fromkeys(name for sizes in tiles.values() for name in sizes if name not in task.independent):
+        having = [workload for workload in workloads if name in tiles[workload.name]]
+        workload = max(having, key=lambda one: shapes.extent(one.dims, name))
+        if (dims := shapes.deep(task, workload.dims, tiles[workload.name], name)) is not None:
+            yield 2, _case(dims, seed, workload.name, data=FAR_FROM_ZERO), ()
 
 
 def _edges(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:

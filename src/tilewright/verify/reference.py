@@ -20,7 +20,8 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import Dims, is_whole
 from tilewright.verify import tolerance
 from tilewright.verify.arrays import Array, NamedArrays
-from tilewright.verify.data import SPECIAL, drawn, limits, rounded
+from tilewright.verify.data import FAR_FROM_ZERO, SPECIAL, drawn, limits, rounded
+from tilewright.verify.images import storage, too_large
 from tilewright.verify.judge import Wanted
 from tilewright.verify.tolerance import NO_ERROR, Allowance, Error, draw, error_of, negligible, reference_outputs
 from tilewright.verify.trusted import yardstick
@@ -30,7 +31,8 @@ EXACT_FROM = 16  # elements that an output needs to show that the task maps inte
 DRAWS = 4  # inputs whose answers must not all be equal; on a small shape two may be equal by chance
 CONDITION = 4.0
 """A kernel may be off by as much as the reference changes if its inputs change by this many unit roundoffs, because
-rounding inside a kernel is no smaller."""
+rounding inside a kernel is no smaller. If sums only grow, it is the square root of the sum's length: float32 that adds
+one number after another loses as much."""
 STEPS = (1e-7, 1e-5)
 """Steps of the central difference, relative to the size of the input. The small step seldom crosses a point without
 derivative, the large one has less rounding error. The better of the two results counts."""
@@ -62,7 +64,7 @@ class FloatReference:
             measured = self._measured(dims, inputs, values, special, data == "declared")
             if isinstance(measured, str):
                 return measured
-            allowed = self._allowed(dims, inputs, values, measured, special)
+            allowed = self._allowed(dims, inputs, values, measured, data)
         if isinstance(allowed, str):
             return allowed
         exact = self._exact(dims, inputs, values) if data == "small integers" else {}
@@ -75,6 +77,8 @@ class FloatReference:
     def refuse_degenerate(self, dims: Dims, seed: int) -> None:
         """Raises TaskError if outputs do not depend on the inputs. ``dims``: a workload's, since on an edge an output
         may be constant."""
+        if too_large(self.task, dims, dims) is not None:
+            return  # nothing was compared on them either
         draws = (drawn(self.task, dims, "declared", seed + number) for number in range(DRAWS))
         with np.errstate(all="ignore"):
             first, *others = (reference_outputs(self.task, dims, inputs) for inputs in draws)
@@ -94,7 +98,7 @@ class FloatReference:
         largest = float(np.abs(finite).max(initial=0.0))
         if is_whole(dtype):
             return None
-        if largest > float(limits(dtype).max):
+        if not np.isfinite(np.asarray(largest).astype(storage(dtype)).astype(np.float64)):
             return f"not applicable: the reference's '{name}' overflows {dtype}"
         rms = math.sqrt(float(np.mean(np.square(finite / largest)))) * largest if largest else 0.0
         if 0 < rms < float(limits(dtype).smallest_normal):
@@ -124,18 +128,26 @@ class FloatReference:
 
     def _allowed(
         self, dims: Dims, inputs: NamedArrays, values: NamedArrays,
-        measured: Mapping[str, Error], special: bool,
+        measured: Mapping[str, Error], data: str,
     ) -> dict[str, Allowance] | str:  # fmt: skip
-        moved = [reference_outputs(self.task, dims, changed) for changed in self._perturbed(inputs)]
+        special = data in SPECIAL
+        condition = max(CONDITION, math.sqrt(self._depth(inputs)) if data == FAR_FROM_ZERO else 0.0)
+        moved = {
+            dtype: [
+                reference_outputs(self.task, dims, changed) for changed in self._perturbed(inputs, dtype, condition)
+            ]
+            for dtype in {spec.dtype for spec in self.task.outputs.values() if not is_whole(spec.dtype)}
+        }
         whose = "the trusted implementation" if self.trusted else "the float32 reference"
         allowed = {}
         for name, value in values.items():
             dtype = self.task.outputs[name].dtype
             allowance = tolerance.allowance(dtype, measured[name], precision=self.task.precision, whose=whose)
-            errors = [self._error(name, other[name], value, special) for other in moved]
-            worst, total = max(error.worst for error in errors), max(error.total for error in errors)
-            if not is_whole(dtype) and tolerance.FACTOR * worst > allowance.worst:
-                if total > max(tolerance.TRUSTED_AT_MOST, CONDITION * self._roundoff(dtype)):
+            errors = [self._error(name, other[name], value, special) for other in moved.get(dtype, ())]
+            worst = max((error.worst for error in errors), default=0.0)
+            total = max((error.total for error in errors), default=0.0)
+            if tolerance.FACTOR * worst > allowance.worst:
+                if total > max(tolerance.TRUSTED_AT_MOST, CONDITION * self._roundoff(dtype, dtype)):
                     return f"not applicable: rounding of the inputs changes '{name}' by {total:.2g}"
                 why = f"{tolerance.FACTOR:g} × what rounding of the inputs changes, {worst:.2g}"
                 total = max(allowance.total, tolerance.FACTOR * total)
@@ -143,8 +155,17 @@ class FloatReference:
             allowed[name] = allowance
         return allowed
 
-    def _perturbed(self, inputs: NamedArrays) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Changes the inputs by rounding errors: once with a random sign for each element, once all upwards."""
+    def _depth(self, inputs: NamedArrays) -> int:
+        """Returns how many numbers a sum may have: the largest extent that is not independent."""
+        shapes = ((spec.shape, inputs[name].shape) for name, spec in self.task.inputs.items())
+        axes = (axis for declared, shape in shapes for axis in zip(declared, shape, strict=True))
+        return max((extent for name, extent in axes if str(name) not in self.task.independent), default=1)
+
+    def _perturbed(
+        self, inputs: NamedArrays, output: str, condition: float
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Changes the inputs by rounding errors on the way to an output in the dtype ``output``: once with a random
+        sign for each element, once all upwards."""
         rng = np.random.default_rng(0)
         apart, together = dict(inputs), dict(inputs)
         for name, array in inputs.items():
@@ -152,14 +173,19 @@ class FloatReference:
             if is_whole(spec.dtype) or spec.distribution.kind in ("integers", "offsets"):
                 continue
             exact, sign = array.astype(np.float64), np.where(rng.random(array.shape) < 0.5, -1.0, 1.0)
-            roundoff = CONDITION * tolerance.UNIT_ROUNDOFF["float64" if spec.dtype == "float64" else "float32"]
-            apart[name] = exact * (1 + max(roundoff, self._roundoff(spec.dtype)) * sign)
+            roundoff = condition * tolerance.UNIT_ROUNDOFF["float64" if spec.dtype == "float64" else "float32"]
+            apart[name] = exact * (1 + max(roundoff, self._roundoff(spec.dtype, output)) * sign)
             together[name] = exact * (1 + roundoff)
         return apart, together
 
-    def _roundoff(self, dtype: str) -> float:
-        """The roundoff of intermediate values, which without a trusted implementation may have the inputs' dtype."""
-        return 0.0 if self.trusted else tolerance.UNIT_ROUNDOFF.get(dtype, 0.0)
+    def _roundoff(self, dtype: str, output: str) -> float:
+        """The roundoff of intermediate values on the way from an input in ``dtype`` to an output in the dtype
+        ``output``. Without a trusted implementation they may have the finer of these dtypes, or the task's precision if
+        that is coarser. So a kernel may not round to bfloat16 between float8 and float32."""
+        if self.trusted:
+            return 0.0
+        within = tolerance.UNIT_ROUNDOFF.get
+        return max(min(within(dtype, 0.0), within(output, 0.0)), within(self.task.precision or "", 0.0))
 
     def _exact(self, dims: Dims, inputs: NamedArrays, values: NamedArrays) -> dict[str, Array]:
         """Returns masks of the elements that must be exact, in outputs that are integers in float32, too."""

@@ -39,6 +39,7 @@ class Limit:
 
 
 ONE_RUN = Limit()
+DEEP = Limit(elements=1 << 20)  # of a run with one dimension in full
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,18 @@ def many_tiles(
         extent = int(rng.integers(*MANY_TILES)) * size.least + int(dims[name]) % size.least  # type: ignore[arg-type]
         if _possible(task, changed := {**dims, name: extent}, limit):
             yield changed
+
+
+def deep(task: Task, dims: Dims, tiles: Tiles, name: str) -> dict[str, Value] | None:
+    """Shrinks all dimensions but one, which keeps its extent, or is halved until a run is affordable. None if it is
+    then no longer than two tiles."""
+    own, others = extent(dims, name), {other: size for other, size in tiles.items() if other != name}
+    while own > 2 * tiles[name].least:
+        changed = reduced(task, {**dims, name: own}, others, DEEP, most=1)
+        if _possible(task, changed, DEEP):
+            return changed
+        own //= 2
+    return None
 
 
 def hidden(

@@ -82,7 +82,7 @@ def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, 
     what = f"reference of task '{task.name}'"
     try:
         results = evaluated(task, dims, inputs)
-    except (TaskError, MachineError):  # that of a captured kernel needs the tools
+    except (TaskError, MachineError, MemoryError):  # a captured kernel needs the tools
         raise
     except Exception as error:
         raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
