@@ -5,6 +5,7 @@ Kernels that do the same to Tile IR are in tests/exploits/.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -81,6 +82,30 @@ def passes(task: Task, function: Function, **more: Any) -> Verdict:
     verdict = checked(task, function, **more)
     assert verdict.verdict.startswith("correct"), verdict.reason
     return verdict
+
+
+# What does not fit in memory
+
+
+@pytest.mark.parametrize("size", [5 << 30, 1 << 44])
+def test_a_case_that_needs_too_much_memory_is_unverified_by_name(size: int) -> None:
+    """20 GiB and 50 TiB were asked for (trust.md 44)."""
+    only = elementwise(
+        tensors={"x": Tensor(("N",), "float32"), "y": Output(("N",), "float32")}, independent=(),
+        flops=lambda N: N, serves=lambda N: size == N, workloads={"only": {"N": size}},
+    )  # fmt: skip
+    verdict = checked(only, thrice)
+    assert verdict.verdict == "unverified"
+    assert re.search(r"^only: needs about \S+ GiB of memory, more than 50% of this machine's", verdict.reason)
+    assert all(result.verdict == "unverified" for result in verdict.results)
+
+
+def test_a_reference_that_runs_out_of_memory_is_unverified() -> None:
+    def reference(x: Any) -> Any:
+        return 3 * x + np.empty((1 << 50,))[0]
+
+    verdict = checked(elementwise(reference), thrice, case=parse("M=16,N=16", elementwise()))
+    assert verdict.verdict == "unverified" and "out of memory" in verdict.reason
 
 
 # What is right passes

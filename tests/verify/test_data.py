@@ -81,6 +81,26 @@ def test_kinds_are_what_their_names_say() -> None:
     assert np.isinf(values("infinities")).any() and np.isnan(values("nans")).any()
 
 
+@pytest.mark.parametrize("dtype", FLOATS[:-1])
+def test_hostile_rows_are_what_their_names_say(dtype: str) -> None:
+    """trust.md 43."""
+    zero = values("rows of zeros", dtype)
+    assert 0.1 < (zero == 0).all(axis=1).mean() < 0.7 and (zero == 0).all(axis=0).any()
+    outliers = np.sort(np.abs(values("outliers", dtype)), axis=1)
+    ratio = outliers[:, -1] / np.maximum(outliers[:, -2], 1e-9)
+    assert 0.3 < (ratio > 100).mean() < 0.7, "in about half of the rows"
+    far = values("far from zero", dtype)
+    assert (far > 0).all() and far.mean() > 2 * far.std()
+    same = np.abs(values("one magnitude", dtype))
+    assert (same == same[:, :1]).all()
+
+
+def test_data_far_from_zero_has_a_mean_of_a_thousand_deviations() -> None:
+    for dtype in ("float16", "float32"):
+        found = values("far from zero", dtype)
+        assert found.mean() > 1000 * found.std() > 0
+
+
 def test_extremes_of_whole_numbers() -> None:
     assert set(np.unique(values("large", "int32", integers(0, 7)))) == {6}
     assert set(np.unique(values("mixed signs", "int32", integers(0, 7)))) == {0, 6}

@@ -43,6 +43,18 @@ def product(serves: Callable[..., bool] | None = None, tile: int = 64, **dims: A
 extents = st.integers(1, 5000)
 
 
+def test_one_dimension_keeps_its_extent_where_a_run_is_affordable() -> None:
+    """A sum's whole length, with as few independent results as needed."""
+    dims, tiles = moduli(task := product(K=4096))
+    changed = shapes.deep(task, dims, tiles, "K")
+    assert changed is not None and changed["K"] == 4096 and shapes.DEEP.allows(task, changed)
+    dims, tiles = moduli(task := product(K=1 << 24))
+    changed = shapes.deep(task, dims, tiles, "K")
+    assert changed is not None and 4096 < shapes.extent(changed, "K") < 1 << 24
+    dims, tiles = moduli(task := product(K=200))
+    assert shapes.deep(task, dims, tiles, "K") is None, "the reduced shape is as long"
+
+
 def moduli(task: Task) -> tuple[dict[str, Any], dict[str, shapes.Tiles]]:
     dims = dict(task.workloads["only"])
     return dims, shapes.moduli(task, task.space.shipped, dims)

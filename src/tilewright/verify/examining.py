@@ -22,7 +22,7 @@ from tilewright.tileir.watch.findings import PADDING, Finding
 from tilewright.verify import judge, tolerance
 from tilewright.verify.addresses import Reaches
 from tilewright.verify.arrays import Array, NamedArrays
-from tilewright.verify.cases import Case
+from tilewright.verify.cases import NOT_BY_THE_ENGINE, Case
 from tilewright.verify.data import drawn
 from tilewright.verify.engine import NO_ALIAS, Engine, Ran, RunOptions
 from tilewright.verify.images import POISONS, ROW_MAJOR, HostMemory, Image, images_for, too_large
@@ -104,7 +104,7 @@ class _CaseRun:
 
     def refuse_large(self) -> None:
         sizes = self.case.sizes
-        if self.case.run == "addresses":  # which need no memory
+        if self.case.run in NOT_BY_THE_ENGINE:  # these follow addresses without memory, and have limits of their own
             return
         if (reason := too_large(self.task, sizes, tolerance.sliced_dims(sizes, self.cut))) is not None:
             raise Unverified(reason)

@@ -153,9 +153,10 @@ def many_tiles(
 
 
 def deep(task: Task, dims: Dims, tiles: Tiles, name: str) -> dict[str, Value] | None:
-    """Shrinks all dimensions but one, which keeps its extent, or is halved until a run is affordable. None if it is
-    then no longer than two tiles."""
-    own, others = extent(dims, name), {other: size for other, size in tiles.items() if other != name}
+    """Shrinks all dimensions but one, independent ones to 1 if need be. That one keeps its extent, or is halved until a
+    run is affordable. None if it is then no longer than two tiles."""
+    own = extent(dims, name)
+    others = {other: Moduli(size.sizes, other in task.independent) for other, size in tiles.items() if other != name}
     while own > 2 * tiles[name].least:
         changed = reduced(task, {**dims, name: own}, others, DEEP, most=1)
         if _possible(task, changed, DEEP):
