@@ -59,14 +59,15 @@ def check(
         return (forward,)
     dims = scope.workloads[0].dims
     tiles = shapes.moduli(task, task.backward.space.shipped, dims)
-    dims, beside = shapes.reduced(task, dims, tiles, most=1), ()
+    dims = shapes.reduced(task, dims, tiles, most=1)
     if (reason := too_large(task, dims, dims)) is None:
         check_gradients(task, dims, seed)
-    else:
-        beside = (f"the reference against finite differences: {reason}",)
     with equipped(task.backward, name, board, quick) as tools:
         backward = check_on(task.backward, tools, replace(scope, configurations=(), workloads=()), progress)
-    return forward, replace(backward, unverified=(*backward.unverified, *beside))
+    if reason is not None:
+        unverified = (*backward.unverified, f"the reference against finite differences: {reason}")
+        backward = replace(backward, unverified=unverified)
+    return forward, backward
 
 
 def check_on(task: Task, tools: Equipment, scope: Scope = WHOLE_CHECK, progress: Progress = silent) -> Verdict:
