@@ -40,7 +40,7 @@ def test_the_search_of_a_running_program_goes_on(tileirdisasm: Path) -> None:
 def test_a_check_on_the_gpu_goes_on(tileirdisasm: Path, tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(OPS)
     (verdict,) = check(str(tmp_path / "ops.py"), engine="gpu", quick=True)
-    assert verdict.verdict == "correct", verdict.reason
+    assert verdict.verdict.startswith("correct"), verdict.reason
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -51,4 +51,4 @@ def test_a_broken_sanitizer_leaves_the_verdict(fault: str, tmp_path: Path, monke
     monkeypatch.setattr(sanitizer_tool, "PATIENCE", 0.01)
     (tmp_path / "ops.py").write_text(OPS)
     (verdict,) = check(str(tmp_path / "ops.py"), engine="gpu")
-    assert verdict.verdict == "correct", verdict.reason
+    assert verdict.verdict.startswith("correct"), verdict.reason

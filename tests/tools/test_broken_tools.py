@@ -17,7 +17,7 @@ from tilewright.cli import doctor
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.errors import CompilerMissing, ToolFailed
 from tilewright.hardware.architectures import default_board
-from tilewright.inspect.compare import Side, compare_tile_ir
+from tilewright.inspect.compare import Side, compare, compare_tile_ir
 from tilewright.inspect.inspect import inspect
 from tilewright.inspect.work import count
 from tilewright.languages.cutile import cutile, toolchain
@@ -189,9 +189,13 @@ def test_without_machine_code_nothing_is_judged(task: Task, nvdisasm: Path) -> N
         assert caught.value.exit_code == 3
 
 
-def test_without_nvdisasm_a_check_goes_on(task: Task, nvdisasm: Path) -> None:
+def test_without_nvdisasm_a_check_goes_on_and_tile_ir_is_compared(task: Task, nvdisasm: Path) -> None:
     (verdict,) = check(task, engine="interpreter", quick=True)
-    assert verdict.verdict == "correct"
+    assert verdict.verdict.startswith("correct")
+    side = Side("ops.py", task, task.space.shipped, task.workload("only"))
+    found = compare(side, side, BOARD)
+    assert found.tile_ir.identical and not found.identical and found.same_code is None
+    assert isinstance(found.code_after, Failed) and says(found.code_after.reason, "nvdisasm", nvdisasm)
 
 
 # tileiras -----------------------------------------------------------------------------------------
@@ -275,7 +279,7 @@ def test_a_broken_sanitizer_leaves_the_verdict(
     engine = FunctionEngine(task, lambda run: run["y"].__setitem__(..., 2 * run["x"]))
     verdict = watching.joined(check_on(task, Equipment(engine), Scope(quick=True)))
     watching.close()
-    assert verdict.verdict == "correct" and not verdict.findings
+    assert verdict.verdict.startswith("correct") and not verdict.findings
     if fault in ("missing", "no execute bit"):
         (line,) = verdict.tools
         assert "not on this machine" in line or says(line, "compute-sanitizer", path)

@@ -123,8 +123,12 @@ def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_
     """
     tile_ir, grids = compare_tile_ir(before, after, board)
     units = [Unit(side.workload, side.configuration, board) for side in (before, after)]
-    code_before, code_after = map(_code, compile_all([before.task, after.task], units, seconds=seconds))
-    return VersionComparison(before, after, board, tile_ir, code_before, code_after, grids)
+    codes: list[Code | Failed]
+    try:
+        codes = [_code(each) for each in compile_all([before.task, after.task], units, seconds=seconds)]
+    except ToolFailed as error:
+        codes = [Failed("tool", str(error))] * 2
+    return VersionComparison(before, after, board, tile_ir, codes[0], codes[1], grids)
 
 
 def compare_tile_ir(

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import count
 from tilewright.ledger.records import Attempt, AttemptStatus, Correctness, Metrics, WorkloadOutcome
@@ -169,6 +170,6 @@ def metrics_of(
 def _mix(variant: Variant, workload: Workload) -> dict[str, int]:
     for compiled in variant.compiled:
         if compiled.unit.workload.name == workload.name and isinstance(compiled.built, Built):
-            with suppress(MachineCodeError):
+            with suppress(MachineCodeError, ToolFailed):
                 return instruction_mix(opcodes([compiled.built.cubin])[0])
     return {}
