@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +20,8 @@ from tilewright.records import Bound
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 BOARD = default_board("sm_90")
 OPS = """\
 import cuda.tile as ct
@@ -53,8 +58,73 @@ looked_up = tw.Task(
     launch=lambda x, at, y, M, config: tw.Launch(rows, (M,), (x, at, y, config.TILE)),
     flops=lambda M: 0, independent=("M",),
     space=tw.Space(constants={"TILE": (16,)}, shipped={"TILE": 16}),
-    workloads={"only": {"M": 1000}, "few": {"M": 40}},
+    workloads={"only": {"M": 1000}},
 )
+
+@ct.kernel
+def in_turn(x, counter, y, TILE: ct.Constant[int]):
+    row = ct.atomic_add(counter, 0, 1)
+    ct.store(y, (row, 0), ct.load(x, (row, 0), (1, 64)))
+
+tickets = tw.Task(
+    name="tickets",
+    tensors={"x": tw.Tensor(("M", 64), "float32"), "counter": tw.Output((1,), "int32"),
+             "y": tw.Output(("M", 64), "float32")},
+    reference=lambda x, M: (M, x),
+    launch=lambda x, counter, y, M, config: tw.Launch(in_turn, (M,), (x, counter, y, config.TILE)),
+    flops=lambda M: 0,
+    space=tw.Space(constants={"TILE": (16,)}, shipped={"TILE": 16}),
+    workloads={"only": {"M": 1000}},
+)
+
+@ct.kernel
+def largest(x, y, TILE: ct.Constant[int]):
+    best = ct.full((1, TILE), 0, ct.float32)
+    for k in range(ct.num_tiles(x, 1, (1, TILE))):
+        t = ct.load(x, (ct.bid(0), k), (1, TILE), padding_mode=ct.PaddingMode.ZERO)
+        best = ct.maximum(best, ct.astype(t, ct.float32))
+    ct.store(y, (ct.bid(0),), ct.max(best, 1))
+
+logits = tw.Task(
+    name="logits",
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "y": tw.Output(("M",), "float32")},
+    reference=lambda x: x.max(1).clip(0),
+    launch=lambda x, y, M, config: tw.Launch(largest, (M,), (x, y, config.TILE)),
+    flops=lambda M, N: M * N, independent=("M",),
+    space=tw.Space(constants={"TILE": (4096,)}, shipped={"TILE": 4096}),
+    workloads={"only": {"M": 400000, "N": 50257}},
+)
+embedded = tw.Task(
+    name="embedded",
+    tensors={"x": tw.Tensor(("V", "N"), "bfloat16"), "at": tw.Tensor(("M",), "int32", tw.integers(0, "V")),
+             "y": tw.Output(("M", 64), "bfloat16")},
+    reference=lambda x, at: x[at.astype(int), :64], serves=lambda N: N >= 64,
+    launch=lambda x, at, y, M, config: tw.Launch(rows, (M,), (x, at, y, config.TILE)),
+    flops=lambda M: 0, independent=("M",),
+    space=tw.Space(constants={"TILE": (16,)}, shipped={"TILE": 16}),
+    workloads={"only": {"V": 400000, "N": 50257, "M": 1000}},
+)
+
+@ct.kernel
+def doubled(x, y, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)) * 2)
+
+@ct.kernel
+def doubled64(x: ct.IndexedWithInt64, y: ct.IndexedWithInt64, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)) * 2)
+
+def flat(name, kernel):
+    return tw.Task(
+        name=name,
+        tensors={"x": tw.Tensor(("N",), "bfloat16"), "y": tw.Output(("N",), "bfloat16")},
+        reference=lambda x: 2 * x,
+        launch=lambda x, y, N, config: tw.Launch(kernel, (-(-N // config.TILE),), (x, y, config.TILE)),
+        flops=lambda N: N, independent=("N",),
+        space=tw.Space(constants={"TILE": (4096,)}, shipped={"TILE": 4096}),
+        workloads={"only": {"N": 400000 * 50257}},
+    )
+
+flat32, flat64 = flat("flat32", doubled), flat("flat64", doubled64)
 """
 
 
@@ -91,13 +161,61 @@ def test_the_speed_of_light_is_what_any_kernel_needs(file: Path) -> None:
     assert classify(1e12, 1e6, "bfloat16", BOARD, least_flops=1e9).speed_of_light_us < plain.speed_of_light_us
 
 
-def test_where_addresses_depend_on_data_a_sample_of_the_blocks_runs(file: Path) -> None:
+def test_where_addresses_depend_on_data_only_that_data_is_drawn(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = load(file, "looked_up")
+    drawn, draw = [], counted.draw
+
+    def seen(how: Any, shape: tuple[int, ...], rng: Any) -> Any:
+        drawn.append(shape)
+        return draw(how, shape, rng)
+
+    monkeypatch.setattr(counted, "draw", seen)
+    work = count(task, task.workload("only"), BOARD)
+    assert drawn == [(1000,)], "the integers, not the 1000×64 numbers that they choose from"
+    assert "all 1000 blocks" in work.source and work.counts is not None
+    assert work.counts.stored_bytes == 1000 * 64 * 4
+    assert work.counts.distinct_loaded_bytes <= 100 * 64 * 4 + 1000 * 4, "the rows that were drawn, and the integers"
+
+
+def test_where_addresses_depend_on_what_the_kernel_writes_a_sample_of_the_blocks_runs(file: Path) -> None:
+    task = load(file, "tickets")
     work = count(task, task.workload("only"), BOARD)
     assert f"{SAMPLED_BLOCKS} of 1000 blocks" in work.source
-    assert work.counts is not None and work.counts.sampled
-    assert work.counts.scaled(work.counts.stored_bytes) == 1000 * 64 * 4
-    assert "40 of" not in count(task, task.workload("few"), BOARD).source, "so few all run"
+    assert work.counts is not None and work.counts.scaled(work.counts.stored_bytes) == 1000 * (64 + 1) * 4
+
+
+def limited(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """The command line in 1.5 GiB of address space; each of the tensors has 37 GiB."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (3 << 29,) * 2)\n"
+        "from tilewright.__main__ import main; sys.exit(main())"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "TILEWRIGHT_HOME": str(home)}
+    command = [sys.executable, "-c", code, *arguments, "--arch", "sm_90", "--json"]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("inspect", "logits"), ("tune", "logits"), ("inspect", "flat64"), ("tune", "flat64"), ("inspect", "embedded")],
+)
+def test_no_memory_of_the_size_of_the_tensors_is_needed(command: str, name: str, file: Path, tmp_path: Path) -> None:
+    done = limited(command, f"{file}:{name}", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    bound = found[0] if command == "inspect" else found["workloads"][0]["bound"]
+    source = bound["bound_source" if command == "inspect" else "source"]
+    moved = {"logits": 400000 * (50257 * 2 + 4), "embedded": 1000 * (2 * 64 * 2 + 4), "flat64": 2 * 400000 * 50257 * 2}
+    assert source.startswith("counted in Tile IR"), source
+    assert bound["speed_of_light_us"] == pytest.approx(moved[name] / (BOARD.bandwidth_gbs * 1e3), rel=0.01)
+
+
+def test_extents_beyond_32_bits_name_the_annotation(file: Path, tmp_path: Path) -> None:
+    done = limited("tune", f"{file}:flat32", home=tmp_path)
+    assert done.returncode == 2
+    message = json.loads(done.stdout)["error"]["message"]
+    assert message.startswith("tensor 'x' has an extent or a stride of 20102800000, beyond 32 bits; fix: annotate")
+    assert "ct.IndexedWithInt64" in message
 
 
 def test_inputs_that_are_too_large_to_draw_leave_the_authors_word(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,9 @@ class Lanes:
     def lanes(self) -> int:
         return len(self.blocks)
 
+    def loads(self, op: Op, addresses: Any, mask: Any = None) -> bool:
+        return False
+
     def undefined(self, op: Op) -> int:
         return self.memory.poison
 

@@ -1,8 +1,9 @@
 """The work of a workload: its FLOP and bytes, counted in the kernel's Tile IR, and the bound that follows from them.
 
 A dry run of the shipped configuration covers all blocks. It counts the floating-point operations that are executed,
-also in masked and padded parts, and each byte of memory that is touched, once. Where addresses depend on data, a
-sample of the blocks runs on drawn inputs. Where that is impossible too, the numbers that the task declares are used.
+also in masked and padded parts, and each byte of memory that is touched, once. Only inputs on which addresses depend
+are drawn. Where they depend on what the kernel writes, a sample of the blocks runs on drawn inputs. Where that is
+impossible too, the numbers that the task declares are used.
 The result says which of the three it is. `classify` compares the work with the roofline.
 """
 
@@ -23,7 +24,7 @@ from tilewright.tileir.run.counting import Counts
 from tilewright.tileir.run.interpreter import largest_tile, run
 from tilewright.tileir.run.launching import Launcher, Runnable
 from tilewright.tileir.run.memory import Memory
-from tilewright.tileir.run.registry import NeedsData, Unsupported
+from tilewright.tileir.run.registry import Array, NeedsData, Unsupported
 from tilewright.tileir.run.slicing import needed
 from tilewright.verify.images import storage
 from tilewright.verify.tolerance import draw
@@ -31,8 +32,10 @@ from tilewright.verify.tolerance import draw
 SAMPLED_BLOCKS = 64
 DRY_ELEMENTS = 1 << 22
 """Most elements of the largest tile of addresses times the blocks. Above it a dry run takes a sample of the blocks."""
+DRY_BLOCKS = 1 << 17
+"""Most blocks of a dry run. With 50 tiles each they take some seconds."""
 DATA_BYTES = 1 << 28
-"""Most bytes of inputs that a sampled run draws."""
+"""Most bytes of inputs that are drawn."""
 
 
 @dataclass(frozen=True)
@@ -90,25 +93,32 @@ def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
 def _counts(
     task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]
 ) -> tuple[Counts | str, bool]:  # fmt: skip
-    """Counts without data over all blocks, or over a sample if tiles of addresses are large. Where addresses depend
-    on data, counts a sample with data. Returns the reason if neither is possible. The second value: without data."""
+    """Counts over all blocks, or over a sample if tiles of addresses are large. Draws only the inputs that addresses or
+    control flow depend on. Where these depend on what the kernel itself writes, counts a sample with all data. Returns
+    the reason if that is impossible. The second value: without data."""
+    rng, drawn = np.random.default_rng(0), 0
+
+    def data(name: str) -> Array | None:
+        nonlocal drawn
+        drawn += arrays[name].nbytes
+        if name not in task.inputs or drawn > DATA_BYTES:
+            return None
+        return draw(task.distribution(name, dims), arrays[name].shape, rng).astype(storage(arrays[name].dtype))
+
     entry = runnable.module.entry()
-    affordable = DRY_ELEMENTS // largest_tile(entry, needed(entry))
+    affordable = min(DRY_BLOCKS, DRY_ELEMENTS // largest_tile(entry, needed(entry)))
     sample = max(SAMPLED_BLOCKS, affordable) if math.prod(runnable.launch.grid) > affordable else None
     try:
-        return runnable.dry_run(arrays, sample=sample)[0].counts, True
+        return runnable.dry_run(arrays, sample=sample, data=data)[0].counts, drawn == 0
     except NeedsData as reason:
         why = f"{reason} depends on data"
     if sum(array.nbytes for array in arrays.values()) > DATA_BYTES:
         return f"{why}, and the inputs are larger than {DATA_BYTES >> 20} MiB", False
-    memory, rng = Memory(watch=False), np.random.default_rng(0)
-    addresses = {}
+    memory, drawn, addresses = Memory(watch=False), 0, {}
     for name, array in arrays.items():
-        if name in task.inputs:
-            data = draw(task.distribution(name, dims), array.shape, rng).astype(storage(array.dtype))
-        else:
-            data = np.zeros(array.shape, storage(array.dtype))
-        addresses[name] = memory.allocate(name, data, written=True).address
+        elements = data(name)
+        elements = np.zeros(array.shape, storage(array.dtype)) if elements is None else elements
+        addresses[name] = memory.allocate(name, elements).address
     arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
     return run(runnable.module, arguments, grid, memory, sample=SAMPLED_BLOCKS).counts, False
 

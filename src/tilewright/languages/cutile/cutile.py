@@ -19,7 +19,7 @@ from typing import Any
 import cuda.tile as ct
 from cuda.tile import compilation
 
-from tilewright.errors import CompilerMissing, ToolFailed, first_line, in_one_line
+from tilewright.errors import CompilerMissing, TaskError, ToolFailed, first_line, in_one_line
 from tilewright.languages.base import Argument, Hints, Language, ListArgument, Lowered
 from tilewright.languages.cutile import private
 from tilewright.languages.cutile.toolchain import REINSTALL, Tool, find_tileiras
@@ -33,6 +33,8 @@ from tilewright.tools import child
 ELF = b"\x7fELF"
 DTYPES = {name: getattr(ct, "bool_" if name == "bool" else name) for name in ITEM_BYTES}
 
+WORD = 1 << 31
+"""A launch refuses extents, strides and numbers from here on, unless the parameter is annotated as 64-bit."""
 DIVISOR = 16
 """A launch compiles other code if the base address (bytes), an extent (elements) or a stride (bytes) is divisible
 by 16. Observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.7.0."""
@@ -59,6 +61,8 @@ class CuTile(Language):
         except ct.TileError as error:
             message = first_line(str(getattr(error, "message", "") or error))
             return Failed("front end", f"{private.error_place(error)}{message}")
+        except TaskError as error:
+            return Failed("front end", str(error))
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", in_one_line(error))
         return Lowered(config, arch, signature.symbol or "", code, private.opt_level(kernel, arch))
@@ -198,10 +202,18 @@ def _constraint(
     if annotation.constant:
         return compilation.ConstantConstraint(arg)
     dtype = ct.bool_ if isinstance(arg, bool) else ct.float32 if isinstance(arg, float) else annotation.scalar_dtype
+    if dtype is None and not -WORD <= arg < WORD:
+        raise TaskError(f"the launch passes {arg}, beyond 32 bits; fix: annotate that parameter with ct.ScalarInt64")
     return compilation.ScalarConstraint(dtype or ct.int32)
 
 
 def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> compilation.ArrayConstraint:
+    largest = max((*array.shape, *array.strides), default=0)
+    if annotation.index_dtype is not ct.int64 and largest >= WORD:
+        raise TaskError(
+            f"tensor '{array.name}' has an extent or a stride of {largest}, beyond 32 bits; "
+            "fix: annotate the kernel's parameter for it with ct.IndexedWithInt64"
+        )
     stride_divisor = max(1, DIVISOR * 8 // DTYPES[array.dtype].bitwidth)
     static_shape = {axis % array.ndim for axis in annotation.static_shape}
     static_stride = {axis % array.ndim for axis in annotation.static_stride}

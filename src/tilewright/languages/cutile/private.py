@@ -80,7 +80,8 @@ def parameter_annotations(kernel: ct.kernel) -> tuple[Annotation, ...]:
 
 def _annotation(hint: Any) -> Annotation:
     marks = getattr(hint, "__metadata__", ())
-    array = next((mark for mark in marks if isinstance(mark, ct.ArrayAnnotation)), None)
+    arrays = (mark.element if isinstance(mark, ct.ListAnnotation) else mark for mark in marks)
+    array = next((mark for mark in arrays if isinstance(mark, ct.ArrayAnnotation)), None)
     scalar = next((mark for mark in marks if type(mark).__name__ == "ScalarAnnotation"), None)
     return Annotation(
         constant=any(isinstance(mark, ct.ConstantAnnotation) for mark in marks),

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
 from tilewright.tileir.read.tree import Location, Op, Region
 from tilewright.tileir.run.counting import Counter
 from tilewright.tileir.run.memory import Access, Memory
@@ -31,6 +33,7 @@ class Printed:
 class World:
     """One run of a grid: the state that all its blocks share.
 
+    ``needed``: the values that a dry run computes.
     ``irrelevant``: the assumptions that need not be true (`tiles.irrelevant`).
     ``undefined``: the places where elements without a value were loaded: outside a view without padding, or masked out.
     That is a mistake only if a result depends on the elements. ``changed_padding``: where they are other bytes.
@@ -44,6 +47,7 @@ class World:
     findings: Findings = field(default_factory=Findings)
     poison: int = 0xFF
     dry: bool = False
+    needed: frozenset[str] = frozenset()
     irrelevant: frozenset[str] = frozenset()
     prints: list[Printed] = field(default_factory=list)
     undefined: dict[Location | None, None] = field(default_factory=dict)
@@ -62,6 +66,16 @@ class Context:
         self.world, self.blocks, self.lanes = world, blocks, len(blocks)
         self.grid, self.memory, self.dry, self.poison = world.grid, world.memory, world.dry, world.poison
         self.run_region = run_region
+
+    def loads(self, op: Op, addresses: Array, mask: Array | None = None) -> bool:
+        """Whether a dry run loads from ``addresses``: what addresses or control flow depend on, if there is data and no
+        block waits for it."""
+        if self.world.needed.isdisjoint(op.results) or access_of(self, op).order != "weak":
+            return False
+        if mask is not None:
+            shape = np.broadcast_shapes(addresses.shape, mask.shape)
+            addresses = np.broadcast_to(addresses, shape)[np.broadcast_to(mask, shape)]
+        return self.memory.has_data(addresses)
 
     def finding(self, op: Op, kind: str, message: str, lane: int | None = None) -> None:
         """Reports a finding about one of the active lanes, or about the operation if ``lane`` is None."""

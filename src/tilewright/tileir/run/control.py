@@ -131,9 +131,9 @@ class Endless(Exception):
 class BlockExecutor:
     """Runs the lanes of one batch of blocks."""
 
-    def __init__(self, world: World, blocks: Array, needed: frozenset[str] = frozenset()) -> None:
-        """``blocks``: block numbers by lane. ``needed``: names of the values that a dry run computes."""
-        self.world, self.blocks, self.needed = world, blocks, needed
+    def __init__(self, world: World, blocks: Array) -> None:
+        """``blocks``: block numbers by lane."""
+        self.world, self.blocks = world, blocks
         self._latest: _FrameContext | None = None
 
     def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
@@ -183,7 +183,7 @@ class BlockExecutor:
         """Returns unknown results for an operation that a dry run skips, or None if it must be computed. A dry run
         skips an operation with an unknown operand, and one whose results no address and no branch needs."""
         flat = [part for value in values.values() for part in (value if isinstance(value, tuple) else (value,))]
-        is_needed = not op.results or not self.needed.isdisjoint(op.results)
+        is_needed = not op.results or not self.world.needed.isdisjoint(op.results)
         if is_needed and not any(isinstance(part, Unknown) for part in flat):
             return None
         return tuple(

@@ -40,6 +40,7 @@ IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})
 """Names of the operations that the interpreter runs. A kernel with others is refused before a block starts."""
 BATCH_ELEMENTS = 1 << 21  # of the kernel's largest tile, over all lanes of a batch: limits the memory of a run
 IDLE_ROUNDS = 4  # after so many rounds of turns without a change in memory, the blocks are in a deadlock
+LARGE_GRID = 1 << 22
 AT_MOST = 4096  # blocks that may wait for one another in one run
 
 
@@ -189,16 +190,17 @@ def run(
             place = f" ({op.location})" if op.location else ""
             raise Unsupported(f"operation '{op.name}' is not implemented{place}")
     x, y, z = (*grid, 1, 1)[:3]
-    world = World((x, y, z), memory, Counter(), poison=poison, dry=dry, irrelevant=tiles.irrelevant(kernel))
-    world.changed_padding = changed_padding
+    names = needed(kernel) if dry else None
+    world = World(
+        (x, y, z), memory, Counter(), poison=poison, dry=dry, needed=names or frozenset(),
+        irrelevant=tiles.irrelevant(kernel), changed_padding=changed_padding,
+    )  # fmt: skip
     for constant in module.globals:
         values = np.ascontiguousarray(np.broadcast_to(constant_values(constant.value), constant.type.shape))
         memory.globals[constant.name] = memory.allocate(constant.name, values)
     total = x * y * z
-    blocks = np.arange(total) if seed is None else np.random.default_rng(seed).permutation(total)
-    blocks = blocks[:sample] if only is None else np.asarray(only, np.int64)
-    names = needed(kernel) if dry else None
-    run_batch = partial(_run_batch, world, kernel, bind(kernel, arguments), names or frozenset())
+    blocks = _chosen(total, seed, sample) if only is None else np.asarray(only, np.int64)
+    run_batch = partial(_run_batch, world, kernel, bind(kernel, arguments))
     try:
         if not dry and may_wait(kernel):
             if len(blocks) > AT_MOST:
@@ -216,6 +218,15 @@ def run(
     findings, counts = (*world.findings, *memory.findings), world.counter.counts(len(blocks), total)
     undefined = tuple(location for location in world.undefined if location is not None)
     return Executed(findings, counts, tuple(world.prints), len(blocks), undefined)
+
+
+def _chosen(total: int, seed: int | None, sample: int | None) -> Array:
+    """Draws the blocks to run. A small sample of a large grid needs no memory of the size of the grid."""
+    drawn = total if sample is None else min(sample, total)
+    if seed is None:
+        return np.arange(drawn)
+    rng = np.random.default_rng(seed)
+    return rng.choice(total, drawn, replace=False) if total > LARGE_GRID else rng.permutation(total)[:drawn]
 
 
 def bind(kernel: KernelEntry, arguments: Sequence[Number]) -> dict[str, Array]:
@@ -240,15 +251,13 @@ def _argument(value: Number, kind: Type, name: str) -> Array:
     return np.asarray([number - (1 << bits) if number >= 1 << (bits - 1) else number], dtype)
 
 
-def _run_batch(
-    world: World, kernel: KernelEntry, bound: dict[str, Array], names: frozenset[str], blocks: Array
-) -> None:
-    """Runs ``blocks`` together. ``names``: the values that a dry run computes."""
+def _run_batch(world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array) -> None:
+    """Runs ``blocks`` together."""
     frame = Frame(np.arange(len(blocks)))
     for name, value in bound.items():
         frame[name] = value
     with np.errstate(all="ignore"):
-        BlockExecutor(world, blocks, names).run(kernel.body, frame)
+        BlockExecutor(world, blocks).run(kernel.body, frame)
 
 
 def largest_tile(kernel: KernelEntry, names: frozenset[str] | None = None) -> int:

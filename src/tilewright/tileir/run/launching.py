@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from functools import partial
 
 from tilewright.compile.compile import hints_of
 from tilewright.errors import TaskError, ToolFailed, in_task
@@ -20,6 +19,7 @@ from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run.interpreter import Executed, run
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.watch.allocations import Allocation
+from tilewright.tileir.watch.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,20 @@ class Runnable:
         return bound(self.arguments, addresses, memory)
 
     def dry_run(
-        self, arrays: Mapping[str, ArraySpec], *, sample: int | None = None, seed: int | None = 0
+        self,
+        arrays: Mapping[str, ArraySpec],
+        *,
+        sample: int | None = None,
+        seed: int | None = 0,
+        data: Callable[[str], Array | None] = lambda name: None,
     ) -> tuple[Executed, tuple[Allocation, ...]]:
-        """Runs the kernel without data, following only addresses and control flow. Also returns the tensors' places.
-        The tensors' memory is never accessed, so the operating system does not provide it. Raises the errors of
-        `interpreter.run`."""
+        """Runs the kernel following only addresses and control flow. Also returns the tensors' places. The tensors have
+        no memory. Raises the errors of `interpreter.run`.
+
+        data: makes the elements of a tensor that addresses or control flow depend on; None if it cannot.
+        """
         memory = Memory(watch=False)
-        placed = {name: memory.allocate(name, np.empty(array.nbytes, np.uint8)) for name, array in arrays.items()}
+        placed = {name: memory.reserve(name, array.nbytes, partial(data, name)) for name, array in arrays.items()}
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
         executed = run(self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed)
         return executed, (*placed.values(), *memory.lists)

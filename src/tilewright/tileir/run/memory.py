@@ -9,7 +9,7 @@ the memory is watched, each access is recorded in the tensor's shadow (`watch`),
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -94,6 +94,8 @@ class Memory:
         self.allocations: list[Allocation] = []
         self.lists: list[Allocation] = []  # filled before the kernel runs, so a dry run may read them
         self._starts: list[int] = []
+        self._known: set[int] = set()  # first addresses of the allocations from which a dry run may load
+        self._data: dict[int, Callable[[], Array | None]] = {}  # of reserved tensors, by their first address
         self._watch = Watch(self.findings)
         self._next = BASE
 
@@ -139,6 +141,28 @@ class Memory:
             shadow.unwrite(granules[~np.repeat(np.broadcast_to(written, array.shape), per_element)])
         return self._entered(new, may_alias)
 
+    def reserve(self, name: str, size: int, data: Callable[[], Array | None] = lambda: None) -> Allocation:
+        """Gives a tensor of ``size`` bytes an address, but no memory. For a dry run, which loads from the tensor only
+        what addresses and control flow depend on. ``data``: makes the elements when they are needed; None if it
+        cannot."""
+        new = Allocation(name, np.empty(0, np.uint8), self._place(size), 0, size, 0, (size,), (1,), 1, Shadow(0, 1, 0))
+        self._data[new.start] = data
+        return self._entered(new, may_alias=False)
+
+    def has_data(self, addresses: Array) -> bool:
+        """Whether a dry run may load from all of ``addresses``: from lists, and from reserved tensors, whose data is
+        made here."""
+        for place in np.unique(np.searchsorted(np.array(self._starts), addresses, side="right") - 1):
+            if place < 0:
+                return False
+            allocation = self.allocations[place]
+            if (data := self._data.pop(allocation.start, None)) and (elements := data()) is not None:
+                allocation.raw = np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
+                self._known.add(allocation.start)
+            if allocation.start not in self._known:
+                return False
+        return True
+
     def next_launch(self) -> None:
         """Prepares for the next kernel. Earlier accesses are ordered before it, and memory keeps its content."""
         self._watch.restart()
@@ -148,11 +172,8 @@ class Memory:
     def allocate_list(self, rows: Sequence[Sequence[int]]) -> Allocation:
         """Allocates a list argument as a launch passes it: rows of 64-bit numbers, known before the kernel runs."""
         self.lists.append(self.allocate(f"list {len(self.lists)}", np.array(rows, np.int64)))
+        self._known.add(self.lists[-1].start)
         return self.lists[-1]
-
-    def is_list(self, addresses: Array) -> bool:
-        """Whether a list argument begins at each of ``addresses``."""
-        return bool(self.lists) and bool(np.isin(addresses, [memory.address for memory in self.lists]).all())
 
     def allocate_local(
         self, name: str, elements: tuple[int, int], alignment: int, blocks: Array, private: bool = True

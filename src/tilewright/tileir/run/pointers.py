@@ -66,7 +66,7 @@ def load_ptr_tko(
 ) -> Loaded:
     """Loads the elements that ``source``, shape (L, *tile), points to. Returns them and a token."""
     addresses, chosen, dtype = _accessed(context, op, "source", source, mask)
-    if context.dry:
+    if context.dry and not context.loads(op, addresses, chosen):
         return Unknown((1, *addresses.shape[1:]), dtype), None
     assert not isinstance(paddingValue, Unknown)
     if paddingValue is None and chosen is not None and not chosen.all():

@@ -32,8 +32,9 @@ def needed(entry: KernelEntry) -> frozenset[str]:
     while size != len(found):
         size = len(found)
         for op in reversed(ops):
-            if op.name not in LOADS and not op.regions and not found.isdisjoint(op.results):
-                found.update(name for names in op.operands.values() for name in names)
+            if not op.regions and not found.isdisjoint(op.results):
+                operands = [op.operands.get("paddingValue", ())] if op.name in LOADS else op.operands.values()
+                found.update(name for names in operands for name in names)
         for targets, sources in carried:
             if not found.isdisjoint(targets):
                 found.update(sources)

@@ -308,7 +308,7 @@ def _shape(op: Op, numbers: Sequence[Array]) -> Array | tuple[Array, ...]:
 def load_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Array]) -> tuple[Elements, None]:
     """Loads the tile at ``index``, (L, *tile). Returns it and a token."""
     tiles = _tiles(context, op, view, index, "load")
-    if context.dry and not context.memory.is_list(view.tensor.base):
+    if context.dry and not context.loads(op, view.tensor.base):
         return Unknown((1, *view.type.tile), view.tensor.dtype), None
     mask = tiles.mask()
     fill = None
