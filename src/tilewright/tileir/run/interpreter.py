@@ -73,11 +73,11 @@ class Turns:
         """Runs all functions to their end. Raises the first error of a function, or `Deadlock`. No thread is left,
         also if this is interrupted."""
         self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in (*jobs, self)]  # the last is this thread's own
-        self._threads = [threading.Thread(target=self._job, args=(n, job), daemon=True) for n, job in enumerate(jobs)]
+        self._jobs, self._begun, self._threads = jobs, set[int](), list[threading.Thread]()
         self._ready.extend(range(len(jobs)))
         self._world.memory.ordered = []
         try:
-            self._pass_on()
+            self._pass_on(free=False)
             self._turns[-1].get()
         finally:
             self._world.stopped = True
@@ -101,18 +101,19 @@ class Turns:
         alive = len(self._ready) + len(self._sleeping)
         if self._idle > IDLE_ROUNDS * alive:
             raise Deadlock(f"{alive} blocks wait for one another, and memory no longer changes", op)
-        self._pass_on()
+        self._pass_on(free=False)
         self._turns[self._own.number].get()
         if self._world.stopped:
             raise Deadlock("another block failed")
 
-    def _job(self, number: int, job: Callable[[], None]) -> None:
-        self._own.number = number
+    def _work(self, number: int | None) -> None:
         try:
-            job()
-            self._noticed()
-            self._idle, self._version = 0, self._world.memory.version
-            self._pass_on()
+            while number is not None and not self._world.stopped:
+                self._own.number = number
+                self._jobs[number]()
+                self._noticed()
+                self._idle, self._version = 0, self._world.memory.version
+                number = self._pass_on(free=True)
         except BaseException as error:  # `run` raises it in its own thread
             self._failure = self._failure or error
             self._turns[-1].put(None)
@@ -131,16 +132,22 @@ class Turns:
         self._world.memory.ordered = []
         return reads
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, free: bool) -> int | None:
+        """Passes the turn on. Returns the function that begins with it if this thread is ``free`` to run it."""
         if not self._ready:
             self._ready.extend(self._sleeping)
             self._sleeping.clear()
         if not self._ready:
             self._turns[-1].put(None)
-        elif self._threads[number := self._ready.popleft()].ident is None:
-            self._threads[number].start()
-        else:
+        elif (number := self._ready.popleft()) in self._begun:
             self._turns[number].put(None)
+        else:
+            self._begun.add(number)
+            if free:
+                return number
+            self._threads.append(threading.Thread(target=self._work, args=(number,), daemon=True))
+            self._threads[-1].start()
+        return None
 
 
 @dataclass(frozen=True)

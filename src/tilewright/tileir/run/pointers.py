@@ -126,7 +126,9 @@ def _first_of_runs(addresses: Array, width: int) -> Array:
 
 def _runs(addresses: Array, width: int) -> Iterator[tuple[Array, int]]:
     """Yields the contiguous runs of the elements, grouped by length: their start addresses, and the length in bytes."""
-    if not addresses.size:
+    if addresses.size < 2:
+        if addresses.size:
+            yield addresses, width
         return
     first = _first_of_runs(addresses, width)
     if len(first) * SORT_BELOW > addresses.size:
