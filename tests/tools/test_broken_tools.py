@@ -34,7 +34,10 @@ from tilewright.verify.addresses import Reaching
 from tilewright.verify.cases import Case
 from tilewright.verify.check import check, check_on
 from tilewright.verify.engine import Ran
+from tilewright.verify.judge import Unverified
+from tilewright.verify.own_shape import OwnShapes
 from tilewright.verify.planning import Scope
+from tilewright.verify.reference import FloatReference
 from tilewright.verify.sanitizer_tool import TOOLS, Watching
 from tilewright.verify.schedule import Compiling, Equipment
 
@@ -116,6 +119,8 @@ def test_without_tile_ir_work_is_the_declared_and_the_rest_goes_on(task: Task, t
     assert says(work.source, "tileirdisasm", tileirdisasm)
     reached = Reaching(task, BOARD)(task.space.shipped, {"N": 1000}, 0)
     assert reached.verdict == "unverified" and says(reached.reason, "tileirdisasm", tileirdisasm)
+    with pytest.raises(Unverified, match="tileirdisasm"):
+        OwnShapes(task, BOARD).check(task.space.shipped, {"N": 1000}, 0, FloatReference(task, None))
     side = Side("ops.py", task, task.space.shipped, task.workload("only"))
     with pytest.raises(ToolFailed, match="tileirdisasm") as caught:
         compare_tile_ir(side, side, BOARD)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.errors import CompilerMissing
+from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
@@ -78,7 +78,7 @@ class OwnShapes:
             walked, placed = runnable.dry_run(arrays)
         except NeedsData as operation:
             raise Unverified(f"the addresses of {operation} depend on data") from None
-        except (Unsupported, CompilerMissing, MemoryError) as error:
+        except (Unsupported, ToolFailed, MemoryError) as error:
             raise Unverified(str(error) or type(error).__name__) from None
         if walked.findings:
             raise Wrong(str(walked.findings[0]))
@@ -91,10 +91,10 @@ class OwnShapes:
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
         try:
             runnable = self._launcher.runnable(configuration, dims, self.task.arrays(dims))
-        except CompilerMissing as error:
+        except ToolFailed as error:
             raise Unverified(str(error)) from None
         if isinstance(runnable, Failed):
-            raise Wrong(f"{runnable.stage} failed: {runnable.reason}")
+            raise (Unverified if runnable.stage == "tool" else Wrong)(f"{runnable.stage} failed: {runnable.reason}")
         return runnable
 
     def _refuse_long(self, seconds: float, what: str) -> None:
