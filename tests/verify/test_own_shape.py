@@ -129,6 +129,12 @@ def test_what_takes_longer_than_the_budget_is_said(tmp_path: Path) -> None:
         OwnShapes(task, BOARD, 1e-6).check(task.space.shipped, task.workloads["large"], 0, FloatReference(task, None))
 
 
+def test_a_grid_of_very_many_blocks_is_not_followed(tmp_path: Path) -> None:
+    task = made(tmp_path, ONE_ROW.replace("min(M, hardware.sms)", "1 << 28"))
+    with pytest.raises(Unverified, match="following all blocks would take about"):
+        OwnShapes(task, BOARD).check(task.space.shipped, task.workloads["large"], 0, FloatReference(task, None))
+
+
 def test_the_first_element_that_no_block_stores_is_named(tmp_path: Path) -> None:
     task = made(tmp_path, WRONG["a grid of at most 8 blocks"][0])
     with pytest.raises(Wrong, match=r"no block stores 'y'\[8, 0\] at the workload's own extents"):

@@ -73,9 +73,10 @@ class OwnShapes:
         runnable = self._runnable(configuration, dims)
         entry = runnable.module.entry()
         blocks = math.prod(runnable.launch.grid)
-        self._refuse_long(blocks * largest_tile(entry, needed(entry)) / WALKED, "following all blocks")
+        names = needed(entry)
+        self._refuse_long(blocks * (largest_tile(entry, names) + len(names)) / WALKED, "following all blocks")
         try:
-            walked, placed = runnable.dry_run(arrays)
+            walked, placed = runnable.dry_run(arrays, seed=None)
         except NeedsData as operation:
             raise Unverified(f"the addresses of {operation} depend on data") from None
         except (Unsupported, ToolFailed, MemoryError) as error:
