@@ -180,6 +180,9 @@ def _commands() -> str:
     return "\n".join(texts)
 
 
+SLEEP = "86321"
+
+
 def test_the_server_ends_with_its_parent(tmp_path: Path) -> None:
     """Also where the parent is killed, and also the versions."""
     program = f"""import os, sys
@@ -188,14 +191,18 @@ from tilewright.candidate.client import Candidates
 from tilewright.task.loading import load_task
 file = {str(EXAMPLE)!r}
 candidates = Candidates([Path(file)])
-candidates.task(load_task(file), file, {{}})
-print(candidates._server.pid, *(one.number for one in candidates._alive.values()), flush=True)
+copy = {str(tmp_path)!r} + "/copy.py"
+Path(copy).write_text(Path(file).read_text() + "\\nimport subprocess; subprocess.Popen(['sleep', '{SLEEP}'])")
+candidates.task(load_task(file), file, {{file: copy}})
+print(candidates._folder, candidates._server.pid, *(one.number for one in candidates._alive.values()), flush=True)
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    numbers = [int(number) for number in done.stdout.split()]
+    folder, *numbers = done.stdout.split()
     assert len(numbers) == 2 and done.returncode == -9
-    assert _soon(lambda: not any(_runs(number) for number in numbers))
+    assert _soon(lambda: not any(_runs(int(number)) for number in numbers))
+    assert _soon(lambda: not Path(folder).exists()), "nothing is left in the folder of temporary files"
+    assert _soon(lambda: f"sleep\0{SLEEP}" not in _commands()), "what the version started ends too"
 
 
 def _runs(number: int) -> bool:

@@ -21,7 +21,7 @@ import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +39,7 @@ from tilewright.source.source_file import SourceFile
 from tilewright.space.space import Space
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec
+from tilewright.tools.child import kept, workplace
 from tilewright.worker.messages import Message, decode, encode
 
 SECONDS = 60.0
@@ -69,7 +70,8 @@ class Candidates:
     def __init__(self, files: Iterable[Path], seconds: float = SECONDS) -> None:
         self.seconds, files = seconds, tuple(files)
         self._guard = FileGuard(files) if available().missing else None
-        self._folder = Path(tempfile.mkdtemp(prefix="tilewright-versions-"))
+        self._stack = ExitStack()
+        self._folder = self._stack.enter_context(workplace())
         self._alive: OrderedDict[str, _Process] = OrderedDict()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -94,7 +96,7 @@ class Candidates:
                 self._end(version)
         self._control.close()
         self._said_at_the_end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._stack.close()
 
     def task(self, baseline: Task, where: str, files: Mapping[str, str]) -> Task:
         """Returns the baseline with the launch and the space of a version.
@@ -163,7 +165,8 @@ class Candidates:
         if process is None:
             return None
         process.channel.close()
-        status = self._order({"end": process.number})["status"]
+        with process.kept:
+            status = self._order({"end": process.number})["status"]
         shutil.rmtree(process.scratch, ignore_errors=True)
         return int(status)
 
@@ -228,6 +231,8 @@ class _Process:
     def __init__(self, number: int, channel: socket.socket, scratch: Path, seconds: float) -> None:
         self.number, self.channel, self.scratch, self.seconds = number, channel, scratch, seconds
         self._unread = b""
+        self.kept = ExitStack()
+        self.kept.enter_context(kept(f"kill {number}"))
 
     def ask(self, question: Message) -> Message:
         """Returns the answer. Raises `_Gone` if the process dies, hangs, or sends anything else."""

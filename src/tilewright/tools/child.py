@@ -60,7 +60,7 @@ class Finished:
 def workplace() -> Iterator[Path]:
     """A new folder for a tool's files. It is removed also if this process is killed."""
     made = tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
-    with made as folder, _kept(f"remove {folder}"):
+    with made as folder, kept(f"remove {folder}"):
         yield Path(folder)
 
 
@@ -110,7 +110,7 @@ def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tup
     with _lock:
         _running.add(process.pid)
     try:
-        with _kept(f"kill {process.pid}"):
+        with kept(f"kill {process.pid}"):
             _limit(process.pid, seconds)
             timer.start()
             with suppress(ChildProcessError):  # the user's program ignores SIGCHLD, or waits for all children
@@ -237,7 +237,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 @contextmanager
-def _kept(duty: str) -> Iterator[None]:
+def kept(duty: str) -> Iterator[None]:
     """Lets the keeper do this if the process ends before the block does."""
     _KEEPER.told(f"+ {duty}")
     try:
