@@ -7,15 +7,20 @@ from pathlib import Path
 import pytest
 
 from tilewright.hardware.architectures import default_board
+from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
+from tilewright.verify import schedule
+from tilewright.verify.cases import Case
 from tilewright.verify.check import check_on
+from tilewright.verify.examining import Examiner, Result
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.judge import Unverified, Wrong
 from tilewright.verify.own_shape import OwnShapes
 from tilewright.verify.planning import Scope
 from tilewright.verify.reference import FloatReference
 from tilewright.verify.schedule import Equipment
+from tilewright.verify.shapes import Limit
 from tilewright.verify.verdict import Verdict
 
 BOARD = default_board("sm_90")
@@ -121,6 +126,39 @@ def test_without_its_own_extents_a_kernel_is_correct_on_reduced_shapes(tmp_path:
     verdict = checked(made(tmp_path, RIGHT["rows"]), own_shapes=False)
     assert verdict.verdict == "correct on reduced shapes"
     assert "large was run at reduced extents only" in verdict.reason
+
+
+def test_all_workloads_that_were_reduced_are_named(tmp_path: Path) -> None:
+    text = RIGHT["rows"].replace('{"M": 4096, "N": 1024}', '{"M": 4096, "N": 1024}, "tall": {"M": 9001, "N": 1024}')
+    assert "large, tall were run at reduced extents only" in checked(made(tmp_path, text), own_shapes=False).reason
+
+
+def test_a_failing_own_shape_is_not_run_whole_to_make_it_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all its data a workload of 2³¹ elements took 50 GiB: the process was killed, and the verdict lost."""
+    task, ran = made(tmp_path, WRONG["a grid of at most 132 blocks"][0]), []
+    monkeypatch.setattr(schedule, "PLAIN", Limit(elements=1 << 20))
+    examine = Examiner.examine
+
+    def noted(self: Examiner, configuration: Configuration, case: Case) -> Result:
+        ran.append(case)
+        return examine(self, configuration, case)
+
+    monkeypatch.setattr(Examiner, "examine", noted)
+    verdict = checked(task)
+    assert verdict.verdict == "incorrect" and verdict.smallest is not None
+    assert verdict.smallest.case.sizes["M"] < 4096, "it is made smaller all the same"
+    assert all(schedule.PLAIN.allows(task, case.sizes) for case in ran if case.run != "own shape")
+
+
+def test_a_case_that_does_not_fit_in_memory_is_unverified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError("Unable to allocate 16.0 GiB")
+
+    monkeypatch.setattr("tilewright.verify.examining.drawn", full)
+    verdict = checked(made(tmp_path, RIGHT["rows"]), own_shapes=False)
+    assert verdict.verdict == "unverified" and "out of memory: Unable" in verdict.reason
 
 
 def test_what_takes_longer_than_the_budget_is_said(tmp_path: Path) -> None:

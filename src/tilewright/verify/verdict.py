@@ -64,7 +64,7 @@ def _word(
 ) -> tuple[Correctness, str]:
     wrong = [result for result in results if result.verdict == "incorrect"]
     if wrong:
-        more = f" (and {len(wrong) - 1} more cases)" if len(wrong) > 1 else ""
+        more = f" (and {len(wrong) - 1} more case{'s' if len(wrong) > 2 else ''})" if len(wrong) > 1 else ""
         return "incorrect", f"{wrong[0].case.described}: {wrong[0].reason}{more}"
     reasons = {
         (result.configuration, result.case): result.reason for result in results if result.verdict == "unverified"
@@ -82,8 +82,10 @@ def _word(
         return "correct on reduced shapes", f"{said}; {step.covers[0]}: {reasons[step.configuration, step.case]}"
     workloads = examiner.task.workloads
     own = {name for step in planned for name in step.covers if step.case.sizes == workloads.get(name)}
-    for name in (name for step in planned for name in step.covers if name in workloads and name not in own):
-        return "correct on reduced shapes", f"{said}; {name} was run at reduced extents only"
+    names = dict.fromkeys(name for step in planned for name in step.covers if name in workloads and name not in own)
+    if names:
+        were = "was" if len(names) == 1 else "were"
+        return "correct on reduced shapes", f"{said}; {', '.join(names)} {were} run at reduced extents only"
     return "correct", said
 
 
