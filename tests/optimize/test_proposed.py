@@ -112,6 +112,12 @@ def test_a_patch_that_does_not_fit_any_more_is_a_row_and_the_next_is_tried(file:
     first, late, third = tried(file, changes)
     assert (first.status, late.status, third.status) == ("keep", "crash", "keep")
     assert "the patch does not fit the incumbent: git apply: error: patch failed: ops.py" in late.reason
+    assert late.reason.endswith("; make it anew from the file as it is")
+
+
+def test_a_patch_with_other_line_ends_says_so(file: Path, written: Written) -> None:
+    (one,) = tried(file, [written(patch(SCALE, FASTER).replace("\n", "\r\n"))])
+    assert one.status == "crash" and one.reason.endswith("; the patch has other line ends than the file")
 
 
 def test_what_changes_nothing_is_reverted_with_the_reason(file: Path, written: Written) -> None:
@@ -159,8 +165,10 @@ def test_after_an_interruption_only_the_rest_is_tried(file: Path, written: Writt
         (patch("a\n", "b\n", "tests/test_ops.py"), "x.patch", "changes tests/test_ops.py, which is not editable"),
         (patch(SCALE, FASTER) + patch("a\n", "b\n", "other.py"), "x.patch", "changes other.py, which is not"),
         ("--- a/ops.py\nnonsense\n", "x.patch", "is not a patch that git understands"),
+        ("", "x.patch", "is empty; give what `git diff` prints, or a rewritten file named *.py"),
+        ("nonsense\n", "x.patch", "is not a patch; give what `git diff` prints"),
     ],
-    ids=["another file", "the file and another", "nonsense"],
+    ids=["another file", "the file and another", "nonsense", "empty", "no patch"],
 )
 def test_a_patch_of_other_files_is_one_clear_line(
     file: Path, written: Written, text: str, name: str, said: str
@@ -171,7 +179,7 @@ def test_a_patch_of_other_files_is_one_clear_line(
         optimize(str(file), options=Options(changes=(change,)))
     line = str(error.value)
     assert line.startswith(f"--change {change}") and said in line and "\n" not in line
-    assert str(file) in line or "understands" in line
+    assert any(fix in line for fix in (str(file), "understands", "give what"))
     assert git(file.parent, "branch", "--list").split() == ["*", "main"], "nothing was begun"
 
 

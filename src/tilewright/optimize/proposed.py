@@ -59,6 +59,9 @@ def check_changes(files: Sequence[Path], editable: Collection[Path]) -> None:
         text = read_source(file)
         if _is_patch(text):
             _places(file, text, editable)
+        elif file.suffix != ".py":
+            what = "is not a patch" if text.strip() else "is empty"
+            raise RequestError(f"--change {file} {what}; give what `git diff` prints, or a rewritten file named *.py")
         else:
             _replaced(file, editable)
 
@@ -141,7 +144,9 @@ def _patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path,
             git("apply", "--whitespace=nowarn", "-", stdin=patch)
             return {path: read_source(git.folder / name) for name, path in places.items()}
         except (GitError, TaskError) as error:
-            raise NotApplicable(f"the patch does not fit the incumbent: {error}") from error
+            other_ends = any(("\r\n" in text) != ("\r\n" in patch) for text in texts.values())
+            fix = "the patch has other line ends than the file" if other_ends else "make it anew from the file as it is"
+            raise NotApplicable(f"the patch does not fit the incumbent: {error}; {fix}") from error
 
 
 @contextmanager
