@@ -385,6 +385,15 @@ def test_predicted_times_decide_with_the_margin_of_the_predictor(
     assert all("predicted" in text for text in decided.by_workload.values())
 
 
+def test_a_gain_on_one_workload_alone_names_it() -> None:
+    """It said: 1.0% less time, over the margin of 5%."""
+    decided = decide_predicted(predicted(93, 104.9), predicted(100, 100), predicted(100, 100))
+    assert decided.keep
+    assert decided.reason == (
+        "predicted 7.0% less time on 0, over the predictor's margin of 5%; 1.2% over all workloads"
+    )
+
+
 def test_predicted_times_are_held_against_the_baseline_too() -> None:
     decided = decide_predicted(predicted(90), predicted(100), predicted(80))
     assert not decided.keep and "predicted" in decided.reason
