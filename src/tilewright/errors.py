@@ -84,7 +84,8 @@ def first_line(text: str, otherwise: str = "") -> str:
 
 def in_one_line(error: BaseException) -> str:
     """The type of an exception and the first line of its message."""
-    return f"{type(error).__name__}: {first_line(str(error))}"
+    said = first_line(str(error))
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def in_task(error: BaseException) -> str:

@@ -113,6 +113,18 @@ def test_a_file_that_does_not_import_gives_its_line(write: Write, line: str, mes
 
 
 @pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("import no_such_module\n", f"; install it for {sys.executable}, or add its folder to PYTHONPATH"),
+        ("from .kernels import silu\n", ": import by full names, and put the package's parent on PYTHONPATH"),
+        ("raise MemoryError\n", "import: MemoryError"),
+    ],
+)
+def test_an_import_that_fails_names_the_fix(write: Write, line: str, fix: str) -> None:
+    assert refused(write("\n" + line)).endswith(fix)
+
+
+@pytest.mark.parametrize(
     ("space", "message"),
     [
         ("tw.Space(constants={'TILE': ()}, shipped={'TILE': 1})", "constants['TILE'] is empty"),
@@ -371,7 +383,7 @@ def test_a_module_that_cannot_be_edited_is_one_line(write: Write, package: Path,
         ("def broken(:\n", "ops.py:1: does not import: SyntaxError: "),
         ("x = 1\n1 / 0\n", "ops.py:2: does not import: ZeroDivisionError: "),
         ("x = 1\n", "holds no task"),
-        ("import sys\nsys.exit()\n", "ops.py:2: does not import: SystemExit: "),
+        ("import sys\nsys.exit()\n", "ops.py:2: does not import: SystemExit"),
         ("\0", "does not import: "),
     ],
 )

@@ -90,7 +90,7 @@ class Loop(Bookkeeping):
             proposal, variants, attempts = chosen
             judged = self._judge(proposal, variants) if variants else _nothing_left(attempts)
             self.commit_and_record(proposal, variants, judged, attempts, time.perf_counter() - started)
-        return self.stop or f"{iterations} iterations (--iterations)"
+        return self.stop or f"{iterations} iteration{'s' if iterations != 1 else ''} (--iterations)"
 
     def _choose(self) -> tuple[Proposal, list[Variant], list[Attempt]] | None:
         """Returns the next proposal that leaves a variant to judge, or that a proposer made. Returns None if all were
@@ -122,7 +122,7 @@ class Loop(Bookkeeping):
     def _judge(self, proposal: Proposal, variants: list[Variant]) -> Judged | str:
         """Verifies, races and confirms the variants and decides. Returns the reason if the iteration crashed."""
         gate, options = self.setup.gate, self.setup.options
-        note = f"{proposal.name}: {len(variants)} variants"
+        note = f"{proposal.name}: {len(variants)} variant{'s' if len(variants) != 1 else ''}"
         self.setup.progress("judge", len(self.iterations), options.iterations, note)
         try:
             with within(options.minutes * 60):

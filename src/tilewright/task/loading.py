@@ -210,11 +210,20 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
         del sys.modules[name]
         here = isinstance(error, SyntaxError) and error.filename == source
         line = error.lineno if here else _line_in(error, source)  # type: ignore[union-attr]
-        raise TaskError(f"{path.name}:{line}: does not import: {in_one_line(error)}") from error
+        raise TaskError(f"{path.name}:{line}: does not import: {in_one_line(error)}{_remedy(error)}") from error
     finally:
         if package is None:
             sys.path.remove(str(path.parent))
     return module
+
+
+def _remedy(error: BaseException) -> str:
+    """What to do about an import that failed, as the end of a message; empty where there is nothing to say."""
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        return "; a task file is loaded by its path: import by full names, and put the package's parent on PYTHONPATH"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"; install it for {sys.executable}, or add its folder to PYTHONPATH"
+    return ""
 
 
 def _line_in(error: BaseException, source: str) -> int | str:
