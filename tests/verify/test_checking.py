@@ -591,6 +591,12 @@ def test_a_failing_case_is_made_small_and_can_be_run_alone() -> None:
     assert again.verdict == "incorrect" and again.results[0].reason == verdict.smallest.reason
 
 
+def test_a_case_that_was_asked_for_says_that_it_was_the_only_one() -> None:
+    """`correct, 1 case` read as if it were said of the kernel."""
+    verdict = checked(elementwise(), thrice, case=parse("M=16,N=16", elementwise()))
+    assert (verdict.verdict, verdict.reason) == ("correct", "1 case, the one asked for")
+
+
 def test_equal_seeds_give_equal_verdicts() -> None:
     first, second, other = (checked(elementwise(), thrice, seed=seed) for seed in (3, 3, 4))
     assert [str(one.case) for one in first.results] == [str(one.case) for one in second.results]

@@ -86,7 +86,8 @@ def _word(
     if names:
         were = "was" if len(names) == 1 else "were"
         return "correct on reduced shapes", f"{said}; {', '.join(names)} {were} run at reduced extents only"
-    return "correct", said
+    alone = ", the one asked for" if all("asked for" in step.covers for step in planned) else ""
+    return "correct", f"{said}{alone}"
 
 
 def _not_compared(examiner: Examiner, results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]) -> list[str]:
