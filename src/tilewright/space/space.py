@@ -290,7 +290,9 @@ class Space:
             for value in self.hints[name]:
                 if problem := knobs.hint_problem(name, value):
                     raise SpaceError(f"hints: {problem}")
-        for name in self.constants:
+        for name, values in self.constants.items():
+            if odd := [value for value in values if isinstance(value, str) and not value.isprintable()]:
+                raise SpaceError(f"constants: the value {odd[0]!r} of '{name}' has characters that cannot be printed")
             if not str(name).isidentifier() or name == "arch":
                 raise SpaceError(f"constants: '{name}' cannot name a knob; use a kernel parameter's name")
 

@@ -110,6 +110,11 @@ class Distribution:
         ends = self.like[-1:] == (self.b,) if self.steps else all(self.a <= number < self.b for number in self.like)
         return self.like if fits and ends else ()
 
+    @property
+    def one_value(self) -> bool:
+        """Tells whether all numbers are the same. Call `under` first."""
+        return self.kind == "integers" and self.steps is None and self.b - self.a == 1
+
     def possible(self, shape: tuple[int, ...]) -> bool:
         """Tells whether values of this shape can be drawn. Call `under` first."""
         if self.steps is not None:

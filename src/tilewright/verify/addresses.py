@@ -27,6 +27,7 @@ ELEMENTS = 1 << 31
 LONGEST = 1 << 31
 BEYOND = 1.25  # the largest tensor has 1.25 × `ELEMENTS`, so that a fifth of the blocks lies beyond 2³¹ elements
 BLOCKS = 128  # that are sampled
+SECONDS = 10.0  # for them; without that, one block that loops over all tiles would take hours
 MANY_SMS = 1 << 20
 """The number of SMs that launch functions are told. With few SMs, each block of a persistent kernel does many tiles."""
 
@@ -73,7 +74,7 @@ class Reaching:
             runnable = self._launcher.runnable(configuration, dims, arrays)
             if isinstance(runnable, Failed):
                 return Reached("unverified", f"{runnable.stage}: {runnable.reason}")
-            done, placed = runnable.dry_run(arrays, sample=BLOCKS, seed=seed)
+            done, placed = runnable.dry_run(arrays, sample=BLOCKS, seed=seed, seconds=SECONDS)
         except NeedsData as operation:
             return Reached("unverified", f"the addresses of {operation} depend on data")
         except (Unsupported, ToolFailed, MemoryError) as error:

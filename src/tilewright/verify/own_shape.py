@@ -50,6 +50,8 @@ FLOP, TENSOR_FLOP = 1e8, 1e9
 """Floating-point operations that a run with data does in a second, outside matrix products and in them."""
 BYTES = 4 << 30
 """Memory for the tensors, with the float64 numbers that they are drawn from."""
+MOST_BLOCKS = 2**31 - 1, 2**16 - 1, 2**16 - 1
+"""Along x, y and z: the limits of a launch in CUDA, on every device."""
 PERIOD = 1_048_573
 """The largest prime under 2²⁰: large inputs repeat after so many elements."""
 REFERENCE_FLOP = 1e9
@@ -76,7 +78,7 @@ class OwnShapes:
         names = needed(entry)
         self._refuse_long(blocks * (largest_tile(entry, names) + len(names)) / WALKED, "following all blocks")
         try:
-            walked, placed = runnable.dry_run(arrays, seed=None)
+            walked, placed = runnable.dry_run(arrays, seed=None, seconds=self.seconds)
         except NeedsData as operation:
             raise Unverified(f"the addresses of {operation} depend on data") from None
         except (Unsupported, ToolFailed, MemoryError) as error:
@@ -96,6 +98,9 @@ class OwnShapes:
             raise Unverified(str(error)) from None
         if isinstance(runnable, Failed):
             raise (Unverified if runnable.stage == "tool" else Wrong)(f"{runnable.stage} failed: {runnable.reason}")
+        for axis, number, most in zip("xyz", runnable.launch.grid, MOST_BLOCKS, strict=False):
+            if number > most:
+                raise Wrong(f"the launch has {number} blocks along {axis}; a GPU takes at most {most}")
         return runnable
 
     def _refuse_long(self, seconds: float, what: str) -> None:

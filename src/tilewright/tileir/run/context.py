@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -39,6 +40,7 @@ class World:
     That is a mistake only if a result depends on the elements. ``changed_padding``: where they are other bytes.
     ``wait``: called with a loop in which a block may be waiting for another block; lets the other blocks run.
     ``stopped``: the run has ended, and no block goes on with a loop.
+    ``until``: when a loop ends the run, by `time.monotonic`.
     """
 
     grid: Grid
@@ -54,6 +56,7 @@ class World:
     changed_padding: Location | None = None
     wait: Callable[[Op], None] = lambda op: None
     stopped: bool = False
+    until: float = math.inf
 
 
 class Context:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,8 @@ class BlockExecutor:
         ``active`` of those that continue."""
         if self.world.stopped:
             raise Endless("the run has ended", op)
+        if monotonic() > self.world.until:
+            raise Unsupported("the run takes too long: its blocks loop over many tiles")
         region = op.regions[0]
         names = [name for name, _ in region.arguments[-len(carried) :]] if carried else []
         for name, value in zip(names, carried, strict=True):

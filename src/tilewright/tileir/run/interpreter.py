@@ -10,8 +10,10 @@ It counts the work of a whole grid quickly, and raises `NeedsData` if an address
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -176,6 +178,7 @@ def run(
     dry: bool = False,
     poison: int = 0xFF,
     changed_padding: Location | None = None,
+    seconds: float = math.inf,
 ) -> Executed:
     """Runs a grid of blocks of one entry.
 
@@ -187,6 +190,7 @@ def run(
     only: the blocks to run, by number (x runs fastest), in this order.
     poison: the byte that undefined values are made of.
     changed_padding: the place of a load whose undefined elements are made of other bytes.
+    seconds: a loop that runs later raises Unsupported.
 
     Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
     addresses depend on data, and TypeError if the arguments do not match the parameters.
@@ -201,6 +205,7 @@ def run(
     world = World(
         (x, y, z), memory, Counter(), poison=poison, dry=dry, needed=names or frozenset(),
         irrelevant=tiles.irrelevant(kernel), changed_padding=changed_padding,
+        until=time.monotonic() + seconds,
     )  # fmt: skip
     for constant in module.globals:
         values = np.ascontiguousarray(np.broadcast_to(constant_values(constant.value), constant.type.shape))

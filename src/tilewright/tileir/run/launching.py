@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +42,7 @@ class Runnable:
         sample: int | None = None,
         seed: int | None = 0,
         data: Callable[[str], Array | None] = lambda name: None,
+        seconds: float = math.inf,
     ) -> tuple[Executed, tuple[Allocation, ...]]:
         """Runs the kernel following only addresses and control flow. Also returns the tensors' places. The tensors have
         no memory. Raises the errors of `interpreter.run`.
@@ -50,7 +52,9 @@ class Runnable:
         memory = Memory(watch=False)
         placed = {name: memory.reserve(name, array.nbytes, partial(data, name)) for name, array in arrays.items()}
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
-        executed = run(self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed)
+        executed = run(
+            self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed, seconds=seconds
+        )
         return executed, (*placed.values(), *memory.lists)
 
 

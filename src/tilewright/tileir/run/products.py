@@ -85,14 +85,10 @@ def _element(op: Op, operand: str) -> str:
 
 
 def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
-    """Returns the matrix product in ``dtype`` for each lane and batch. A side that lanes share is not copied. If the
-    lanes share the right side, the rows of all lanes make one large product. `np.matmul` broadcasts a shared left side,
-    and calls BLAS for each lane in place."""
-    left, right = _for_blas(lhs, dtype), _for_blas(rhs, dtype)
-    if left.ndim == 3 and right.shape[0] == 1 and left.shape[0] > 1 and left.flags.c_contiguous:
-        lanes, rows, inner = left.shape
-        return np.asarray((left.reshape(lanes * rows, inner) @ right[0]).reshape(lanes, rows, -1))
-    return np.asarray(np.matmul(left, right))
+    """Returns the matrix product in ``dtype`` for each lane and batch. `np.matmul` broadcasts a side that lanes share,
+    and calls BLAS for each lane in place. One large product of all lanes' rows would round a row by its place in it, so
+    that a block's bits would depend on the order of the blocks."""
+    return np.asarray(np.matmul(_for_blas(lhs, dtype), _for_blas(rhs, dtype)))
 
 
 def _for_blas(values: Array, dtype: FloatType) -> Array:
