@@ -192,6 +192,8 @@ def test_a_patch_that_deletes_the_file_is_a_row(file: Path, written: Written) ->
 def test_a_file_that_is_missing_is_one_clear_line(file: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--change .*nowhere\.patch: no such file"):
         optimize(str(file), options=Options(changes=(tmp_path / "nowhere.patch",)))
+    with pytest.raises(RequestError, match=r"is a folder; name a patch or a rewritten file in it"):
+        optimize(str(file), options=Options(changes=(tmp_path,)))
 
 
 def test_a_whole_file_of_no_editable_name_is_refused_where_several_are_editable(file: Path, written: Written) -> None:

@@ -116,7 +116,10 @@ def test_a_file_that_does_not_import_gives_its_line(write: Write, line: str, mes
     ("line", "fix"),
     [
         ("import no_such_module\n", f"; install it for {sys.executable}, or add its folder to PYTHONPATH"),
-        ("from .kernels import silu\n", ": import by full names, and put the package's parent on PYTHONPATH"),
+        (
+            "from .kernels import silu\n",
+            "in no package: import by full names, and put the package's parent on PYTHONPATH",
+        ),
         ("raise MemoryError\n", "import: MemoryError"),
     ],
 )

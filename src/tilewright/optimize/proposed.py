@@ -55,7 +55,8 @@ def check_changes(files: Sequence[Path], editable: Collection[Path]) -> None:
     """Raises RequestError if a file is missing, or changes what is not editable. Called before the run starts."""
     for file in files:
         if not file.is_file():
-            raise RequestError(f"--change {file}: no such file")
+            what = "is a folder; name a patch or a rewritten file in it" if file.is_dir() else "no such file"
+            raise RequestError(f"--change {file}: {what}")
         text = read_source(file)
         if _is_patch(text):
             _places(file, text, editable)

@@ -220,7 +220,8 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
 def _remedy(error: BaseException) -> str:
     """What to do about an import that failed, as the end of a message; empty where there is nothing to say."""
     if isinstance(error, ImportError) and "relative import" in str(error):
-        return "; a task file is loaded by its path: import by full names, and put the package's parent on PYTHONPATH"
+        fix = "import by full names, and put the package's parent on PYTHONPATH"
+        return f"; the file is loaded by its path, in no package: {fix}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; install it for {sys.executable}, or add its folder to PYTHONPATH"
     return ""
