@@ -212,7 +212,7 @@ def test_a_plain_kernel_is_right(name: str) -> None:
     """On two tiles an axis and on ragged ones; `tilewright check` tries more."""
     task = example(name)
     verdict = check_on(task, Equipment(InterpreterEngine(task, default_board("sm_90"))), Scope(quick=True))
-    assert verdict.verdict == "correct", verdict.reason
+    assert verdict.verdict.startswith("correct"), verdict.reason
 
 
 # Machine code -----------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_it_compiles(matmul: Task) -> None:
 
 def test_the_captured_kernel_is_correct_and_another_is_not(matmul: Task) -> None:
     """What "correct" means here: as captured. A version that computes something else is told."""
-    assert check_on(matmul, Equipment(InterpreterEngine(matmul, BOARD)), Scope(quick=True)).verdict == "correct"
+    assert check_on(matmul, Equipment(InterpreterEngine(matmul, BOARD)), Scope(quick=True)).verdict.startswith("correct")
     file = matmul.file
     assert file is not None
     other = Path(kernels.__file__).with_suffix(".py")
@@ -172,7 +172,7 @@ def test_grouped_products_of_tilegym(tmp_path: Path) -> None:
     assert {name: len(values) for name, values in task.space.constants.items()} == {
         "TILE_M": 3, "TILE_N": 3, "TILE_K": 3,
     }  # fmt: skip
-    assert check_on(task, Equipment(InterpreterEngine(task, BOARD)), Scope(quick=True)).verdict == "correct"
+    assert check_on(task, Equipment(InterpreterEngine(task, BOARD)), Scope(quick=True)).verdict.startswith("correct")
 
 
 # In place ---------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_in_place_is_declared(tmp_path: Path) -> None:
     task = task_of(tmp_path, kernels.scale, (8,), x, x, 32, 0.5)
     assert task.outputs["y"].in_place_of == "x"
     verdict = check_on(task, Equipment(InterpreterEngine(task, BOARD)))
-    assert verdict.verdict == "correct", verdict.reason
+    assert verdict.verdict.startswith("correct"), verdict.reason
     assert "in place" in {one.case.run for one in verdict.results}
 
 
@@ -408,7 +408,7 @@ def test_a_kernel_of_a_program_is_copied(tmp_path: Path) -> None:
     kernel = launched_by_program(tmp_path / "program.py")
     task = task_of(tmp_path, kernel, (8,), torch.zeros(64), torch.zeros(64), 8)
     assert task.edit == ("captured.py",)
-    assert check_on(task, Equipment(InterpreterEngine(task, BOARD)), Scope(quick=True)).verdict == "correct"
+    assert check_on(task, Equipment(InterpreterEngine(task, BOARD)), Scope(quick=True)).verdict.startswith("correct")
 
 
 def test_a_kernel_that_changed_since_is_no_reference(tmp_path: Path) -> None:
