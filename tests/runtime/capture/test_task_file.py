@@ -113,7 +113,7 @@ def wrong(task: Task, before: str, after: str) -> Task:
 
 
 def verdict_of(task: Task) -> str:
-    return check_on(task, Equipment(InterpreterEngine(task, BOARD))).verdict
+    return check_on(task, Equipment(InterpreterEngine(task, BOARD))).verdict.partition(" on ")[0]
 
 
 # Lists ------------------------------------------------------------------------------------------------
