@@ -88,7 +88,7 @@ def run(
             raise CompilerMissing(not_started(command[0], error, fix)) from None
     returncode, used, in_time = _ended(process, seconds, seconds * patience)
     tool = Path(command[0]).name
-    if returncode == -signal.SIGXCPU or (returncode and used >= seconds):  # its own children count as well
+    if returncode == -signal.SIGXCPU or used >= seconds:  # its own children count as well
         raise ToolFailed(f"{tool} took longer than its budget of {seconds:g} s of processor time")
     if not in_time:
         so_far = f"{used:.2g} s of processor time in {seconds * patience:g} s"

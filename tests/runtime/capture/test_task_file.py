@@ -91,7 +91,8 @@ def test_it_compiles(matmul: Task) -> None:
 
 def test_the_captured_kernel_is_correct_and_another_is_not(matmul: Task) -> None:
     """What "correct" means here: as captured. A version that computes something else is told."""
-    assert check_on(matmul, Equipment(InterpreterEngine(matmul, BOARD)), Scope(quick=True)).verdict.startswith("correct")
+    verdict = check_on(matmul, Equipment(InterpreterEngine(matmul, BOARD)), Scope(quick=True))
+    assert verdict.verdict.startswith("correct")
     file = matmul.file
     assert file is not None
     other = Path(kernels.__file__).with_suffix(".py")
