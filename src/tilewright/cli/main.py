@@ -143,8 +143,8 @@ def _sigterm_as_ctrl_c(received: list[int]) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    finally:  # a second SIGTERM must not end the process before it has said what is kept
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if received else before)
 
 
 def _usage(error: Exception) -> str:
