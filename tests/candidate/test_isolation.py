@@ -11,14 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.processes import running
 
 from tilewright.candidate.client import Candidates, VersionError
-from tilewright.candidate.sandbox import Isolation, available
+from tilewright.candidate.sandbox import unprotected
 from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.errors import MachineError
 from tilewright.hardware.architectures import default_board
@@ -125,7 +125,7 @@ def test_what_a_version_does_to_its_process_is_its_failure(candidates: Candidate
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_version_writes_and_reaches_nothing(candidates: Candidates, file: Path, name: str) -> None:
-    assert not available().missing, "this machine has landlock and seccomp"
+    assert not unprotected(), "this machine has landlock and seccomp"
     before = {path: path.stat() for path in file.parent.rglob("*")}
     with pytest.raises(VersionError, match="does not import: (PermissionError|OSError|CalledProcessError|ValueError)"):
         version(candidates, file, REFUSED[name])
@@ -159,8 +159,8 @@ def test_what_a_version_starts_ends_with_it(file: Path, tmp_path: Path) -> None:
     lines = f"import subprocess, sys; subprocess.Popen({sleeps})"
     with Candidates([file]) as candidates:
         version(candidates, file, lines)
-        assert _soon(lambda: str(note) in _commands())
-    assert _soon(lambda: str(note) not in _commands())
+        assert _soon(lambda: running(str(note)))
+    assert _soon(lambda: not running(str(note)))
 
 
 def _soon(happens: Callable[[], bool]) -> bool:
@@ -169,15 +169,6 @@ def _soon(happens: Callable[[], bool]) -> bool:
             return True
         time.sleep(0.005)
     return False
-
-
-def _commands() -> str:
-    """The command lines of all processes."""
-    texts = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            texts.append(path.read_text())
-    return "\n".join(texts)
 
 
 SLEEP = "86321"
@@ -202,7 +193,7 @@ os.kill(os.getpid(), 9)
     assert len(numbers) == 2 and done.returncode == -9
     assert _soon(lambda: not any(_runs(int(number)) for number in numbers))
     assert _soon(lambda: not Path(folder).exists()), "nothing is left in the folder of temporary files"
-    assert _soon(lambda: f"sleep\0{SLEEP}" not in _commands()), "what the version started ends too"
+    assert _soon(lambda: not running(SLEEP)), "what the version started ends too"
 
 
 def _runs(number: int) -> bool:
@@ -341,8 +332,7 @@ def test_closing_leaves_nothing(file: Path) -> None:
 @pytest.fixture
 def unconfined(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a kernel that keeps no process from writing."""
-    nothing = Isolation(("writing to your files",))
-    monkeypatch.setattr("tilewright.candidate.client.available", lambda: nothing)
+    monkeypatch.setattr("tilewright.candidate.client.unprotected", lambda: ("writing to your files",))
 
 
 def test_where_writing_cannot_be_prevented_it_is_found(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import running
 
 from tilewright.compile.compile import Compiled, Unit, compile_all, hints_of, launch_of
 from tilewright.errors import CompilerMissing, TaskError
@@ -337,17 +338,6 @@ def children() -> set[int]:
     for thread in Path("/proc/self/task").iterdir():
         found |= {int(pid) for pid in (thread / "children").read_text().split()}
     return found
-
-
-def running(word: str) -> bool:
-    """Whether any process on this machine has ``word`` among its arguments."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if word.encode() in (process / "cmdline").read_bytes().split(b"\0"):
-                return True
-        except OSError:
-            continue
-    return False
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.processes import running
 
 from tilewright.errors import CompilerMissing, ToolFailed
 from tilewright.tools import child
@@ -24,17 +25,6 @@ def tool(folder: Path, script: str) -> str:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return str(path)
-
-
-def running(word: str) -> bool:
-    """Whether any process on this machine has ``word`` among its arguments."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if word.encode() in (process / "cmdline").read_bytes().split(b"\0"):
-                return True
-        except OSError:
-            continue
-    return False
 
 
 def gone(word: str, seconds: float = 10) -> bool:

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from tilewright.candidate import messages as said
 from tilewright.candidate.guard import FileGuard
-from tilewright.candidate.sandbox import available
+from tilewright.candidate.sandbox import unprotected
 from tilewright.errors import MachineError, RequestError, TaskError
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_named
@@ -69,7 +69,7 @@ class Candidates:
 
     def __init__(self, files: Iterable[Path], seconds: float = SECONDS) -> None:
         self.seconds, files = seconds, tuple(files)
-        self._guard = FileGuard(files) if available().missing else None
+        self._guard = FileGuard(files) if unprotected() else None
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(workplace())
         self._alive: OrderedDict[str, _Process] = OrderedDict()

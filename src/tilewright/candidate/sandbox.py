@@ -10,7 +10,7 @@ For this process and all that it starts, `confine` forbids:
 * more than `MEMORY_BYTES` of memory.
 
 Files can be read, because imports need it. If the kernel lacks landlock or seccomp, the rest still holds, and
-`Isolation.missing` names what does not. The numbers of system calls and the structures are those of Linux's
+`unprotected` names what does not. The numbers of system calls and the structures are those of Linux's
 ``landlock.h``, ``seccomp.h``, ``unistd.h`` and ``capability.h``.
 """
 
@@ -23,7 +23,6 @@ import resource
 import signal
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -35,26 +34,15 @@ _SECCOMP = Path("/proc/sys/kernel/seccomp/actions_avail")
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 24, 38, 22
 
 
-@dataclass(frozen=True)
-class Isolation:
-    """The means that confine edited code on this machine."""
-
-    missing: tuple[str, ...]
-    """The rights that this kernel cannot take away, in words."""
-
-    def __str__(self) -> str:
-        return f"without protection from {' and '.join(self.missing)}" if self.missing else "full"
-
-
 @cache
-def available() -> Isolation:
-    """Returns what `confine` can do here. Changes nothing."""
+def unprotected() -> tuple[str, ...]:
+    """Returns what `confine` cannot prevent on this machine, in words. Changes nothing."""
     missing = []
     if _landlock_version() < 1:
         missing.append("writing to your files (the kernel has no landlock)")
     if _MACHINE is None or not _SECCOMP.exists():
         missing.append("network access (no seccomp here)")
-    return Isolation(tuple(missing))
+    return tuple(missing)
 
 
 def confine(scratch: Path) -> None:

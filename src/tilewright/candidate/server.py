@@ -1,8 +1,9 @@
 """The process that edited code runs in. One process imports the languages; each version is a confined fork of it.
 
-The server never runs edited code. It follows two orders of the parent, each a packet on the socket whose number is its
-first argument. ``fork`` starts a version, whose socket comes with the order, and answers with the process id. ``end``
-ends such a process with all that it started, and answers with the exit status.
+The server never runs edited code. It follows three orders of the parent, each a packet on the socket whose number is
+its first argument. ``import`` loads what all versions need, and has no answer. ``fork`` starts a version, whose socket
+comes with the order, and answers with the process id. ``end`` ends such a process with all that it started, and answers
+with the exit status.
 
 A version's process gives up its rights (`sandbox`), loads the files, and answers `candidate.messages`.
 """

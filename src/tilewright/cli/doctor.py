@@ -26,7 +26,7 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from tilewright.candidate.sandbox import available
+from tilewright.candidate.sandbox import unprotected
 from tilewright.cli import terminal
 from tilewright.cli.probe_kernel import PROBE_ARCH, compile_probe, lowered_probe
 from tilewright.cli.shared import AsJson, print_json
@@ -274,7 +274,7 @@ def tileirdisasm() -> Probe:
 
 
 def isolation() -> Probe:
-    missing = " and ".join(available().missing)
+    missing = " and ".join(unprotected())
     detail = f"versions are not kept from {missing}" if missing else "versions cannot write files or use the network"
     return _optional("isolation", not missing, detail, "use Linux 5.13 or newer" if missing else "")
 

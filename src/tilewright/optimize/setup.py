@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from tilewright.candidate.client import Candidates
-from tilewright.candidate.sandbox import available
+from tilewright.candidate.sandbox import unprotected
 from tilewright.errors import Incorrect
 from tilewright.hardware.machine import machine_of
 from tilewright.inspect.speed_limit import SpeedLimit
@@ -58,7 +58,7 @@ def prepare(
         done = max(len(interrupted[1]) - 1, 0)  # the first row is the baseline
         ledger.note(f"resuming run {name}: {done} of {request.options.iterations} iterations are done")
     request.progress("baseline", 0, None, f"{task.name}: the untouched code")
-    if missing := available().missing:
+    if missing := unprotected():
         ledger.note(f"the versions that are tried run without protection from {' and '.join(missing)}")
     candidates = stack.enter_context(Candidates(request.texts))
     builder = Builder(

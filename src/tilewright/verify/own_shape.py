@@ -54,11 +54,10 @@ MOST_BLOCKS = 2**31 - 1, 2**16 - 1, 2**16 - 1
 """Along x, y and z: the limits of a launch in CUDA, on every device."""
 PERIOD = 1_048_573
 """The largest prime under 2²⁰: large inputs repeat after so many elements."""
-REFERENCE_FLOP = 1e9
+REFERENCE_RATE = 1e9
 """Floating-point operations of a reference in a second: it is evaluated several times, in float64 and in float32."""
-PART_FLOP = tolerance.REFERENCE_FLOP / 8
-"""Of the reference for one block."""
-PART_ELEMENTS = tolerance.REFERENCE_ELEMENTS / 4
+PART_FLOP, PART_ELEMENTS = tolerance.REFERENCE_FLOP / 8, tolerance.REFERENCE_ELEMENTS / 4
+"""Limits of the reference for one block."""
 
 
 class OwnShapes:
@@ -167,7 +166,7 @@ class OwnShapes:
             return None
         part = self._part(dims, stored, np.random.default_rng(block))
         sliced = tolerance.sliced_dims(dims, part)
-        cuts = {name: self._cut(name, array, part) for name, array in inputs.items()}
+        cuts = {name: tolerance.cut(self.task, name, array, part) for name, array in inputs.items()}
         wanted = reference.wanted(sliced, cuts, "declared")
         if isinstance(wanted, str):
             raise Unverified(wanted)
@@ -178,8 +177,8 @@ class OwnShapes:
             own.reshape(-1)[stored[name]] = True
             values = tensor.raw[tensor.offset :][: tensor.nbytes].view(dtype).reshape(tensor.shape)
             with np.errstate(invalid="ignore"):  # what no block stored may hold NaN
-                cut = self._cut(name, values, part).astype(np.float64)
-            outputs[name] = np.where(self._cut(name, own, part), cut, expected.values)
+                cut = tolerance.cut(self.task, name, values, part).astype(np.float64)
+            outputs[name] = np.where(tolerance.cut(self.task, name, own, part), cut, expected.values)
         try:
             return judge.judge_values(wanted, outputs)
         except Wrong as wrong:
@@ -188,43 +187,32 @@ class OwnShapes:
 
     def _part(self, dims: Dims, stored: Mapping[str, Array], rng: np.random.Generator) -> Slice:
         """Some of the indices that a block stored, along each independent dimension."""
-        indices: dict[str, Array] = {}
+        indices: dict[str, tuple[int, ...]] = {}
         shapes = self.task.arrays(dims)
         for name, places in stored.items():
             axes = np.unravel_index(places, shapes[name].shape)
             for axis, entry in enumerate(self.task.outputs[name].shape):
                 if str(entry) in self.task.independent and places.size:
-                    found = np.unique(axes[axis])
-                    indices[str(entry)] = np.union1d(indices.get(str(entry), found), found)
-        while self._too_much(dims, indices):
+                    both = np.union1d(axes[axis], indices.get(str(entry), axes[axis]))
+                    indices[str(entry)] = tuple(map(int, both))
+        while True:
+            reduced = tolerance.sliced_dims(dims, Slice(indices))
+            if tolerance.affordable(self.task, reduced, PART_FLOP, PART_ELEMENTS):
+                return Slice(indices)
             name = max(indices, key=lambda one: len(indices[one]), default="")
             if not name or len(indices[name]) < 2:  # what is left depends on all the rest
-                reduced = {**dims, **{name: len(found) for name, found in indices.items()}}
-                seconds = self.task.work(reduced) / REFERENCE_FLOP * (BLOCKS + 2)
+                seconds = self.task.work(reduced) / REFERENCE_RATE * (BLOCKS + 2)
                 self._refuse_long(seconds, "the reference of some of the blocks")
-                break
-            kept = rng.permutation(len(indices[name]) - 2)[: max(0, len(indices[name]) // 2 - 2)] + 1
-            places = np.unique([0, len(indices[name]) - 1, *kept]) if len(indices[name]) > 2 else np.array([0])
-            indices[name] = indices[name][places]
-        return Slice({name: tuple(int(i) for i in found) for name, found in indices.items()})
-
-    def _too_much(self, dims: Dims, indices: Mapping[str, Array]) -> bool:
-        reduced = {**dims, **{name: len(found) for name, found in indices.items()}}
-        elements = max(math.prod(array.shape) for array in self.task.arrays(reduced).values())
-        return self.task.work(reduced) > PART_FLOP or elements > max(PART_ELEMENTS, 1)
-
-    def _cut(self, name: str, array: Array, part: Slice) -> Array:
-        for axis, indices in tolerance.axes_of(self.task.tensors[name].shape, part).items():
-            array = array.take(indices, axis)
-        return array
+                return Slice(indices)
+            count = len(indices[name])
+            indices[name] = tuple(indices[name][at] for at in tolerance.spread(count, -(-count // 2), rng))
 
 
-def _drawn_blocks(blocks: int, seed: int) -> list[int]:
+def _drawn_blocks(blocks: int, seed: int) -> Sequence[int]:
     """The first block, the last one, and others in between."""
     if blocks <= BLOCKS + 2:
-        return list(range(blocks))
-    between = 1 + np.random.default_rng(seed).permutation(blocks - 2)[:BLOCKS]
-    return [0, *sorted(int(block) for block in between), blocks - 1]
+        return range(blocks)
+    return tolerance.spread(blocks, BLOCKS + 2, np.random.default_rng(seed))
 
 
 def _first_gap(runs: Array, address: int, nbytes: int) -> int | None:

@@ -56,18 +56,20 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
     counts = {name: int(dims[name]) for name in task.independent if isinstance(dims.get(name), int)}  # type: ignore[arg-type]
     whole = dict(counts)
 
-    def too_much() -> bool:
-        reduced = {**dims, **counts}
-        elements = max(math.prod(array.shape) for array in task.arrays(reduced).values())
-        return task.work(reduced) > REFERENCE_FLOP or elements > REFERENCE_ELEMENTS
-
-    while too_much() and any(count > 1 for count in counts.values()):
+    while not affordable(task, {**dims, **counts}) and any(count > 1 for count in counts.values()):
         largest = max(counts, key=lambda name: counts[name])
         counts[largest] = -(-counts[largest] // 2)
-    return Slice({name: _indices(whole[name], count, rng) for name, count in counts.items() if count < whole[name]})
+    return Slice({name: spread(whole[name], count, rng) for name, count in counts.items() if count < whole[name]})
 
 
-def _indices(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
+def affordable(task: Task, dims: Dims, flop: float = REFERENCE_FLOP, elements: float = REFERENCE_ELEMENTS) -> bool:
+    """Whether a reference of these dimensions stays within the limits. ``elements``: of its largest tensor."""
+    largest = max(math.prod(array.shape) for array in task.arrays(dims).values())
+    return task.work(dims) <= flop and largest <= elements
+
+
+def spread(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
+    """Picks ``count`` indices below ``extent``: the first, the last and random others; a random one if it is 1."""
     if count == 1:
         return (int(rng.integers(extent)),)
     inner = 1 + rng.choice(extent - 2, count - 2, replace=False)  # needs no memory of the size of ``extent``
@@ -77,6 +79,13 @@ def _indices(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ..
 def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:
     """Maps each axis of a tensor that a slice cuts to its indices. Only an axis that is a plain dimension is cut."""
     return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
+
+
+def cut(task: Task, name: str, array: Array, part: Slice) -> Array:
+    """Returns a slice of the tensor called ``name``."""
+    for axis, indices in axes_of(task.tensors[name].shape, part).items():
+        array = array.take(indices, axis)
+    return array
 
 
 def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array]:
