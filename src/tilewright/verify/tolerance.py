@@ -56,13 +56,15 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
     counts = {name: int(dims[name]) for name in task.independent if isinstance(dims.get(name), int)}  # type: ignore[arg-type]
     whole = dict(counts)
 
-    while not affordable(task, {**dims, **counts}) and any(count > 1 for count in counts.values()):
+    while any(count > 1 for count in counts.values()):
+        if affordable(task, {**dims, **counts}, REFERENCE_FLOP, REFERENCE_ELEMENTS):
+            break
         largest = max(counts, key=lambda name: counts[name])
         counts[largest] = -(-counts[largest] // 2)
     return Slice({name: spread(whole[name], count, rng) for name, count in counts.items() if count < whole[name]})
 
 
-def affordable(task: Task, dims: Dims, flop: float = REFERENCE_FLOP, elements: float = REFERENCE_ELEMENTS) -> bool:
+def affordable(task: Task, dims: Dims, flop: float, elements: float) -> bool:
     """Whether a reference of these dimensions stays within the limits. ``elements``: of its largest tensor."""
     largest = max(math.prod(array.shape) for array in task.arrays(dims).values())
     return task.work(dims) <= flop and largest <= elements
