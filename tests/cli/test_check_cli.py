@@ -14,6 +14,7 @@ from tilewright.cli import main as cli
 from tilewright.hardware.gpu import detect
 
 FILE = """
+    import time
     import cuda.tile as ct
     import tilewright as tw
 
@@ -50,6 +51,7 @@ FILE = """
 
     right = make("right", scale)
     wrong = make("wrong", every_other)
+    slow = make("slow", scale, reference=lambda x: (time.sleep(0.02), 2 * x)[1])  # one case takes the whole limit
     right_backward = backward("right_backward", scale, 2)
     wrong_backward = backward("wrong_backward", every_other, 2)
     learns = make("learns", scale, backward=right_backward)
@@ -117,7 +119,7 @@ def test_the_command_names_a_configuration_that_is_not_shipped(file: str, capsys
 
 
 def test_what_cannot_be_verified(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = read(capsys, f"{file}:right", "--seconds", "0.01")
+    code, found = read(capsys, f"{file}:slow", "--seconds", "0.01")
     assert (code, found["verdict"]) == (3, "unverified")
     assert any("not run within 0.01 s" in one for one in found["unverified"])
 
