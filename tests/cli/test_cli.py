@@ -384,7 +384,7 @@ def test_a_comparison_fits_a_terminal_of_80_columns(run: Run, monkeypatch: pytes
         ("import no_such_module", r"ops\.py:\d+: does not import: ModuleNotFoundError.*no_such_module"),
         ("task = undefined", r"ops\.py:\d+: does not import: NameError"),
         ("", r"holds no task"),
-        ('a = make("one")\nb = make("two")', r"holds 2 tasks \(one, two\): say which, e\.g\. .*ops\.py:one"),
+        ('a = make("one")\nb = make("two")', r"holds 2 tasks \(one, two\): name one, e\.g\. .*ops\.py:one"),
         ("task = make(space=tw.Space(constants={'TILE': ()}, shipped={'TILE': 1}))", r"'TILE'.*is empty"),
         ("task = make(space={'TILE': (256, 512)})", r"ops\.py:\d+: space is .*dict.*; pass tilewright\.Space"),
         ("task = make(space=({'TILE': t} for t in (1, 2)))", r"space is .*generator.*; pass tilewright\.Space"),

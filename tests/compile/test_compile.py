@@ -267,7 +267,7 @@ def test_a_compiler_that_crashes_is_that_candidates_outcome(task: Task, fake_com
         ("echo 'error: out of registers' >&2; exit 2", "tileiras returned 2: out of registers"),
         ("echo 'x.mlir:1:1: error: no such op' >&2; exit 1", "tileiras returned 1: no such op"),
         ("echo 'loc(\"/tmp/a/ops.py\":6:9): error: bad tile' >&2; exit 1", "ops.py:6: bad tile"),
-        ("exit 3", "tileiras returned 3: nothing on its error channel"),
+        ("exit 3", "tileiras returned 3: nothing on standard error"),
         ("printf '\\377\\376 broken' >&2; exit 1", "broken"),
     ],
 )

@@ -315,7 +315,7 @@ def test_the_installed_version_is_known() -> None:
     [
         (-11, "anything", Failed("tool", "tileiras was killed by signal 11 (Segmentation fault)")),
         (-9, "", Failed("tool", "tileiras was killed by signal 9 (Killed)")),
-        (1, "", Failed("tool", "tileiras returned 1: nothing on its error channel")),
+        (1, "", Failed("tool", "tileiras returned 1: nothing on standard error")),
         (1, "\n\n  what it said\n", Failed("tool", "tileiras returned 1: what it said")),
         (1, "a note\nerror: the first\nerror: the second", Failed("compile", "tileiras returned 1: the first")),
         (1, 'loc("k"("/a/b/ops.py":7:3)): error: too much shared memory',

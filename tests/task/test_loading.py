@@ -72,7 +72,7 @@ def test_one_task_under_two_variables_is_one_task(write: Write) -> None:
 def test_several_tasks_are_listed(write: Write) -> None:
     path = write("first = task_named('one')\nsecond = task_named('two')\n")
     message = refused(path)
-    assert "holds 2 tasks (one, two): say which, e.g. " in message
+    assert "holds 2 tasks (one, two): name one, e.g. " in message
     assert message.endswith("ops.py:one")
 
 
@@ -115,10 +115,10 @@ def test_a_file_that_does_not_import_gives_its_line(write: Write, line: str, mes
 @pytest.mark.parametrize(
     ("line", "fix"),
     [
-        ("import no_such_module\n", f"; install it for {sys.executable}, or add its folder to PYTHONPATH"),
+        ("import no_such_module\n", f"; fix: install it for {sys.executable}, or add its folder to PYTHONPATH"),
         (
             "from .kernels import silu\n",
-            "in no package: import by full names, and put the package's parent on PYTHONPATH",
+            "not as part of a package; fix: import by full names, and put the package's parent on PYTHONPATH",
         ),
         ("raise MemoryError\n", "import: MemoryError"),
     ],

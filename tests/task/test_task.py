@@ -199,7 +199,7 @@ def test_inputs_and_outputs_keep_their_order() -> None:
         ),
         (
             {"tensors": {"x": Tensor(("M",), "int8"), "y": Output(("M",), "int8", "x", "x")}},
-            "output 'y' is in place of 'x' and updates 'x': say the first where",
+            "output 'y' is in place of 'x' and updates 'x': keep in_place_of if",
         ),
     ],
 )
@@ -254,12 +254,12 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest(declare: Any,
 
 @pytest.mark.parametrize("kind", [Tensor, Output])
 def test_a_text_is_no_shape(kind: Any) -> None:
-    with pytest.raises(TaskError, match=r"the shape 'N' is a text; .* \(\"N\",\)"):
+    with pytest.raises(TaskError, match=r"the shape 'N' is a string; .* \(\"N\",\)"):
         kind("N", "float32")
 
 
 def test_independent_names_dimensions() -> None:
     with pytest.raises(RequestError, match="unknown independent dimension 'M_'; known: .*did you mean 'M'"):
         task_of(independent=("M_",))
-    with pytest.raises(TaskError, match=r"independent='M' is a text; write independent=\('M',\)"):
+    with pytest.raises(TaskError, match=r"independent='M' is a string; write independent=\('M',\)"):
         task_of(independent="M")

@@ -68,7 +68,7 @@ def test_a_wrong_gradient_is_named(backward: Callable[..., Any], name: str) -> N
 def test_names_must_fit() -> None:
     wrong = task({"q": Tensor(("M", "N"), "float32"), "d_a": Output(("M", "K"), "float32")}, lambda q: q)
     tensors = {"a": Tensor(("M", "K"), "float32"), "y": Output(("M", "K"), "float32")}
-    with pytest.raises(TaskError, match="input 'q' is none of its inputs or gradients; known: a, d_y"):
+    with pytest.raises(TaskError, match="input 'q' is neither an input nor the gradient of an output; known: a, d_y"):
         task(tensors, lambda a: a, backward=wrong)
     wrong = task({"d_y": Tensor(("M", "K"), "float32"), "a": Output(("M", "K"), "float32")}, lambda d_y: d_y)
     with pytest.raises(TaskError, match="output 'a' is the gradient of no input; known: d_a"):

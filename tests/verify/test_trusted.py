@@ -101,7 +101,7 @@ def test_a_task_without_one_says_so() -> None:
 
 def test_a_task_in_no_file_says_so() -> None:
     made = Trusted(replace(task(), trusted=lambda x: x, launch=eval("lambda x: None")))
-    assert "is not in a file" in str(made.outputs({"N": 3}, {}))
+    assert "is in no file" in str(made.outputs({"N": 3}, {}))
 
 
 def test_no_torch_is_a_reason(trusted: Trusted, inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""What a person writes: a kernel, its tensors, its reference, its launch, its space and its workloads."""
+"""The task that a user writes: a kernel, its tensors, reference, launch, space and workloads."""

@@ -2,7 +2,7 @@
 
 A file may be loaded as an edited copy. Each copy is a separate module, so one process can hold several versions. A copy
 runs as if it were the original: the original's folder is importable, ``__file__`` names the original, and relative
-imports reach the installed package. Only the code, and the source that `inspect` reads, are those of the copy.
+imports reach the installed package. Only the code and the source that `inspect` reads come from the copy.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _LOADING: ContextVar[_Loading | None] = ContextVar("_LOADING", default=None)
 
 
 def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
-    """Loads the task of ``FILE`` or ``FILE:TASK`` (the task's name, or the variable that holds it).
+    """Loads a task.
 
-    files: absolute paths of editable files → absolute paths of the copies to load instead.
-    Raises TaskError if the file does not import, has no task, or has several and none is named.
+    where: ``FILE`` or ``FILE:TASK``. TASK is the task's name, or the variable that holds the task.
+    files: absolute path of an editable file → absolute path of the copy to load instead.
+    Raises TaskError if the file does not import, holds no task, or holds several and ``where`` has no TASK.
     """
     file, _, wanted = where.rpartition(":") if ":" in where and not Path(where).exists() else (where, "", "")
     path = Path(file).resolve()
@@ -67,18 +68,18 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
 
 
 def task_of(task: Task | str | os.PathLike[str]) -> Task:
-    """Returns a task unchanged, and loads the task of ``FILE`` or ``FILE:TASK``."""
+    """Returns a Task unchanged. Loads the task if ``task`` is ``FILE`` or ``FILE:TASK``."""
     return task if isinstance(task, Task) else load_task(os.fspath(task))
 
 
 def editable(where: str | os.PathLike[str]) -> ModuleType:
-    """Loads a module whose file Tilewright may edit, for a task whose kernel is in another file.
+    """Loads a module that Tilewright may edit. Use this if the kernel is not in the task file.
 
-    where: a module (``"tilegym.ops.cutile.attention"``) or a Python file, relative to the task file.
+    where: a module's name (``"tilegym.ops.cutile.attention"``), or a Python file's path relative to the task file.
 
     Call this in the task file, outside any function. The module is loaded again under a private name. While `optimize`
-    tries a version, the version's copy is loaded. Code that imports the module by its own name gets the original.
-    Decorators that register an implementation register it a second time.
+    tries a version of the file, the version is loaded instead. Code that imports the module by its own name gets the
+    original. A decorator that registers an implementation runs a second time.
     """
     loading, caller = _LOADING.get(), sys._getframe(1).f_globals.get("__file__")
     folder = loading.path.parent if loading else Path(caller).resolve().parent if caller else Path.cwd()
@@ -99,30 +100,30 @@ def editable(where: str | os.PathLike[str]) -> ModuleType:
 
 
 def editable_files(task: Task) -> tuple[Path, ...]:
-    """Returns the absolute paths of the files in ``task.edit``, or else of the task's own file."""
+    """Returns the absolute paths of the files in ``task.edit`` (if empty, of the task's file)."""
     file = file_of(task)
     return tuple(Path(os.path.normpath(file.parent / name)) for name in task.edit or (file.name,))
 
 
 def where_is(task: Task) -> str:
-    """Returns the argument with which `load_task` loads this task in another process."""
+    """Returns the ``where`` with which `load_task` loads this task in another process."""
     return f"{file_of(task)}:{task.name}"
 
 
 def file_of(task: Task) -> Path:
-    """Returns the task's file, or that of its launch function if the task was not loaded from a file."""
+    """Returns the file from which the task was loaded, or else the file of its launch function."""
     file = task.file or _file_of_code(task.launch)
     if not file.is_file():
-        raise TaskError(f"task '{task.name}' is not in a file, which a kernel is compiled from; fix: write it into one")
+        raise TaskError(f"task '{task.name}' is in no file, but a kernel is compiled from a file; fix: write one")
     return file
 
 
 def _file_of_code(launch: Callable[..., object]) -> Path:
-    """Returns the file of a function, partial or callable object; a path that is not a file if there is none."""
+    """Returns the file that defines a function, partial or callable object. Returns ``Path()`` if no file does."""
     code = inspect.unwrap(getattr(launch, "func", launch))
     try:
         return Path(inspect.getsourcefile(code if inspect.isroutine(code) else type(code)) or "").resolve()
-    except (TypeError, OSError):  # a class that is in no file
+    except (TypeError, OSError):  # a class without a file
         return Path()
 
 
@@ -139,12 +140,12 @@ def _chosen(tasks: dict[str, Task], wanted: str, file: str) -> Task:
             f"or have a task file written for a kernel in it: tilewright new {file}"
         )
     if len(names) > 1:
-        raise TaskError(f"{file} holds {len(names)} tasks ({', '.join(names)}): say which, e.g. {file}:{names[0]}")
+        raise TaskError(f"{file} holds {len(names)} tasks ({', '.join(names)}): name one, e.g. {file}:{names[0]}")
     return next(iter(tasks.values()))
 
 
 def _edit(task: Task, loading: _Loading) -> tuple[str, ...]:
-    """Returns the files that the task declares, or else its editable modules, or else its own file."""
+    """Returns ``task.edit``; if empty, the modules that `editable` loaded; if there are none, the task file."""
     if not task.edit:
         return tuple(str(path) for path in loading.modules) or (loading.path.name,)
     edit = []
@@ -160,12 +161,12 @@ def _edit(task: Task, loading: _Loading) -> tuple[str, ...]:
 
 
 def _origin(name: str) -> tuple[Path, str]:
-    """Returns the file of an importable module, and the package in which its relative imports start."""
+    """Returns the file of the module ``name``, and the package to which its relative imports refer."""
     try:
         spec = importlib.util.find_spec(name)
     except TilewrightError:
         raise
-    except Exception as error:  # the package's own code, or a name that is not a module's
+    except Exception as error:  # the package's own code fails, or ``name`` cannot name a module
         raise TaskError(f"editable('{name}'): its package does not import: {in_one_line(error)}") from error
     if spec is None:
         raise TaskError(f"editable('{name}'): no such module; a file's name ends in .py")
@@ -176,16 +177,22 @@ def _origin(name: str) -> tuple[Path, str]:
 
 
 class _FreshLoader(SourceFileLoader):
-    """Compiles the source each time, and writes no cache file. Python would trust a cached compilation if size and
-    second are equal, which may be so for two versions."""
+    """Compiles the source each time, and writes no cache file.
+
+    Python reuses a cached compilation if the source has the same size and was written in the same second. Two versions
+    can agree in both.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _executed(path: Path, copy: str | None, kind: str, package: str | None = None) -> ModuleType:
-    """Runs the file, or its copy, as a separate module. ``package``: where relative imports start; None for a file
-    whose folder is importable while it loads."""
+    """Runs the file ``path``, or its ``copy``, as a separate module.
+
+    kind: a word for the module's private name.
+    package: the package to which relative imports refer. With None, the file's folder is importable meanwhile.
+    """
     source = copy or str(path)
     if path.suffix != ".py":
         raise TaskError(f"{path} is not a Python file")
@@ -218,12 +225,12 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
 
 
 def _remedy(error: BaseException) -> str:
-    """What to do about an import that failed, as the end of a message; empty where there is nothing to say."""
+    """Returns the fix for a failed import, as the end of a message. The text is empty if no fix is known."""
     if isinstance(error, ImportError) and "relative import" in str(error):
         fix = "import by full names, and put the package's parent on PYTHONPATH"
-        return f"; the file is loaded by its path, in no package: {fix}"
+        return f"; the file is loaded by its path, not as part of a package; fix: {fix}"
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"; install it for {sys.executable}, or add its folder to PYTHONPATH"
+        return f"; fix: install it for {sys.executable}, or add its folder to PYTHONPATH"
     return ""
 
 

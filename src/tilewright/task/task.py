@@ -27,8 +27,10 @@ Returned = TypeVar("Returned")
 
 @dataclass(frozen=True)
 class Launch(Declaration):
-    """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order. An argument may be a
-    list of arrays. Such a launch needs ``launch="eager"``, since cuda-tile 1.7 cannot capture it."""
+    """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order.
+
+    An argument may be a list of arrays. cuda-tile 1.7 cannot capture such a launch, which needs ``launch="eager"``.
+    """
 
     kernel: Any
     grid: tuple[int, ...]
@@ -37,23 +39,24 @@ class Launch(Declaration):
 
 @dataclass(frozen=True)
 class Task(Declaration):
-    """A kernel to tune, and everything needed to build, verify and time it.
+    """A kernel to tune, and everything needed to build, verify and time it. (a → b: a function of a that returns b.)
 
     reference: NumPy arrays of the inputs, and dimensions → the output, or a tuple of outputs in the order of
-        declaration. Floats come in float64, integers in int64, booleans as they are.
+        declaration. Float inputs arrive as float64, integers as int64, booleans as bool.
     launch: tensors, dimensions, ``config``, ``hardware`` → `Launch`.
     flops: dimensions → the least number of floating-point operations.
     bytes_moved: dimensions → the least number of bytes. By default each input is read once, each output written once.
     independent: dimensions along which the outputs do not depend on one another (rows of a product, heads of an
-        attention), so that slices of large outputs can be checked.
-    trusted: tensors on the device → outputs, an implementation in the declared precision. Its error against the
-        float64 reference sets the error that a candidate may have.
-    serves: dimensions → whether the kernel handles them. By default it handles all positive extents that compile.
-    layouts: memory layouts, of `LAYOUTS`, that the kernel handles besides row-major and aligned.
-    special_values: the kernel handles infinities and NaN among the inputs.
-    deterministic: equal inputs give equal bits in any order of the blocks.
-    precision: the arithmetic, of `PRECISIONS`, if it is coarser than the outputs' dtype, such as ``tf32`` for float32.
-    backward: the gradient, as a task with the inputs of this task and ``d_<output>``, and the outputs ``d_<input>``.
+        attention). Large outputs are checked by slices along these dimensions.
+    trusted: tensors on the device → outputs. A correct implementation in the declared precision. Its error against
+        the float64 reference sets the error that a candidate may have.
+    edit: the files that `optimize` may change: the task file, or names given to `editable`.
+    serves: dimensions → whether the kernel supports them. By default it supports all positive extents that compile.
+    layouts: names in `LAYOUTS` of the memory layouts that the kernel supports besides row-major and aligned.
+    special_values: whether the kernel supports infinities and NaN among the inputs.
+    deterministic: whether equal inputs give bit-identical outputs in any order of the blocks.
+    precision: a name in `PRECISIONS`, if the arithmetic is coarser than the outputs' dtype (``tf32`` for float32).
+    backward: the task of the gradient. It reads inputs of this task and ``d_<output>``, and writes ``d_<input>``.
     """
 
     name: str
@@ -94,7 +97,7 @@ class Task(Declaration):
                 self._check_updates(name, spec, spec.updates)
         dims = dict.fromkeys(name for workload in self.workloads.values() for name in workload)
         if isinstance(self.independent, str):
-            raise TaskError(f"independent='{self.independent}' is a text; write independent=('{self.independent}',)")
+            raise TaskError(f"independent='{self.independent}' is a string; write independent=('{self.independent}',)")
         for name in self.independent:
             if name not in dims:
                 raise UnknownChoice("independent dimension", name, dims)
@@ -107,22 +110,23 @@ class Task(Declaration):
 
     def _check_updates(self, name: str, spec: Output, source: str) -> None:
         if spec.in_place_of:
-            raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}' and updates '{source}': say the "
-                            "first where the kernel has an argument for each, the second where it has one")  # fmt: skip
+            raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}' and updates '{source}': keep "
+                            "in_place_of if the kernel has an argument for each of the two tensors, updates if it has "
+                            "one argument for both")  # fmt: skip
         if source not in self.inputs:
             raise TaskError(f"output '{name}' updates '{source}', which is no input; "
                             f"inputs: {', '.join(self.inputs)}")  # fmt: skip
         before = self.inputs[source]
         if (before.shape, before.dtype) != (spec.shape, spec.dtype):
-            raise TaskError(f"output '{name}' updates '{source}', which has another shape or dtype")
+            raise TaskError(f"output '{name}' updates '{source}', which has another shape or dtype; make them equal")
 
     def _check_backward(self) -> None:
         if self.backward is None:
             return
         inputs = {*self.inputs, *(f"d_{name}" for name in self.outputs)}
         if unknown := [name for name in self.backward.inputs if name not in inputs]:
-            raise TaskError(f"backward of task '{self.name}': input '{unknown[0]}' is none of its inputs or "
-                            f"gradients; known: {', '.join(sorted(inputs))}")  # fmt: skip
+            raise TaskError(f"backward of task '{self.name}': input '{unknown[0]}' is neither an input nor the "
+                            f"gradient of an output; known: {', '.join(sorted(inputs))}")  # fmt: skip
         gradients = [f"d_{name}" for name in self.inputs]
         if unknown := [name for name in self.backward.outputs if name not in gradients]:
             raise TaskError(f"backward of task '{self.name}': output '{unknown[0]}' is the gradient of no "
@@ -142,7 +146,7 @@ class Task(Declaration):
         return Workload(name, dict(self.workloads[name]))
 
     def selected(self, names: Sequence[str] | str | None) -> tuple[Workload, ...]:
-        """Returns the workloads of these names, or of one name; without names all of them."""
+        """Returns the workloads named by a list or one string. Without ``names``, returns all workloads."""
         names = (names,) if isinstance(names, str) else names
         return tuple(self.workload(name) for name in (names or self.workloads))
 
@@ -153,7 +157,7 @@ class Task(Declaration):
 
     @contextmanager
     def _naming_workload(self, dims: Dims) -> Iterator[None]:
-        """Adds the name of the workload with these dimensions to the message of a TaskError inside the block."""
+        """Adds the name of the workload to the message of a TaskError that is raised inside the block."""
         try:
             yield
         except TaskError as error:
@@ -176,7 +180,7 @@ class Task(Declaration):
         return self.serves is None or _answer(self.serves, dims, bool, f"serves of task '{self.name}'")
 
     def launched(self, config: Configuration, dims: Dims, tensors: Mapping[str, Any], board: Board) -> Launch:
-        """Returns the launch of ``config``. ``tensors``: each an `ArraySpec` or an array on the device."""
+        """Returns the launch of ``config``. ``tensors``: name → an `ArraySpec` or an array on the device."""
         offered = {**dims, **tensors, "config": config, "hardware": board}
         with self._naming_workload(dims):
             launch = call_by_name(self.launch, offered, f"launch of task '{self.name}'")
@@ -189,7 +193,7 @@ class Task(Declaration):
             return replace(launch, grid=grid)
 
     def work(self, dims: Dims) -> float:
-        """Returns the declared least number of FLOP."""
+        """Returns the declared least number of floating-point operations."""
         with self._naming_workload(dims):
             return _answer(self.flops, dims, float, f"flops of task '{self.name}'")
 

@@ -26,18 +26,19 @@ ITEM_BYTES: Mapping[str, int] = {
 """Bytes of one element, by the names that NumPy, ml_dtypes and torch share."""
 
 LAYOUTS = ("transposed", "sliced", "misaligned")
-"""Views that a task may allow: the last two axes swapped in memory, rows of a wider array, and an array that begins
-one element after an aligned address."""
+"""Memory layouts that a task may allow. Transposed: the last two axes are swapped in memory. Sliced: the array consists
+of rows of a wider array. Misaligned: the array begins one element after an aligned address."""
 ORDERS: Mapping[str, str] = {"large": "first", "tiny": "last", "mixed signs": "any", "constant rows": "even"}
-"""Kind of hostile data → where the longest possible steps between offsets lie. ``even``: equal steps. Else random."""
+"""Kind of hostile data → order of the steps between offsets. The longest steps come ``first``, ``last`` or in ``any``
+order; ``even`` steps are equal. For other kinds of data the steps are random."""
 
 
 @dataclass(frozen=True)
 class OffsetSteps:
     """The parameters of `offsets`, without the last number.
 
-    Offsets are drawn as steps with a given sum. Numbers drawn independently would not rise, and a kernel would read at
-    arbitrary addresses.
+    Offsets are drawn as steps with a given sum. Numbers drawn independently would not increase, and a kernel would read
+    at arbitrary addresses.
     """
 
     starts: bool = True
@@ -49,7 +50,10 @@ class OffsetSteps:
         return self._room(shape, last) is not None
 
     def drawn(self, shape: tuple[int, ...], last: int, rng: np.random.Generator, kind: str = "declared") -> Array:
-        """Draws one row of offsets for each row of ``shape``. Raises TaskError if no such offsets exist."""
+        """Draws one row of offsets, up to ``last``, for each row of ``shape``. ``kind``: a key of `ORDERS`, or another.
+
+        Raises TaskError if no such offsets exist.
+        """
         import numpy as np
 
         room = self._room(shape, last)
@@ -64,7 +68,10 @@ class OffsetSteps:
         return ends.reshape(shape)
 
     def _room(self, shape: tuple[int, ...], last: int) -> tuple[int, int, int] | None:
-        """Returns the number of steps, the units to share among them, and the most for one step; None if impossible."""
+        """Returns the number of steps, the sum of their units, and the most units of one step; None if impossible.
+
+        A step is ``least`` plus a number of units. A unit is ``step``.
+        """
         count = (shape[-1] if shape else 0) - self.starts
         if count < 1 or (beyond := last - count * self.least) < 0 or beyond % self.step:
             return None
@@ -89,7 +96,8 @@ def _steps(count: int, units: int, cap: int, order: str, rng: np.random.Generato
 
 @dataclass(frozen=True)
 class Distribution:
-    """How random input is drawn. ``normal`` has the mean a and the standard deviation b; others have limits a and b."""
+    """How random input is drawn. For ``normal``, a is the mean and b the standard deviation. For other kinds, a and b
+    are the limits."""
 
     kind: str
     a: float
@@ -99,20 +107,20 @@ class Distribution:
     like: tuple[int, ...] = ()  # numbers to use, in order, if the shape has as many elements and all are allowed
 
     def under(self, dims: Dims, tensor: str) -> Distribution:
-        """Computes the limits for ``dims``. ``tensor``: the name for the message of a TaskError."""
+        """Returns this distribution with its limits for ``dims``. ``tensor``: the name for a TaskError's message."""
         if self.upto is None:
             return self
         return replace(self, b=float(extent_of(self.upto, dims, tensor)), upto=None)
 
     def kept(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns ``like`` if it fits ``shape`` and the limits, and otherwise (). Call `under` first."""
+        """Returns ``like`` if its numbers fit ``shape`` and the limits, otherwise (). Call `under` first."""
         fits = len(self.like) == math.prod(shape) > 0
         ends = self.like[-1:] == (self.b,) if self.steps else all(self.a <= number < self.b for number in self.like)
         return self.like if fits and ends else ()
 
     @property
     def one_value(self) -> bool:
-        """Tells whether all numbers are the same. Call `under` first."""
+        """Whether every number drawn is the same. Call `under` first."""
         return self.kind == "integers" and self.steps is None and self.b - self.a == 1
 
     def possible(self, shape: tuple[int, ...]) -> bool:
@@ -145,10 +153,10 @@ def uniform(low: float = 0.0, high: float = 1.0) -> Distribution:
 
 
 def integers(low: int, high: int | str, *, like: Sequence[int] = ()) -> Distribution:
-    """Draws integers from ``low`` to below ``high``, which may be an expression of dimensions such as ``"S"``.
+    """Draws integers from ``low`` to below ``high``. ``high`` may be an expression of dimensions, such as ``"S"``.
 
-    like: numbers to use, row by row, if the tensor has as many elements and all are allowed. Give them if the numbers
-        decide how long the kernel takes. Hostile data is drawn without them.
+    like: numbers to use instead, row by row, if the tensor has as many elements and the limits allow all numbers. Give
+        them if the numbers decide how long the kernel takes. Hostile data does not use them.
     """
     return _up_to("integers", low, high, None, like)
 
@@ -157,15 +165,15 @@ def offsets(
     last: int | str, *, starts: bool = True, step: int = 1, least: int = 0, most: int | None = None,
     like: Sequence[int] = (),
 ) -> Distribution:  # fmt: skip
-    """Draws integers that rise along the last axis, such as the offsets of packed sequences (``cu_seqlens``).
+    """Draws integers that increase along the last axis, such as the offsets of packed sequences (``cu_seqlens``).
 
     last: the last number, or an expression of dimensions.
-    starts: the first number is 0, otherwise the end of the first step.
+    starts: whether the first number is 0. Otherwise the first number is the end of the first step.
     step, least, most: each difference is a multiple of ``step`` from ``least`` to ``most``.
-    like: as in `integers`, if it ends at ``last``.
+    like: numbers to use instead, as in `integers`, if the last of them equals ``last``.
     """
     if step < 1 or least < 0 or least % step or (most is not None and (most < least or most % step)):
-        raise TaskError(f"offsets: least={least} and most={most} must be multiples of step={step}, in this order")
+        raise TaskError(f"offsets: least={least} and most={most} must be multiples of step={step}, least up to most")
     return _up_to("offsets", 0, last, OffsetSteps(starts, step, least, most), like)
 
 
@@ -183,7 +191,7 @@ class _Shaped(Declaration):
 
     def __post_init__(self) -> None:
         if isinstance(shape := self.shape, str):
-            raise TaskError(f"the shape '{shape}' is a text; a shape is a tuple of dimensions, such as (\"{shape}\",)")
+            raise TaskError(f"the shape '{shape}' is a string; write a tuple of dimensions, such as (\"{shape}\",)")
 
     def array(self, name: str, dims: Dims) -> ArraySpec:
         return ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in self.shape), self.dtype)
@@ -201,9 +209,9 @@ class Output(_Shaped):
     """An output.
 
     in_place_of: an input that the deployed kernel overwrites. The search uses a separate buffer, because a trial must
-        not read the output of the trial before.
-    updates: an input whose values the output holds before every launch that is checked. The kernel reads and writes
-        them through one argument, the output. Timed launches update the output again and again, so its values may grow.
+        not read the output of the previous trial.
+    updates: an input that the kernel reads and writes through one argument, the output. Before a checked launch, the
+        output holds the values of this input. Timed launches update the output repeatedly, so its values may grow.
     """
 
     in_place_of: str | None = None
@@ -212,7 +220,7 @@ class Output(_Shaped):
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The specification of an array, for a machine without a device. It is row-major and aligned by default."""
+    """The shape, dtype and layout of an array without data. The layout is row-major and aligned by default."""
 
     name: str
     shape: tuple[int, ...]
@@ -231,7 +239,7 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the elements, without gaps between them."""
+        """The size of the elements in bytes, without the gaps between them."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
@@ -241,11 +249,11 @@ def is_whole(dtype: str) -> bool:
 
 
 def extent_of(entry: str | int, dims: Dims, tensor: str) -> int:
-    """Computes one extent of a shape for ``dims``. ``tensor``: the name for the message of a TaskError."""
+    """Computes one extent of a shape for ``dims``. ``tensor``: the name for a TaskError's message."""
     if isinstance(entry, int):
         return entry
     try:
-        extent = eval(entry, {"__builtins__": {}}, dict(dims))  # noqa: S307  (the task file is code already)
+        extent = eval(entry, {"__builtins__": {}}, dict(dims))  # noqa: S307  (a task file runs code anyway)
     except NameError:
         known = ", ".join(dims)
         raise TaskError(f"tensor '{tensor}': dimension '{entry}' is not in the workload; known: {known}") from None
@@ -264,7 +272,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Returns the number of elements from the first to the last, with gaps. ``strides`` are not negative."""
+    """Returns the number of elements from the first to the last, gaps included. ``strides`` are not negative."""
     if 0 in shape:
         return 0
     return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))

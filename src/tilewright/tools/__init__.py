@@ -1,1 +1,1 @@
-"""Child processes: compilers, disassemblers and compute-sanitizer."""
+"""Runs compilers, disassemblers and compute-sanitizer as child processes."""

@@ -1,8 +1,8 @@
 """Runs tools (compilers, disassemblers, compute-sanitizer) as child processes, and can end all of them.
 
-A tool's budget is processor time, because wall time depends on what else the machine does. Its wall time is limited
-too, generously, for a tool that hangs. A tool that cannot be started or does not end in time raises `ToolFailed`: that
-is no verdict on what it was asked about.
+A tool's budget is processor time, because wall time depends on the load of the machine. A generous limit of wall time
+ends a tool that hangs. A tool that cannot be started or does not end in time raises `ToolFailed`. That says nothing
+about the kernel that the tool was given.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from tilewright.errors import CompilerMissing, ToolFailed, first_line
 from tilewright.tools import keeper
 
 PATIENCE = 8.0
-"""Wall time that a tool may take, over its budget of processor time."""
+"""Ratio of a tool's limit of wall time to its budget of processor time."""
 OUTPUT_BYTES = 1 << 28
-"""The largest file that a tool may write; what prints without end is ended there."""
+"""The largest file that a tool may write. The limit ends a tool that prints without end."""
 KEEPER_SECONDS = 10.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _running: set[int] = set()
-"""Process groups of the tools that run."""
+"""Process groups of the running tools."""
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Finished:
     returncode: int
-    """Negative: killed by that signal."""
+    """The exit code, or minus the number of the signal that killed the tool."""
     stdout: str
     stderr: str
 
     def complaint(self, tool: str) -> str:
-        """How the tool ended, and the first line on its error channel."""
+        """Returns how the tool ended, and the first error message on its standard error."""
         if self.returncode < 0:
             return f"{tool} was killed by signal {-self.returncode} ({signal.strsignal(-self.returncode)})"
         lines = [line for line in self.stderr.splitlines() if "error:" in line]
-        said = lines[0] if lines else first_line(self.stderr, "nothing on its error channel")
+        said = lines[0] if lines else first_line(self.stderr, "nothing on standard error")
         return f"{tool} returned {self.returncode}: {said.partition('error: ')[2] or said}"
 
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """A new folder for a tool's files. It is removed also if this process is killed."""
+    """Makes a folder for a tool's files. The folder is removed at the end, even if this process is killed."""
     made = tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
     with made as folder, kept(f"remove {folder}"):
         yield Path(folder)
@@ -70,9 +70,9 @@ def run(
 ) -> Finished:  # fmt: skip
     """Runs a tool for at most ``seconds`` of processor time, and ``patience`` times as much wall time.
 
-    folder: for its output and its temporary files, a `workplace`.
-    fix: what to do where the tool is missing or broken, for the message.
-    Raises CompilerMissing if it cannot be started, ToolFailed if it does not end in time.
+    folder: a `workplace` for the tool's output and temporary files. None makes a new one.
+    fix: what the user can do about a missing or broken tool, for the message.
+    Raises CompilerMissing if the tool cannot be started, ToolFailed if the tool does not end in time.
     """
     if folder is None:
         with workplace() as new:
@@ -80,7 +80,7 @@ def run(
     environment = {**(os.environ if env is None else env), "TMPDIR": str(folder)}
     out, err = folder / "stdout", folder / "stderr"
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        try:  # in a group of its own, because a compiler starts others (tileiras starts ptxas) that must end with it
+        try:  # a new process group, so that the tool's own children (tileiras starts ptxas) end with the tool
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
             )
@@ -98,7 +98,10 @@ def run(
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tuple[int, float, bool]:
-    """Waits for a tool, and ends what it started. Returns its code, its processor time, and whether it ended itself."""
+    """Waits at most ``wall`` seconds for a tool, then kills its process group.
+
+    Returns the exit code, the processor time in seconds, and whether the tool ended by itself.
+    """
     in_time = True
 
     def late() -> None:
@@ -137,7 +140,7 @@ def _limit(pid: int, seconds: float) -> None:
 
 
 def not_started(program: str, error: Exception | None = None, fix: str = "") -> str:
-    """The message for a tool that cannot be started, with what to do."""
+    """Returns the message for a tool that cannot be started, with the fix."""
     path = Path(program)
     if path.is_file() and not os.access(path, os.X_OK):
         return f"{path.name} cannot be started (permission denied); fix: chmod +x {path}"
@@ -150,7 +153,7 @@ def _to_fix(fix: str) -> str:
 
 
 class ToolPool(ThreadPoolExecutor):
-    """Threads that wait for tools. On Ctrl-C or an error the tools are ended and the waiting calls are dropped."""
+    """Threads that wait for tools. On Ctrl-C or an error, running tools are killed and queued calls are dropped."""
 
     def __init__(self, threads: int, name: str) -> None:
         super().__init__(threads, name)
@@ -174,7 +177,7 @@ class ToolPool(ThreadPoolExecutor):
 
 
 def kill_all() -> None:
-    """Ends every running tool, for example after Ctrl-C."""
+    """Kills every running tool, for example after Ctrl-C."""
     with _lock:
         groups = tuple(_running)
     for group in groups:
@@ -182,7 +185,7 @@ def kill_all() -> None:
 
 
 def _kill(group: int) -> None:
-    with _lock:  # once it is not in `_running`, another process may have its number
+    with _lock:  # a group that left `_running` has ended, and its number may belong to another process
         if group in _running:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
@@ -193,7 +196,7 @@ def _kill(group: int) -> None:
 
 @dataclass
 class _Keeper:
-    """The process of `keeper`, and the pipe to it. It is not this process's child, but that of ``starter``."""
+    """The pipe to the keeper process (`keeper`). This process starts ``starter``, which forks the keeper and ends."""
 
     starter: subprocess.Popen[bytes] | None = None
     pipe: int = -1
@@ -216,7 +219,7 @@ class _Keeper:
             os.close(read)
 
     def settle(self) -> None:
-        """Reaps the starter, for which a user's program could wait."""
+        """Waits for the starter to end, so that no ``os.wait`` of the user's program returns it."""
         if self.starter is not None:
             with suppress(subprocess.TimeoutExpired):
                 self.starter.wait(KEEPER_SECONDS)
@@ -226,7 +229,7 @@ _KEEPER = _Keeper()
 
 
 def _forget() -> None:
-    """A forked copy of this process has its own tools, and its own keeper."""
+    """Clears the tools and the keeper in a forked copy of this process."""
     global _lock
     _lock = threading.Lock()
     _running.clear()
@@ -238,7 +241,7 @@ os.register_at_fork(after_in_child=_forget)
 
 @contextmanager
 def kept(duty: str) -> Iterator[None]:
-    """Lets the keeper do this if the process ends before the block does."""
+    """Makes the keeper do ``duty``, such as ``kill 123``, if this process ends inside the block."""
     _KEEPER.told(f"+ {duty}")
     try:
         yield

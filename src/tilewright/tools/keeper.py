@@ -1,8 +1,9 @@
-"""The process that cleans up after a Tilewright process that was killed: it ends its tools and removes their folders.
+"""Cleans up after a Tilewright process that was killed: kills its tools and removes their folders.
 
-It reads lines such as ``+ kill 123`` and ``- remove /tmp/tilewright-x`` from its standard input, and does what still
-stands when the process in its argument has ended. PR_SET_PDEATHSIG would not do: a tool's own children would stay, and
-it is set between fork and exec, where a process with threads must not run Python.
+The keeper is a process of its own. It reads duties from its standard input: ``+ kill 123`` adds a duty, ``- kill 123``
+withdraws the duty. A duty is ``kill GROUP`` or ``remove FOLDER``. When the Tilewright process has ended, the keeper
+does the duties that were not withdrawn. PR_SET_PDEATHSIG cannot replace the keeper: a tool's own children would run on,
+and a process with threads cannot set it safely between fork and exec.
 """
 
 import os
@@ -14,9 +15,9 @@ from contextlib import suppress
 
 
 def keep(parent: int) -> None:
-    """Waits for the end of the process ``parent``, and cleans up."""
-    ends, standing, rest = [0], dict[str, None](), b""
-    with suppress(OSError):  # an old kernel; the end of the input then is the parent's end
+    """Waits for the end of the process ``parent`` (its id), and cleans up."""
+    ends, duties, rest = [0], dict[str, None](), b""
+    with suppress(OSError):  # an old Linux has no pidfd: then the end of the input shows that the parent has ended
         ends.append(os.pidfd_open(parent))
     while True:
         ready, _, _ = select.select(ends, [], [])
@@ -25,18 +26,18 @@ def keep(parent: int) -> None:
             break
         *lines, rest = (rest + said).split(b"\n")
         for line in lines:
-            sign, _, what = os.fsdecode(line).partition(" ")
-            standing.update({what: None}) if sign == "+" else standing.pop(what, None)
-    for verb, _, what in (item.partition(" ") for item in standing):
+            sign, _, duty = os.fsdecode(line).partition(" ")
+            duties.update({duty: None}) if sign == "+" else duties.pop(duty, None)
+    for verb, _, what in (duty.partition(" ") for duty in duties):
         if verb == "kill":
             with suppress(OSError):
                 os.killpg(int(what), signal.SIGKILL)
-    for verb, _, what in (item.partition(" ") for item in standing):
+    for verb, _, what in (duty.partition(" ") for duty in duties):
         if verb == "remove":
             shutil.rmtree(what, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    if os.fork() == 0:  # a grandchild: the user's program may wait for all of its children
+    if os.fork() == 0:  # the keeper is a grandchild, since the user's program may wait for all of its children
         keep(int(sys.argv[1]))
     os._exit(0)
