@@ -5,14 +5,14 @@
     │   ├── TaskError           a task file that cannot be used
     │   ├── SpaceError          a space or a configuration that cannot be used
     │   ├── UnknownChoice       a name that is not among the choices
-    │   └── Incorrect           the untouched kernel is wrong: the answer is no (exit code 1)
-    └── MachineError            this machine cannot do it (exit code 3)
-        ├── ToolFailed          a tool crashed, hung or printed nonsense: no verdict on what it was asked about
+    │   └── Incorrect           the user's unchanged kernel computes wrong results (exit code 1)
+    └── MachineError            this machine cannot do what was requested (exit code 3)
+        ├── ToolFailed          a tool crashed, hung or printed nonsense; this is no verdict on its input
         │   └── CompilerMissing     a tool is not installed, or cannot be started
         ├── NoGpu               a GPU is needed and there is none
         └── StorageError        a result cannot be written
 
-An error in one *candidate* is not raised: it is the value `records.Failed`.
+An error in one *candidate* is not raised but returned, as the value `records.Failed`.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ class StorageError(MachineError):
 
 
 def choices(given: object, known: Iterable[object]) -> str:
-    """The end of a message about an unknown name: ``known: TILE_M, TILE_N; did you mean 'TILE_M'?``."""
+    """Returns the end of a message about an unknown name, such as ``known: TILE_M, TILE_N; did you mean 'TILE_M'?``."""
     names, text = [str(name) for name in known], str(given)
     near = difflib.get_close_matches(text, names, 1) or [name for name in names if name.lower() == text.lower()]
     return f"known: {', '.join(names) or 'none'}" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
 def first_line(text: str, otherwise: str = "") -> str:
-    """The first line of ``text`` that is not empty."""
+    """Returns the first line of ``text`` that is not empty; ``otherwise`` if there is none."""
     return next((line.strip() for line in text.splitlines() if line.strip()), otherwise)
 
 
 def in_one_line(error: BaseException) -> str:
-    """The type of an exception and the first line of its message."""
+    """Returns the type of an exception and the first line of its message."""
     said = first_line(str(error))
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
@@ -95,7 +95,7 @@ def in_task(error: BaseException) -> str:
 
 
 def place_in_task(error: BaseException) -> str | None:
-    """Returns the innermost line of the task file in the traceback, such as ``ops.py:12``; None if it has none."""
+    """Returns the innermost line of the task file in the traceback, such as ``ops.py:12``; None if there is none."""
     place = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_"):

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Protocol
 
 BEST = "best"
-"""The stage whose note is the best result so far, which is shown below the progress bars."""
+"""The stage that reports the best result so far, in its note. The note is shown below the progress bars."""
 
 
 class Progress(Protocol):
-    """Any function with these parameters."""
+    """A function that shows the progress of a stage."""
 
     def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
-        """``stage``: compile, verify, race … or `BEST`; ``total``: None if it is not known."""
+        """``stage``: compile, verify, race … or `BEST`. ``done`` of ``total`` items are finished; None if unknown."""
         ...
 
 

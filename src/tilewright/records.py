@@ -17,7 +17,7 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 
 Stage: TypeAlias = Literal["launch", "front end", "compile", "machine code", "tool", "verify", "race"]
 """The stages in which a candidate can fail, in the order of the main path. ``tool``: a compiler or disassembler crashed
-or took too long, which says nothing about the candidate."""
+or took too long; this is no verdict on the candidate."""
 
 TensorPath: TypeAlias = Literal["none", "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA"]
 """The kind of tensor instructions that compute a kernel's products, as read by `machine_code.cubin`."""
@@ -143,11 +143,11 @@ class Bound:
     kind: Literal["memory", "balanced", "compute"]
     why: str
     intensity: float
-    """FLOP per byte of touched memory."""
+    """FLOP of a launch for each byte of memory that the launch touches."""
     ridge: float
     """FLOP per byte at which the architecture's tensor rate and bandwidth meet."""
     speed_of_light_us: float
-    """The larger of FLOP over rate and bytes over bandwidth."""
+    """The shortest possible time: FLOP / tensor rate or bytes / bandwidth, whichever is longer."""
     source: str = ""
     """The source of FLOP and bytes: counted in Tile IR, or declared in the task."""
     flops: float | None = None
@@ -170,7 +170,7 @@ class MeasuredTime:
 
     us: float
     interval_us: tuple[float, float]
-    """Distribution-free 95 % interval of the median."""
+    """95 % confidence interval of the median; it assumes no distribution."""
     samples_us: tuple[float, ...] = field(repr=False)
 
 
@@ -181,13 +181,13 @@ class Screened:
     code: MachineCode
     predicted: PredictedTime
     verdict: Literal["race", "last", "out"]
-    """``last`` races only after all with ``race``; ``out`` never races."""
+    """``race``: is raced. ``last``: is raced after all candidates with ``race``. ``out``: is never raced."""
     reason: str
     duplicate_of: Configuration | None = None
 
 
 Correctness: TypeAlias = Literal["correct", "correct on reduced shapes", "unverified", "incorrect"]
-"""The verdicts of a check, from the best to the worst. `correct` needs the workload's own extents."""
+"""The verdicts of a check, from the best to the worst. ``correct`` needs cases of the workload's full size."""
 
 
 @dataclass(frozen=True)
@@ -197,13 +197,13 @@ class Checked:
     verdict: Correctness
     reason: str
     error: float | None = None
-    """Largest error over its allowance: above 1 is incorrect."""
+    """The largest ratio of an error to its tolerance; above 1 is incorrect."""
     cases: tuple[str, ...] = ()
-    """The compared cases, in words."""
+    """Names of the cases whose outputs were compared."""
 
     @property
     def right(self) -> bool:
-        """Whether no mistake was found, on the workload's own extents or on reduced ones."""
+        """Whether all compared outputs were correct, at the workload's full size or at a reduced one."""
         return self.verdict in ("correct", "correct on reduced shapes")
 
 
@@ -253,7 +253,7 @@ class Machine:
 
     arch: str
     gpu: str | None
-    """The driver's name of the GPU; None if nothing was measured."""
+    """Name of the GPU as the driver reports it; None if nothing was measured."""
     driver: str | None
     host: str
     versions: Mapping[str, str]

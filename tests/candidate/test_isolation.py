@@ -45,9 +45,9 @@ ENDS = {
         "gave no answer in 4 s",
     ),
     "takes all memory": ("x = bytearray(20 << 30)", "MemoryError"),
-    "forges an answer": ("import os; os.write(3, b'{\"message\": \"VersionOpened\"}\\n')", "what is no answer"),
-    "answers garbage": ("import os; os.write(3, b'\\xff\\n')", "what is no answer"),
-    "answers deep JSON": ("import os; os.write(3, b'[' * 100000 + b'\\n')", "what is no answer"),
+    "forges an answer": ("import os; os.write(3, b'{\"message\": \"VersionOpened\"}\\n')", "sent an invalid answer"),
+    "answers garbage": ("import os; os.write(3, b'\\xff\\n')", "sent an invalid answer"),
+    "answers deep JSON": ("import os; os.write(3, b'[' * 100000 + b'\\n')", "sent an invalid answer"),
     "answers without end": ("import os\nwhile True: os.write(3, b'x' * 65536)", "more than 64 MiB"),
     "answers another thing": (
         "import os; os.write(3, b'{\"message\": \"VersionFailed\", \"stage\": \"race\", \"reason\": \"mine\"}\\n')",
@@ -346,7 +346,7 @@ def test_where_writing_cannot_be_prevented_it_is_found(
         for lines, changed in deeds.items():
             with monkeypatch.context() as patched:
                 patched.setattr(candidates, "_process", _writing(file, lines))
-                with pytest.raises(VersionError, match=f"{changed} changed while it ran"):
+                with pytest.raises(VersionError, match=f"{changed} was changed while the version ran"):
                     version(candidates, file)
         assert code(version(candidates, file)), "the next version is not blamed"
 

@@ -383,7 +383,7 @@ def test_aa_is_rarely_biased_without_a_bias() -> None:
 
 
 def test_aa_names_a_coarse_timer_and_too_few_rounds() -> None:
-    assert "timer's step" in check([5.0, 5.0], replace(QUIET, step_us=0.1)).why
+    assert "timer's resolution" in check([5.0, 5.0], replace(QUIET, step_us=0.1)).why
     assert "too few" in check([5.0, 5.0], rounds=4).why
 
 

@@ -1,1 +1,1 @@
-"""Runs edited code in a process of its own and hands back data: code, grid, arguments and hints."""
+"""Runs the edited code of a task in a separate process, which returns only data: code, grid, arguments and hints."""

@@ -1,10 +1,11 @@
-"""The parent's side of versions of a task: it asks a version's process for each launch, and gets data.
+"""The parent's client for versions of a task. A version is the task with edited files; it runs in its own process.
 
     with Candidates(files) as candidates:
         task = candidates.task(baseline, where, version)
 
-The new task has the baseline's reference, tensors, tolerance and workloads, so a version cannot change how it is
-judged. Its launch asks the version's process. If that process dies, hangs or answers wrongly, the version is wrong.
+The new task keeps the baseline's reference, tensors, tolerance and workloads, so a version cannot change how it is
+judged. Its launch function asks the version's process, which answers with data. If the process dies, hangs or sends an
+invalid answer, the version is wrong.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ from tilewright.tools.child import kept, workplace
 from tilewright.worker.messages import Message, decode, encode
 
 SECONDS = 60.0
-"""Time for one answer of a version, which may load its files or run its launch function."""
+"""Time limit for one answer. To answer, a version may load its files or run its launch function."""
 ALIVE = 16
-"""The most processes of versions at a time. The one that was asked longest ago ends first, and starts again if
-needed."""
+"""The most version processes at a time. The process that was asked longest ago is ended first; a later question starts
+it again."""
 MOST_BYTES = 64 << 20
-"""The longest answer."""
+"""The most bytes of one answer."""
 Answer = TypeVar("Answer", bound=Message)
 
 
 class Forbidden(RequestError):
-    """The change touches what it may not. No result could justify it."""
+    """A version changed a part of the task that must stay the same: its name, or whether it has a backward."""
 
 
 class VersionError(TaskError):
-    """What a version's process did wrong, in one line."""
+    """A version's process failed. The message says in one line what went wrong."""
 
 
 class Candidates:
@@ -101,8 +102,8 @@ class Candidates:
     def task(self, baseline: Task, where: str, files: Mapping[str, str]) -> Task:
         """Returns the baseline with the launch and the space of a version.
 
-        where, files: as `loading.load_task` takes them. Raises TaskError if something is wrong with the version's
-        files, Forbidden if the version is another task.
+        where, files: as `loading.load_task` takes them. Raises TaskError if the version's files cannot be used, and
+        Forbidden if they define another task.
         """
         source = _VersionFiles.of(where, files)
         opened = self.ask(source, None, said.VersionOpened)
@@ -119,11 +120,14 @@ class Candidates:
         return replace(baseline, launch=launch, space=_space(opened.space, baseline.space), backward=backward)
 
     def ask(self, source: _VersionFiles, question: Message | None, kind: type[Answer]) -> Answer:
-        """Returns the version's answer, or for None how it was opened. Raises VersionError if the version is wrong."""
+        """Returns the version's answer to ``question``; for None, its answer to `OpenVersion`.
+
+        Raises VersionError if the process fails, or if the answer is not of the type ``kind``.
+        """
         try:
             process = self._process(source)
             answer = process.opened if question is None else process.ask(question)
-        except BaseException as error:  # a time limit or Ctrl-C too: the next question must not get this one's answer
+        except BaseException as error:  # also a time limit or Ctrl-C: the next question must not get a late answer
             status = self._end(source.key)
             if isinstance(error, _Gone):
                 self._refuse_changed_files()
@@ -140,11 +144,11 @@ class Candidates:
         return answer
 
     def _refuse_changed_files(self, source: _VersionFiles | None = None) -> None:
-        """Raises VersionError if the last version changed a file. Only asked where the kernel does not prevent it."""
+        """Raises VersionError if a watched file changed. Does nothing where the kernel prevents such writes."""
         if self._guard is not None and (path := self._guard.changed()) is not None:
             if source is not None:
                 self._end(source.key)
-            raise VersionError(f"{path} changed while it ran")
+            raise VersionError(f"{path} was changed while the version ran")
 
     def _process(self, source: _VersionFiles) -> _Process:
         if source.key not in self._alive:
@@ -201,7 +205,7 @@ class VersionFailedError(VersionError):
 
 @dataclass(frozen=True)
 class _VersionFiles:
-    """Where a version's code is, and the digest of the code."""
+    """The location of a version's code, and ``key``, a digest of the code."""
 
     where: str
     files: tuple[tuple[str, str], ...]
@@ -217,7 +221,7 @@ class _VersionFiles:
 
 
 class _Gone(Exception):
-    """A version's process gives no answer. ``text``: the reason; empty if the exit status shows it."""
+    """A version's process gave no valid answer. ``text``: the reason; empty if the exit status shows it."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text
@@ -235,7 +239,7 @@ class _Process:
         self.kept.enter_context(kept(f"kill {number}"))
 
     def ask(self, question: Message) -> Message:
-        """Returns the answer. Raises `_Gone` if the process dies, hangs, or sends anything else."""
+        """Returns the answer. Raises `_Gone` if the process dies, hangs, or sends something else."""
         self.channel.settimeout(self.seconds)
         try:
             self.channel.sendall(encode(question).encode())
@@ -245,7 +249,7 @@ class _Process:
         except OSError:
             raise _Gone from None
         except (ValueError, RecursionError) as error:
-            raise _Gone(f"its process answered what is no answer: {str(error)[:80]}") from None
+            raise _Gone(f"its process sent an invalid answer: {str(error)[:80]}") from None
 
     def _line(self) -> str:
         """Receives one line. The time limit holds for each part that arrives."""
@@ -269,18 +273,18 @@ def _ending(status: int | None) -> str:
     return f"its process ended with exit code {status}" if status is not None else "its process is gone"
 
 
-# What the answers are made into -------------------------------------------------------------------
+# Launches made from the answers --------------------------------------------------------------------
 
 
 class VersionLaunch:
-    """The launch function of a version. It asks the version's process, but for equal launches only once."""
+    """The launch function of a version. It asks the version's process once for each different launch."""
 
     def __init__(self, candidates: Candidates, source: _VersionFiles, *, backward: bool) -> None:
         self._candidates, self._source, self._backward = candidates, source, backward
         self._known: dict[str, Launch | VersionError] = {}
 
     def __call__(self, *, config: Configuration, hardware: Board, **others: Value | ArraySpec) -> Launch:
-        """``others``: dimensions, and the specifications of the tensors."""
+        """``others``: the dimensions, and the specification of each tensor."""
         arrays = {name: value for name, value in others.items() if isinstance(value, ArraySpec)}
         dims: dict[str, Value] = {name: value for name, value in others.items() if not isinstance(value, ArraySpec)}
         asked = said.DescribeLaunch(config, dims, arrays, hardware, self._backward)
@@ -308,7 +312,7 @@ class VersionLaunch:
 
 
 class _Code:
-    """The code of one launch by compiler hints. It asks the version's process once for each."""
+    """Lowers one launch for given compiler hints. It asks the version's process once for each set of hints."""
 
     def __init__(self, candidates: Candidates, source: _VersionFiles, launch: said.DescribeLaunch) -> None:
         self._candidates, self._source, self._launch = candidates, source, launch
@@ -351,7 +355,7 @@ def _value(argument: Any) -> Any:
 
 
 def _space(lists: said.SpaceLists, baseline: Space) -> Space:
-    """Returns the version's knobs and values with the baseline's predicates, except those on knobs that are gone."""
+    """Returns the version's space, with the baseline's predicates. Predicates on removed knobs are left out."""
     knobs = {*lists.constants, *lists.hints}
     gone = {*baseline.knobs} - knobs
     return Space(
@@ -361,7 +365,7 @@ def _space(lists: said.SpaceLists, baseline: Space) -> Space:
 
 
 def _imported(files: Iterable[Path]) -> list[str]:
-    """Returns the packages that the files import at their top."""
+    """Returns the packages that the files import at module level."""
     names: set[str] = set()
     for path in files:
         with suppress(OSError, SyntaxError, ValueError, RecursionError):

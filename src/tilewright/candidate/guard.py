@@ -1,7 +1,7 @@
-"""Finds out whether a version changed files beside the user's, where the kernel does not keep it from writing.
+"""Detects changes that a version made to the user's files.
 
-The second line of defence: `sandbox` takes the right away where it can. The guard compares the files before and after
-a version has run.
+It is used only where the kernel cannot prevent such writes (`sandbox.unprotected`). The guard compares the files before
+and after a version has run.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FILES = 2000
-"""At most so many files of the folders are watched."""
+"""The most files that are watched."""
 FILE_BYTES = 1 << 20
-"""Larger files are not watched: they are data."""
+"""Files larger than this are not watched: they are data."""
 
 
 class FileGuard:
-    """Watches the editable files and the Python files beside and below them."""
+    """Watches the editable files, and the Python files in their folders and subfolders."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._contents: dict[Path, bytes | None] = dict(_contents(files))
 
     def changed(self) -> Path | None:
-        """Returns the first file that was changed or removed since the last call; None if all files are as they were.
+        """Returns the first file that was changed or removed since the last call; None if there is none.
 
-        It is not written back, because it may be the user who edits it.
+        The file is not restored, because the user may have edited it.
         """
         now = {path: _content(path) for path in self._contents}
         changed = next((path for path, content in self._contents.items() if now[path] != content), None)

@@ -1,9 +1,9 @@
-"""The parent's questions to a version's process, and the answers: frozen records, one line of JSON each.
+"""The parent's questions to a version's process, and the answers. Each is a frozen record, sent as a line of JSON.
 
     parent → version    OpenVersion, then DescribeLaunch and LowerLaunch
     version → parent    VersionOpened, LaunchDescribed, LaunchLowered, or VersionFailed
 
-Nothing else comes back. The parent reads an answer by its type, and never runs anything in it.
+An answer is only data: the parent decodes it by its type, and never executes any of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.worker.messages import Message
 
 @dataclass(frozen=True)
 class OpenVersion(Message):
-    """The version to load. ``where`` and ``files``: as `loading.load_task` takes them."""
+    """Asks the process to load a version. ``where`` and ``files``: as `loading.load_task` takes them."""
 
     where: str
     files: tuple[tuple[str, str], ...]
@@ -43,12 +43,12 @@ class VersionOpened(Message):
     """The task's name."""
     space: SpaceLists
     backward: SpaceLists | None
-    """The space of its gradient; None if the task has no gradient."""
+    """The space of the task's backward; None if the task has no backward."""
 
 
 @dataclass(frozen=True)
 class DescribeLaunch(Message):
-    """Runs the version's launch function on specifications of arrays."""
+    """Asks for the launch that the version's launch function returns for these specifications of arrays."""
 
     configuration: Configuration
     dims: Mapping[str, Value]
@@ -66,7 +66,7 @@ class ArrayList:
 
 @dataclass(frozen=True)
 class OtherValue:
-    """An argument that is no number and no array, such as a dtype: its text."""
+    """The text of an argument that is neither a number nor an array, such as a dtype."""
 
     text: str
 
@@ -75,12 +75,12 @@ class OtherValue:
 class LaunchDescribed(Message):
     language: str
     kernel: str
-    """The beginning of the compiled kernel's name."""
+    """The prefix of the compiled kernel's name."""
     grid: tuple[int, ...]
     args: tuple[ArraySpec | ArrayList | OtherValue | int | float | bool | str | None, ...]
     """The arguments of the launch, in the kernel's order."""
     arguments: tuple[ArraySpec | ListArgument | int | float | bool, ...]
-    """The arguments of the compiled entry."""
+    """The arguments that the compiled kernel takes."""
     hints: Mapping[str, int | None]
     """The hints of the kernel's decorator, for the architecture of the launch."""
     constants: tuple[bool, ...]
@@ -89,7 +89,7 @@ class LaunchDescribed(Message):
 
 @dataclass(frozen=True)
 class LowerLaunch(Message):
-    """Runs the language's front end on a launch."""
+    """Asks for the code that the language's front end makes of a launch."""
 
     launch: DescribeLaunch
     hints: Mapping[str, int | None]
@@ -99,7 +99,7 @@ class LowerLaunch(Message):
 class LaunchLowered(Message):
     symbol: str
     code: str
-    """Base64."""
+    """The lowered code, in base64."""
     opt_level: int
 
 

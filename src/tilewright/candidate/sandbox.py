@@ -1,4 +1,4 @@
-"""Forbids a process what edited code must not do.
+"""Restricts the process that runs edited code.
 
 For this process and all that it starts, `confine` forbids:
 
@@ -9,9 +9,9 @@ For this process and all that it starts, `confine` forbids:
 * capabilities, also for root;
 * more than `MEMORY_BYTES` of memory.
 
-Files can be read, because imports need it. If the kernel lacks landlock or seccomp, the rest still holds, and
-`unprotected` names what does not. The numbers of system calls and the structures are those of Linux's
-``landlock.h``, ``seccomp.h``, ``unistd.h`` and ``capability.h``.
+Files can be read, because imports need it. If the kernel lacks landlock or seccomp, the other limits still apply, and
+`unprotected` names the missing ones. System call numbers and structures are from Linux's ``landlock.h``,
+``seccomp.h``, ``unistd.h`` and ``capability.h``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from functools import cache
 from pathlib import Path
 
 MEMORY_BYTES = 6 << 30
-"""Private memory of a process that runs a version."""
+"""The most private memory of a process that runs a version."""
 
 _SECCOMP = Path("/proc/sys/kernel/seccomp/actions_avail")
-"""Exists if the kernel can filter system calls."""
+"""This file exists if the kernel can filter system calls."""
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 24, 38, 22
 
 
@@ -46,7 +46,7 @@ def unprotected() -> tuple[str, ...]:
 
 
 def confine(scratch: Path) -> None:
-    """Takes away the rights that the module's docstring lists, for good."""
+    """Restricts this process for good, as the module's docstring lists. ``scratch``: the folder it may write."""
     libc = _libc()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -59,7 +59,7 @@ def confine(scratch: Path) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ends this process when its parent ends, or has ended already."""
+    """Makes the kernel kill this process when its parent ends. Exits at once if the parent has ended already."""
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -75,12 +75,12 @@ def _libc() -> ctypes.CDLL:
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _WRITE_FILE, _TRUNCATE, _IOCTL_DEV = 1 << 1, 1 << 14, 1 << 15
 _MAKE_AND_REMOVE = sum(1 << bit for bit in range(4, 14))
-"""Removing and making files and folders of every kind, and moving them between folders."""
+"""The rights to make and remove files and folders of every kind, and to move them between folders."""
 
 
 @cache
 def _landlock_version() -> int:
-    """Returns the version of the kernel's interface; 0 or less without landlock."""
+    """Returns the version of the kernel's landlock interface; 0 or less if the kernel has none."""
     return int(_libc().syscall(_CREATE_RULESET, None, 0, 1))
 
 
@@ -130,17 +130,17 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "setpriority": (141, 140),
     "sched_setscheduler": (144, 119), "migrate_pages": (256, 238), "move_pages": (279, 239), "mq_open": (240, 180),
 }  # fmt: skip
-"""System calls that importing and lowering never need → their numbers on x86-64 and on AArch64, if they exist."""
+"""Forbidden system call → its number on x86-64 and on AArch64, if it exists. Importing and lowering need none."""
 _OWN_ALONE: dict[str, tuple[int, int]] = {
     "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
 }  # fmt: skip
-"""Allowed only if the first argument is 0 or this process's number: a process aborts itself with `tgkill`."""
+"""Calls that are allowed only if the first argument is 0 or this process's id. Aborting needs `tgkill`."""
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""The index in the tables above, and the number by which a filter recognises the machine."""
+"""Machine → its index in the tables above, and its number in a seccomp filter (``AUDIT_ARCH_…``)."""
 _MACHINE = _MACHINES.get(platform.machine())
 _X32 = 0x40000000
-"""x86-64's second table of calls begins here; none of it is allowed."""
+"""First number of x86-64's second table of system calls (x32). All of its calls are forbidden."""
 _ALLOW, _KILL, _EPERM = 0x7FFF0000, 0x80000000, 0x00050000 | 1
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 
@@ -157,10 +157,10 @@ def _program(pid: int) -> Iterator[tuple[int, int, int, int]]:
     """Yields the instructions of the filter: (operation, jump if true, jump if false, value)."""
     assert _MACHINE is not None, "only called where the machine is known"
     column, machine = _MACHINE
-    yield _LOAD, 0, 0, 4  # which machine's table
+    yield _LOAD, 0, 0, 4  # the number of the machine
     yield _EQUAL, 1, 0, machine
     yield _RETURN, 0, 0, _KILL
-    yield _LOAD, 0, 0, 0  # the number of the call
+    yield _LOAD, 0, 0, 0  # the number of the system call
     if platform.machine() == "x86_64":
         yield _AT_LEAST, 0, 1, _X32
         yield _RETURN, 0, 0, _KILL

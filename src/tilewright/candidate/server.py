@@ -1,9 +1,10 @@
-"""The process that edited code runs in. One process imports the languages; each version is a confined fork of it.
+"""The server that forks one restricted process for each version of a task.
 
-The server never runs edited code. It follows three orders of the parent, each a packet on the socket whose number is
-its first argument. ``import`` loads what all versions need, and has no answer. ``fork`` starts a version, whose socket
-comes with the order, and answers with the process id. ``end`` ends such a process with all that it started, and answers
-with the exit status.
+The server imports the languages once, and never runs edited code. The parent sends it orders as packets on a socket:
+
+    import    loads the packages that all versions need; has no answer
+    fork      starts a version's process, which gets the socket sent with the order; answers with the process id
+    end       ends a version's process and all that it started; answers with the exit status
 
 A version's process gives up its rights (`sandbox`), loads the files, and answers `candidate.messages`.
 """
@@ -41,10 +42,10 @@ PACKET = 1 << 16
 
 
 def main() -> None:
-    """Follows the parent's orders. The arguments are the number of the socket, and the parent's process id."""
+    """Follows the parent's orders. ``sys.argv``: the file descriptor of the socket, and the parent's process id."""
     control = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent(int(sys.argv[2]))
-    for number in (signal.SIGINT, signal.SIGTERM):  # the parent's to handle, also where the whole group gets it
+    for number in (signal.SIGINT, signal.SIGTERM):  # only the parent handles these
         signal.signal(number, signal.SIG_IGN)
     while True:
         packet, sockets, _, _ = socket.recv_fds(control, PACKET, 1)
@@ -56,7 +57,7 @@ def main() -> None:
             _import(order["import"])
             load_front_ends()
         elif "fork" in order:
-            gc.freeze()  # what the versions share is not copied by their collectors
+            gc.freeze()  # a version's garbage collector does not copy shared memory
             server, process = os.getpid(), os.fork()
             if process == 0:
                 _version(server, sockets[0], Path(order["fork"]))
@@ -70,7 +71,7 @@ def _import(names: Sequence[str]) -> None:
     """Imports the installed packages that the versions will import, once for all of them."""
     installed = tuple(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
     for name in names:
-        with suppress(Exception):  # a version that needs it says what is wrong
+        with suppress(Exception):  # a version that needs the package reports the error
             spec = importlib.util.find_spec(name)
             if spec is not None and (spec.origin or "").startswith(installed):
                 importlib.import_module(name)
@@ -90,7 +91,7 @@ def _ended(process: int) -> int:
 
 
 def _version(server: int, channel: int, scratch: Path) -> None:
-    """Never returns."""
+    """Runs one version in the forked process, and never returns."""
     try:
         os.setsid()
         die_with_parent(server)
@@ -126,13 +127,13 @@ def _answer_all(incoming: IO[str], outgoing: IO[str]) -> None:
                 reply = version.described(asked)
         except TilewrightError as error:
             reply = said.VersionFailed("launch", str(error))
-        except BaseException as error:  # KeyboardInterrupt and SystemExit too: the version's own doing
+        except BaseException as error:  # also KeyboardInterrupt and SystemExit, raised by the version
             reply = said.VersionFailed("launch", in_one_line(error))
         send(outgoing, reply)
 
 
 class _Version:
-    """The task as one version has it."""
+    """The task of one version. It answers the parent's questions."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -165,7 +166,7 @@ class _Version:
         return said.LaunchLowered(lowered.symbol, base64.b64encode(lowered.code).decode(), lowered.opt_level)
 
     def _launch(self, asked: said.DescribeLaunch) -> Launch:
-        """Returns the launch. It is evaluated only once if it is described and then lowered."""
+        """Returns the launch. The last launch is kept, so describing and then lowering it evaluates it once."""
         if self._last is None or self._last[0] != asked:
             task = self.task.backward if asked.backward else self.task
             assert task is not None, "the parent knows whether there is a backward"

@@ -15,7 +15,7 @@ class EventTimer:
     """Queues launches on torch's current stream, each between two CUDA events.
 
     Before each timed launch the L2 is flushed (``l2="cold"``), or the kernel runs once untimed (``l2="warm"``).
-    launch: queues the launch with this index. refresh: restores inputs and outputs before it, untimed.
+    launch: queues the launch with the given index. refresh: restores that launch's inputs and outputs, untimed.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class EventTimer:
         self._event, self._count, self._launch, self._refresh = torch.cuda.Event, count, launch, refresh
         size = FLUSH_L2_TIMES * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._flush = None if l2 == "warm" else torch.empty(size, dtype=torch.uint8, device="cuda")
-        self.graphs: list[Any] = []  # a captured graph of `queue_eager` for each launch, or none
+        self.graphs: list[Any] = []  # one CUDA graph of `queue_eager` for each launch; empty if eager
         self.make_events()
 
     def make_events(self, **kind: bool) -> None:
@@ -50,7 +50,7 @@ class EventTimer:
         after.record()
 
     def microseconds(self, order: Sequence[int]) -> list[float]:
-        """Returns the last time of each launch of ``order``, once its work has ended."""
+        """Returns the latest time of each launch in ``order``, in µs. The launches must have ended."""
         return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
 
     def close(self) -> None:

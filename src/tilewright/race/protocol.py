@@ -2,22 +2,23 @@
 
     rounds → look → drop the slow → rounds → look … → the most preferred of the tied
 
-Every round times each live candidate once, in a new random order, so that drift and other programs influence all
-candidates alike. At planned looks the paired ratios decide (`rules.look`) whether a candidate is
+Every round times each candidate that is still live once, in a new random order. So drift and other programs influence
+all candidates alike. The leader is the live candidate with the smallest median. At planned looks the paired ratios
+decide (`rules.look`) whether a candidate is
 
 - screened out: in each of the first 6 rounds it took more than 1.5 × the leader's time. So a slow candidate costs 6
-  launches. Even if 1 % of the samples are so slow, the probability to screen out the fastest is only 1e-12.
+  launches. Even if 1 % of its samples are so slow, the fastest is screened out with a probability of only 1e-12.
 - dropped: the interval of its median ratio to the leader lies above 1 + tie band.
 - tied: its median ratio to *every* other live candidate is at most 1 + tie band. A tie with the leader alone is not
   enough: if the leader is 0.8 % slower than the fastest, such a candidate may be 1.8 % slower.
 - given up: it is so near the tie band that the remaining rounds cannot prove a tie.
 
 The winner is the most preferred of the leader and the tied: the shipped one, else the cheapest, else the lowest index.
-The race is settled when the most preferred candidate that is neither dropped nor given up is tied: no other can win.
+Candidates that are dropped or given up cannot win. The race is settled once the most preferred of the others is tied.
 
 All comparisons and looks of a race share one error budget, 1 - confidence (`stats.tail_per_look`). With that confidence
-the fastest is not dropped, and the winner of a settled race is within the tie band of it. A race that uses up its
-rounds or seconds says so, and its undecided candidates do not win.
+the fastest is not dropped, and the winner of a settled race is within the tie band of the fastest. A race that uses up
+its rounds or seconds says so, and its undecided candidates do not win.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class CandidateCrashed(Exception):
 
 
 class Clock(Protocol):
-    """Times candidates. The clock of a GPU empties the L2 before each launch, and waits once at the end of a round."""
+    """Times candidates. The clock of a GPU queues a whole round, and waits once at its end."""
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
         """Runs each index of ``order`` once, in that order. Returns the times in µs, in the same order.
@@ -69,8 +70,8 @@ class Raced:
     index: int
     state: State
     reason: str
-    ratio: Interval | None  # time over the leader's when the state was decided; None for the leader and the failed
-    rounds: tuple[int, ...] = field(repr=False)  # the round of each sample, to pair samples
+    ratio: Interval | None  # time / leader's time when the state was decided; None for leader and failed
+    rounds: tuple[int, ...] = field(repr=False)  # the round of each sample, to pair the samples of two candidates
     samples_us: tuple[float, ...] = field(repr=False)
 
 
@@ -113,14 +114,14 @@ class RaceOutcome:
 
 @dataclass(frozen=True)
 class Budget:
-    """At most ``rounds`` rounds and ``seconds`` of wall time, but at least ``fewest`` rounds however long they take."""
+    """At most ``rounds`` rounds and ``seconds`` of wall time. ``fewest`` rounds run even if they take longer."""
 
     rounds: int
     seconds: float
     fewest: int
 
     def share(self, parts: int) -> Budget:
-        """Returns the budget of one of ``parts`` equal parts, at least one round."""
+        """Returns the budget divided by ``parts``, with at least one round."""
         return Budget(max(1, self.rounds // parts), self.seconds / parts, max(1, self.fewest // parts))
 
 
@@ -136,12 +137,12 @@ class Rounds:
 
     @property
     def samples_us(self) -> tuple[tuple[float, ...], ...]:
-        """The samples of each candidate. They are paired by position for candidates that ran in all rounds."""
+        """The samples of each candidate, in µs. Candidates that ran in all rounds have samples paired by position."""
         columns = np.array(self.rows).reshape(len(self.rows), self.n).T
         return tuple(tuple(column[np.isfinite(column)].tolist()) for column in columns)
 
     def add(self, order: Sequence[int], times_us: Sequence[float]) -> None:
-        """Adds the times of one round. Raises ValueError if one is missing or not positive."""
+        """Adds the times of one round. Raises ValueError if a time is missing or not positive."""
         times = np.asarray(times_us, dtype=np.float64)
         if times.shape != (len(order),) or not np.all(np.isfinite(times) & (times > 0.0)):
             raise ValueError(f"the clock must return {len(order)} positive times, got {times.tolist()}")
@@ -150,7 +151,7 @@ class Rounds:
         self.rows.append(row)
 
     def ended(self, budget: Budget, seconds: float) -> Stop | None:
-        """Returns why no further round is timed; None if one is. ``seconds``: since the first round began."""
+        """Returns why timing ends now; None if it goes on. ``seconds``: time since the first round began."""
         if len(self.rows) >= budget.rounds:
             return "rounds"
         if len(self.disturbances) > budget.rounds:
@@ -170,9 +171,9 @@ def interleaved(
     Races, confirmations and A/A checks use this loop.
 
     warmup: rounds at the start that do not count.
-    on_round: called after each round that counts. It may shorten ``rounds.live``; True ends the loop as settled.
-    on_crash: takes the crashed candidate out of ``rounds.live``; without it the crash is raised.
-    on_progress: called about once a second with the number of rounds.
+    on_round: called after each round that counts. May shorten ``rounds.live``. Returns True to end the loop as settled.
+    on_crash: takes the crashed candidate out of ``rounds.live``. Without this function, CandidateCrashed is raised.
+    on_progress: called about once a second with the number of counted rounds.
     """
     started = told = now()
     attempts = 0
@@ -207,7 +208,7 @@ class _Status:
     state: State
     reason: str
     ratio: Interval | None = None
-    against: int | None = None  # the leader that it was compared with when it was dropped
+    against: int | None = None  # the leader when this candidate was dropped
 
 
 class _Race:
@@ -215,12 +216,12 @@ class _Race:
 
     def __init__(self, rounds: Rounds, policy: Policy, preferred: Sequence[int], planned: Plan) -> None:
         self.rounds, self.policy, self.preferred, self.planned = rounds, policy, preferred, planned
-        self.out: dict[int, _Status] = {}  # candidates that are not timed any more: dropped or crashed
+        self.out: dict[int, _Status] = {}  # dropped or crashed candidates; they are not timed any more
         self.seen: Look | None = None
         self.on_look: OnLook = lambda rounds, live, leader: None
 
     def crashed(self, crash: CandidateCrashed) -> None:
-        """Removes the candidate, and times those again that were dropped because it was faster."""
+        """Removes the crashed candidate. Candidates that were dropped while it was the leader are timed again."""
         self.rounds.live.remove(crash.index)
         self.out[crash.index] = _Status("failed", f"failed after {len(self.rounds.rows)} rounds: {crash.reason}")
         for index in [index for index, status in self.out.items() if status.against == crash.index]:
@@ -228,11 +229,11 @@ class _Race:
             self.rounds.live.append(index)
 
     def after_round(self) -> bool:
-        """Looks if a look is planned after this round. Returns whether the race is settled."""
+        """Judges the samples if a look is planned after this round. Returns whether the race is settled."""
         return len(self.rounds.rows) in self.planned.looks and self.look()
 
     def look(self) -> bool:
-        """Judges the rounds in which all live candidates ran, and drops slow ones. Returns whether it is settled."""
+        """Judges the rounds in which all live candidates ran, and drops slow ones. True if the race is settled."""
         rounds = self.rounds
         times = np.array(rounds.rows)
         times = times[np.isfinite(times[:, rounds.live]).all(axis=1)]
@@ -255,9 +256,9 @@ def race(
     """Races candidates 0..n-1 and chooses the winner by the rules in the docstring of this module.
 
     cost: one tuple for each candidate; of tied candidates the one with the smallest tuple wins.
-    noise: the A/A check of this machine, for the result.
+    noise: the A/A check of this machine; only copied into the result.
     on_look: called after each look.
-    now: the time in seconds.
+    now: returns the time in seconds.
     """
     preferred, rounds, started = preference(n, cost, shipped), Rounds(n), now()
     running = _Race(rounds, policy, preferred, plan(policy, n))
@@ -329,7 +330,7 @@ def aa_check(
     clock: Clock, index_a: int, index_b: int, rounds: int, rng: np.random.Generator,
     *, warmup: int = 0, tie_band: float = 0.01, confidence: float = 0.99,
 ) -> Noise:  # fmt: skip
-    """Times two copies of one kernel against each other. Raises Disturbed if more than ``rounds`` were disturbed."""
+    """Times two copies of one kernel against each other. Raises Disturbed after ``rounds`` disturbed rounds."""
     pair = Rounds(max(index_a, index_b) + 1, (index_a, index_b))
     interleaved(clock, pair, Budget(rounds, math.inf, rounds), rng, warmup=warmup)
     if len(pair.rows) < rounds:

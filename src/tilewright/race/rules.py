@@ -17,22 +17,22 @@ from tilewright.race.stats import Array, Interval
 from tilewright.records import Json
 
 SCREEN_ROUNDS = 6
-"""The fewest samples that have a distribution-free 95 % interval, so a candidate that is screened out has one too."""
+"""The fewest samples with a distribution-free 95 % interval, so that screened-out candidates have an interval too."""
 SCREEN_RATIO = 1.5
-GIVE_UP_TAIL = 1e-3  # error allowed when a candidate is given up; a wrong decision costs only a tie
+GIVE_UP_TAIL = 1e-3  # probability of giving up a candidate wrongly; this costs only a tie
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How a race measures and when it stops. Every record of a measurement contains it.
+    """How a race measures, and when it stops. Every record of a measurement contains its policy.
 
-    max_rounds: 1000 takes 30 to 40 % more wall time than 500, and processes disagree 35 to 55 % less (simulated).
+    max_rounds: 1000 takes 30 to 40 % more wall time than 500; processes then differ 35 to 55 % less (simulated).
     """
 
     l2: Literal["cold", "warm"] = "cold"
     launch: Literal["graph", "eager"] = "graph"
-    tie_band: float = 0.01  # differences up to this share of the time do not change the winner
-    confidence: float = 0.99  # of a whole race: the fastest is not dropped, a settled winner is within the tie band
+    tie_band: float = 0.01  # relative differences up to this do not change the winner
+    confidence: float = 0.99  # probability that all claims of a race are true
     warmup_rounds: int = 2
     batch_rounds: int = 8  # fewest rounds between two looks; the distance grows to a sixth of the rounds so far
     min_rounds: int = 16
@@ -53,16 +53,16 @@ class Policy:
 
 @dataclass(frozen=True)
 class Plan:
-    """When a race looks at its samples, and the error that each comparison may have."""
+    """When a race looks at its samples. ``tail``: the error probability of each comparison."""
 
     looks: tuple[int, ...]  # numbers of rounds, ascending; planned before the race, since each look costs confidence
     tail: float
 
 
 def plan(policy: Policy, n: int) -> Plan:
-    """Plans the looks of a race of ``n`` candidates: one look to screen, the others once a decision is possible."""
+    """Plans the looks of a race of ``n`` candidates: an early look to screen, and later looks to decide."""
     tail = stats.tail_per_look(policy.confidence, n, len(_looks(policy, policy.min_rounds)))
-    # A later start does not add looks, so the tail stays valid.
+    # A later first look does not add looks, so the tail stays valid.
     return Plan(_looks(policy, max(policy.min_rounds, stats.fewest(tail))), tail)
 
 
@@ -85,18 +85,18 @@ def preference(n: int, cost: Sequence[tuple[int, ...]], shipped: int | None) -> 
 class Look:
     """What one look decides about the live candidates, by index."""
 
-    rounds: int  # in which all live candidates ran
+    rounds: int  # number of rounds in which all live candidates ran
     leader: int
     screened: frozenset[int]  # slower than 1.5 × the leader in every round
     dropped: frozenset[int]  # slower than the tie band, with confidence; includes ``screened``
     tied: frozenset[int]  # within the tie band of all that are not dropped, with confidence
     given_up: frozenset[int]  # the remaining rounds cannot prove a tie
-    ratios: Mapping[int, Interval]  # time over the leader's time; the leader itself is not included
+    ratios: Mapping[int, Interval]  # time / leader's time; without the leader itself
 
 
 def look(times: Array, live: Sequence[int], policy: Policy, tail: float) -> Look:
-    """Judges paired times. Each claim is wrong with at most ``tail``. ``times``: µs, shape (rounds, candidates), finite
-    in the columns of the live candidates."""
+    """Judges paired times. Each claim is wrong with a probability of at most ``tail``. ``times``: µs, shape (rounds,
+    candidates), finite in the columns of the live candidates."""
     limit, rounds = 1.0 + policy.tie_band, len(times)
     leader = live[stats.fastest(times[:, list(live)])]
     others = {i: times[:, i] / times[:, leader] for i in live if i != leader}
@@ -117,14 +117,14 @@ def look(times: Array, live: Sequence[int], policy: Policy, tail: float) -> Look
 
 
 def settled(seen: Look, live: Sequence[int], preferred: Sequence[int]) -> bool:
-    """Tells whether more rounds cannot change the winner: the most preferred candidate that can win is tied."""
+    """Tells whether the winner is final: of the candidates that can still win, the most preferred is tied."""
     can_win = [i for i in preferred if i in live and i not in seen.dropped | seen.given_up]
     return bool(can_win) and can_win[0] in seen.tied
 
 
 def _hopeless(ratios: Array, policy: Policy, tail: float) -> bool:
-    """Tells whether the upper bound would stay above the tie band even after ``max_rounds``, for the lowest plausible
-    median. Otherwise a candidate at 1.01 × the leader's time would keep a race running until its budget ends."""
+    """Tells whether even ``max_rounds`` rounds could not prove a tie, with the lowest plausible median. Without this, a
+    candidate at 1.01 × the leader's time would keep a race running until its budget ends."""
     at_best = float(stats.bounds(ratios, GIVE_UP_TAIL)[0])
     final = stats.expected_half_width(stats.spread(ratios), policy.max_rounds, tail)
     return at_best + final > 1.0 + policy.tie_band

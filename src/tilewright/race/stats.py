@@ -35,13 +35,13 @@ from tilewright.records import Json, MeasuredTime
 Array: TypeAlias = NDArray[np.float64]
 
 MAD_TO_SIGMA = 1.4826
-"""Converts a median absolute deviation to a standard deviation of the normal law: 1 / 0.67449, its upper quartile
-(P. J. Huber, Robust Statistics, 1981, section 5.1)."""
+"""Converts a median absolute deviation to a standard deviation of the normal law: 1 / 0.67449, where 0.67449
+is the upper quartile of that law (P. J. Huber, Robust Statistics, 1981, section 5.1)."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval that contains a median with at least ``confidence``; (0, inf) if the samples are too few."""
+    """An interval that contains the true median with at least ``confidence``; (0, inf) if the samples are too few."""
 
     low: float
     centre: float  # the sample median
@@ -64,7 +64,7 @@ class Interval:
 
 @lru_cache(maxsize=65536)
 def rank(n: int, tail: float) -> int:
-    """Returns the largest k with P(Bin(n, 1/2) <= k - 1) <= ``tail``; 0 if there is none. Integers make it exact."""
+    """Returns the largest k with P(Bin(n, 1/2) <= k - 1) <= ``tail``; 0 if there is none. Exact, in integers."""
     allowed = math.floor(Fraction(tail) * (1 << n))
     term, cumulative, k = 1, 1, 0
     while cumulative <= allowed and k < n:
@@ -75,12 +75,12 @@ def rank(n: int, tail: float) -> int:
 
 
 def fewest(tail: float) -> int:
-    """Returns the fewest samples that bound a median on one side with error ``tail``: 2^-n <= tail."""
+    """Returns the fewest samples that bound a median on one side with error ``tail``: the least n with 2^-n <= tail."""
     return max(1, math.ceil(-math.log2(tail)))
 
 
 def bounds(samples: ArrayLike, tail: float) -> tuple[Array, Array]:
-    """Returns a lower and an upper bound of the median along the first axis. Each is wrong with at most ``tail``.
+    """Returns a lower and an upper bound of the median along the first axis. ``tail``: the error probability of each.
     ``samples``: positive, shape (n, …). The bounds have the shape (…), and are 0 and infinity if n is too small."""
     x: Array = np.asarray(samples, dtype=np.float64)
     n = x.shape[0]
@@ -104,8 +104,8 @@ def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
 
 
 def expected_half_width(sigma: float, n: int, tail: float) -> float:
-    """Estimates, for planning, how far the bounds of the median of ``n`` samples with spread ``sigma`` lie from it.
-    It is the large-sample error of the median under a normal law (David and Nagaraja 2003, section 10.3)."""
+    """Estimates the distance between a median of ``n`` samples and its bounds. ``sigma``: spread of one sample.
+    The estimate is the large-sample error of the median under a normal law (David and Nagaraja 2003, section 10.3)."""
     return NormalDist().inv_cdf(1.0 - tail) * math.sqrt(math.pi / 2.0) * sigma / math.sqrt(n)
 
 
@@ -119,7 +119,7 @@ def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, confidence: flo
 
 
 def by_capture(numerator: Sequence[float], denominator: Sequence[float], captures: Sequence[int]) -> Array:
-    """Returns the median of the paired ratios of each capture. ``captures``: how many rounds each has, in order."""
+    """Returns for each capture of CUDA graphs the median of its paired ratios. ``captures``: the rounds of each."""
     if not len(numerator) == len(denominator) == sum(captures):
         raise ValueError(f"captures of {sum(captures)} rounds have {len(numerator)} and {len(denominator)} samples")
     ratios = map(operator.truediv, numerator, denominator)
@@ -134,7 +134,7 @@ def spread(samples: ArrayLike) -> float:
 
 
 def tail_per_look(confidence: float, candidates: int, looks: int) -> float:
-    """Returns the error that each one-sided comparison may have, so that a whole race keeps ``confidence``. At each
+    """Returns the error probability of each one-sided comparison, so that a whole race keeps ``confidence``. At each
     look, two claims about each candidate may be wrong: that it is too slow, and that it is within the tie band of the
     fastest. The sum of their errors bounds the error of the race (C. E. Bonferroni 1936)."""
     return (1.0 - confidence) / (2 * max(1, candidates) * max(1, looks))
@@ -153,7 +153,7 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 
 
 def fastest(times: Array) -> int:
-    """Returns the column with the smallest median, of paired times of shape (rounds, n)."""
+    """Returns the index of the column with the smallest median. ``times``: paired, shape (rounds, n)."""
     first = int(np.argmin(np.median(times, axis=0)))
     # Ratios to times of the same rounds cancel a drift of the clock.
     return int(np.argmin(np.median(times / times[:, [first]], axis=0)))
@@ -187,5 +187,5 @@ def noise_of(
     elif biased:
         why += f": biased by more than half the tie band of {tie_band:.1%}; do not trust small differences"
     elif (distinct := len(set(a_us))) * 8 < len(a_us):
-        why += f"; the timer's step shows: {distinct} different times in {len(a_us)} rounds"
+        why += f"; the timer's resolution is coarse: {distinct} different times in {len(a_us)} rounds"
     return Noise(ratio, sample_spread, len(a_us), biased, why)
