@@ -19,7 +19,7 @@ from typing import Any
 from tilewright.source.source_file import source_of_object
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_VERSIONED = ("builtins", "cuda.tile", "numpy", "scipy", "torch")
+_VERSIONED = ("builtins", "cuda.tile", "numpy", "scipy", "torch", "triton")
 """Packages whose code counts by its name."""
 
 _PARSED: dict[int, tuple[CodeType, ast.AST | None, str]] = {}
@@ -44,13 +44,20 @@ def function_of(thing: Any) -> FunctionType:
 
     Raises TypeError if there is none.
     """
-    inner = inspect.unwrap(getattr(thing, "_pyfunc", thing))
+    inner = inspect.unwrap(_python_of(thing))
     if isinstance(inner, partial):
         return function_of(inner.func)
     for function in (inner, getattr(inner, "__func__", None), inspect.getattr_static(type(inner), "__call__", None)):
         if isinstance(function, FunctionType):
             return function
-    raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel made")
+    raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel or @triton.jit made")
+
+
+def _python_of(thing: Any) -> Any:
+    """The function under a cuTile kernel or tile function, or under Triton's decorators. Other things as they are."""
+    while type(thing).__module__.startswith("triton.") and hasattr(thing, "fn"):
+        thing = thing.fn
+    return getattr(thing, "_pyfunc", thing)
 
 
 def has_source(thing: Any) -> bool:
@@ -166,7 +173,7 @@ def _described_object(value: Any, functions: list[FunctionType]) -> str:
     if isinstance(value, type):
         file = None if _versioned(module) else source_of_object(value)
         return f"class {module}.{value.__qualname__} {ast.unparse(file.tree) if file is not None else ''}"
-    python = inspect.unwrap(getattr(value, "_pyfunc", value))
+    python = inspect.unwrap(_python_of(value))
     if isinstance(python, FunctionType) and not _versioned(module):
         if python not in functions:
             functions.append(python)

@@ -1,0 +1,1 @@
+"""Triton: its front end, the compilation to PTX, and the private parts of triton that Tilewright uses."""

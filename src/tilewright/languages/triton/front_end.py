@@ -1,0 +1,145 @@
+"""From a launch to TTIR, in this process: Triton's binder on array specifications, then its code generator.
+
+Both routes of a Triton kernel begin with `ttir_of`: the PTX route compiles its text in a child process, the other one
+translates it to Tile IR.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import CompilerMissing, TaskError, first_line, in_one_line
+from tilewright.hardware.architectures import architecture
+from tilewright.languages.base import Argument, Hints
+from tilewright.languages.triton.kernels import OPTIONS, KernelCall, called, jit_function
+from tilewright.records import Configuration, Failed, Value
+from tilewright.source.digest import source_of
+from tilewright.task.task import Launch
+
+GENERATED = 256
+"""Most TTIR texts in the cache."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the compiled entry. Constants, and integers of 1, are none."""
+
+    name: str
+    type: str
+    """``*bf16``, ``i32``, ``fp32`` …, as Triton writes it."""
+    argument: Argument
+
+
+@dataclass(frozen=True)
+class Ttir:
+    """The TTIR of one launch."""
+
+    symbol: str
+    """Name of the entry."""
+    text: str
+    """With source locations."""
+    bare: str
+    """Without: what the compiler makes depends on this, the architecture and the options."""
+    parameters: tuple[Parameter, ...]
+    """Those of the entry, in order."""
+    options: tuple[tuple[str, Any], ...]
+    """All options of Triton's compiler."""
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return tuple(parameter.argument for parameter in self.parameters)
+
+
+def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> Ttir | Failed:
+    """The TTIR of a launch for ``arch``, such as ``sm_90``. An error in the kernel is a `Failed` with its source line.
+
+    Below sm_90 Triton's own passes replace tensor descriptors by pointers. To keep them ask for sm_90.
+    Raises CompilerMissing if the installed triton is not supported.
+    """
+    from tilewright.languages.triton import private
+
+    if problem := private.version_problem():
+        raise CompilerMissing(problem)
+    function, number = jit_function(launch.kernel), architecture(arch).number
+    if private.is_gluon(function):
+        return Failed("front end", f"'{function.__name__}' is a gluon kernel; fix: write it with @triton.jit")
+    try:
+        call = called(launch.kernel, launch.args, _options(hints), config)
+        bound = private.bind(call.function, call.args, call.keywords, number)
+        module = _generated(call, bound, number)
+        parameters = tuple(_parameters(bound.types.values(), bound.values))
+    except TaskError as error:
+        return Failed("front end", str(error))
+    except Exception as error:  # Triton's, of many kinds, or raised by a hook of the task
+        return Failed("front end", _said(error, function))
+    return Ttir(module.symbol, module.text, module.bare, parameters, tuple(vars(bound.options).items()))
+
+
+def parameters_of(launch: Launch) -> tuple[Parameter, ...]:
+    """The parameters of the compiled entry, which do not depend on the values of constants."""
+    from tilewright.languages.triton import private
+
+    function = jit_function(launch.kernel)
+    left = [each for each in function.params[len(launch.args) :] if not each.has_default]
+    bound = private.bind(function, launch.args, {each.name: None for each in left}, private.ANY_ARCH, hooks=False)
+    return tuple(_parameters(bound.types.values(), bound.values))
+
+
+def _options(hints: Hints) -> dict[str, Value]:
+    return {name: hints[name] for name in OPTIONS if hints.get(name) is not None}
+
+
+def _parameters(types: Any, values: Any) -> Any:
+    named = values.items() if isinstance(values, Mapping) else ((str(at), value) for at, value in enumerate(values))
+    for kind, (name, value) in zip(types, named, strict=True):
+        if isinstance(kind, tuple):
+            yield from (Parameter(f"{name}.{each.name}", each.type, each.argument) for each in _parameters(kind, value))
+        elif kind != "constexpr":
+            yield Parameter(name, kind, value)
+
+
+_GENERATED: dict[tuple[object, ...], Any] = {}
+
+
+def _generated(call: KernelCall, bound: Any, arch: int) -> Any:
+    """The module, cached because a search lowers a launch more than once. The key holds the source of the kernel and of
+    its helpers, and the constants that they read."""
+    from tilewright.languages.triton import private
+
+    key = (call.function, source_of(call.function), repr(bound.types), repr(sorted(bound.constants.items(), key=repr)),
+           repr(bound.attributes), repr(bound.options), arch)  # fmt: skip
+    if key not in _GENERATED:
+        module = private.lower(call.function, bound, arch)
+        if len(_GENERATED) >= GENERATED:
+            _GENERATED.pop(next(iter(_GENERATED)), None)
+        _GENERATED[key] = module
+    return _GENERATED[key]
+
+
+def _said(error: BaseException, function: Any) -> str:
+    """An error of Triton's front end in one line: the innermost message, and where it is in the source."""
+    innermost, place = error, ""
+    while True:
+        node, source = getattr(innermost, "node", None), getattr(innermost, "src", None)
+        if node is not None and isinstance(source, str):
+            place = _place(function, source, getattr(node, "lineno", 0)) or place
+        if innermost.__cause__ is None:
+            break
+        innermost = innermost.__cause__
+    message = first_line(getattr(innermost, "error_message", None) or "") or in_one_line(innermost)
+    return place + re.sub(r"""^(\w+)\((['"])(.*)\2\)$""", r"\1: \3", message)
+
+
+def _place(function: Any, source: str, line: int) -> str:
+    """``matmul.py:12: `` for a line of the source of a kernel or of a helper that it calls."""
+    known = [function, *(each for each in function.get_capture_scope().values() if hasattr(each, "raw_src"))]
+    for each in known:
+        if each.src == source:
+            skipped = "".join(each.raw_src).partition("def ")[0].count("\n")  # the decorators
+            file = Path(each.fn.__code__.co_filename).name
+            return f"{file}:{each.starting_line_number + skipped + line - 1}: "
+    return ""

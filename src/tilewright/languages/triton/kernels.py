@@ -1,0 +1,79 @@
+"""What a launch calls: a `@triton.jit` function, bare or under `@triton.autotune` and `@triton.heuristics`.
+
+Tilewright does the tuning, so an autotuner's own choice is not used. What it does before a launch is: the ``pre_hook``
+of its configuration runs, and heuristics compute their values, as in `Autotuner.run` and `Heuristics.run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import TaskError
+from tilewright.records import Configuration
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""The hints that are options of the compiler."""
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """The arguments of a `JITFunction`."""
+
+    function: Any
+    args: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    """Arguments by name, and the compiler's options."""
+
+
+def is_triton(kernel: Any) -> bool:
+    """Whether a kernel is a `@triton.jit` function, or one under decorators. Does not import triton."""
+    return jit_function(kernel) is not None
+
+
+def jit_function(kernel: Any) -> Any:
+    """The `JITFunction` of a kernel, or None."""
+    while kernel is not None and _is(kernel, "triton.runtime.autotuner", "Autotuner", "Heuristics"):
+        kernel = kernel.fn
+    return kernel if _is(kernel, "triton.runtime.jit", "JITFunction") else None
+
+
+def _is(thing: Any, module: str, *names: str) -> bool:
+    return any(base.__module__ == module and base.__name__ in names for base in type(thing).__mro__)
+
+
+def called(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any], config: Configuration) -> KernelCall:
+    """The call of the function inside a kernel. Parameters that ``args`` leave out are taken from the knobs of the
+    configuration. Raises TaskError for a parameter without a value."""
+    function = jit_function(kernel)
+    assert function is not None, "the language recognised it"
+    names = [parameter.name for parameter in function.params]
+    if len(args) > len(names):
+        raise TaskError(f"kernel '{function.__name__}' takes {len(names)} arguments, the launch passes {len(args)}")
+    left = names[len(args) :]
+    keywords: dict[str, Any] = {name: config[name] for name in left if name in config}
+    keywords.update(options)
+    while kernel is not function:
+        if _is(kernel, "triton.runtime.autotuner", "Heuristics"):
+            for name, heuristic in kernel.values.items():
+                keywords[name] = heuristic({**dict(zip(names, args, strict=False)), **keywords})
+        elif hook := _pre_hook(kernel, {**config, **keywords}):
+            hook({**dict(zip(names, args, strict=False)), **keywords})
+        kernel = kernel.fn
+    needed = [each.name for each in function.params if each.name in left and not each.has_default]
+    if missing := [name for name in needed if name not in keywords]:
+        raise TaskError(
+            f"kernel '{function.__name__}': neither the launch nor the space has a value for '{missing[0]}'; "
+            "fix: pass it in args, or name a constant of the space so"
+        )
+    return KernelCall(function, args, keywords)
+
+
+def _pre_hook(autotuner: Any, chosen: Mapping[str, Any]) -> Any | None:
+    """The hook of the `triton.Config` with these values, or else the one that all have."""
+    for config in autotuner.configs:
+        if all(chosen.get(name, value) == value for name, value in config.all_kwargs().items()):
+            return config.pre_hook
+    hooks = {config.pre_hook for config in autotuner.configs}
+    return hooks.pop() if len(hooks) == 1 else None

@@ -1,0 +1,226 @@
+"""The private parts of triton that Tilewright uses, all of them in this file. Tested with `TESTED`.
+
+Triton has no public way to compile for an array that does not exist, nor to stop after TTIR. So its own binder is given
+array specifications, and its own code generator is run for the types that the binder found. Neither needs torch or a
+GPU, and `triton.runtime.cache.triton_key`, which hashes 500 MB, is never called.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.compiler import Language as SourceLanguage
+from triton.compiler.compiler import ASTSource, make_backend
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction, create_function_from_signature
+
+from tilewright.errors import TaskError
+from tilewright.hardware.architectures import WARP
+from tilewright.task.tensors import ArraySpec
+
+SUPPORTED = ((3, 6), (3, 9))
+"""The first and the last version that the extra ``triton`` allows."""
+TESTED = ((3, 6), (3, 9))
+"""The versions that the tests run."""
+ANY_ARCH = 90
+"""For what does not depend on the architecture."""
+
+
+@dataclass(frozen=True)
+class BoundCall:
+    """A kernel's arguments as triton's binder sees them, in the order of its parameters."""
+
+    types: Mapping[str, Any]
+    """Parameter → its type such as ``*bf16`` or ``i32``, or ``constexpr``."""
+    constants: Mapping[tuple[int, ...], Any]
+    attributes: Mapping[tuple[int, ...], Any]
+    options: Any
+    """All options of the compiler, triton's defaults among them."""
+    values: Mapping[str, Any]
+    """Parameter → the argument of the launch or its default."""
+
+
+@dataclass(frozen=True)
+class TtirModule:
+    """TTIR of one kernel."""
+
+    symbol: str
+    text: str
+    """With source locations."""
+    bare: str
+    """Without."""
+
+
+def version() -> tuple[int, int]:
+    major, minor, *_ = triton.__version__.split(".")
+    return int(major), int(minor)
+
+
+def version_problem() -> str | None:
+    """Why this triton is not supported, with the fix; None if it is."""
+    if SUPPORTED[0] <= version() <= SUPPORTED[-1]:
+        return None
+    return (
+        f"triton {triton.__version__} is not supported (tested: {', '.join(f'{a}.{b}' for a, b in TESTED)}); "
+        "fix: pip install 'triton>=3.6,<3.10'"
+    )
+
+
+def is_jit_function(kernel: Any) -> bool:
+    return isinstance(kernel, JITFunction)
+
+
+def is_gluon(kernel: JITFunction[Any]) -> bool:
+    return bool(kernel.is_gluon())
+
+
+def bind(
+    kernel: JITFunction[Any], args: Sequence[Any], keywords: Mapping[str, Any], arch: int, hooks: bool = True
+) -> BoundCall:
+    """Binds a launch's arguments and options as `JITFunction.run` does, for ``sm_<arch>``. ``hooks``: calls the
+    functions of `JITFunction.add_pre_run_hook` first.
+
+    Raises what triton raises for a wrong argument or option: TypeError, KeyError, ValueError or AssertionError.
+    """
+    backend, knobs, keywords = _backend(arch), triton.knobs, dict(keywords)
+    keywords["debug"] = keywords.get("debug", kernel.debug) or knobs.runtime.debug
+    keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
+    if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):  # 3.6 has none
+        keywords["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
+    for hook in kernel.pre_run_hooks if hooks else ():
+        hook(*args, **keywords)
+    given = [_FakeTensor.of(arg) for arg in args]
+    values, specialization, _ = _binder(kernel, arch)(*given, **keywords)
+    with warnings.catch_warnings():  # 3.9 says that 3.10 will have another default; the options record which it was
+        warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION")
+        options, types, constants, attributes = kernel._pack_args(backend, keywords, values, specialization, None)
+    return BoundCall(types, constants, attributes, options, {name: _original(value) for name, value in values.items()})
+
+
+def lower(kernel: JITFunction[Any], bound: BoundCall, arch: int) -> TtirModule:
+    """Runs the code generator and the TTIR passes. Raises `triton.CompilationError` for an error in the kernel."""
+    from triton._C.libtriton import ir
+
+    backend = _backend(arch)
+    source = ASTSource(kernel, bound.types, bound.constants, bound.attributes)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, bound.options, SourceLanguage.TRITON)
+    with _target(arch):
+        made = source.make_ir(
+            _gpu(arch),
+            bound.options,
+            backend.get_codegen_implementation(bound.options),
+            backend.get_module_map(),
+            context,
+        )
+        module = stages["ttir"](made, {})
+    return TtirModule(module.get_entry_func_name(), str(module), module.str_nodebug())
+
+
+def _gpu(arch: int) -> GPUTarget:
+    return GPUTarget("cuda", arch, WARP)
+
+
+@cache
+def _backend(arch: int) -> Any:
+    return make_backend(_gpu(arch))
+
+
+def _binder(kernel: JITFunction[Any], arch: int) -> Any:
+    binders: dict[int, Any] = kernel.__dict__.setdefault("_tilewright_binders", {})
+    if arch not in binders:
+        binders[arch] = create_function_from_signature(kernel.signature, kernel.params, _backend(arch))
+    return binders[arch]
+
+
+# In place of a GPU ---------------------------------------------------------------------------------
+
+
+class _NoDevice:
+    """Answers the kernels that ask for the target while they are compiled (`triton.language.target_info`)."""
+
+    def __init__(self, arch: int) -> None:
+        self.arch = arch
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return _gpu(self.arch)
+
+
+@contextmanager
+def _target(arch: int) -> Iterator[None]:
+    """Makes ``sm_<arch>`` the current target. A driver that is active keeps its devices and returns afterwards."""
+    before = driver._active
+    driver.set_active(_NoDevice(arch))
+    try:
+        yield
+    finally:
+        driver._active = before
+
+
+class _Dtype:
+    """A dtype as triton's native code reads it. It remembers dtypes by their address, so each exists once, for ever."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+    __repr__ = __str__
+
+
+_DTYPES: dict[str, _Dtype] = {}
+
+
+class _FakeTensor:
+    """An array specification in the shape that the binder expects of a tensor."""
+
+    def __init__(self, array: ArraySpec) -> None:
+        self.array = array
+        self.dtype = _DTYPES.setdefault(array.dtype, _Dtype(array.dtype))
+        self.shape = array.shape
+
+    @classmethod
+    def of(cls, arg: Any) -> Any:
+        if isinstance(arg, ArraySpec):
+            if not _known(arg.dtype):
+                raise TaskError(f"tensor '{arg.name}': triton has no dtype {arg.dtype}")
+            return cls(arg)
+        return tuple(cls.of(part) for part in arg) if type(arg) is tuple else arg
+
+    def data_ptr(self) -> int:
+        return self.array.address_offset
+
+    def ptr_range(self) -> int:
+        return self.array.nbytes
+
+    def stride(self) -> tuple[int, ...]:
+        return self.array.strides
+
+
+def _known(dtype: str) -> bool:
+    from triton._utils import type_canonicalisation_dict
+
+    return dtype in type_canonicalisation_dict
+
+
+def _original(value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple(_original(part) for part in value)
+    return value.array if isinstance(value, _FakeTensor) else value

@@ -1,0 +1,118 @@
+"""Lowering a Triton launch on array specifications to TTIR."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright.languages.triton.front_end import Ttir, parameters_of, ttir_of
+from tilewright.records import Configuration, Failed
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
+
+pytest.importorskip("triton")
+
+from tests.languages.triton import kernels as given
+
+X = ArraySpec("x", (64, 3000), "bfloat16")
+OUT = ArraySpec("out", (64, 3000), "bfloat16")
+NO_KNOBS = Configuration.of({})
+
+
+def lowered(kernel, args, hints=None, config=NO_KNOBS, arch="sm_90") -> Ttir | Failed:
+    return ttir_of(Launch(kernel, (64,), args), hints or {}, config, arch)
+
+
+def ttir(*args, **options) -> Ttir:
+    made = lowered(*args, **options)
+    assert isinstance(made, Ttir), made
+    return made
+
+
+def test_the_parameters_are_those_of_the_entry() -> None:
+    launch = Launch(given.softmax, (64,), (OUT, X, 3000, 1, 4096))  # columns = 1 becomes a constant
+    made = ttir_of(launch, {}, NO_KNOBS, "sm_90")
+    assert isinstance(made, Ttir) and made.symbol == "softmax"
+    assert [(each.name, each.type) for each in made.parameters] == [("out", "*bf16"), ("x", "*bf16"), ("stride", "i32")]
+    assert made.arguments == (OUT, X, 3000) and parameters_of(launch) == made.parameters
+
+
+def test_alignment_divides_what_the_code_assumes() -> None:
+    aligned = ttir(given.softmax, (OUT, X, 3008, 3000, 4096)).bare
+    odd = ttir(given.softmax, (OUT, ArraySpec("x", (64, 3000), "bfloat16", address_offset=2), 3001, 3000, 4096)).bare
+    assert aligned.count("tt.divisibility") == 3 and odd.count("tt.divisibility") == 1
+
+
+def test_every_dtype_keeps_its_type() -> None:
+    types = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "float8_e4m3fn": "*fp8e4nv", "int64": "*i64"}
+    for dtype, written in types.items():
+        launch = Launch(given.scaled, (1,), (ArraySpec("o", (9,), dtype), ArraySpec("x", (9,), dtype), 2.0, 9, 16))
+        assert [each.type for each in parameters_of(launch)] == [written, written, "fp32", "i32"]
+
+
+def test_the_text_has_locations_and_the_identity_has_none() -> None:
+    made = ttir(given.softmax, (OUT, X, 3000, 3000, 4096))
+    assert "kernels.py" in made.text and "loc(" not in made.bare
+
+
+def test_knobs_fill_the_parameters_that_the_launch_leaves_out_and_hints_are_options() -> None:
+    made = ttir(
+        given.softmax, (OUT, X, 3000, 3000), {"num_warps": 8, "maxnreg": None}, Configuration.of({"BLOCK": 4096})
+    )
+    options = dict(made.options)
+    assert "tensor<4096x" in made.bare
+    assert (options["num_warps"], options["maxnreg"], options["arch"]) == (8, None, "sm90")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "args", "hints", "said"),
+    [
+        ("softmax", (OUT, X, 3000, 3000), {}, "neither the launch nor the space has a value for 'BLOCK'"),
+        ("softmax", (OUT, X, 3000, 3000, 4096, 1), {}, "takes 5 arguments, the launch passes 6"),
+        ("softmax", (OUT, X, 3000, 3000, 4000), {}, "power of 2"),
+        ("softmax", (OUT, X, 3000, 3000, 4096), {"num_warps": 3}, "num_warps must be a power of 2"),
+        ("with_unknown_name", (X, 16), {}, "kernels.py:LINE: NameError: missing_name is not defined"),
+        ("scaled", (OUT, ArraySpec("s", (9,), "float8_e8m0fnu"), 2.0, 9, 16), {}, "tensor 's': triton has no dtype"),
+    ],
+)
+def test_a_wrong_launch_is_one_line(kernel, args, hints, said) -> None:
+    wrong = next(n for n, line in enumerate(Path(given.__file__).read_text().splitlines(), 1) if "missing_name" in line)
+    failed, said = lowered(getattr(given, kernel), args, hints), said.replace("LINE", str(wrong))
+    assert isinstance(failed, Failed) and said in failed.reason and "\n" not in failed.reason
+
+
+def test_a_cluster_needs_hopper() -> None:
+    failed = lowered(given.softmax, (OUT, X, 3000, 3000, 4096), {"num_ctas": 2}, arch="sm_80")
+    assert isinstance(failed, Failed) and "num_ctas > 1 requires NVIDIA SM90+" in failed.reason
+
+
+def test_hooks_and_heuristics_of_decorators_run() -> None:
+    import triton
+
+    seen: list[str] = []
+    configs = [
+        triton.Config({"BLOCK": block}, num_warps=4, pre_hook=lambda named: seen.append(str(named["BLOCK"])))
+        for block in (4096, 8192)
+    ]
+    rounded = triton.heuristics({"BLOCK": lambda named: triton.next_power_of_2(named["columns"])})(given.softmax)
+    assert "tensor<4096x" in ttir(rounded, (OUT, X, 3000, 3000)).bare
+    tuned = triton.autotune(configs, key=["columns"])(given.softmax)
+    assert "tensor<8192x" in ttir(tuned, (OUT, X, 3000, 3000), config=Configuration.of({"BLOCK": 8192})).bare
+    assert seen == ["8192"]
+
+
+def test_gluon_is_refused() -> None:
+    gluon = pytest.importorskip("triton.experimental.gluon")
+    failed = lowered(gluon.jit(given.softmax.fn), (OUT, X, 3000, 3000, 4096))
+    assert isinstance(failed, Failed) and "gluon" in failed.reason and "@triton.jit" in failed.reason
+
+
+def test_other_versions_are_refused_with_the_tested_ones(monkeypatch) -> None:
+    import triton
+
+    from tilewright.errors import CompilerMissing
+
+    monkeypatch.setattr(triton, "__version__", "3.10.0")
+    with pytest.raises(CompilerMissing, match="triton 3.10.0 is not supported .tested: 3.6, 3.9.; fix: pip install"):
+        lowered(given.softmax, (OUT, X, 3000, 3000, 4096))
