@@ -1,1 +1,1 @@
-"""Architectures, boards and their peaks, the roofline, predicted times, and the GPU of this machine."""
+"""Architectures, boards with their peak rates, the roofline, predicted times, and the GPU of this machine."""

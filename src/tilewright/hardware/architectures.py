@@ -1,6 +1,6 @@
-"""The limits of each GPU architecture with their sources, and functions that look up architectures and boards.
+"""Lists the limits of each GPU architecture with their sources, and looks up architectures and boards.
 
-`Architecture` has the limits of an SM: registers, shared memory, CTAs. `boards.Board` has the rates of one product.
+`Architecture` has the limits of an SM: registers, shared memory, CTAs. `boards.Board` has the rates of one GPU.
 Sizes are in bytes; 1 KiB is 1024 bytes, which NVIDIA's tables call KB.
 """
 
@@ -27,25 +27,25 @@ REGISTER_GRANULE = 256
 SHARED_GRANULE = 128
 """Shared memory is given to a CTA in units of 128 bytes (cuda_occupancy.h, 8.0 and newer)."""
 SUB_PARTITIONS = 4
-"""Quarters of an SM, each with a quarter of the registers (cuda_occupancy.h)."""
+"""An SM has four quarters, each with a quarter of the registers (cuda_occupancy.h)."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """The limits of one SM, and what the tile compiler is expected to use on it."""
+    """The limits of one SM, and the instructions and clusters that the tile compiler is expected to use."""
 
     name: str
     """Such as ``sm_90``."""
     shared_bytes_per_sm: int
-    """Shared memory of all CTAs of an SM together, with their reserved part."""
+    """Shared memory of one SM for all its CTAs, including the reserved bytes of each CTA."""
     shared_bytes_per_cta: int
-    """Most shared memory of one CTA."""
+    """Largest shared memory of one CTA."""
     max_ctas_per_sm: int
     max_warps_per_sm: int
     tensor_path: TensorPath
     """The tensor instructions that a bfloat16 product should use."""
     clusters: tuple[int, ...]
-    """The values of num_ctas that are worth trying, always with 1."""
+    """The values of ``num_ctas`` that are worth trying. They always include 1."""
     tma: bool
     default_board: str
     """Name of the board that is assumed if only the architecture is known."""
@@ -55,18 +55,18 @@ class Architecture:
     """32-bit registers."""
     max_registers_per_thread: int = 255
     reserved_shared_per_cta: int = KIB
-    """Shared memory of each CTA that the driver uses itself."""
+    """Shared memory that the driver reserves in each CTA."""
 
     @property
     def number(self) -> int:
-        """Compute capability as one number: 90."""
+        """The compute capability as one number, such as 90."""
         return int(self.name.removeprefix("sm_"))
 
 
 _GUIDE = "CUDA Programming Guide 13, tables of technical specifications per compute capability"
 _OCCUPANCY = "cuda_occupancy.h of CUDA 13.4"
 _PTXAS = "ptxas 13.4: largest .minnctapersm that it accepts"
-_REQUIRES = "ptxas 13.4: targets that it accepts the instruction for"
+_REQUIRES = "ptxas 13.4: targets for which it accepts the instruction"
 _OBSERVED = "bfloat16 128×128×64 matmul compiled by tileiras 13.4.92 for each target, 2026-11-21"
 _CLUSTERS = "tileiras 13.4.92, 2026-11-21: larger values are ignored (sm_80) or find no multicast (sm_120)"
 
@@ -74,9 +74,13 @@ _CLUSTERS = "tileiras 13.4.92, 2026-11-21: larger values are ignored (sm_80) or 
 def _architecture(
     name: str, shared_kib: int, ctas: int, warps: int, path: TensorPath, board: str, **sources: str
 ) -> Architecture:
-    """One row: shared memory per SM in KiB (a CTA can have 1 KiB less), CTAs and warps per SM."""
+    """Makes one row of the table.
+
+    shared_kib, ctas, warps: the limits per SM. A CTA can have 1 KiB of shared memory less than the SM.
+    sources: field → source, where the source is not the usual one.
+    """
     number = int(name.removeprefix("sm_"))
-    # TMA can write one tile to several CTAs at full speed: ptxas 13.4 advises it for sm_90a, 100, 103, 107, 110 only.
+    # Multicast (TMA writes one tile to several CTAs) is fast on sm_90a, 100, 103, 107 and 110 only, says ptxas 13.4.
     multicast = 90 <= number < 120
     stated = {
         "registers_per_sm": _GUIDE, "max_registers_per_thread": _GUIDE,
@@ -130,7 +134,10 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({row.name: row for 
 
 
 def architecture(name: str) -> Architecture:
-    """The architecture called ``name``. Raises UnknownChoice, or RequestError if the name is nearly right."""
+    """Returns the architecture called ``name``.
+
+    Raises RequestError, with the right name, for a feature set (``sm_90a``) or a board. Otherwise raises UnknownChoice.
+    """
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
     base = name[:-1]
@@ -143,7 +150,7 @@ def architecture(name: str) -> Architecture:
 
 
 def board(name: str) -> Board:
-    """The board called ``name``. Raises UnknownChoice."""
+    """Returns the board called ``name``. Raises UnknownChoice."""
     if name not in BOARDS:
         raise UnknownChoice("board", name, BOARDS)
     return BOARDS[name]
@@ -154,11 +161,11 @@ DEFAULT_ARCH = "sm_90"
 
 
 def default_board(arch: str) -> Board:
-    """The board that is assumed if only the architecture is known.
+    """Returns the board to assume if only the architecture is known: usually the common data-centre board.
 
-    It is the usual data-centre board, with these choices: A10 for sm_86 (RTX 3090 has the same SM but half the tensor
-    rate), H200 for sm_90 (the board that we measure on), RTX 5090 for sm_120 (the board that TileGym tunes for). No
-    board with sm_88 or sm_107 is documented, so their numbers are those of a related board.
+    Of several boards, the choice is A10 for sm_86 (RTX 3090 has the same SM but half the tensor rate), H200 for sm_90
+    (we measure on this board) and RTX 5090 for sm_120 (TileGym tunes for this board). No board with sm_88 or sm_107 is
+    documented, so these two architectures have the numbers of a related board.
     """
     return BOARDS[architecture(arch).default_board]
 
@@ -172,17 +179,17 @@ _GPU_NAMES = (
     (r"\bRTX 5080\b", "RTX 5080"), (r"\bRTX 5090\b", "RTX 5090"),
     (r"\bRTX PRO 6000 Blackwell\b", "RTX PRO 6000 Blackwell"), (r"\bGB10\b", "GB10"),
 )  # fmt: skip
-"""Pattern in the driver's name of the GPU, and the board's name; the first match counts."""
+"""(Pattern in the driver's name of a GPU, name of the board). The first match counts."""
 _VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
-"""Words in a GPU's name that mark a slower variant, or a slice, of the board."""
+"""Words in a GPU's name that mark a slower variant of the board, or a slice of it."""
 
 
 def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | None = None) -> Board:
-    """The board behind the driver's name of a GPU ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
+    """Returns the board for a driver's name of a GPU ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
 
     Unknown GPUs, slices (MIG) and variants (laptop, NVL, fewer SMs) get an estimate: the rates of the known board, or
-    of the default board of ``arch``, scaled by the number of SMs. The sources of an estimate start with "assumed".
-    Raises UnknownChoice for an unknown name without ``arch``.
+    else of the default board of ``arch``, are scaled by the number of SMs. The sources of an estimate start with
+    "assumed". Raises UnknownChoice for an unknown name without ``arch``.
     """
     if sms <= 0 or memory_bytes <= 0:
         raise RequestError(f"GPU '{gpu_name}' with {sms} SMs and {memory_bytes} bytes: both must be above 0")
@@ -192,7 +199,7 @@ def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | Non
     if named is None and arch is None:
         raise UnknownChoice("GPU", gpu_name, BOARDS)
     base = named or default_board(arch or "")
-    share = sms / base.sms  # bandwidth and L2 shrink with the SMs, but never grow
+    share = sms / base.sms  # with more SMs than the board has, bandwidth and L2 do not grow
     source = f"assumed: {base.name} scaled by {sms} of {base.sms} SMs"
     queried = "queried from the device"
     return replace(
@@ -209,7 +216,7 @@ Resource: TypeAlias = Literal["registers", "shared memory", "threads", "CTAs"]
 
 @dataclass(frozen=True)
 class Occupancy:
-    """The number of a kernel's CTAs that fit on one SM at a time; 0 if it cannot be launched."""
+    """The number of CTAs of a kernel that fit on one SM at a time. With 0, the kernel cannot be launched."""
 
     ctas: int
     limited_by: Resource
@@ -217,7 +224,7 @@ class Occupancy:
 
 
 def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_bytes: int) -> Occupancy:
-    """CTAs per SM for a kernel with ``registers`` per thread, ``threads`` and ``shared_bytes`` per CTA.
+    """Returns the CTAs per SM for a kernel with ``registers`` per thread, ``threads`` and ``shared_bytes`` per CTA.
 
     The rules are those of the CUDA occupancy calculator (cuda_occupancy.h). Warps get registers in units of 256 from
     their quarter of the SM. CTAs get shared memory in units of 128 bytes, with 1 KiB reserved in each. Tensor memory

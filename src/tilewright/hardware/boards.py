@@ -1,10 +1,10 @@
-"""The boards: the peak rates of each GPU product, as its vendor states them.
+"""Lists the boards: the peak rates of each GPU, as its vendor states them.
 
-Rates are in TFLOP/s, or TOP/s for ``int8``, and dense: half the rate of a datasheet that assumes structured sparsity.
-Where a product has two rates for float16, the table has the rate with float32 accumulation, which tile kernels use. For
-float8 on the RTX 50 boards it has the higher rate, which their block-scaled products reach. Bandwidth is in GB/s
-(10^9 bytes). `Board.sources` has the source of every number; one that starts with "assumed" or "computed" is not a
-vendor's statement.
+Rates are dense, in TFLOP/s (TOP/s for ``int8``). A datasheet's rate with structured sparsity is halved. Of two rates
+for float16, the table has the rate with float32 accumulation, because tile kernels use that. For float8 on the RTX 50
+boards, the table has the higher rate, because block-scaled matrix products reach it. Bandwidth is in GB/s (10^9 bytes).
+`Board.sources` has the source of every number. Where the source starts with "assumed" or "computed", the vendor did not
+state the number.
 
 `architectures` looks boards up.
 """
@@ -19,11 +19,13 @@ GB = 10**9
 MIB = 2**20
 
 ACHIEVABLE_BANDWIDTH = 0.90
-"""Share of the DRAM peak that a good copy reaches: 4.3 of 4.8 TB/s on an H200 (2026-11-20), assumed for all boards."""
+"""Fraction of the DRAM peak that a good copy reaches: 4.3 of 4.8 TB/s on an H200 (2026-11-20), assumed for all
+boards."""
 ACHIEVABLE_TFLOPS = 0.80
-"""Share of the tensor peak that a good product reaches: 790 of 989 TFLOP/s on an H200 (2026-11-20), else assumed."""
+"""Fraction of the tensor peak that a good matrix product reaches: 790 of 989 TFLOP/s on an H200 (2026-11-20), assumed
+for all boards."""
 FP64_SHARE = 1 / 64
-"""Rate of float64 over float32 on CUDA cores: 2 against 128 results per clock and SM on 8.6, 8.9 and 12.x
+"""Ratio of the float64 rate to the float32 rate on CUDA cores: 2 to 128 results per clock and SM on 8.6, 8.9 and 12.x
 (CUDA C Programming Guide, arithmetic throughput)."""
 NUMBERS = (
     "sms", "boost_clock_mhz", "bandwidth_gbs", "l2_bytes", "memory_bytes", "tensor_tflops", "fp32_tflops",
@@ -33,53 +35,54 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class Board:
-    """One GPU product at its vendor's peak."""
+    """One GPU with the peak rates that its vendor states."""
 
     name: str
     arch: str
-    """Architecture, as in ``sm_90``."""
+    """Architecture, such as ``sm_90``."""
     sms: int
     boost_clock_mhz: float
     bandwidth_gbs: float
     """Peak DRAM bandwidth, GB/s."""
     l2_bytes: int
     memory_bytes: int
-    """Capacity as marketed (10^9 bytes a GB); the driver reports a little less or more."""
+    """Capacity as marketed (1 GB is 10^9 bytes). The driver reports a little less or more."""
     tensor_tflops: Mapping[str, float] = field(hash=False)
     """dtype → dense tensor-core TFLOP/s (TOP/s for int8)."""
     fp32_tflops: float
-    """CUDA cores, float32, TFLOP/s."""
+    """Float32 rate of the CUDA cores, TFLOP/s."""
     sources: Mapping[str, str] = field(hash=False, repr=False)
     """Field → source of its number."""
     measured: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """``bandwidth_gbs`` or a dtype → measured rate in GB/s or TFLOP/s; its source is ``sources["measured"]``."""
+    """``bandwidth_gbs`` → measured GB/s; a dtype → measured TFLOP/s. The source is ``sources["measured"]``."""
 
     @property
     def sm(self) -> int:
-        """The architecture as one number: 90."""
+        """The architecture as one number, such as 90."""
         return int(self.arch.removeprefix("sm_"))
 
     def tflops(self, dtype: str) -> float:
-        """Peak TFLOP/s for products of ``dtype``; that of the CUDA cores if tensor cores do not support it."""
+        """Returns the peak TFLOP/s for ``dtype``: of the tensor cores if they support it, else of the CUDA cores."""
         if dtype in self.tensor_tflops:
             return self.tensor_tflops[dtype]
         return self.fp32_tflops * FP64_SHARE if dtype == "float64" else self.fp32_tflops
 
     def ridge(self, dtype: str) -> float:
-        """FLOP per byte at which the peak rate and the peak bandwidth meet."""
+        """Returns the FLOP per byte at which computing and loading take equal time at peak rates."""
         return self.tflops(dtype) * 1e3 / self.bandwidth_gbs
 
     def achievable_bandwidth(self) -> float:
-        """GB/s that a good copy reaches: measured, or `ACHIEVABLE_BANDWIDTH` of the peak."""
+        """Returns the GB/s that a good copy reaches: measured, or `ACHIEVABLE_BANDWIDTH` times the peak."""
         return self.measured.get("bandwidth_gbs", ACHIEVABLE_BANDWIDTH * self.bandwidth_gbs)
 
     def achievable_tflops(self, dtype: str) -> float:
-        """TFLOP/s that a good product reaches: measured, or `ACHIEVABLE_TFLOPS` of the peak."""
+        """Returns the TFLOP/s that a good matrix product reaches: measured, or `ACHIEVABLE_TFLOPS` times the peak."""
         return self.measured.get(dtype, ACHIEVABLE_TFLOPS * self.tflops(dtype))
 
 
 def _tensor(half: float, tf32: float, int8: float, **others: float) -> Mapping[str, float]:
-    """The tensor rates of one board. ``half``: float16 and bfloat16. ``others``: fp8, fp4 and fp64 if supported."""
+    """Returns the tensor rates of one board by dtype. ``half``: for float16 and bfloat16. ``others``: for fp8, fp4 and
+    fp64 if supported."""
     dtypes = {"fp8": ("float8_e4m3fn", "float8_e5m2"), "fp4": ("float4_e2m1fn",), "fp64": ("float64",)}
     rates = {"float16": half, "bfloat16": half, "tfloat32": tf32, "int8": int8}
     return rates | {dtype: rate for path, rate in others.items() for dtype in dtypes[path]}
@@ -89,7 +92,7 @@ def _board(
     name: str, arch: str, sms: int, clock: float, bandwidth: float, l2: int, memory: int, fp32: float,
     tensor: Mapping[str, float], source: str, /, **others: str,
 ) -> Board:  # fmt: skip
-    """One row of the table. ``source`` is the source of every number that is not in ``others``."""
+    """Makes one row of the table. ``others``: field → source. ``source`` is the source of all other fields."""
     sources = dict.fromkeys(NUMBERS, source) | others
     return Board(name, arch, sms, clock, bandwidth, l2 * MIB, memory * GB, tensor, fp32, sources)
 
@@ -104,7 +107,7 @@ _CLOCK = "nvidia-smi, maximum SM clock"
 _SXM_CLOCK = f"{_CLOCK}; tensor rates are stated at 1830 MHz"
 _QUERY = "deviceQuery of the CUDA samples"
 _ULTRA_RATES = "rates with sparsity halved (int8 fell to about a thirtieth of B200's)"
-_FP4_RATES = "computed: fp8 and int8 a half of it, float16 a quarter, tfloat32 an eighth"
+_FP4_RATES = "computed: fp8 and int8 half the fp4 rate, float16 a quarter, tfloat32 an eighth"
 
 _A100 = _tensor(312, 156, 624, fp64=19.5)
 _GH100 = _tensor(989.4, 494.7, 1978.9, fp8=1978.9, fp64=66.9)

@@ -1,4 +1,4 @@
-"""Asks the driver which GPU this machine has, without torch, and NVML whether the GPU was throttled during a race."""
+"""Asks the driver which GPU this machine has (without torch). Asks NVML whether the GPU was throttled in a race."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _ATTRIBUTES: Mapping[str, int] = {"sms": 16, "l2_bytes": 38, "major": 75, "minor
 
 
 def detect() -> Gpu | None:
-    """The first visible GPU; None without a driver or a GPU. The driver is asked once in a process."""
-    with _asking:  # a second thread waits for the first
+    """Returns the first visible GPU, or None without a driver or a GPU. A process asks the driver once."""
+    with _asking:  # a second thread waits for the first thread's answer
         return _detected()
 
 
 def has_driver() -> bool:
-    """Whether the driver is installed. Does not initialise it as `detect` does, which takes 0.2 s."""
+    """Tells whether the driver is installed. Unlike `detect`, does not spend 0.2 s on initialising the driver."""
     return _driver() is not None
 
 
 def make_context() -> None:
-    """Makes the CUDA context that torch will use, in C code that lets other threads run."""
+    """Makes the CUDA context that torch will use. The C code releases the GIL, so other Python threads run on."""
     context, device, driver = ctypes.c_void_p(), ctypes.c_int(), _driver()
     if driver is not None and detect() is not None and not driver.cuDeviceGet(ctypes.byref(device), 0):
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
@@ -83,8 +83,8 @@ def _detected() -> Gpu | None:
 
 
 DISTURBING = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake")
-"""The reasons for slower clocks that spoil a round. A kernel at full power meets the software power cap in production
-too, so that reason is not among them."""
+"""NVML's reasons for slower clocks that spoil a round. The software power cap is not among them, because a kernel at
+full power meets this cap in production too."""
 
 _REASONS = {  # nvml.h, nvmlClocksEventReason*
     "applications_clocks": 0x2, "sw_power_cap": 0x4, "hw_slowdown": 0x8, "sw_thermal_slowdown": 0x20,
@@ -112,7 +112,7 @@ class Monitor:
             self.unavailable = f"NVML does not answer: {error}"
 
     def disturbance(self) -> str | None:
-        """The reason to discard the last round, if any. Also records the clock. Takes microseconds."""
+        """Returns the reason to discard the last round, or None. Also records the clock. Takes microseconds."""
         if self._handle is None:
             return None
         try:
@@ -127,7 +127,7 @@ class Monitor:
         return f"the GPU was throttled: {', '.join(bad)}" if bad else None
 
     def others(self) -> list[int]:
-        """The process ids of other programs that compute on this GPU."""
+        """Returns the process ids of other programs that compute on this GPU."""
         if self._handle is None:
             return []
         try:

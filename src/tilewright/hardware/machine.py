@@ -1,4 +1,4 @@
-"""The board to tune for, and the record of this machine with the versions of its packages."""
+"""Chooses the board to tune for, and records this machine with the versions of its packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Target:
 
     board: Board
     gpu: Gpu | None
-    """This machine's GPU if it is that board. If None, nothing is measured."""
+    """This machine's GPU if ``board`` is its board. None means that nothing is measured."""
     note: str | None = None
 
     @property
@@ -32,7 +32,7 @@ class Target:
 
 
 def target_of(arch: str | None, gpu: Gpu | None) -> Target:
-    """The target for ``arch``; if none is given, this machine's GPU, or without one the default board."""
+    """Returns the target for ``arch``. Without ``arch``: this machine's GPU. Without a GPU: the default board."""
     if gpu is not None and arch in (None, gpu.arch):
         return Target(gpu.board, gpu)
     board = default_board(arch or DEFAULT_ARCH)
@@ -44,7 +44,7 @@ def target_of(arch: str | None, gpu: Gpu | None) -> Target:
 
 
 def machine_of(target: Target) -> Machine:
-    """The record of this machine."""
+    """Returns the record of this machine."""
     return Machine(
         arch=target.board.arch,
         gpu=target.gpu.name if target.gpu else None,
@@ -55,7 +55,7 @@ def machine_of(target: Target) -> Machine:
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a pip package, without importing it; None if it is not installed."""
+    """Returns the version of a pip package without importing the package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -63,7 +63,7 @@ def installed_version(package: str) -> str | None:
 
 
 def driver_version() -> str | None:
-    """The version of the GPU driver, e.g. ``580.159.03``; None if neither NVML nor /proc has it."""
+    """Returns the version of the GPU driver, e.g. ``580.159.03``; None if neither NVML nor /proc states it."""
     with suppress(Exception):  # NVML is not installed, or there is no driver
         import pynvml
 

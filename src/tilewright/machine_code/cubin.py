@@ -1,8 +1,8 @@
 """Reads the facts about a kernel from its cubin.
 
 Registers, stack, threads, cluster and shared memory come from the container (`elf.py`). The instructions come from
-``nvdisasm``, whose start takes 0.25 to 0.35 s for any size (13.5.37, a machine with 2 cores, 2026-11-21). So `read_all`
-gives it all kernels of one architecture as one raw binary: it reads sixteen sm_90 kernels in 0.54 s.
+``nvdisasm``. Each start of nvdisasm takes 0.25 to 0.35 s (13.5.37, a machine with 2 cores, 2026-11-21). So `read_all`
+starts nvdisasm once for all kernels of an architecture: sixteen sm_90 kernels take 0.54 s.
 
 Counts are static: an instruction in a loop counts once.
 """
@@ -37,17 +37,17 @@ FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
 REGISTERS, CLUSTER = 0x2F, 0x3D
 """Numbers of ``nv.info`` attributes; nvdisasm prints their names."""
 RESERVED_SHARED_BYTES = 1024
-"""The driver's part of each CTA's shared memory. From sm_90 on the ELF section includes it: ``.nv.shared.k`` has
-5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
+"""Bytes that the driver reserves in each CTA's shared memory. From sm_90 on, the ELF section includes them:
+``.nv.shared.k`` has 5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
 INSTRUCTION_BYTES = 16  # since sm_70
 DISASSEMBLY_SECONDS = 15.0
-"""Processor time for all kernels of one `read_all`."""
+"""Limit of processor time for one run of nvdisasm."""
 FIX = "pip install --force-reinstall nvidia-cuda-nvdisasm"
 
 
 @dataclass(frozen=True)
 class Header:
-    """The facts that a cubin's container has, without the instructions. The fields are those of `MachineCode`."""
+    """The facts about a kernel that need no disassembly. The fields are those of `MachineCode`."""
 
     registers: int
     stack_bytes: int
@@ -59,7 +59,7 @@ class Header:
 
 
 def headers(cubins: Iterable[bytes]) -> tuple[Header | MachineCodeError, ...]:
-    """The header of each cubin, in a millisecond each; starts no process."""
+    """Returns the header of each cubin, or an error for a broken cubin. Takes 1 ms per cubin; starts no process."""
     parsed = [_parsed(cubin) for cubin in cubins]
     return tuple(
         Header(**_launch(each), code_bytes=len(each.code()), code_hash=_hash(each)) if isinstance(each, Cubin) else each
@@ -68,9 +68,9 @@ def headers(cubins: Iterable[bytes]) -> tuple[Header | MachineCodeError, ...]:
 
 
 def read(cubin: bytes) -> MachineCode:
-    """The facts about the kernel in a cubin. Raises `MachineCodeError`, or `CompilerMissing` without nvdisasm.
+    """Returns the facts about the kernel in a cubin. ``threads`` is 0 if the code does not fix the number of threads.
 
-    ``threads`` is 0 if the code does not fix the number.
+    Raises `MachineCodeError`, or `CompilerMissing` without nvdisasm.
     """
     if isinstance(outcome := read_all([cubin])[0], MachineCodeError):
         raise outcome
@@ -78,7 +78,7 @@ def read(cubin: bytes) -> MachineCode:
 
 
 def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, ...]:
-    """As `read`, for many cubins; a broken cubin gives an error as its value. Starts nvdisasm once per architecture."""
+    """Like `read`, for many cubins. Returns an error for a broken cubin. Starts nvdisasm once per architecture."""
     outcomes: list[Cubin | MachineCode | MachineCodeError] = [_parsed(cubin) for cubin in cubins]
     for sm in sorted({each.sm for each in outcomes if isinstance(each, Cubin)}):
         group = {i: each for i, each in enumerate(outcomes) if isinstance(each, Cubin) and each.sm == sm}
@@ -89,7 +89,7 @@ def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, .
 
 
 def opcodes(cubins: Iterable[bytes]) -> tuple[tuple[str, ...], ...]:
-    """The opcodes of each cubin (``LDG.E.128``), without the padding at the end.
+    """Returns the opcodes of each cubin, such as ``LDG.E.128``, without the padding at the end.
 
     Raises `MachineCodeError` for the first cubin that cannot be read.
     """
@@ -128,7 +128,7 @@ def _described(cubin: Cubin, opcodes: Sequence[str]) -> MachineCode:
 
 
 def _launch(cubin: Cubin) -> dict[str, int]:
-    """The launch properties, named as in `MachineCode`."""
+    """Returns the launch properties, named as in `MachineCode`."""
     attributes = cubin.attributes
     if REGISTERS not in attributes:
         raise MachineCodeError(f"the cubin does not say how many registers '{cubin.kernel.name}' needs")
@@ -149,15 +149,15 @@ def _number(payload: bytes) -> int:
 
 
 def _volume(payload: bytes | None, otherwise: int) -> int:
-    """The product of three 32-bit words."""
+    """Returns the product of three 32-bit words, or ``otherwise`` if ``payload`` is not three words."""
     return math.prod(struct.unpack("<III", payload)) if payload is not None and len(payload) == 12 else otherwise
 
 
 def _hash(cubin: Cubin) -> str:
-    """SHA-256 of the instructions and launch properties. Cubins with the same hash behave alike.
+    """Returns the SHA-256 of the instructions and launch properties. Cubins with the same hash behave alike.
 
     The symbol's name, relocated addresses and debug text (with source lines and hints) are left out. The CPU code that
-    tileiras packs beside the kernel counts, so only compare cubins that were made for the same kind of host.
+    tileiras packs beside the kernel is included, so only compare cubins that were made for the same kind of host.
     """
     digest = hashlib.sha256(repr((cubin.sm, sorted(_launch(cubin).items()))).encode())
     for data in (cubin.code(), *_literals(cubin), *cubin.host_code()):
@@ -167,9 +167,9 @@ def _hash(cubin: Cubin) -> str:
 
 
 def _literals(cubin: Cubin) -> Iterator[bytes]:
-    """The constants that the code reads: constant banks except the parameters (bank 0), and initialised globals.
+    """Yields the constants that the code reads: constant banks except bank 0 (parameters), and initialised globals.
 
-    Banks with relocations are left out: they have addresses, which depend on the symbols.
+    Banks with relocations are left out, because they hold addresses, which depend on the symbols.
     """
     relocated = {each.info for each in cubin.sections if each.kind in elf.SECTION_RELOCATIONS and each.size}
     for index, section in enumerate(cubin.sections):
@@ -179,7 +179,8 @@ def _literals(cubin: Cubin) -> Iterator[bytes]:
 
 
 def _tensor_path(counts: Mapping[str, int]) -> tuple[TensorPath, int]:
-    """The tensor instruction with the highest count, and this count. HFMA2.MMA is left out: it is a plain FMA."""
+    """Returns the tensor instruction with the highest count, and this count. HFMA2.MMA is a plain FMA, not a tensor
+    instruction."""
     families: Counter[str] = Counter()
     for opcode, count in counts.items():
         base = opcode.partition(".")[0]
@@ -194,13 +195,13 @@ def _tensor_path(counts: Mapping[str, int]) -> tuple[TensorPath, int]:
 _BY_WIDTH = {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDGSTS", "STAS"}
 _BY_MATRICES = {"LDSM", "STSM"}
 _KEPT = dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAREDG"), r"\dD|MULTICAST") | dict.fromkeys(("LDTM", "STTM"), r"x\d+")
-"""Opcode → pattern of the modifiers that are kept in the kind of copy."""
+"""Opcode → pattern of the modifiers that `_copy_kind` keeps."""
 _PLAIN = {"RED": "RED", "REDG": "RED", "ATOM": "ATOM", "ATOMG": "ATOM", "ATOMS": "ATOMS"}
 _PLAIN |= {name: name for name in ("UBLKCP", "UBLKRED", "UTCCP")}
 
 
 def _copy_kind(opcode: str) -> str | None:
-    """The kind of copy with its width in bits per thread (32 if the opcode has none); None for other instructions.
+    """Returns the kind of copy with its width in bits per thread (32 if the opcode has none); None for other opcodes.
 
     ``LDG.E.128`` → ``LDG.128``, ``LDSM.16.M88.4`` → ``LDSM.128``, ``UTMALDG.2D.MULTICAST.2CTA`` →
     ``UTMALDG.2D.MULTICAST``, ``LDTM.16dp32bit_t0_t15.x32`` → ``LDTM.x32``.
@@ -243,7 +244,7 @@ def _places() -> Iterator[Path]:
 
 
 def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[str] | MachineCodeError]:
-    """The opcodes of each piece of code, with its padding."""
+    """Returns the opcodes of each piece of code, padding included, or an error for a piece that cannot be read."""
     try:
         opcodes = _opcodes(sm, b"".join(codes))
     except MachineCodeError as error:
@@ -272,7 +273,9 @@ def _opcodes(sm: int, code: bytes) -> list[str]:
     if opcodes is None:
         raise MachineCodeError(f"on sm_{sm} code {ran.complaint('nvdisasm')}; fix: {FIX}")
     if len(opcodes) * INSTRUCTION_BYTES != len(code):
-        raise MachineCodeError(f"nvdisasm found {len(opcodes)} instructions in {len(code)} bytes of sm_{sm} code")
+        raise MachineCodeError(
+            f"nvdisasm found {len(opcodes)} instructions in {len(code)} bytes of sm_{sm} code; fix: {FIX}"
+        )
     return opcodes
 
 
@@ -289,10 +292,10 @@ _FIELD = re.compile(r"\s*(?:- )?(\w+):\s*(.*)")
 
 
 def remarks(yaml_text: str) -> tuple[Remark, ...]:
-    """The remarks of ``tileiras --remarks=all --remark-format=yaml``, sorted by line, without repetitions.
+    """Returns the remarks of ``tileiras --remarks=all --remark-format=yaml``, sorted by line, without repetitions.
 
-    The text is not read as YAML because tileiras does not escape quotes. It repeats a remark up to three times and the
-    reason of a failure up to a thousand times.
+    The text is not read as YAML, because tileiras does not escape quotes. tileiras repeats a remark up to three times,
+    and the reason of a failure up to a thousand times.
     """
     documents = re.split(r"^--- !", yaml_text, flags=re.MULTILINE)[1:]
     unique = dict.fromkeys(_remark(document) for document in documents)
@@ -313,7 +316,7 @@ def _remark(document: str) -> Remark:
 
 
 def _remark_text(tag: str, fields: Mapping[str, Sequence[str]]) -> str:
-    """``MMA Tensor-core SM90 [64, 128, 16]``, or ``failure: Failed to select TMA load instruction: …``."""
+    """Returns ``MMA Tensor-core SM90 [64, 128, 16]`` or ``failure: Failed to select TMA load instruction: …``."""
     sentence = fields.get("Remark", [""])[0]
     if tag != "Passed":
         reasons = dict.fromkeys(re.sub(r"^loc\(.*\): ", "", reason) for reason in fields.get("Reason", []))
@@ -357,12 +360,12 @@ CLASSES: tuple[tuple[str, str], ...] = (
     ("move and select", r"MOV|MOVM|SEL|PRMT|CS2R|S2R|P2R|R2P|B2R|R2B|S2UR"),
     ("uniform", r"U\w+|R2UR"),
 )
-"""Class of instructions, and a pattern for its opcodes without modifiers. The first match counts."""
+"""(Class of instructions, pattern of its opcodes without modifiers). The first match counts."""
 _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in CLASSES)
 
 
 def instruction_mix(opcodes: Iterable[str]) -> dict[str, int]:
-    """Class → number of instructions, in the order of `CLASSES` with ``other`` last; empty classes are left out."""
+    """Returns class → number of instructions, in the order of `CLASSES`, then ``other``. Empty classes are left out."""
     bases = (opcode.partition(".")[0] for opcode in opcodes)
     counts = Counter(next((name for name, pattern in _PATTERNS if pattern.fullmatch(base)), "other") for base in bases)
     names = [*(name for name, _ in CLASSES), "other"]

@@ -1,7 +1,7 @@
 """Reads the container of a cubin, a 64-bit little-endian ELF file: sections, kernel symbol and ``nv.info`` attributes.
 
-NVIDIA does not document the numbers of attributes and flags. They are those that ``nvdisasm`` and ``readelf -SW`` show
-for cubins of tileiras 13.4 and ptxas 13.4 (ABI version 8).
+NVIDIA does not document the numbers of attributes and flags. The numbers here are those that ``nvdisasm`` and
+``readelf -SW`` show for cubins of tileiras 13.4 and ptxas 13.4 (ABI version 8).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SECTION_RELOCATIONS = (4, 9)
 FLAG_EXECUTABLE = 0x4
 SYMBOL_FUNCTION = 2
 OTHER_ENTRY = 0x10
-"""STO_CUDA_ENTRY, which marks a kernel in its symbol's ``st_other``."""
+"""STO_CUDA_ENTRY: the flag in a symbol's ``st_other`` that marks a kernel."""
 
 
 class MachineCodeError(ValueError):
@@ -42,13 +42,11 @@ class Section:
 
 @dataclass(frozen=True)
 class KernelSymbol:
-    """The symbol of a kernel."""
-
     name: str
     index: int
-    """In the symbol table."""
+    """Position in the symbol table."""
     section: int
-    """Index of the section with its code."""
+    """Index of the section with the kernel's code."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +64,16 @@ class Cubin:
         return next((section for section in self.sections if section.name == name), None)
 
     def code(self) -> bytes:
-        """The instructions of the kernel, then those of the functions that it calls."""
+        """Returns the instructions of the kernel, then those of the functions that the kernel calls."""
         own = self.sections[self.kernel.section]
         others = [s.data for s in self.sections if s.executable and s is not own]
         return own.data + b"".join(sorted(others))
 
     def host_code(self) -> tuple[bytes, ...]:
-        """The CPU code that tileiras packs beside the kernel; empty for cubins of ptxas.
+        """Returns the CPU code that tileiras packs beside the kernel; empty for cubins of ptxas.
 
-        Its function ``__CUDA_TILEIR_FUNC_ON_ARGUMENTS_CHANGE_0`` depends on tile and cluster, because it seems to fill
-        in the TMA descriptors. So this code is a part of the kernel's behaviour. It does not contain the kernel's name.
+        Its function ``__CUDA_TILEIR_FUNC_ON_ARGUMENTS_CHANGE_0`` depends on tile and cluster, and seems to fill in the
+        TMA descriptors. So this code affects what the kernel does. The code does not contain the kernel's name.
         """
         packed = self.section(".nv.host")
         if packed is None:
@@ -105,7 +103,7 @@ def _parse(image: bytes) -> Cubin:
     machine, flags = struct.unpack_from("<H", image, 18)[0], struct.unpack_from("<I", image, 48)[0]
     if (wide, order, machine) != (2, 1, MACHINE_CUDA):
         raise MachineCodeError(f"not a cubin: an ELF file for machine {machine}, not CUDA ({MACHINE_CUDA})")
-    # The program headers end the file, so a cubin cut anywhere loses some of them.
+    # The program headers are the end of the file, so a cubin that was cut off lacks some of them.
     start, (size, count) = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<HH", image, 54)
     if start + size * count > len(image):
         raise MachineCodeError(f"the cubin is truncated: {len(image)} bytes, at least {start + size * count} expected")
@@ -150,7 +148,7 @@ def _kernels(sections: tuple[Section, ...]) -> Iterator[KernelSymbol]:
 
 
 def _kernel_attributes(sections: tuple[Section, ...], kernel: KernelSymbol) -> dict[int, bytes]:
-    """The attributes of the kernel from its own section, and from the section that all functions share."""
+    """Returns the attributes of the kernel, from its own section and from the section that all functions share."""
     by_name = {section.name: section.data for section in sections}
     attributes: dict[int, bytes] = {}
     for number, payload in _attributes(by_name.get(".nv.info", b"")):
@@ -162,7 +160,7 @@ def _kernel_attributes(sections: tuple[Section, ...], kernel: KernelSymbol) -> d
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and payload of each attribute. Format 4 has a size; the payload of other formats is two bytes."""
+    """Yields the number and payload of each attribute. Format 4 states its size; other formats have two bytes."""
     position = 0
     while position < len(data):
         form, number, value = struct.unpack_from("<BBH", data, position)

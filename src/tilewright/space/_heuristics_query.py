@@ -1,6 +1,6 @@
-"""The child process of `heuristics`: answers one query of nvMatmulHeuristics as JSON.
+"""Answers one query of nvMatmulHeuristics as JSON, as the child process of `heuristics`.
 
-It is a script: it imports nothing of Tilewright, and nothing imports it.
+This script imports nothing of Tilewright, and no module imports this script.
 """
 
 import json

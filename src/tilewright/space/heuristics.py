@@ -1,8 +1,8 @@
-"""Optional seeds for a matmul from NVIDIA's analytic model (extra ``heuristics``; proprietary licence).
+"""Gets optional seeds for a matmul from NVIDIA's analytic model (extra ``heuristics``; proprietary licence).
 
-The package ``nvidia-matmul-heuristics`` needs no GPU. A second interface in one process crashes it (version 0.1.0.27),
-so each query runs in a child process, `_heuristics_query.py`. Its tiles are CTA tiles of CUTLASS. Seeds are screened
-like all other candidates.
+A seed is a tile that the model ranks high. The package ``nvidia-matmul-heuristics`` needs no GPU. A second query in the
+same process crashes (version 0.1.0.27), so each query runs in a child process, `_heuristics_query.py`. The model's
+tiles are CTA tiles of CUTLASS. Seeds are screened like all other candidates.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ PACKAGE = "nvMatmulHeuristics"
 INSTALL = "pip install 'tilewright[heuristics]' (under NVIDIA's proprietary licence)"
 
 SEEDS = ("heuristics",)
-"""Sources of configurations that are not in the space's lists: `tilewright tune --seeds`."""
+"""The values of ``tilewright tune --seeds``: sources of configurations beyond the space's lists."""
 
 QUERY_SECONDS = 30.0
-"""Processor time of the child process. A query takes 0.03 to 0.2 s, mostly to start Python."""
+"""Limit of processor time of the child process. A query takes 0.03 to 0.2 s, mostly to start Python."""
 
 PRECISIONS: Mapping[str, str] = {
     "bfloat16": "TST", "float16": "TST", "float8_e4m3fn": "QST", "float8_e5m2": "RST", "int8": "BII",
 }  # fmt: skip
-"""Input, accumulator and output type in the package's letters (those of cuBLAS).
+"""dtype → letters of the input, accumulator and output types, as in cuBLAS.
 
 A query for float16 uses the letters of bfloat16, which has the same size and rate. For 4096³ on an H200 the package
 predicts 267 µs for HSH and 156 µs for TST; only TST is near the hardware (0.1.0.27, 2026-11-21).
@@ -71,9 +71,11 @@ class Seed:
     predicted: PredictedTime
 
     def points(self) -> tuple[Configuration, ...]:
-        """Returns the points that this seed may mean in cuTile, where one element of the grid is a whole cluster: the
-        tile without a cluster, the tile shared by the cluster (256x128 spills only without one), and the tile of the
-        whole cluster, so that each CTA has the model's tile."""
+        """Returns the points that this seed may mean in cuTile, where one element of the grid is a whole cluster.
+
+        First the tile without a cluster. Then the same tile shared by the cluster's CTAs (256x128 spills only without a
+        cluster). Then a larger tile for the whole cluster, so that each CTA has the model's tile.
+        """
         m, n, k = self.tile
         along_m, along_n = self.cluster
         ctas = along_m * along_n
@@ -90,11 +92,13 @@ def missing() -> str | None:
 
 
 def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -> tuple[Seed, ...]:
-    """Returns the model's ``count`` best tiles for C[m, n] = A[m, k] · B[k, n], row-major, the best predicted first.
-    There may be fewer, because tiles that are no powers of two or use split-K are left out.
+    """Returns the model's best tiles for the row-major product C[m, n] = A[m, k] · B[k, n], the best predicted first.
 
-    ``gpu`` is a marketing name such as ``"NVIDIA H200"``, ``dtype`` a key of `PRECISIONS`. Raises `UnknownChoice`,
-    `RequestError` for sizes below 1, `MachineError` if the package is missing or fails."""
+    dtype: a key of `PRECISIONS`.
+    gpu: a marketing name such as ``"NVIDIA H200"``.
+    count: the most tiles to return. Tiles with split-K, or with sizes that are no powers of two, are left out.
+    Raises `UnknownChoice`, `RequestError` for sizes below 1, `MachineError` if the package is missing or fails.
+    """
     if min(m, n, k, count) < 1:
         raise RequestError(f"matmul_seeds: m={m}, n={n}, k={k}, count={count}; each must be at least 1")
     if dtype not in PRECISIONS:
@@ -112,15 +116,18 @@ def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -
 def place_seeds(
     space: Space, seeds: tuple[Seed, ...], arch: int, dims: Mapping[str, Value]
 ) -> tuple[Configuration, ...]:
-    """Returns the points of all seeds that ``space`` allows, as configurations."""
+    """Returns the configurations of all seeds. Configurations that ``space`` does not allow are left out."""
     return place(space, (point for each in seeds for point in each.points()), arch, dims)
 
 
 def with_seeds(
     space: Space, name: str | None, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int
 ) -> tuple[Configuration, ...]:
-    """Returns the configurations of ``space``, then the allowed seeds of the source ``name`` (of `SEEDS`, or None) for
-    a matrix product. Raises RequestError for a workload without M, N and K, and the errors of `matmul_seeds`."""
+    """Returns the configurations of ``space``, then the allowed seeds for a matrix product of ``dims``.
+
+    name: a source in `SEEDS`, or None for no seeds.
+    Raises RequestError if ``dims`` lacks M, N or K, and the errors of `matmul_seeds`.
+    """
     listed = space.configurations(arch, dims)
     if name is None:
         return listed
@@ -129,7 +136,7 @@ def with_seeds(
     m, n, k = map(dims.get, "MNK")
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
         raise RequestError(f"seeds '{name}' are for matrix products: they need the dimensions M, N and K, and the "
-                           f"workload has {', '.join(dims)}")  # fmt: skip
+                           f"workload has {', '.join(dims)}; fix: tune without seeds")  # fmt: skip
     seeds = place_seeds(space, matmul_seeds(m, n, k, dtype, gpu), arch, dims)
     return tuple(dict.fromkeys((*listed, *seeds)))
 

@@ -1,10 +1,10 @@
-"""Advice for `tilewright new`: what to tune for a kind of kernel, and a space to start with.
+"""Advises `tilewright new`: what to tune for a kind of kernel, and a space to start with.
 
     advise("matmul").reason          what is worth searching, in one line
     advise("matmul").space(90)       a `Space` for sm_90 with the values that others tuned
 
-The advice follows the published tuning guides. Machine code contradicts two of their statements, and `advise` says so:
-an occupancy hint often changes nothing, and ``num_ctas`` does change memory-bound kernels.
+The advice follows the published tuning guides, except for two points that machine code contradicts: an occupancy hint
+often changes nothing, and ``num_ctas`` does change memory-bound kernels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Kind:
     template: str
     tuned: tuple[str, ...] = ("occupancy",)
     fused: bool = False
-    """True if one kernel computes several products: about twice the registers and shared memory."""
+    """Whether one kernel computes several products. Then it needs about twice the registers and shared memory."""
 
 
 _TILES = ("M", "N", "K", "num_ctas", "occupancy")
@@ -53,14 +53,17 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Advice:
-    """What to search for a kind of kernel. ``reason`` is one line."""
+    """The advice for a kind of kernel. ``reason`` says in one line which knobs are worth tuning."""
 
     kind: Kind
     reason: str
 
     def space(self, arch: int) -> Space:
-        """Makes a space to start with on ``sm_<arch>``: every value in the kind's template. The knobs are named TILE_M,
-        TILE_N, TILE_K, BLOCK and SWAP_AB. The template's first row becomes the shipped configuration."""
+        """Makes a space to start with on ``sm_<arch>`` from every value in the kind's template.
+
+        The constants are named TILE_M, TILE_N, TILE_K, BLOCK and SWAP_AB. The template's first row becomes the shipped
+        configuration.
+        """
         rows = template(self.kind.template, arch)
         names = dict.fromkeys(name for row in rows for name in row)
         values: dict[str, list[Value]] = {name: list(dict.fromkeys(row.get(name) for row in rows)) for name in names}
@@ -73,7 +76,7 @@ class Advice:
 
 
 def advise(kind: str) -> Advice:
-    """Says along which knobs a kind of kernel is worth tuning. Raises UnknownChoice for a kind not in `KINDS`."""
+    """Returns the advice for a kind of kernel. Raises UnknownChoice for a kind not in `KINDS`."""
     known = find(kind)
     if known.bound == "compute" and known.fused:
         return Advice(known, "compute-bound and fused: twice the registers, so small tiles")
@@ -92,7 +95,7 @@ def template_for(kind: str) -> str:
 
 
 def find(kind: str) -> Kind:
-    """Finds a kind by its name, in any case, with ``_`` or ``-`` for the space. Raises UnknownChoice."""
+    """Returns the kind of this name. Case is ignored, and ``_`` and ``-`` count as spaces. Raises UnknownChoice."""
     name = kind.lower().replace("_", " ").replace("-", " ").strip()
     if name not in KINDS:
         raise UnknownChoice("kind", kind, KINDS)

@@ -1,8 +1,9 @@
-"""Knobs: their valid values, how a value is read from text, and its neighbours.
+"""Defines the valid values of knobs, reads values from text, and lists the neighbours of a value.
 
 A knob is a *constant* (passed to the kernel) or a *hint* (passed to the compiler), as the task declares it. A constant
-is taken as a tile size if its name is TILE or BLOCK, alone or followed by ``_``, ``SIZE``, a digit or one letter
-(TILE_M, BLOCK_SIZE, TILEK; any case). It must be a power of two, or cuda-tile 1.7.0 raises TypeCheckingError.
+counts as a tile size if its name is TILE or BLOCK, alone or followed by ``_``, ``SIZE``, a digit or one letter
+(TILE_M, BLOCK_SIZE, TILEK; any case). A tile size must be a power of two: cuda-tile 1.7.0 raises TypeCheckingError for
+others.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def cluster_problem(num_ctas: Value, arch: int) -> str | None:
 
 
 def read(name: str, text: str, known: Sequence[Value]) -> Value:
-    """Reads a value: one of ``known``, or a new value of the same type. Raises SpaceError."""
+    """Returns the value of a constant that ``text`` spells: one of ``known``, or a new value of the same type.
+
+    Raises SpaceError.
+    """
     for value in known:
         if text == spell(value):
             return value
@@ -98,8 +102,11 @@ def spell(value: Value) -> str:
 
 
 def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
-    """Returns the values of a constant next to ``value``; none for a knob with one known value. Booleans flip. Powers
-    of two halve and double within [min/2, max·2] of the known values. Other knobs step to the adjacent known values."""
+    """Returns the values of a constant next to ``value``; none if the constant has one known value.
+
+    Booleans flip. Powers of two halve and double, from half the smallest to twice the largest known value. Other values
+    step to the adjacent known values.
+    """
     if len(known) < 2:
         return ()
     if isinstance(value, bool):
@@ -110,9 +117,11 @@ def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def hint_steps(name: str, value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
-    """Returns the values of a hint next to ``value``; none for a knob with one known value. The compiler's choice is
-    next to every known value. A number is also next to its half and its double. All values of ``num_worker_warps`` are
-    next to each other."""
+    """Returns the values of a hint next to ``value``; none if the hint has one known value.
+
+    The compiler's choice (None) is next to every known value. A power of two is also next to its half and its double,
+    another number to the adjacent known numbers. All values of ``num_worker_warps`` are next to each other.
+    """
     if len(known) < 2:
         return ()
     if name == "num_worker_warps":
@@ -133,7 +142,7 @@ def _halve_double(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def _adjacent(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
-    """Returns the known values just before and after: by size for numbers, else in the declared order."""
+    """Returns the known values just before and after ``value``: by size for numbers, else in the declared order."""
     if all(isinstance(other, (int, float)) for other in (value, *known)):
         below = [other for other in known if other < value]  # type: ignore[operator]
         above = [other for other in known if other > value]  # type: ignore[operator]
@@ -145,7 +154,7 @@ def _adjacent(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def check_value(where: str, value: object) -> None:
-    """Raises SpaceError for a value that cannot be in a configuration, its text or a table."""
+    """Raises SpaceError for a value that a configuration or its text cannot hold. ``where``: for the message."""
     if value is not None and not isinstance(value, (bool, int, float, str)):
         raise SpaceError(f"{where}: {value!r} is a {type(value).__name__}; use int, float, bool or str")
     if isinstance(value, float) and not math.isfinite(value):

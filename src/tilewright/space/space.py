@@ -1,12 +1,11 @@
-"""The space of configurations of a kernel: which may be tried, in which order, and why others are not.
+"""Defines the space of a kernel's configurations: which may be tried, in which order, and why others may not.
 
-`Space.allows` checks all constraints. The search prunes with it; the command line and the launch wrapper validate with
-it. The rules of every space:
+The search, the command line and the launch wrapper check all constraints with `Space.allows`. The rules of every space:
 
 - The configuration shipped today is always the first, even if a rule forbids it. `allows` still names the problem.
 - A tile size (a constant named TILE… or BLOCK…, see `knobs`) is a power of two.
 - ``num_ctas`` is above 1 only on `knobs.CLUSTER_ARCHITECTURES`.
-- The author's predicates hold.
+- The predicates in ``where`` hold.
 """
 
 from __future__ import annotations
@@ -25,14 +24,16 @@ from tilewright.records import Configuration, Value
 from tilewright.space import knobs
 
 Choice: TypeAlias = str | Mapping[str, Value]
-"""A configuration as a caller names it: ``"TILE_M=128,occupancy=2"``, or a mapping of knob to value."""
+"""A configuration as a caller writes it: ``"TILE_M=128,occupancy=2"``, or a mapping of knob to value."""
 
-MOST_POINTS = 1_000_000  # a larger product is taken for a typing error
+MOST_POINTS = 1_000_000  # a larger product is treated as a mistake
 
 
 class Predicate:
-    """One constraint: a function whose parameters are named like knobs, workload dimensions or ``arch``, such as
-    ``lambda TILE_N, N: TILE_N <= N``."""
+    """One constraint: a function such as ``lambda TILE_N, N: TILE_N <= N``.
+
+    The function's parameters have the names of knobs, workload dimensions or ``arch``.
+    """
 
     def __init__(self, function: Callable[..., bool]):
         if not callable(function):
@@ -42,7 +43,11 @@ class Predicate:
         self.required, self.optional = _parameters(function, self.text)
 
     def why_not(self, known: Mapping[str, Value]) -> str | None:
-        """Returns None if the constraint holds, else the reason in one line. Raises SpaceError on other results."""
+        """Returns None if the constraint holds, else the reason in one line.
+
+        known: knobs, dimensions and ``arch`` with their values.
+        Raises SpaceError if the function asks for another name, fails, or returns None or text.
+        """
         for name in self.required:
             if name not in known:
                 raise SpaceError(f"where: '{self.text}' asks for '{name}'; {choices(name, known)}")
@@ -59,7 +64,7 @@ class Predicate:
 
 
 def _parameters(function: Callable[..., bool], text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of parameters without and with a default. A default may bind a loop variable."""
+    """Returns the names of the parameters without a default, and of those with one (it may bind a loop variable)."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
@@ -72,7 +77,7 @@ def _parameters(function: Callable[..., bool], text: str) -> tuple[tuple[str, ..
 
 
 def describe(function: Callable[..., bool]) -> str:
-    """Describes a predicate by its docstring, the source of a lambda, or its name."""
+    """Returns a predicate's description: its docstring's first line, the source of a lambda, or the function's name."""
     document = inspect.getdoc(function) if inspect.isroutine(function) else None
     if document:
         return document.splitlines()[0].rstrip(".")
@@ -104,12 +109,13 @@ def _same_code(node: ast.Lambda, code: CodeType) -> bool:
 class Space:
     """The knobs of a kernel and the constraints between them.
 
-    ``constants`` are passed to the kernel, ``hints`` to the compiler (`knobs.HINTS`; None lets the compiler choose).
-    ``shipped`` is the configuration in production today and names every knob. ``where`` are predicates that take knobs,
-    workload dimensions and ``arch`` (an int like 90) by parameter name. ``include`` are extra points. ``only`` is a
-    list that replaces the product of the knob lists. Points of both take missing knobs from ``shipped``.
-
-    `neighbours` does not change a knob with one known value. Raises `SpaceError`.
+    constants: knob → values, passed to the kernel.
+    hints: hint in `knobs.HINTS` → values, passed to the compiler. None lets the compiler choose.
+    shipped: the configuration in production today, with a value for every knob.
+    where: predicates. Their parameters name knobs, workload dimensions or ``arch`` (an int such as 90).
+    include: extra points. Missing knobs take their shipped values.
+    only: points that replace the product of the knob lists. Missing knobs take their shipped values.
+    Raises `SpaceError`.
     """
 
     def __new__(cls, **options: object) -> Space:
@@ -158,8 +164,10 @@ class Space:
         return f"Space({lists}, shipped='{self.shipped}')"
 
     def configurations(self, arch: int, dims: Mapping[str, Value]) -> tuple[Configuration, ...]:
-        """Returns the configurations to try on ``sm_<arch>``: the shipped one, then the allowed ones in the order of
-        the declaration. The last knob varies fastest."""
+        """Returns the configurations to try on ``sm_<arch>``: the shipped one, then the others that the space allows.
+
+        The others keep the order of the declaration. The last knob varies fastest.
+        """
         rest = self.only if self.only is not None else self._product()
         tried = (config for config in (*self.include, *rest) if self.allows(config, arch, dims) is None)
         return tuple(dict.fromkeys((self.shipped, *tried)))
@@ -169,8 +177,10 @@ class Space:
         return next(self._problems(config, arch, dims), None)
 
     def dropped(self, arch: int, dims: Mapping[str, Value]) -> tuple[str, ...]:
-        """Returns the reason for every declared value that no configuration for ``sm_<arch>`` has, in one line such as
-        ``TILE=1000 is not a power of two of at least 1; …``."""
+        """Returns a line for each declared value that no configuration for ``sm_<arch>`` has.
+
+        The line says why, such as ``TILE=1000 is not a power of two of at least 1; …``.
+        """
         tried = self.configurations(arch, dims)
         reasons = []
         for name, values in self._declared().items():
@@ -182,8 +192,10 @@ class Space:
         return tuple(reasons)
 
     def parse(self, text: str) -> Configuration:
-        """Reads ``"TILE_M=128,occupancy=auto"``; missing knobs are as shipped. Raises `UnknownChoice` for an unknown
-        knob, `SpaceError` for a bad value."""
+        """Reads a configuration such as ``"TILE_M=128,occupancy=auto"``. Missing knobs take their shipped values.
+
+        Raises `UnknownChoice` for an unknown knob, `SpaceError` for a bad value.
+        """
         given: dict[str, Value] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = (word.strip() for word in part.partition("="))
@@ -197,8 +209,10 @@ class Space:
         return self.shipped.replace(**given)
 
     def chosen(self, given: Choice | Sequence[Choice] | None) -> tuple[Configuration, ...]:
-        """Returns the configurations that a caller names: as text for `parse`, as mappings of knob to value, or as a
-        list of these. None names none. Knobs that are not named are as shipped."""
+        """Returns the configurations that a caller gives; () for None. Missing knobs take their shipped values.
+
+        given: a text for `parse`, a mapping of knob to value, or a list of these.
+        """
         listed = () if given is None else (given,) if isinstance(given, (str, Mapping)) else given
         return tuple(
             self.parse(each) if isinstance(each, str) else self.shipped.replace(**self._point("config", each))
@@ -206,7 +220,7 @@ class Space:
         )
 
     def split(self, config: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, int]]:
-        """Splits a configuration into constants for the kernel and hints for the compiler, without None."""
+        """Splits a configuration into constants for the kernel and hints for the compiler. Omits hints of None."""
         for problem in self._name_problems(config):
             raise SpaceError(problem)
         hints = {name: config[name] for name in self.hints}
@@ -227,7 +241,7 @@ class Space:
         return tuple(dict.fromkeys(c for c in near if c != centre and self.allows(c, arch, dims) is None))
 
     def known_values(self, name: str) -> tuple[Value, ...]:
-        """Returns the values of one knob without duplicates: those declared, shipped, included and listed."""
+        """Returns the values of a knob, without duplicates: declared, shipped, in ``include`` and in ``only``."""
         points = (self.shipped, *self.include, *(self.only or ()))
         return tuple(dict.fromkeys((*self._declared()[name], *(point[name] for point in points))))
 
@@ -334,7 +348,7 @@ def _lists(where: str, lists: object) -> dict[str, tuple[Value, ...]]:
 
 
 def _listed(where: str, given: object, what: str) -> tuple[Any, ...]:
-    """Returns a list, tuple or range as a tuple. Raises SpaceError for others, which may have no fixed order."""
+    """Returns a list, tuple or range as a tuple. Raises SpaceError for other types (a set has no fixed order)."""
     if isinstance(given, (list, tuple, range)):
         return tuple(given)
     raise SpaceError(f"{where} is {_kind(given)}; give a list of {what}")

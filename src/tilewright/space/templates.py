@@ -1,10 +1,10 @@
-"""Templates: lists of configurations that others tuned, as starting points for a space.
+"""Lists templates: configurations that others tuned, as starting points for a space.
 
-The rows come from TileGym and its tuning guide, as ``MxNxK/num_ctas/occupancy/num_worker_warps/swap_ab``. A field that
-is missing or ``-`` is not named by the source. `AXES` names the sizes before the first slash.
+The rows come from TileGym and its tuning guide, as ``MxNxK/num_ctas/occupancy/num_worker_warps/swap_ab``. A field is
+missing, or is ``-``, where the source gives no value. `AXES` names the sizes before the first slash.
 
-Rows that machine code contradicts are corrected. The machine code is that of a plain row-major bf16 matmul (cuda-tile
-1.7.0, tileiras 13.4.92, compiled by 2026-11-21). Spills are counted as STL instructions in the output of nvdisasm.
+A row is corrected if the machine code of a plain row-major bf16 matmul shows that it is bad (cuda-tile 1.7.0, tileiras
+13.4.92, compiled by 2026-11-21). Spills are counted as STL instructions in the output of nvdisasm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUPS: dict[str, tuple[int, ...]] = {
 """The architectures that share a list of rows."""
 
 EVERY = "every"
-"""The group of a template that is the same on every architecture."""
+"""The group of a template whose rows are the same on every architecture."""
 
 AXES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("elementwise", "in place"), ("BLOCK",)),
@@ -32,7 +32,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "fp8 matmul": ("M",),
     "grouped gemm": ("N", "K"),
 }
-"""Template → the axes of its sizes; ``("M", "N")`` for templates that are not listed."""
+"""Template → the axes of its sizes. A template that is not listed has ``("M", "N")``."""
 
 
 def _product(ms: tuple[int, ...], ns: tuple[int, ...]) -> str:
@@ -45,7 +45,7 @@ _FP8 = " ".join(f"{m}/-/{occ}/-/{swap}" for m in (16, 32, 64, 128) for occ in (1
 WRITTEN: dict[str, dict[str, str]] = {
     # Also norms. The grid is ceil(n / 1024); above 2^31 - 4096 elements the offsets have 64 bits.
     "elementwise": {EVERY: _ELEMENTWISE},
-    # Such as RoPE: as elementwise, with a scratch output during the search.
+    # Such as RoPE. The rows of elementwise; the search writes to a scratch output.
     "in place": {EVERY: _ELEMENTWISE},
     "matmul": {
         "sm_120": "128x64x64/1/1 128x64x32/1/2 64x64x64/1/1 64x64x32/1/2 256x256x64/1/1",
@@ -87,7 +87,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         # The source lists no sm_120: `ADDED` takes the rows of fmha.
         "sm_120": "",
     },
-    # GROUP is 8. It takes about twice the registers and shared memory of one GEMM.
+    # GROUP is 8. The kernel takes about twice the registers and shared memory of one GEMM.
     "dual gemm": {
         "sm_100+": "128x128x64/1/1 128x128x64/1/2 128x256x64/1/1 256x128x64/1/1 256x128x64/2/1 256x256x64/1/1"
         " 256x256x64/2/1 128x256x64/2/1 256x128x64/2/2 128x128x64/2/2 256x256x64/2/2",
@@ -119,7 +119,7 @@ CORRECTIONS: dict[tuple[str, str], dict[str, tuple[str | None, str]]] = {
         "128x128x64/1/1": ("128x128x64/1/1", "kept: 255 registers, but 2 spill stores only on sm_80")
     },
 }
-"""(template, group) → row of the source → (the row to try instead, or None to drop it; the reason)."""
+"""(template, group) → row of the source → (row to try instead, or None to drop the row; reason)."""
 
 _CLEAN = "no spill on sm_90"
 _WARPS = "no spill on sm_90 with num_worker_warps 8"
@@ -149,15 +149,17 @@ ADDED: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         for row in WRITTEN["dual gemm"]["pre-Hopper"].split()
     ),
 }
-"""(template, group) → rows that the source lacks, and why they are worth trying."""
+"""(template, group) → pairs of a row that the source lacks and the reason to try the row."""
 
 HINT_FIELDS = ("num_ctas", "occupancy", "num_worker_warps", "swap_ab")
 """The fields after the sizes, in the order of the notation."""
 
 
 def template(name: str, arch: int) -> tuple[Configuration, ...]:
-    """Returns the corrected rows of a template for ``sm_<arch>``; never empty. The sizes are named M, N, K or BLOCK. A
-    knob that the source does not name is missing in a row. Raises `UnknownChoice`."""
+    """Returns the corrected rows of a template for ``sm_<arch>``; never empty. Raises `UnknownChoice`.
+
+    The sizes are named M, N, K or BLOCK. A row lacks the knobs for which the source gives no value.
+    """
     if name not in WRITTEN:
         raise UnknownChoice("template", name, WRITTEN)
     group = next((group for group, members in GROUPS.items() if arch in members), None)
@@ -176,10 +178,11 @@ def place(
 ) -> tuple[Configuration, ...]:
     """Turns points with M, N, K, BLOCK, swap_ab and hints into the configurations that the space allows.
 
-    Missing hints are left to the compiler; other missing knobs are as shipped. A size or an occupancy is ignored if the
-    space has no such knob. A point that needs another missing knob (num_ctas above 1, num_worker_warps, swap_ab) is
-    left out. Occupancy 1 and num_ctas 1 become the compiler's choice if the space lists that but not 1, because both
-    give the same machine code (a matmul and six kernels on sm_80, 90, 100 and 120, tileiras 13.4.92, 2026-11-21).
+    The compiler chooses the hints that a point lacks. Constants that a point lacks take their shipped values. A size or
+    an occupancy is ignored if the space has no such knob. A point is left out if the space lacks another knob that the
+    point sets (num_ctas above 1, num_worker_warps, swap_ab). Occupancy 1 and num_ctas 1 become None, the compiler's
+    choice, if the space lists None but not 1. Both give the same machine code (a matmul and six kernels on sm_80, 90,
+    100 and 120, tileiras 13.4.92, 2026-11-21).
     """
     names = knob_names(space)
     placed = (_place(space, point, names) for point in points)
@@ -188,9 +191,11 @@ def place(
 
 
 def knob_names(space: Space) -> dict[str, str]:
-    """Maps the sizes of a template to the constants of a space that have one of the usual names, in any case. For M:
-    TILE_M, TILE_SIZE_M, BLOCK_M, BLOCK_SIZE_M, TILEM, BLOCKM or TILE_SIZEM; likewise for N and K. For BLOCK: BLOCK,
-    BLOCK_SIZE, TILE or TILE_SIZE."""
+    """Maps the sizes of a template (M, N, K, BLOCK), and ``swap_ab``, to the constants of a space with a usual name.
+
+    Usual names for M are TILE_M, TILE_SIZE_M, BLOCK_M, BLOCK_SIZE_M, TILEM, BLOCKM and TILE_SIZEM, in any case. N and K
+    have such names too. Usual names for BLOCK are BLOCK, BLOCK_SIZE, TILE and TILE_SIZE.
+    """
     plain = {name.upper().replace("_", "").replace("SIZE", ""): name for name in reversed(space.constants)}
     usual = {axis: [f"TILE{axis}", f"BLOCK{axis}"] for axis in ("M", "N", "K")}
     usual |= {"BLOCK": ["BLOCK", "TILE"], "swap_ab": ["SWAPAB"]}
@@ -212,7 +217,7 @@ def _place(space: Space, point: Mapping[str, Value], names: Mapping[str, str]) -
 
 
 def read(name: str, text: str) -> Configuration:
-    """Reads a row: ``"256x128x64/2/1"`` → M=256, N=128, K=64, num_ctas=2, occupancy=1."""
+    """Reads a row of the template ``name``: ``"256x128x64/2/1"`` → M=256, N=128, K=64, num_ctas=2, occupancy=1."""
     tile, *hints = text.split("/")
     sizes = zip(AXES.get(name, ("M", "N")), map(int, tile.split("x")), strict=True)
     values: dict[str, Value] = dict(sizes)
