@@ -1,1 +1,1 @@
-"""In the user's program: tuned once, remembered, launched."""
+"""Code that runs in the user's program: tuned kernels, the patch of cuda-tile's search, recorded launches."""

@@ -1,6 +1,7 @@
-"""Types of what the caller's program passes in: arrays, kernels and streams, with only the members used here.
+"""Types of the objects that the user's program passes in: arrays, kernels and streams.
 
-An array is a torch tensor on any device, or any object with ``__cuda_array_interface__``.
+An array is a torch tensor on any device, or any object with ``__cuda_array_interface__``. Each type has only the
+members that Tilewright uses.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class LiveArray(Protocol):
     def numpy(self) -> npt.NDArray[np.generic]: ...
     def __getitem__(self, place: slice) -> LiveArray: ...
     def __getattr__(self, operation: str) -> Callable[..., LiveArray]:
-        """Every other torch operation used here returns a tensor."""
+        """Stands for all other torch operations that Tilewright uses. Each returns a tensor."""
 
 
 class CudaArrayInterface(TypedDict, total=False):
-    """Version 3 of the interface. ``strides`` are in bytes, and None for a row-major array."""
+    """Version 3 of the CUDA array interface. ``strides`` are in bytes; None means row-major."""
 
     shape: tuple[int, ...]
     typestr: str
@@ -72,7 +73,7 @@ class StreamObject(Protocol):
 
 
 class CudaEvent(Protocol):
-    """A torch event."""
+    """A torch event. `elapsed_time` is in milliseconds."""
 
     def record(self, stream: Stream = None) -> None: ...
     def query(self) -> bool: ...
@@ -80,11 +81,12 @@ class CudaEvent(Protocol):
 
 
 Stream: TypeAlias = StreamObject | SupportsInt | None
-"""An int is the CUDA handle of the stream; 0 and None mean the default stream."""
+"""A stream as callers pass it. An int is the CUDA handle of the stream; 0 and None mean the default stream."""
 
 
 class ArrayFacts(NamedTuple):
-    """``strides`` are in elements. ``address`` is that of the first element, or 0 if the array has no memory."""
+    """The dtype, layout and address of an array. ``strides`` are in elements. ``address`` is the address of the first
+    element, or 0 if the array has no memory."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -97,7 +99,7 @@ def is_array(value: object) -> TypeGuard[CallerArray]:
 
 
 def facts_of(value: object) -> ArrayFacts | None:
-    """Returns the facts of an array; None if ``value`` is not an array."""
+    """Returns the `ArrayFacts` of ``value``; None if ``value`` is not an array."""
     if _is_tensor(value):
         dtype = str(value.dtype).removeprefix("torch.")
         address = 0 if getattr(value, "is_meta", False) else int(value.data_ptr())

@@ -1,4 +1,4 @@
-"""The surroundings of a tuned kernel: launch, search, store and GPU, which tests replace."""
+"""`Environment`: the launch, search, store and GPU functions that a tuned kernel calls. Tests replace them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class TuningWarning(UserWarning):
-    """Says that a kernel runs without a tuned configuration, and why."""
+    """A kernel runs without a tuned configuration, or its declaration is wrong. The text says why."""
 
 
 LEAVING = threading.Event()
-"""Set when the program ends; a search in the background then stops at its next step."""
+"""This event is set when the program ends. A search in the background then stops at its next step."""
 
 
 class Left(Exception):
-    """Stops a search because the program is ending."""
+    """Raised in a search to stop it, because the program is ending."""
 
 
 def search(trials: Sequence[Trial | FailedTrial], **options: Any) -> SearchResult:
-    """Calls `searching.search`, which is imported here because most programs never search."""
+    """Calls `searching.search`. The import is in here because most programs never search."""
     from tilewright.runtime.search import searching
 
     def stop_when_leaving(stage: str, done: int, total: int | None, note: str = "") -> None:
@@ -99,7 +99,7 @@ def devices() -> int:
 
 @dataclass(frozen=True)
 class Environment:
-    """The functions that a tuned kernel calls; the defaults are the functions of this module with the same names."""
+    """The functions that a tuned kernel calls, with their usual values. ``launch``: None means `ct.launch`."""
 
     launch: Callable[..., None] | None = None
     search: Callable[..., SearchResult] = search
@@ -117,5 +117,5 @@ class Environment:
 
 
 def warn(text: str) -> None:
-    """Issues a `TuningWarning`. It never raises, not even under ``-W error``, so the user's call goes on."""
+    """Issues a `TuningWarning`. Never raises, even under ``-W error``, because the user's call must go on."""
     warn_once.warn(text, TuningWarning)

@@ -1,7 +1,7 @@
 """The key of a tuned launch: all facts that may change which configuration is the fastest.
 
-A key is a dictionary of named, readable parts; its digest is what the store looks up. The values in the arrays, the
-clocks of the GPU and other programs are not in the key, because a launch cannot see them.
+A key is a dictionary of named, readable parts. The store looks up the digest of the key. Three facts are left out,
+because a launch cannot read them: the values in the arrays, the clock rates of the GPU, and what other programs run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.runtime.arrays import facts_of
 
 @cache
 def toolkit() -> str:
-    """Returns the versions that turn source into machine code, such as ``cuda-tile 1.7.0, tileiras 13.4.92``."""
+    """Returns the versions of cuda-tile and its compiler as text, such as ``cuda-tile 1.7.0, tileiras 13.4.92``."""
     from tilewright.languages.cutile.toolchain import tileiras_version
 
     try:
@@ -34,7 +34,7 @@ def toolkit() -> str:
 
 @cache
 def board_of(device: int) -> str:
-    """Returns the name and architecture of the GPU with this index: ``NVIDIA H200 sm_90``. Raises `NoGpu`."""
+    """Returns name and architecture of the GPU with this index (``NVIDIA H200 sm_90``). Raises `NoGpu` without it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(device)
@@ -48,27 +48,27 @@ def board_of(device: int) -> str:
 
 
 def array_part(tensor: object) -> dict[str, Json]:
-    """Returns the part of the key for an array; strides are in elements. Raises `RequestError` for any other value."""
+    """Returns the part of the key for an array, with strides in elements. Raises `RequestError` for any other value."""
     facts = facts_of(tensor)
     if facts is None:
-        raise RequestError(f"{type(tensor).__name__} is no array of the device; pass a torch tensor")
+        raise RequestError(f"{type(tensor).__name__} is not a GPU array; pass a torch tensor")
     return {
         "dtype": facts.dtype,
         "shape": list(facts.shape),
         "strides": list(facts.strides),
-        "alignment": facts.address % 16,  # bytes: what a launch specialises on (`languages.cutile.DIVISOR`)
+        "alignment": facts.address % 16,  # bytes; cuda-tile compiles multiples of 16 differently
     }
 
 
 def flag_part(value: object, by_value: bool = True) -> Json:
-    """Returns the part of the key for an argument that is not an array. An integer, boolean, string, None, enumeration
-    or dtype counts by value, and so does a tuple or frozen dataclass of these. A float and everything else counts by
-    type alone: a flag such as ``is_causal`` changes which configuration is fastest, an ε does not. With
-    ``by_value=False`` only the type counts."""
+    """Returns the part of the key for an argument that is not an array. The part is the value of an integer, boolean,
+    string, None, enumeration or dtype, and of a tuple or frozen dataclass of these. For a float and any other argument,
+    it is the name of the type, because a flag such as ``is_causal`` changes which configuration is fastest, and an ε
+    does not. With ``by_value=False``, it is always the name of the type."""
     kind = type(value).__qualname__
     if not by_value:
         return f"<{kind}>"
-    if isinstance(value, Enum):  # before int: an IntEnum is one too
+    if isinstance(value, Enum):  # tested before int, because an IntEnum is also an int
         return f"{kind}.{value.name}"
     if value is None or isinstance(value, (bool, int, str)):
         return value

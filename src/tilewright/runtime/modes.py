@@ -1,11 +1,11 @@
 """The tuning mode of a wrapped kernel, read from the environment at every call.
 
 ``TILEWRIGHT_TUNING=now|background|stored|off`` overrides the mode that the library's author chose.
-``DISABLE_AUTOTUNE`` and ``TILEGYM_DISABLE_AUTOTUNE`` override both and mean off.
+``DISABLE_AUTOTUNE=1`` or ``TILEGYM_DISABLE_AUTOTUNE=1`` overrides both: then the mode is off.
 
 A look-up in `os.environ` costs 0.5 to 1 µs, because it encodes the name and decodes the value. On POSIX, CPython keeps
 the variables as bytes in the dictionary ``os.environ._data``. Looking up the three names there costs 60 ns and sees
-every change of `os.environ`. Without that dictionary, `os.environ` is used.
+every change of `os.environ`. If there is no such dictionary, `os.environ` is used.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Container: TypeAlias = Mapping[Any, Text]
 
 
 class Mode(str, Enum):
-    """Decides what the first call with a new key does.
+    """What the first call with a new key does.
 
     NOW: tunes, then launches the winner.
-    BACKGROUND: launches the shipped configuration and tunes in another thread; later calls launch the winner.
-    STORED: launches the configuration from the store or the shipped config file, else the shipped one; never searches.
+    BACKGROUND: launches the shipped configuration and tunes in another thread. Later calls launch the winner.
+    STORED: never searches. Launches the configuration in the store or the config file, or else the shipped one.
     OFF: launches the shipped configuration, whatever is stored.
     """
 
@@ -42,7 +42,8 @@ class Mode(str, Enum):
 
 
 def from_name(name: object, where: str) -> Mode:
-    """Returns the mode called ``name``, in any case. Raises `RequestError`, which names ``where`` the name is from."""
+    """Returns the mode called ``name``; case does not matter. Raises `RequestError` if there is none. ``where``: the
+    variable or parameter that has the name, for the message."""
     try:
         return Mode(name.strip().lower() if isinstance(name, str) else name)
     except ValueError:
@@ -51,8 +52,8 @@ def from_name(name: object, where: str) -> Mode:
 
 
 def from_values(values: tuple[Text | None, ...], default: Mode) -> Mode:
-    """Returns the mode for the values of the three variables, in the order of `NAMES`; None: the variable is unset.
-    Raises `RequestError` for a value that is not known."""
+    """Returns the mode that these values of the variables in `NAMES` select, else ``default``. None: the variable is
+    not set. Raises `RequestError` for a value that is not known."""
     variable, *switches = (None if value is None else os.fsdecode(value) for value in values)
     for name, given in zip(SWITCHES, switches, strict=True):
         value = (given or "").strip().lower()
@@ -64,7 +65,7 @@ def from_values(values: tuple[Text | None, ...], default: Mode) -> Mode:
 
 
 def fastest_view(environment: Mapping[str, str]) -> tuple[Container, tuple[Text, Text, Text]]:
-    """Returns the fastest mapping that holds the variables of ``environment``, and the three names as its keys."""
+    """Returns the mapping that looks up the variables of ``environment`` fastest, and the three names as its keys."""
     data = getattr(environment, "_data", None)
     if os.name == "posix" and type(data) is dict and all(type(name) is bytes for name in data):
         return data, (VARIABLE.encode(), SWITCHES[0].encode(), SWITCHES[1].encode())
@@ -72,7 +73,7 @@ def fastest_view(environment: Mapping[str, str]) -> tuple[Container, tuple[Text,
 
 
 CONTAINER, NAMES = fastest_view(os.environ)
-"""For the hot path: while `CONTAINER` has none of `NAMES`, the author's mode applies."""
+"""The environment and the names of the variables, for the hot path. If none is set, the author's mode applies."""
 
 
 def mode(default: Mode = Mode.NOW) -> Mode:

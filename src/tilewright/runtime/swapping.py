@@ -1,4 +1,4 @@
-"""Replaces a function in all modules of the program that have a name for it."""
+"""Replaces a function under every name that a module of the program has for it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def swap(old: Function, new: Function, untouched: tuple[str, ...] = ()) -> None:
-    """Rebinds every module-level name of ``old`` to ``new``. Modules whose names begin with a prefix in ``untouched``
-    keep ``old``, and so do default arguments, closures and attributes of objects."""
+    """Rebinds every module-level name of ``old`` to ``new``, except in modules whose names begin with a prefix in
+    ``untouched``. Default arguments, closures and attributes of objects keep ``old``."""
     for module_name, module in list(sys.modules.items()):
         names = getattr(module, "__dict__", None)
         if type(names) is dict and not module_name.startswith(untouched):

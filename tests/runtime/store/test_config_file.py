@@ -333,7 +333,7 @@ TABLE = {
         ({"config": {"A": [1]}}, "config of row 0 is not an object of plain values"),
         ({"config": {"A": math.nan}}, "no file of tuned configurations: Out of range float"),
         ({"config": {"A": {1, 2}}}, "no file of tuned configurations: Object of type set"),
-        ({"index": 2**70}, "index of row 0 is not a place"),
+        ({"index": 2**70}, "index of row 0 is not a whole number from 0 on"),
         ({"parts": [1]}, "parts of row 0 is not an object"),
     ],
     ids=str,

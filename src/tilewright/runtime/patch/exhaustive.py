@@ -3,8 +3,8 @@
     mode → problem and key → store → lock → search → keep
 
 The result has cuda-tile's own classes. If Tilewright cannot search here, one warning says so and cuda-tile's own search
-runs. A caller's mistake is a ValueError or a TypeError, as in cuda-tile. For a stored winner, neither the compiler nor
-the search is imported.
+runs. A caller's mistake is a ValueError or a TypeError, as in cuda-tile. A look-up of a stored winner imports neither
+the compiler nor the search.
 
 The functions of a search may be closures over anything, so the key has their results instead of their sources: the
 grid, arguments and hints of every candidate, in order. It has neither the contents of arrays nor the values of floats.
@@ -42,16 +42,16 @@ FORMAT = 1
 """Increase it when the meaning of a part of the key changes: winners of another format are not found."""
 WIDEN = "TILEWRIGHT_WIDEN"
 NEIGHBOURS_TRIED = 4
-"""With `WIDEN`, at most this many times `LIMIT` configurations are tried: some launch the same work as an earlier one
-and are dropped."""
+"""With `WIDEN`, up to this many times `LIMIT` configurations are made. Those that repeat the work of an earlier
+configuration are dropped."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 UNMEASURED_US = sys.float_info.max
-"""The time of a configuration that was not timed. Callers compare times of several searches, so it is a finite number
-above every measured one. ``num_samples`` is 0."""
+"""The time of a configuration that was not timed; its ``num_samples`` is 0. Callers compare the times of several
+searches, so this is a finite number above every measured time."""
 
 
 class EmptySpace(RequestError, ValueError):
-    """The space is empty, or nothing in it works. cuda-tile raises a ValueError, too."""
+    """The space is empty, or none of its configurations works. cuda-tile raises a ValueError, too."""
 
 
 class NoSequence(RequestError, TypeError):
@@ -67,8 +67,8 @@ class WrongResult(RuntimeError):
 
 
 def answer(call: SearchCall, caller: FrameType, original: Callable[..., Any]) -> Any:
-    """Returns the `TuningResult` for one call. ``caller``: the frame that calls the search; its source shows with which
-    hints it launches the kernel afterwards. ``original``: cuda-tile's search."""
+    """Returns the `TuningResult` for one call. ``caller``: the frame that calls the search. Its source shows the hints
+    with which the caller launches the kernel afterwards. ``original``: cuda-tile's search."""
     now = mode(Mode.NOW)
     disabled = any(os.environ.get(switch, "").strip().lower() in ON for switch in SWITCHES)
     if now is Mode.OFF and not disabled:
@@ -132,7 +132,7 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
 def _first(problem: Problem, why: str) -> Any:
     warn_once(
         f"{why}: {problem.kernel} runs with its first configuration, which is not measured "
-        f"(key {problem.key[:12]}); run the same once with {VARIABLE}=now",
+        f"(key {problem.key[:12]}); fix: run the program once with {VARIABLE}=now",
         about=problem.key,
     )
     return first_of(problem.space)
@@ -164,7 +164,7 @@ def _result(problem: Problem, winner: Winner | None) -> Any:
 
 
 def first_of(space: Sequence[Any]) -> Any:
-    """Returns the first configuration, not measured. This is the result where no search is allowed."""
+    """Returns a `TuningResult` with the first configuration, not measured, for calls where no search is allowed."""
     from cuda.tile.tune import Measurement, TuningResult
 
     first = Measurement(config=space[0], mean_us=UNMEASURED_US, num_samples=0, error_margin_us=0.0)
@@ -172,8 +172,8 @@ def first_of(space: Sequence[Any]) -> Any:
 
 
 def _error(outcome: Mapping[str, Json]) -> type[Exception]:
-    """Returns the recorded error class. If its module is not loaded, as in a program that only looks up, a class of
-    this module or RuntimeError stands for it."""
+    """Returns the recorded error class. Its module may not be loaded in a program that only looks up. Then returns a
+    class of this module, or RuntimeError."""
     module, _, name = str(outcome.get("error") or "").partition(":")
     error = getattr(sys.modules.get(module, builtins), name, None) if name else None
     own = {"pruned": NotLaunched, "wrong": WrongResult}.get(str(outcome["status"]), RuntimeError)
@@ -200,7 +200,7 @@ class SearchCall:
 
 @dataclass(frozen=True)
 class Problem:
-    """The key of one search, and its configurations: the caller's, then their neighbours if there are any."""
+    """The key of one search, and its configurations: first the caller's, then their neighbours if there are any."""
 
     space: tuple[Any, ...]
     trials: tuple[Trial | FailedTrial, ...]
@@ -229,8 +229,8 @@ def checked(space: Sequence[Any]) -> tuple[Any, ...]:
 def problem_of(
     call: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str]
 ) -> Problem:
-    """Returns the trials and the key of a call. ``hints``: the hints of every trial, if the caller launches with some.
-    With `TILEWRIGHT_WIDEN`, neighbours are added whose work differs from that of all earlier trials."""
+    """Returns the trials and the key of a call. ``hints``: the hints of the caller's later launch, for every trial; may
+    be empty. With `TILEWRIGHT_WIDEN`, neighbours are added whose work differs from that of all earlier trials."""
     hints_fn = (lambda _: hints) if hints else call.hints_fn
     shared, limit = SharedDescriptions(), max(LIMIT, len(space))
     listed = list(islice(widened(space), NEIGHBOURS_TRIED * limit)) if widening() else list(space)
@@ -267,7 +267,7 @@ def problem_of(
 
 @dataclass
 class SharedDescriptions:
-    """The distinct arrays and kernel sources of all candidates, which refer to them by index."""
+    """The distinct arrays and kernel sources of all candidates. A candidate refers to them by index."""
 
     arrays: list[dict[str, Json]] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -279,7 +279,7 @@ class SharedDescriptions:
     _kernels: dict[int, int] = field(default_factory=dict)
 
     def candidate(self, trial: Trial | FailedTrial) -> dict[str, Json]:
-        """Returns the work of one candidate. A failed one has only its stage: its reason may hold an address."""
+        """Returns the work of one candidate: of a failed one only the stage, because the reason may have an address."""
         if isinstance(trial, FailedTrial):
             return {"failed": trial.stage}
         storages: list[int] = []

@@ -1,8 +1,7 @@
-"""Replaces `cuda.tile.tune.exhaustive_search` with Tilewright's search, and undoes that.
+"""Replaces `cuda.tile.tune.exhaustive_search` with Tilewright's search, and can undo this.
 
-`install` rebinds every module-level name of cuda-tile's function, in every module (`swapping`); later imports get the
-replacement from `cuda.tile.tune`. If the function or its result has another shape in this cuda-tile, `install` warns
-once and changes nothing.
+`install` rebinds every module-level name of cuda-tile's function, in every module (`swapping`). Later imports get the
+replacement from `cuda.tile.tune`. If this cuda-tile has another function or result, `install` only warns, once.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _installed: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
 
 
 class PatchWarning(UserWarning):
-    """Says that cuda-tile is left as it is, and that the program runs."""
+    """cuda-tile is left as it is, and the program goes on."""
 
 
 def install() -> bool:
@@ -52,7 +51,7 @@ def install() -> bool:
         signature = inspect.signature(original)
 
         @functools.wraps(original)
-        def replaced(*args: Any, **kwargs: Any) -> Any:  # made anew by each `install`, so `uninstall` replaces only it
+        def replaced(*args: Any, **kwargs: Any) -> Any:  # new in each `install`: `uninstall` finds it by identity
             from tilewright.runtime.patch.exhaustive import SearchCall, answer
 
             bound = signature.bind(*args, **kwargs)
@@ -65,7 +64,7 @@ def install() -> bool:
 
 
 def uninstall() -> None:
-    """Gives cuda-tile's function back to every name, also in modules that imported the replacement by name."""
+    """Puts cuda-tile's function back under every name, also in modules that imported the replacement by name."""
     with _lock:
         if _installed:
             original, replaced = _installed.pop()
@@ -73,7 +72,7 @@ def uninstall() -> None:
 
 
 def unknown_shape(tune: ModuleType) -> str:
-    """Returns how cuda-tile's function or result differs from that of version 1.7; empty if it does not."""
+    """Returns how cuda-tile's function or its result differs from version 1.7; empty if they are equal."""
     try:
         parameters = inspect.signature(tune.exhaustive_search).parameters
     except (TypeError, ValueError):

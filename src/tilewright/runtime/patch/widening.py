@@ -17,16 +17,16 @@ from typing import Any, TypeAlias
 from tilewright.records import Value
 
 LIMIT = 64
-"""The most candidates, with the given ones."""
+"""The most candidates, including the given ones."""
 SMALLEST = 16
-"""The smallest tile size to try: tensor cores take no smaller one."""
+"""The smallest tile size to try. Tensor cores take no smaller tile."""
 CHANGES = 2
 """The most fields that one neighbour changes."""
 HINTS: Mapping[str, tuple[int, ...]] = {"occupancy": (1, 2, 4), "num_ctas": (1, 2)}
 
 _TILE = re.compile(r"(^|_)(tile|block)(_|[mnk]?$)|^[tb][mnk]$|_[mnk]$", re.IGNORECASE)
 _OTHER = re.compile(r"group|num|count|split|stage|warp|head|dim|_d$", re.IGNORECASE)
-"""Names that `_TILE` matches although they are no tile size: the group of a swizzle, a head dimension."""
+"""Names that `_TILE` matches although they are no tile sizes: the group of a swizzle, a head dimension."""
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -50,7 +50,7 @@ def named_values(config: Any) -> dict[str, Value] | None:
 
 
 def widened(space: Sequence[Any]) -> Iterator[Any]:
-    """Yields the configurations of ``space``, then all their neighbours, nearest first, each once."""
+    """Yields the configurations of ``space``, then all their neighbours. Neighbours with one change come first."""
     yield from space
     records = [(config, fields) for config in space if (fields := named_values(config)) is not None]
     largest = _largest_tiles([fields for _, fields in records])

@@ -28,6 +28,6 @@ def run_the_users() -> None:
         spec.loader.exec_module(module)
 
 
-if __name__ == "sitecustomize":  # as Python imports it at its start
+if __name__ == "sitecustomize":  # Python imports this module at its start, under this name
     start_the_patch()
     run_the_users()

@@ -1,9 +1,10 @@
 """Installs the patch when the program imports `cuda.tile.tune`, or the recorder when it imports `cuda.tile`.
 
 Environment variables choose between the two. Every Python process of the user's program runs this module, so it imports
-only `os` and `sys`, and the rest of Tilewright once the program imports cuda-tile. It is started by the `sitecustomize`
-of this folder, which `tilewright run` puts on PYTHONPATH, else by `tilewright_patch.pth`, which an installed Tilewright
-has in site-packages.
+only `os` and `sys` at first. It imports the rest of Tilewright once the program imports cuda-tile.
+
+`tilewright run` puts this folder on PYTHONPATH, and the `sitecustomize` here starts this module. In other programs,
+`tilewright_patch.pth` in site-packages starts it, if Tilewright is installed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class TilewrightWaiting:
 
 
 def start() -> None:
-    """Waits for the modules that the environment asks for. Warns once if TILEWRIGHT_PATCH is neither yes nor no."""
+    """Makes the awaited imports call ``install()``, as the environment variables ask. Warns if TILEWRIGHT_PATCH is
+    neither yes nor no."""
     if os.environ.get(CAPTURE, "").strip():
         _wait_for(LAUNCHES, _installer("tilewright.runtime.capture.capture", "record"))
     value = os.environ.get(VARIABLE, "").strip().lower()
@@ -69,7 +71,7 @@ def _is_waiting(finder: object, module: str) -> bool:
 
 
 def _installer(module: str, verb: str) -> Callable[[], None]:
-    """Returns a function that calls ``install()`` of a module, or warns and lets the program run without Tilewright."""
+    """Returns a function that calls ``install()`` of a module. If this fails, it warns, and the program goes on."""
 
     def install() -> None:
         try:
@@ -85,7 +87,7 @@ def warn(text: str) -> None:
 
 
 def _act_after(loader: Loader, act: Callable[[], None]) -> None:
-    """Calls ``act`` once the module is executed. ``loader`` has its own `exec_module` again by then."""
+    """Makes ``loader`` call ``act`` after it has executed its module. `exec_module` is replaced only until then."""
     execute = loader.exec_module
 
     def executed(module: ModuleType) -> None:

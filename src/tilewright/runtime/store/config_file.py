@@ -3,11 +3,12 @@
     {"format": …, "kernel": …, "module": …, "rule": …, "common": parts equal in all rows,
      "rows": [its parts, config, times]}
 
-It is read with `json` alone, without a database, a search or a GPU. A look-up finds the row with equal parts, else the
-nearest row, else nothing; the caller then launches the shipped configuration. The file has the rule of the look-up, as
-text for people and as data. Only the parts that the rule names may differ. The toolkit is one of them, because it
-changes how fast a configuration is, not what it computes. Rows for another source of the kernel are not used, and one
-warning says so, because their configurations were never compared on the present kernel.
+The file is read with `json` alone, without a database, a search or a GPU. A look-up compares the parts of a call's key.
+It finds the row with equal parts, else the nearest row. Without either, the caller launches the shipped configuration.
+
+The rule of the look-up is in the file, as text for people and as data. Only the parts that the rule names may differ.
+The toolkit is one of them, because it changes how fast a configuration is, not what it computes. Rows for another
+source of the kernel cause one warning and are not used: their configurations were never compared on the present kernel.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ FORMAT = "tilewright tuned kernel"
 VERSION = 1
 NAME_IN_PYTHON = "TABLE"
 SOURCES = ("source", "sources", "functions")
-"""The parts with the source of the kernel (``sources`` in winners of `tilewright run`), and of the author's functions
-that make the grid and the arguments of a configuration."""
+"""The parts that are source code: of the kernel (``sources`` in winners of `tilewright run`), and of the author's
+functions that make the grid and the arguments of a configuration."""
 ARRAY = frozenset(("dtype", "shape", "strides", "alignment"))
 """The names in an array's part (`key.array_part`)."""
 
@@ -39,11 +40,11 @@ Config: TypeAlias = Mapping[str, Value]
 Parts: TypeAlias = Mapping[str, Json]
 Order: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], bool]
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[Order, ...]]
-"""The extents of all arrays of a call, and the `order_of` each array."""
+"""The extents of all arrays of a call, and what `order_of` returns for each array."""
 
 
 class ArrayPart(TypedDict):
-    """The part of a key that describes an array."""
+    """The part of a key for an array. ``strides`` are in elements; ``alignment`` is the address modulo 16."""
 
     dtype: str
     shape: list[int]
@@ -88,7 +89,7 @@ class ConfigData(TypedDict):
 @dataclass(frozen=True)
 class MatchRule:
     """How a row is chosen for a call without an equal row. ``factor``: the largest ratio of two extents.
-    ``may_differ``: parts that need not be equal; the caller must allow a configuration of another space."""
+    ``may_differ``: parts that need not be equal. If the space differs, the call's space must have the configuration."""
 
     factor: float = 2.0
     may_differ: tuple[str, ...] = ("toolkit", "space")
@@ -108,7 +109,7 @@ class MatchRule:
 
 @dataclass(frozen=True)
 class MatchingRow:
-    """The row for a call. ``distance``: sum of |log2(extent / extent)|. ``differs``: the parts that are not equal."""
+    """The row for a call. ``distance``: sum of |log2(extent / extent)|. ``differs``: names of the parts that differ."""
 
     config: Config
     match: Literal["exact", "nearest"]
@@ -117,7 +118,7 @@ class MatchingRow:
 
 
 class ConfigFile:
-    """The rows of one kernel. ``parts``: those of each row, with the common ones. ``name``: the file's."""
+    """The rows of one kernel. ``parts``: all parts of each row, with the common ones. ``name``: the file's name."""
 
     def __init__(self, data: ConfigData, rule: MatchRule, name: str) -> None:
         self.kernel, self.module, self.name = data["kernel"], data.get("module", ""), name
@@ -129,8 +130,8 @@ class ConfigFile:
             self._exact.setdefault(canonical(parts), index)
 
     def find(self, parts: Parts, *, allowed: Callable[[Config], bool] | None = None) -> MatchingRow | None:
-        """Returns the row for a call with these parts; None: launch the shipped configuration. ``allowed``: whether the
-        call's space has a configuration. Without it, only rows with an equal space are used."""
+        """Returns the row for a call with these parts; None if there is none. ``allowed``: returns whether the call's
+        space has a configuration. Without ``allowed``, only rows with an equal space are used."""
         index = self._exact.get(canonical(parts))
         if index is not None and (allowed is None or allowed(self.rows[index]["config"])):
             return MatchingRow(self.rows[index]["config"], "exact")
@@ -162,7 +163,7 @@ class ConfigFile:
 
     @cached_property
     def _alike(self) -> dict[str, list[tuple[int, Layout, dict[str, str]]]]:
-        """The rows, grouped by the parts that must be equal; made at the first call without an equal row."""
+        """The rows, grouped by the parts that must be equal. Made at the first call without an equal row."""
         alike: dict[str, list[tuple[int, Layout, dict[str, str]]]] = {}
         for index, parts in enumerate(self.parts):
             row = (index, _layout(parts), self._compared_texts(parts))
@@ -183,8 +184,8 @@ def _layout(parts: Parts) -> Layout:
 
 
 def _distance(one: Layout, other: Layout, factor: float) -> float | None:
-    """Returns how far apart the arrays of two calls are, symmetrically; None if an extent differs by more than
-    ``factor``, or the order of strides differs. Both calls have the same arrays with the same ranks."""
+    """Returns the sum of |log2(extent / extent)| over the arrays of two calls. Returns None if an extent differs by
+    more than ``factor``, or if the order of strides differs. Both calls have the same arrays with the same ranks."""
     if one[1] != other[1]:
         return None
     distance, most = 0.0, math.log2(factor)
@@ -224,7 +225,7 @@ def arrays_of_parts(value: Json) -> Iterator[ArrayPart]:
 
 
 def _rigid(value: Json) -> Json:
-    """Returns a part without the extents and strides of arrays: the rest must be equal in a matching row."""
+    """Returns a part without the extents and strides of its arrays. The rest must be equal in a matching row."""
     if isinstance(value, dict):
         rank: dict[str, Json] = {"rank": len(value["shape"])} if is_array_part(value) else {}
         left_out = ("shape", "strides") if rank else ()
@@ -296,7 +297,7 @@ def _no_config_file(name: str, why: object) -> RequestError:
 
 
 class _DamagedFile(Exception):
-    """Says what is wrong in a file that was changed by hand. The whole file is refused, before anything is stored."""
+    """What is wrong in a file that was changed by hand. The whole file is refused, before anything is stored."""
 
 
 def _need(right: bool, what: str, expected: str) -> None:
@@ -312,7 +313,7 @@ def _validate_row(row: ConfigRow, which: str, common: dict[str, Json]) -> None:
     _need(shipped is None or _is_config(shipped), f"shipped of {which}", "an object of plain values")
     for name, us in (("us", row.get("us")), ("shipped_us", row.get("shipped_us"))):
         _need(us is None or (_is_number(us) and us > 0), f"{name} of {which}", "a time in µs")
-    _need(index is None or (type(index) is int and 0 <= index < 2**31), f"index of {which}", "a place")
+    _need(index is None or (type(index) is int and 0 <= index < 2**31), f"index of {which}", "a whole number from 0 on")
     for array in arrays_of_parts({**common, **row["parts"]}):
         shape, strides = array["shape"], array["strides"]
         lists = isinstance(shape, list) and isinstance(strides, list) and len(shape) == len(strides)

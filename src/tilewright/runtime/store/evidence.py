@@ -1,6 +1,6 @@
 """Makes a winner from a search, reads facts from a stored winner, and names the kernels of a store.
 
-Kernels with the same name in several modules are different kernels; the module of a stored launch distinguishes them. A
+Kernels with the same name in several modules are different kernels. The module in a stored launch distinguishes them. A
 kernel is shown as the shortest ending of its full name that no other kernel of the store has: ``softmax``, or
 ``attention.softmax`` beside ``loss.softmax``. A user may give any ending that only one kernel has.
 """
@@ -33,8 +33,8 @@ def winner_of(
     launches: Mapping[str, Json] | None,
     origin: str,
 ) -> Winner:
-    """Makes the winner of a search whose shipped configuration has index 0. ``config``: returns the configuration with
-    an index, or None if it has no named fields."""
+    """Makes the winner of a search. The shipped configuration must have index 0. ``config``: returns the configuration
+    with an index, or None if it has no named fields."""
     outcomes = []
     for shown, outcome in zip(labels, result.outcomes, strict=True):
         error = f"{outcome.error.__module__}:{outcome.error.__qualname__}" if outcome.error else None
@@ -59,11 +59,11 @@ def winner_of(
 
 
 def launches_of(trials: Sequence[Trial | FailedTrial], result: SearchResult) -> dict[str, Json]:
-    """Returns the launches that `tilewright tuned verify` races again, as JSON. Raises if one cannot be described."""
+    """Returns as JSON the launches that `tilewright tuned verify` races again. Raises if one cannot be described."""
     from tilewright.runtime.capture.described import described
 
-    places = {"winner": result.best, "runner_up": result.runner_up, "shipped": 0}
-    chosen = {name: trials[place] for name, place in places.items() if place is not None}
+    indices = {"winner": result.best, "runner_up": result.runner_up, "shipped": 0}
+    chosen = {name: trials[index] for name, index in indices.items() if index is not None}
     return {
         name: described(trial.kernel, trial.grid, trial.arguments()).to_json()
         for name, trial in chosen.items()
@@ -77,15 +77,15 @@ def winner_us(winner: Winner) -> float | None:
 
 
 def shipped_us(winner: Winner) -> float | None:
-    """Returns the shipped configuration's time in µs from the same race; None if it was not timed. It is first in a
-    list, and anywhere in a declared space."""
+    """Returns the shipped configuration's time in µs from the same race; None if it was not timed. That configuration
+    is the first of a list, but may be anywhere in a declared space."""
     shown = "" if winner.shipped is None else label(winner.shipped)
-    place = next((place for place, outcome in enumerate(winner.outcomes) if outcome.get("label") == shown), 0)
-    return _us(winner, place, "shipped_us")
+    index = next((index for index, outcome in enumerate(winner.outcomes) if outcome.get("label") == shown), 0)
+    return _us(winner, index, "shipped_us")
 
 
 def speedup(winner: Winner) -> float | None:
-    """Returns the shipped configuration's time over the winner's; None if one is not known."""
+    """Returns the shipped configuration's time divided by the winner's; None if one of the times is not known."""
     us, before = winner_us(winner), shipped_us(winner)
     return before / us if us and before else None
 
@@ -96,7 +96,7 @@ def shapes(winner: Winner) -> str:
 
 
 def shapes_of(part: Json) -> str:
-    """Returns the arrays in a part of a key as text. A dtype is shown where it differs from the previous one."""
+    """Returns the arrays in a part of a key as text. A dtype is shown if it differs from that of the array before."""
     shown: list[str] = []
     last: Json = None
     for dtype, extents in _arrays(part):
@@ -141,7 +141,7 @@ def toolkit(winner: Winner) -> str:
 
 
 def summary(winner: Winner) -> dict[str, Json]:
-    """Returns the winner's line of `tilewright tuned list --json`."""
+    """Returns the winner as an entry of `tilewright tuned list --json`."""
     return {
         "key": winner.key, "kernel": winner.kernel, "module": module(winner), "shapes": shapes(winner),
         "board": board(winner), "toolkit": toolkit(winner),
@@ -151,10 +151,11 @@ def summary(winner: Winner) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def _us(winner: Winner, place: int | None, imported: str) -> float | None:
-    """Returns a time from the outcomes. An imported winner has no outcomes, but the times of its row."""
-    if place is not None and 0 <= place < len(winner.outcomes):
-        outcome = winner.outcomes[place]
+def _us(winner: Winner, index: int | None, imported: str) -> float | None:
+    """Returns the time in µs of the configuration at ``index``. An imported winner has no outcomes; the name of its
+    time in ``machine`` is ``imported``."""
+    if index is not None and 0 <= index < len(winner.outcomes):
+        outcome = winner.outcomes[index]
         us = outcome.get("us") if outcome.get("status") in ("timed", "duplicate") else None
     else:
         us = winner.machine.get(imported)
@@ -182,7 +183,8 @@ class Kernels:
         return self._called[self._by_key[winner.key]]
 
     def of(self, name: str | None) -> tuple[Winner, ...]:
-        """Returns the winners of one kernel, or without a name of all. Raises an error that lists the kernels."""
+        """Returns the winners of the kernel called ``name``; None means all kernels. Raises an error that lists the
+        kernels if none or several have the name."""
         if name is None:
             return self.winners
         fitting = self._fitting(name)
@@ -199,16 +201,16 @@ class Kernels:
     def _shortest(self, winner: Winner) -> str:
         full = self._by_key[winner.key]
         before = full[: -len(winner.kernel)].split(".")
-        for place in reversed(range(len(before))):
-            ending = ".".join(before[place:]) + winner.kernel
+        for index in reversed(range(len(before))):
+            ending = ".".join(before[index:]) + winner.kernel
             if self._fitting(ending) == [full]:
                 return ending
         return full
 
 
 def _full_name(winner: Winner, modules: set[str]) -> str:
-    """Returns the module and name of the winner's kernel. ``modules``: those with a kernel of this name. If an imported
-    winner names no module, the only one of them is taken, or ``unknown`` if there are several."""
+    """Returns the module and name of the winner's kernel. ``modules``: the modules with a kernel of this name. An
+    imported winner may have no module. It gets the only one in ``modules``, or ``unknown`` if there are several."""
     inside = module(winner)
     if not inside and modules:
         inside = next(iter(modules)) if len(modules) == 1 else "unknown"

@@ -1,8 +1,8 @@
 """Exports winners from the store to a config file that a library ships, and imports such files into the store.
 
-The key of a winner of `tilewright run` is made of all candidates' arguments. Its row has only the arguments that all
-candidates share, because those are the caller's. Such rows can be read and looked up, but not imported, because their
-key cannot be computed from them.
+A winner of `tilewright run` has a key made of all candidates' arguments. Its row in the file has only the arguments
+that all candidates share, because those are the caller's. A look-up can use such a row. An import leaves it out,
+because the key cannot be computed from the row.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tilewright.runtime.store.winners import Winner, Winners
 
 WIDTH = 110
 SEARCH, SEARCHED = "search", "candidates"
-"""The parts that only `tilewright run` writes."""
+"""The parts of a key that only `tilewright run` writes."""
 VARIES = "of the configuration"
 
 
 def config_file_of(winners: Sequence[Winner]) -> ConfigData:
-    """Returns the file for winners of one kernel, oldest first. Raises `RequestError` if no configuration has named
-    fields, or if several modules have a kernel of this name."""
+    """Returns the file for the winners of one kernel, given oldest first. Raises `RequestError` if no configuration has
+    named fields, or if several modules have a kernel of this name."""
     kernel = winners[0].kernel if winners else "the kernel"
     modules = sorted({evidence.module(winner) for winner in winners} - {""})
     if len(modules) > 1:
@@ -54,7 +54,7 @@ def config_file_of(winners: Sequence[Winner]) -> ConfigData:
 
 
 def _latest(winners: Iterable[Winner]) -> list[Winner]:
-    """Keeps the last winner of each call, which has the latest source and toolkit."""
+    """Returns the last winner of each call, which has the latest source and toolkit."""
     left_out = (*config_file.SOURCES, *MatchRule().may_differ)
     latest = {}
     for winner in winners:
@@ -63,7 +63,7 @@ def _latest(winners: Iterable[Winner]) -> list[Winner]:
 
 
 def sources_in(file: ConfigData) -> int:
-    """Returns for how many sources the rows were tuned. A look-up uses only rows of its own source."""
+    """Returns how many sources of the kernel the rows were tuned for. A look-up uses only the rows of one source."""
     return len({canonical([row["parts"].get(name) for name in config_file.SOURCES]) for row in file["rows"]})
 
 
@@ -77,7 +77,7 @@ def _row(winner: Winner, parts: Parts, common: Parts) -> ConfigRow:
 
 
 def _of_bucket(part: Json | Parts) -> bool:
-    """Returns whether parts describe a bucket. The exact call that was tuned for it has a winner of its own."""
+    """Returns whether parts describe a bucket. Its winner is not exported, because the tuned call has a winner too."""
     if isinstance(part, Mapping):
         return "up_to" in part or any(map(_of_bucket, part.values()))
     return isinstance(part, (list, tuple)) and any(map(_of_bucket, part))
@@ -94,7 +94,7 @@ def _reduced(parts: Parts) -> dict[str, Json]:
 
 
 def as_json(file: ConfigData) -> str:
-    """Returns the file as readable ASCII JSON: stdout may need ASCII."""
+    """Returns the file as readable ASCII JSON, because stdout may not allow other characters."""
     return _shown(file, 0, partial(json.dumps, allow_nan=False)) + "\n"
 
 
@@ -136,8 +136,8 @@ class Imported:
 
 
 def import_config_files(files: Iterable[ConfigFile], store: Winners, *, replace: bool = False) -> tuple[Imported, ...]:
-    """Puts all rows into the store, or none if that fails. Without ``replace`` the store keeps its winners. Rows of
-    `tilewright run` are left out (`for_reading_only`)."""
+    """Puts all rows into the store, or none if that fails. Without ``replace``, the store keeps a winner that it has.
+    Rows of `tilewright run` are left out (`for_reading_only`)."""
     rows = [(file.name, row) for file in files for row in _winners(file)]
     done = store.put_all([row for _, row in rows], lambda new, earlier: replace and new.config != earlier.config)
     return tuple(
@@ -147,7 +147,7 @@ def import_config_files(files: Iterable[ConfigFile], store: Winners, *, replace:
 
 
 def for_reading_only(file: ConfigFile) -> int:
-    """Returns how many rows are of `tilewright run`."""
+    """Returns how many rows are from `tilewright run`, and so can be looked up but not imported."""
     return sum(SEARCH in parts for parts in file.parts)
 
 

@@ -1,8 +1,8 @@
 """Search locks: for each key, one thread of one process searches, and the others wait or go on.
 
-A key has two locks: one between the threads of this process, and `flock` on ``locks/<digest>.lock`` beside the store
-between processes. The operating system frees the file lock when its process ends, also after ``kill -9``, so nothing
-has to be cleaned up. The holder removes the file when it releases the lock.
+A key has two locks. One is between the threads of this process. The other is between processes: `flock` on
+``locks/<digest>.lock`` beside the store. The operating system frees the file lock when its process ends, also after
+``kill -9``, so nothing has to be cleaned up. The holder removes the file when it releases the lock.
 
 If no file can be locked (a read-only folder, a file system without locks, NFS without a lock service), one warning says
 so. Every process may then search, and the first that stores its winner wins.
@@ -35,9 +35,9 @@ _held_locks: dict[str, int] = {}
 
 @contextmanager
 def search_lock(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None) -> Iterator[bool]:
-    """Yields whether only this thread may search for ``key`` inside the block; False: another thread holds the lock.
-    With ``wait`` it tries for up to ``seconds``; look into the store afterwards, where the last holder has probably
-    stored the winner. ``folder``: of the locks; by default beside the store."""
+    """Takes the lock of ``key`` for the ``with`` block. Yields whether this thread has it; if not, another thread or
+    process does. With ``wait``, tries for up to ``seconds``. Look into the store afterwards: an earlier holder has
+    probably stored the winner. ``folder``: has the lock files; by default ``locks`` beside the store."""
     deadline = time.monotonic() + (seconds if wait else 0.0)
     path = _path(key, folder)
     while not (taken := _taken(path)) and time.monotonic() < deadline:
@@ -126,7 +126,7 @@ def _watch_forks() -> None:
 
 
 def _after_fork() -> None:
-    """Drops all locks in a forked child, whose copies of the files would keep the parent's locks after its end."""
+    """Drops all locks in a forked child. Its copies of the files would keep the locks after the parent's end."""
     global _guard
     for opened in {*_held_locks.values()} - {NO_FILE}:
         os.close(opened)

@@ -1,13 +1,13 @@
 """Races stored winners again on this machine with this toolkit, for use after a driver or compiler has changed.
 
-For each winner, its launch and those of its runner-up and the shipped configuration are made again from their stored
-descriptions, on equal random data. The outputs of the winner are compared with those of the shipped configuration. Then
-all are timed in interleaved rounds, and ratios of times are judged by their intervals.
+For each winner, up to three launches are made again from their stored descriptions, on equal random data: the winner's,
+the runner-up's and the shipped configuration's. The outputs of the winner are compared with those of the shipped
+configuration. Then all are timed in interleaved rounds. Ratios of times are judged by their 99 % intervals.
 
     holds     equal outputs, and no other configuration is certainly faster by more than the tie band
     drifted   another configuration is certainly faster
     wrong     other outputs, or the winner no longer runs
-    cannot    not known on this machine: other board, changed source, no description, no GPU
+    cannot    no verdict on this machine: other board, changed source, no description, no GPU
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ FEWEST = 24
 
 @dataclass(frozen=True)
 class Here:
-    """This machine, in the words of keys. ``board`` is None without a GPU."""
+    """The board and toolkit of this machine, as keys have them. ``board`` is None without a GPU."""
 
     board: str | None
     toolkit: str
 
 
 def this_machine() -> tuple[Here, Device | None]:
-    """Returns this machine and its GPU; None if torch finds no GPU."""
+    """Returns this machine and its GPU. The GPU is None if torch finds none."""
     with suppress(ImportError):
         import torch
 
@@ -66,7 +66,7 @@ def this_machine() -> tuple[Here, Device | None]:
 
 @dataclass(frozen=True)
 class Against:
-    """Another configuration, compared with the winner. ``ratio``: its time over the winner's in the same round."""
+    """A configuration compared with the winner. ``ratio``: its time divided by the winner's time in the same round."""
 
     name: Name
     label: str
@@ -101,7 +101,7 @@ class Verified:
 
 
 class _Cannot(Exception):
-    """An entry cannot be raced here."""
+    """The winner cannot be raced on this machine."""
 
 
 class _NoRoom(_Cannot):
@@ -159,8 +159,8 @@ def _launches(winner: Winner, here: Here) -> dict[str, DescribedLaunch]:
 
 
 def source_problem(winner: Winner) -> str:
-    """Returns why the kernel's present source is not the tuned one: it is missing or changed. Empty if it is the same,
-    or if no launch was stored. Imports the kernel's module."""
+    """Returns how the kernel's present source differs from the tuned one: it is missing or changed. Empty if it is the
+    same, or if no launch was stored. Imports the kernel's module."""
     try:
         for launch in (winner.launches or {}).values():
             loaded_kernel(DescribedLaunch.from_json(launch))
@@ -208,7 +208,7 @@ class _WinnerRace:
         return _judged(self._winner, against, float(np.median(own)))
 
     def _other(self, name: Name) -> _Prepared | None:
-        """Prepares a launch; None if none is stored, if an equal one is raced, or if the runner-up no longer runs."""
+        """Prepares a launch. Returns None if none is stored, if an equal one is raced, or if the runner-up fails."""
         described = self._launches.get(name)
         raced = ("winner",) if name == "shipped" else ("winner", "shipped")
         if described is None or any(self._launches.get(other) == described for other in raced):
@@ -221,7 +221,7 @@ class _WinnerRace:
             return None
 
     def _rebuilt(self, name: Name) -> tuple[Trial, tuple[CallValue, ...], dict[str, CallerArray]]:
-        """Makes a launch again. Returns it, its arguments with equal random data, and the arrays among them."""
+        """Makes a launch again. Returns the trial, its arguments with equal random data, and the arrays among them."""
         described = self._launches[name]
         kernel, grid, args = rebuilt(described, device=self._memory, seed=self._seed)
         winner = self._winner
@@ -250,7 +250,7 @@ class _WinnerRace:
     def _written(
         self, trial: Trial, args: tuple[CallValue, ...], arrays: Mapping[str, CallerArray]
     ) -> dict[str, LiveArray]:
-        """Launches, and returns copies of all arrays. Arrays that are only read are equal for every configuration."""
+        """Launches the trial, and returns copies of all arrays. Arrays that are only read are equal for all trials."""
         self._device.run(trial, args)
         return {name: tensor_of(array).clone() for name, array in arrays.items()}
 

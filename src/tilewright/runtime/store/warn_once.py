@@ -7,7 +7,7 @@ import warnings
 
 
 class TunedStoreWarning(UserWarning):
-    """Says that the program goes on without a store or a config file that cannot be used."""
+    """A store or a config file cannot be used. The program goes on without it."""
 
 
 _warned: set[str] = set()
@@ -21,7 +21,7 @@ def warn_once(text: str, about: str | None = None) -> None:
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """Issues a warning. Under ``-W error``, where this raises, it prints the warning to stderr instead."""
+    """Issues a warning. Under ``-W error``, prints the warning to stderr instead of raising."""
     try:
         warnings.warn(f"tilewright: {text}", category, stacklevel=3)
     except category as warning:

@@ -1,9 +1,9 @@
-"""The store: the winners of searches in a SQLite file of the user, which later processes launch without a search.
+"""The store: a SQLite file of the user with the winners of searches. Later processes launch them without a search.
 
     tuned.db in $TILEWRIGHT_TUNED, or else $XDG_CACHE_HOME/tilewright, or else ~/.cache/tilewright
 
-* The key of a row is the digest of every part that may change the winner (`key.digest`). Rows are not changed: the
-  first writer wins, so all processes, threads and ranks launch the same configuration.
+* The key of a row is the digest of every part that may change the winner (`key.digest`). A search never changes a row:
+  the first writer wins, so all processes, threads and ranks launch the same configuration.
 * A row has the outcome of every configuration, and the launches as data for `tilewright tuned verify`.
 * In the user's program, no problem of this file raises an exception. A store that is corrupt, newer, of another
   program, locked or out of reach causes one warning per process, and then counts as empty.
@@ -58,11 +58,11 @@ class Winner:
 
     parts: the readable parts of the key.
     config, shipped, runner_up: configurations; None if they have no named fields.
-    index: the winner's place in the space. label: the winner as text.
+    index: the winner's position in the space. label: the winner as text.
     origin: ``wrapper``, ``run`` or ``import``.
     machine: board, toolkit, host and seconds of the search; of an imported winner, its board, module and times.
     outcomes: a `searching.TrialOutcome` as JSON for each configuration.
-    launches: ``winner``, ``runner_up`` and ``shipped``, each → a `described.DescribedLaunch` as JSON.
+    launches: a `described.DescribedLaunch` as JSON for each of ``winner``, ``runner_up`` and ``shipped``.
     created: ISO 8601 in UTC; if empty, `Winners.put` writes the current time.
     """
 
@@ -83,7 +83,7 @@ class Winner:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An entry that another version wrote, or that was changed by hand. ``problem``: one line, with the fix."""
+    """An entry of another version, or one that was changed by hand. ``problem``: one line, with the fix."""
 
     key: str
     kernel: str
@@ -105,9 +105,8 @@ def folder() -> Path:
 
 
 class Winners:
-    """The winners at ``path`` (default: ``tuned.db`` in `folder`). ``strict``: a problem of the store raises
-    `StorageError`, and the wait for another writer is longer. Otherwise a problem causes one warning, and the store
-    counts as empty."""
+    """The winners at ``path`` (default: ``tuned.db`` in `folder`). A problem of the store causes one warning, and the
+    store counts as empty. ``strict``: a problem raises `StorageError`, and the wait for another writer is longer."""
 
     def __init__(self, path: Path | None = None, *, strict: bool = False):
         self._path, self._strict = path, strict
@@ -124,15 +123,15 @@ class Winners:
         return None
 
     def put(self, winner: Winner) -> Winner:
-        """Stores ``winner`` unless its key is there. Returns the stored winner; ``winner`` if the store fails."""
+        """Stores ``winner`` unless its key is there. Returns the stored winner, or ``winner`` if the store fails."""
         [(_, stored)] = self.put_all([winner])
         return stored
 
     def put_all(
         self, winners: Sequence[Winner], replaces: Replaces = lambda new, earlier: False
     ) -> tuple[tuple[Winner | None, Winner], ...]:
-        """Stores all winners, or none if that fails. Returns for each the earlier winner with its key, if any, and the
-        winner that is now stored."""
+        """Stores all winners, or none if that fails. A winner whose key is there is stored only if ``replaces`` allows
+        it. Returns two winners for each: the earlier one with its key (or None), and the one that is stored now."""
         now = ledger_file.text_of(ledger_file.utc_now())
         with self._guarded(), self._file() as file:
             rows = [_row(winner if winner.created else replace(winner, created=now)) for winner in winners]
@@ -150,8 +149,8 @@ class Winners:
         return tuple((None, winner) for winner in winners)
 
     def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
-        """Returns every readable winner, by kernel, then by date. ``on_unreadable`` is called with the other entries;
-        by default each is a problem of the store."""
+        """Returns every readable winner, by kernel, then by date. ``on_unreadable`` is called with each other entry. By
+        default, such an entry counts as a problem of the store."""
         rows, winners = [], []
         with self._guarded(), self._file() as file, file._reading() as connection:
             rows = [dict(row) for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key")]
@@ -167,7 +166,7 @@ class Winners:
         return tuple(winners)
 
     def remove(self, keys: Iterable[str]) -> int:
-        """Removes these keys, or none if that fails. Returns how many were there."""
+        """Removes the winners with these keys, or none if that fails. Returns how many there were."""
         with self._guarded(), self._file() as file:
             if file.there():
                 with file._writing() as connection:

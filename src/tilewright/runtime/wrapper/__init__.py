@@ -1,1 +1,1 @@
-"""`tilewright.tuned`: declare a kernel once, call it."""
+"""`tilewright.tuned`: functions that tune a kernel and launch it."""

@@ -1,9 +1,9 @@
 """Tuning in the background: one thread that searches on copies of the arrays, on its own stream.
 
-The program goes on with its arrays while the search runs, so the search gets copies of them. They are made on the
-caller's stream at the call, so they have the data of the call. Overlapping arrays overlap in the copies too, at the
-same distances and alignments. The program's own kernels make the times noisier, so a search takes longer; its result
-stays right, because configurations of one round share the noise.
+The program changes its arrays while the search runs, so the search gets copies. The copies are made at the call, on the
+caller's stream, so they have the data of the call. Copies of overlapping arrays overlap in the same way, and have the
+same alignments. The program's own kernels make the times noisier, so a search takes longer. The result stays right,
+because all configurations of a round share the noise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.runtime.arrays import CallValue, LiveArray, Stream
 from tilewright.runtime.environment import LEAVING, Left, on_stream, warn
 
 BASE = 512
-"""torch's allocations begin at multiples of this many bytes; copies keep the offset from such a multiple."""
+"""Bytes. torch allocates at multiples of this number. A copy has the same address modulo this number as its array."""
 
 
 class _Worker:
@@ -38,7 +38,7 @@ class _Worker:
         self._jobs.put((what, job))
 
     def leave(self) -> None:
-        """Ends the thread with the program: no further search starts, and a running one stops at its next step."""
+        """Ends the thread when the program ends. No further search starts, and a running one stops at its next step."""
         LEAVING.set()
         with suppress(queue.Empty):
             while True:
@@ -68,7 +68,7 @@ def _replace_worker() -> None:
 
 
 def in_background(what: str, job: Callable[[], None]) -> None:
-    """Runs ``job`` in the thread, after the jobs before it. ``what`` names it in a warning."""
+    """Runs ``job`` in the background thread, after all earlier jobs. ``what``: names the job in a warning."""
     if _worker.thread is None:
         atexit.register(_worker.leave)
         os.register_at_fork(after_in_child=_replace_worker)
@@ -76,8 +76,8 @@ def in_background(what: str, job: Callable[[], None]) -> None:
 
 
 def copies(stream: Stream, values: Sequence[CallValue]) -> tuple[Stream, list[CallValue]]:
-    """Returns a new stream that waits for the copies, and ``values`` with each array copied. Raises torch's error if
-    memory does not suffice."""
+    """Returns a new stream that waits for the copies, and ``values`` with each torch tensor copied. Raises torch's
+    error if there is too little memory."""
     torch = sys.modules.get("torch")
     flat = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])]
     tensors: list[LiveArray] = [item for item in flat if torch is not None and isinstance(item, torch.Tensor)]
@@ -96,7 +96,7 @@ def copies(stream: Stream, values: Sequence[CallValue]) -> tuple[Stream, list[Ca
 
 
 def _copied(tensors: Sequence[LiveArray]) -> dict[int, LiveArray]:
-    """Returns the copy of each tensor by the tensor's id. Tensors that overlap are copied as one piece of memory."""
+    """Returns the id of each tensor → its copy. Tensors that overlap are copied as one piece of memory."""
     from tilewright.runtime.search.scratch import bytes_of, extent
 
     distinct = {id(tensor): tensor for tensor in tensors}.values()

@@ -1,9 +1,9 @@
-"""Buckets: groups of shapes that share a winner, if the author declares them.
+"""Buckets: groups of shapes that share a winner. The author of a tuned kernel may declare them.
 
 A kernel that gets a new length at every call cannot be tuned for each length. A bucket rounds the extents in the key.
 The key still says whether an extent is a multiple of 16, because that changes the compiled code. With `powers_of_two`,
-shapes of one bucket differ by up to 2×. So when a bucket's winner is first needed for another exact shape, it is
-verified and raced against the shipped configuration on that shape.
+shapes of one bucket differ by up to 2×. So before a bucket's winner is launched on another shape, it is verified and
+raced against the shipped configuration on that shape.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.task.tensors import row_major
 
 Rounded: TypeAlias = Callable[[int], int]
 Bucket: TypeAlias = Rounded | Sequence[Rounded | None]
-"""A function for every extent of an array or for a number, or one function per axis, with None for an exact extent."""
+"""One function for a number or for all extents of an array; or one function per axis, where None keeps the extent."""
 
 DIVISOR = 16
 
@@ -28,7 +28,7 @@ def powers_of_two(extent: int) -> int:
 
 
 def bucketed(part: Json, bucket: Bucket) -> Json:
-    """Rounds the extents in a part of a key (an array or an integer). Returns any other part unchanged."""
+    """Returns a part of a key with rounded extents. A part that is neither array nor integer stays as it is."""
     if isinstance(part, int) and not isinstance(part, bool) and callable(bucket):
         return _extent(part, bucket)
     if not is_array_part(part):

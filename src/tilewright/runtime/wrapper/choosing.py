@@ -2,8 +2,8 @@
 
     mode → memory → store → shipped config file → lock → search → keep → launch
 
-The hot path (`signature`) calls this module. A stage returns its choice, or None to go on to the next stage. After any
-error, one warning says so and the shipped configuration is launched.
+The hot path (`signature`) calls this module. A stage returns its choice, or None to go on to the next stage. After an
+error, a warning says what failed, and the shipped configuration is launched.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Chooser:
             return self._keep(call, mode, self._shipped("tuning failed"))
 
     def _keep(self, call: MissedCall, mode: Mode, choice: Choice) -> Choice:
-        """Makes the hot path launch the choice: a tuned one in all modes that tune, any other in this mode."""
+        """Makes the hot path launch ``choice``: in all modes of `TUNING` if it is tuned, else in ``mode`` alone."""
         entry = self.declared.entry(call.call, choice.config, self._kernel(choice.config), self.environment.launching())
         call.keep(TUNING if choice.tuned else (mode,), choice, entry)
         return choice
@@ -73,7 +73,8 @@ class Chooser:
         return next((choice for choice in known if choice is not None and choice.tuned), None)
 
     def _in_store(self, call: MissedCall) -> Choice | None:
-        """Returns the stored winner of the exact call, or the bucket's winner if that is the shipped configuration."""
+        """Returns the stored winner of the exact call. If there is none, returns the bucket's winner if that is the
+        shipped configuration, which needs no check."""
         winner = self._winner(call, call.key)
         if winner is not None:
             return Choice(winner, "stored", f"key {call.key[:12]}")
@@ -83,11 +84,11 @@ class Chooser:
         return None
 
     def _in_bucket(self, call: MissedCall) -> Configuration | None:
-        """Returns the winner of the call's bucket, which was neither verified nor raced on this shape."""
+        """Returns the winner of the call's bucket, or None. The winner was neither verified nor raced on this shape."""
         return None if call.bucket_key is None else self._winner(call, call.bucket_key)
 
     def _in_config_file(self, call: MissedCall) -> Choice | None:
-        """Looks the call up in the shipped config file, unless its bucket has a winner."""
+        """Returns the choice in the shipped config file; None if the call's bucket has a winner, which comes first."""
         if self._config_file is None or self._in_bucket(call) is not None:
             return None
         match = self._config_file.find(call.parts, allowed=call.allows)
@@ -104,8 +105,8 @@ class Chooser:
         return Configuration.of({name: config[name] for name in self.declared.space.knobs})
 
     def _without_search(self, call: MissedCall, mode: Mode) -> Choice | None:
-        """Chooses in mode ``stored`` and while a CUDA graph is captured, where no search is allowed; else returns None.
-        The winner of the call's bucket is launched although it was not checked on this shape."""
+        """Chooses without a search, in mode ``stored`` and while a CUDA graph is captured. Returns None if a search is
+        allowed. The winner of the call's bucket is launched although it was not checked on this shape."""
         if mode is not Mode.STORED and not self.environment.capturing(call.stream):
             return None
         bucket = self._in_bucket(call)
@@ -139,14 +140,14 @@ class Chooser:
         return shipped
 
     def _locked_search(self, call: MissedCall) -> Choice:
-        """Searches in one process, while the others wait for it and then launch the winner that it stored. If the
-        call's bucket has a winner, this is first raced against the shipped configuration alone."""
+        """Searches in one process. Other processes wait, and then launch the winner that the search stored. If the
+        call's bucket has a winner, only that winner and the shipped configuration are raced at first."""
         with self.environment.search_lock(call.bucket_key or call.key, wait=True) as acquired:
             known = self._in_store(call) or self._in_config_file(call)
             if known is not None:
                 return known
             if not acquired:
-                warn(f"another process has been tuning {self.declared.name} for long; the shipped one runs")
+                warn(f"another process has been tuning {self.declared.name} for long; its shipped configuration runs")
                 return self._shipped("another process is tuning it")
             if (bucket := self._in_bucket(call)) is not None:
                 choice = self._search(call, (self.declared.space.shipped, bucket))
@@ -163,7 +164,7 @@ class Chooser:
         result = self.environment.search(trials, stream=call.stream, shipped=0, launch_mode=self.declared.launch)
         best, kernel = configs[result.best], trials[result.best]
         lost = len(configs) < len(call.configurations) and result.best == 0 and best != configs[1]
-        if lost:  # the bucket's winner is slower on this shape: a search of all follows, and stores its winner
+        if lost:  # the bucket's winner is slower on this shape: a search of all configurations follows
             return Choice(best, "tuned")
         launches = None
         try:
@@ -193,8 +194,8 @@ class Chooser:
         )  # fmt: skip
 
     def _warn_of_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:
-        """Warns once of each array that the kernel writes and the author did not declare. Undeclared, it gives a call
-        in place the key of a call on separate arrays."""
+        """Warns once of each array that the kernel writes and ``outputs`` does not name. If a name is missing, a call
+        in place has the same key as a call on separate arrays."""
         if self._checked_outputs or isinstance(shipped, Failed):
             return
         self._checked_outputs = True

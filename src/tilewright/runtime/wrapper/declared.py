@@ -1,7 +1,7 @@
 """The author's declaration of a tuned kernel, validated once, and the launches that follow from it.
 
 A configuration names constants of the kernel and compiler hints. By default, a parameter of the kernel gets its value
-from the configuration if that names it, else from a function in ``arguments``, else from the call.
+from the configuration if the configuration names it, else from a function in ``arguments``, else from the call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CallFunction: TypeAlias = Callable[..., Any]
 class Call:
     """The arguments of one call by name, for the author's functions ``grid``, ``arguments`` and ``dims``.
     ``call.hardware`` is the `Board` of the arrays' GPU (``call.hardware.sms``), unless an argument has that name. The
-    object records which arguments are read, because a grid made from a float cannot be kept for the next call."""
+    object records which arguments are read, because a grid that depends on a float cannot be kept for the next call."""
 
     def __init__(self, names: Sequence[str], values: Sequence[CallValue], hardware: Callable[[], Board]):
         self._values = dict(zip(names, values, strict=True))
@@ -118,7 +118,8 @@ class Declared:
             raise RequestError(f"the kernel's {', '.join(sorted(missing))} would get no value; add to parameters=")
 
     def hints(self, config: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns the hints that the space names; the kernel keeps its other hints. With None the compiler chooses."""
+        """Returns the hints that the space names. The kernel keeps its other hints. An ``opt_level`` of None is left
+        out, so the compiler chooses it."""
         return {name: config[name] for name in self.space.hints if name != "opt_level" or config[name] is not None}
 
     def kernel_arguments(self, call: Call, config: Configuration) -> tuple[CallValue, ...]:
@@ -134,13 +135,13 @@ class Declared:
 
     @cached_property
     def layout(self) -> Layout:
-        """The layout of the launches that `entry` prepares. It is empty if one function returns all arguments."""
+        """The layout of the launches that `entry` prepares. It has no arguments if one function returns all of them."""
         return Layout(self.parameters, self.kernel_parameters if self.arguments is None else ())
 
     def entry(self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None]) -> Entry:
-        """Returns the entry with which `signature.hot_function` launches all calls with the key of ``call``. The grid
-        and the constants are computed here, once, if they depend on the key alone. If the author's functions read a
-        float or an unkeyed argument, or make arrays, they are called at each launch."""
+        """Returns what `signature.hot_function` launches for all calls with the key of ``call``. If the grid and the
+        constants depend on the key alone, they are computed once, here. If the author's functions read a float or an
+        unkeyed argument, or make arrays, they are called at each launch."""
         loose = {name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)}
         call._read.clear()
         grid = self.grid(call, config)
@@ -164,15 +165,15 @@ class Declared:
 
 
 def _settled(value: CallValue, keyed: bool) -> bool:
-    """Returns whether results computed from a value are the same for all calls with its key. They are not if only its
-    type is in the key, or if it is compared by identity and its attributes may change."""
+    """Returns whether calls with the same key have the same value for this argument. If only its type is in the key,
+    they may not. If objects are compared by identity, their attributes may change."""
     kind, by_identity = kind_of(value, keyed), getattr(type(value), "__hash__", None) is object.__hash__
     changing = by_identity and bool(type(value).__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE: a class made in Python
     return kind in (KeyKind.ARRAY, KeyKind.ARRAYS) or (kind is KeyKind.VALUE and not changing)
 
 
 def _function(what: str, given: CallFunction, form: str) -> None:
-    """Raises `RequestError` for anything but a function whose source can be part of a key."""
+    """Raises `RequestError` unless ``given`` is a function whose source can be part of a key. ``form``: an example."""
     try:
         function_of(given)
     except TypeError:

@@ -1,8 +1,9 @@
 """The known calls of a tuned function: one `KnownCalls` for each pattern of arguments and mode.
 
 `KnownCalls` has a dictionary from the key of a call to `Known`: how to recognise such a call, and what to launch. The
-calls of a program repeat, so each `Known` also remembers the call that followed it. The hot path first compares a call
-with that one, in one step for all its tensors (`tensor_guards`), and uses the dictionary only if the guess was wrong.
+calls of a program repeat, so each `Known` also remembers the call that followed it. The hot path guesses that the same
+call follows again, and checks this in one step for all tensors (`tensor_guards`). Only after a wrong guess does it use
+the dictionary.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from tilewright.runtime.arrays import CallValue, LiveArray
 from tilewright.runtime.wrapper import tensor_guards
 
 MOST_KEYS = 4096
-"""The most keys of one `KnownCalls`. Then the oldest is dropped; the store keeps all winners."""
+"""The most keys of one `KnownCalls`. A further key replaces the oldest one. The store keeps all winners."""
 MOST_CHECKS = 16
-"""The most checks made for one key. For example, a call that alternates between grad modes would make one each time."""
+"""The most checks made for one key. Calls that alternate between grad modes would otherwise make one each time."""
 
 Key: TypeAlias = tuple[Hashable, ...]
 Entry: TypeAlias = tuple[Any, ...]
 """The launch: (grid, kernel, *constants), or (a function of the stream and the arguments, None, …)."""
 Facts: TypeAlias = tuple[Any, ...]
-"""(check, *items of the key, *entry), which the hot path of `signature` unpacks."""
+"""(check, *items of the key, *entry). The hot path of `signature` unpacks this tuple."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,12 @@ class Choice:
 
     @property
     def tuned(self) -> bool:
-        """Whether the choice is final in every mode that tunes. Any other is launched until there is a final one."""
+        """Whether the choice is final in all modes that tune. Any other choice is launched until a final one exists."""
         return self.origin in ("stored", "config file", "tuned")
 
 
 class Known:
-    """The calls with one key. ``next``: the call that followed the last such call."""
+    """The calls with one key. ``next``: the `Known` of the call that last followed such a call."""
 
     __slots__ = ("checks", "choice", "entry", "facts", "next")
 
@@ -52,8 +53,8 @@ class Known:
 
 
 class KnownCalls:
-    """The known calls of one pattern of arguments in one mode. ``last``: the last call. ``items``: how many items of a
-    call are compared beside its tensors. ``constants``: how many constants an entry has."""
+    """The known calls of one pattern of arguments in one mode. ``last``: the `Known` of the last call. ``items``: how
+    many items of the key are compared beside the tensors. ``constants``: how many constants an entry has."""
 
     __slots__ = ("_lock", "_unknown", "calls", "last")
 
@@ -64,7 +65,7 @@ class KnownCalls:
         self.last = Known(None, (), self._unknown)
 
     def keep(self, key: Key, choice: Choice | None, entry: Entry) -> None:
-        """Makes calls with this key launch ``entry``, also a call that another thread is comparing."""
+        """Makes all later calls with this key launch ``entry``. Drops the learnt check, which has the earlier entry."""
         with self._lock:
             known = self.calls.get(key)
             if known is not None:
@@ -76,10 +77,10 @@ class KnownCalls:
             self.calls[key] = Known(choice, entry, self._unknown)
 
     def looked_up(self, key: Key, tensors: Sequence[LiveArray], items: Sequence[CallValue], usual: bool) -> Entry:
-        """Returns the entry of a key, or raises KeyError. If ``usual``, the hot path learns to recognise
-        such a call without its key."""
+        """Returns the entry of a key. Raises KeyError if the key is not known. If ``usual`` (all arrays are aligned),
+        the hot path learns to recognise such calls without their key."""
         known, last = self.calls[key], self.last
-        # The expected call comes here only if its check has failed, so it needs a check for the present tensors.
+        # If this is the expected call, its check has failed, so it needs a check for the present tensors.
         unlearnt = known.facts is self._unknown or known is last.next
         last.next = self.last = known
         if unlearnt and usual and known.checks < MOST_CHECKS:

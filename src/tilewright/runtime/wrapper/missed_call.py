@@ -1,7 +1,7 @@
 """A call whose key is not known: its GPU, its configurations and the parts of its key.
 
 `MissedCall.key` is the digest of all parts, so each part changes it. If the author declares buckets, a call has two
-keys: that of the exact call, and that of its bucket, under which the bucket's first winner is stored.
+keys: one for its exact shapes and one for its bucket. The bucket's first winner is stored under the second key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = 1
 
 
 class MissedCall:
-    """One call. ``hot_key``: the key that the hot path did not find in ``places``, the known calls by mode."""
+    """One call. ``hot_key``: its key on the hot path. ``known_calls``: the known calls, by the name of the mode."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class MissedCall:
         stream: Stream,
         values: Sequence[CallValue],
         hot_key: Key,
-        places: Mapping[str, KnownCalls],
+        known_calls: Mapping[str, KnownCalls],
     ):
         self.declared, self.environment, self.stream, self.values = declared, environment, stream, tuple(values)
-        self.hot_key, self.places = hot_key, places
+        self.hot_key, self.known_calls = hot_key, known_calls
         self.device = next((device for device in map(device_of, values) if device is not None), 0)
         self.call: Call = Call(declared.parameters, values, lambda: environment.hardware(self.device))
         self.named = self.call._values
@@ -46,17 +46,17 @@ class MissedCall:
     def copied(self) -> MissedCall:
         """Returns the same call on copies of its arrays and on a new stream, for a search in the background."""
         stream, values = copies(self.stream, self.values)
-        return MissedCall(self.declared, self.environment, stream, values, self.hot_key, self.places)
+        return MissedCall(self.declared, self.environment, stream, values, self.hot_key, self.known_calls)
 
     def known(self, mode: Mode) -> Choice | None:
         """Returns the choice for calls with this key in a mode; None if there is none yet."""
-        known = self.places[mode.value].calls.get(self.hot_key)
+        known = self.known_calls[mode.value].calls.get(self.hot_key)
         return None if known is None else known.choice
 
     def keep(self, modes: Sequence[Mode], choice: Choice, entry: Entry) -> None:
         """Makes the hot path launch ``entry`` for calls with this key in these modes."""
         for mode in modes:
-            self.places[mode.value].keep(self.hot_key, choice, entry)
+            self.known_calls[mode.value].keep(self.hot_key, choice, entry)
 
     @cached_property
     def board(self) -> str:
@@ -136,7 +136,7 @@ class MissedCall:
         def rounded(parts: dict[str, Json]) -> dict[str, Json]:
             return {name: bucketed(part, buckets[name]) if name in buckets else part for name, part in parts.items()}
 
-        # The allowed configurations depend on the exact shape, so the space stands for them; `allows` checks a winner.
+        # A bucket's key has the space, because the allowed configurations depend on the exact shape (see `allows`).
         arrays, flags = rounded(self.arrays), rounded(self._flags)
         return {**self.parts, "arrays": arrays, "flags": flags, "space": repr(self.declared.space)}
 
@@ -146,7 +146,8 @@ class MissedCall:
 
 
 def in_place(named: Mapping[str, CallValue], outputs: Sequence[str]) -> list[str]:
-    """Returns ``output = array`` for each array that starts where an output does: calls in place have their own key."""
+    """Returns ``output = array`` for each array that starts at the address of an output. So a call in place has another
+    key than a call on separate arrays."""
     starts = {name: facts.address for name, value in named.items() if (facts := facts_of(value)) and facts.address}
     return [
         f"{output} = {name}"

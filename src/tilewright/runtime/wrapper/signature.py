@@ -9,8 +9,8 @@ generated for each pattern of arguments (which are arrays, which are flags). It 
     int, bool, str, None        the value and its type
     float, unkeyed argument     the type
 
-The properties form the key of one dictionary look-up, whose entry is launched. Before that, the call is compared with
-the call that is expected next (`known`), which needs one check for all tensors and no key. The mode is read first and
+The properties form the key of one dictionary look-up, whose entry is launched. Before the look-up, the call is compared
+with the expected next call (`known`): one check covers all tensors, and no key is made. The mode is read first, and
 selects the dictionary. The hot path takes no lock, hashes no source and makes no kernel object.
 """
 
@@ -31,8 +31,8 @@ from tilewright.runtime.wrapper.known import Key, KnownCalls
 
 
 class KeyKind(Enum):
-    """How an argument enters the key. ``ARRAYS``: a list of arrays, or an array of another library than torch; it is
-    read by a function, more slowly."""
+    """How an argument enters the key. ``ARRAYS``: a list of arrays, or an array of another library than torch. A
+    function reads such an argument, which is slower. ``TYPE``: the key has only the type."""
 
     ARRAY = "array"
     ARRAYS = "arrays"
@@ -45,7 +45,7 @@ _numbers = count()
 
 
 def kind_of(value: CallValue, keyed: bool = True) -> KeyKind:
-    """Returns the kind of an argument. ``keyed=False``: the author declares that its value does not matter."""
+    """Returns the kind of an argument. ``keyed=False``: the author declares that the value does not matter."""
     if not keyed or isinstance(value, float):
         return KeyKind.TYPE
     if hasattr(value, "data_ptr"):
@@ -72,8 +72,8 @@ def arrays_key(value: CallValue) -> tuple[CallValue, ...]:
 @dataclass(frozen=True)
 class Pattern:
     """The kinds of the arguments of a call, and the Python code that computes and compares the keys of such calls.
-    Nearly all arrays are aligned and row-major, so each of these properties is one item of the key for all arrays.
-    ``devices``: the number of GPUs; the device is not read if there is at most one."""
+    Nearly all arrays are aligned and row-major, so the key has one item for all alignments and one for all strides.
+    ``devices``: the number of GPUs. The device is read only if there are several."""
 
     names: tuple[str, ...]
     kinds: KeyKinds
@@ -127,8 +127,8 @@ class Pattern:
 
     @property
     def guessed(self) -> str:
-        """An expression that is true if the call has the expected key, whose tensors ``_check`` recognises and whose
-        items are in ``_i_…``. Only keys of aligned arrays are expected."""
+        """An expression that is true if the call has the expected key. ``_check`` compares the tensors, and the
+        variables ``_i_…`` have the other items of that key. The expected call always has aligned arrays."""
         tests = [f"_check({', '.join(self.arrays)})", f"not {self.unaligned}"]
         for name, item in self.items.items():
             kind, expected = self.by_name.get(name), f"_i_{name}"
@@ -176,7 +176,8 @@ _known = _at.last.next
 
 @dataclass(frozen=True)
 class Layout:
-    """The origin of a launch's arguments. ``names``: the call's parameters. ``arguments``: the kernel's."""
+    """Which of the kernel's parameters get their values from the call. ``names``: the call's parameters. ``arguments``:
+    the kernel's parameters."""
 
     names: tuple[str, ...]
     arguments: tuple[str, ...]
@@ -193,15 +194,16 @@ class Layout:
 
 
 class _Given(dict[tuple[modes.Text | None, ...], KnownCalls]):
-    """The values of the environment variables → the known calls of their mode, which is computed once."""
+    """A dictionary: the values of the environment variables → the known calls of the mode that these values select.
+    Each mode is computed once."""
 
-    def __init__(self, places: Mapping[str, KnownCalls], default: modes.Mode) -> None:
+    def __init__(self, known_calls: Mapping[str, KnownCalls], default: modes.Mode) -> None:
         super().__init__()
-        self._places, self._default = places, default
+        self._known_calls, self._default = known_calls, default
 
     def __missing__(self, values: tuple[modes.Text | None, ...]) -> KnownCalls:
-        place = self[values] = self._places[modes.from_values(values, self._default).value]
-        return place
+        known = self[values] = self._known_calls[modes.from_values(values, self._default).value]
+        return known
 
 
 def hot_function(
@@ -209,13 +211,13 @@ def hot_function(
     layout: Layout,
     pattern: Pattern,
     launch: Callable[..., None],
-    places: Mapping[str, KnownCalls],
+    known_calls: Mapping[str, KnownCalls],
     default: modes.Mode,
     otherwise: Callable[[KeyKinds, tuple[CallValue, ...]], None],
 ) -> Callable[..., None]:
-    """Generates the function for one pattern of arguments. Its first parameter is the stream. ``places``: the known
-    calls by the name of the mode. ``otherwise``: called with the pattern's kinds and all arguments, if the key is not
-    known or the arguments have another pattern."""
+    """Generates the function for one pattern of arguments. Its first parameter is the stream. ``known_calls``: by the
+    name of the mode. ``default``: the author's mode. ``otherwise``: called with the pattern's kinds and all arguments,
+    if the key is not known or the arguments have another pattern."""
     guess = bool(pattern.arrays) and tensor_guards.available()
     look_up = (_GUESS if guess else _LOOK_UP).format(
         addresses=pattern.addresses,
@@ -232,8 +234,8 @@ def hot_function(
     )
     variable, switch, other_switch = modes.NAMES
     scope = {
-        "_usual": places[default.value],
-        "_given": _Given(places, default),
+        "_usual": known_calls[default.value],
+        "_given": _Given(known_calls, default),
         "_environment": modes.CONTAINER,
         "_variable": variable,
         "_switch": switch,
@@ -247,13 +249,13 @@ def hot_function(
 
 
 def key_function(pattern: Pattern) -> Callable[..., Key]:
-    """Generates the function that computes the key of a call on the cold path, as `hot_function` does."""
+    """Generates a function for the cold path: it returns the key of a call, as `hot_function` computes it."""
     text = f"def key({', '.join(pattern.names)}):\n    {pattern.addresses}\n    return {pattern.key}\n"
     return generated(text, {"_arrays_key": arrays_key}, "key")
 
 
 def generated(text: str, scope: dict[str, Any], name: str) -> Callable[..., Any]:
-    """Runs ``text`` and returns the function ``name`` that it defines. Tracebacks show its lines."""
+    """Runs ``text`` and returns the function ``name`` that it defines. Tracebacks show the lines of ``text``."""
     file = f"<tilewright {name} {next(_numbers)}>"
     exec(compile(text, file, "exec"), scope)  # noqa: S102 (its names are checked to be identifiers)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

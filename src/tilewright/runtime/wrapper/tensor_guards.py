@@ -2,8 +2,8 @@
 
 Programs of `torch.compile` check their inputs with ``torch._C._dynamo.guards.TensorGuards``. It compares class, dtype,
 device, shape, strides, ``requires_grad`` and the dispatch keys of four tensors in 0.3 µs; reading their shapes, dtypes
-and strides takes 0.8 µs. The class is private, so only this module uses it, with tested versions of torch, and after it
-has distinguished a few tensors in this process. Otherwise `like` returns None, and the look-up reads each tensor.
+and strides takes 0.8 µs. The class is private, so only this module uses it: with tested versions of torch, after a
+short test in this process. Otherwise `like` returns None, and the look-up reads each tensor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Check: TypeAlias = Callable[..., bool]
 
 def like(tensors: Sequence[LiveArray]) -> Check | None:
     """Returns a function that checks whether its arguments are like ``tensors``, one by one; None if there is no check.
-    True is certain. False is not: in another grad mode, for example, equal tensors are refused."""
+    True is certain. False is not: for example, the function returns False for equal tensors in another grad mode."""
     if not tensors or not available():
         return None
     try:

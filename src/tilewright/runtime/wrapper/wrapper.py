@@ -52,13 +52,13 @@ def tuned(
     space: a `Space`, or a list of mappings whose first one is the shipped configuration.
     grid: a function of ``call, config`` → 1 to 3 numbers. ``call`` has the arguments by name, and ``call.hardware``.
     outputs: names of the arrays that the kernel writes.
-    arguments: functions of ``call, config``, by the name of the kernel's parameter that each returns; or one function
-        that returns all arguments of the kernel. Other parameters get their values from the configuration if that
-        names them, else from the call.
+    arguments: functions of ``call, config``, each under the name of the kernel's parameter that it returns; or one
+        function that returns all arguments of the kernel. Other parameters get their values from the configuration if
+        it names them, else from the call.
     parameters: the names of the call's arguments, in order; by default the kernel's parameters that need a value.
-    dims: a function of ``call`` → the values for the space's predicates; by default its integers, flags and texts.
+    dims: a function of ``call`` → values for the space's predicates; by default the call's integers, flags and texts.
     buckets: argument → `powers_of_two`, another function of an extent, or one function per axis (None: exact).
-    unkeyed: arguments that influence neither the fastest configuration nor grid and constants.
+    unkeyed: arguments that change neither the fastest configuration nor the grid, and so are left out of the key.
     launch: ``"graph"`` if the kernel is deployed inside CUDA graphs; its winners are tuned and stored separately.
     mode: ``now`` (default), ``background``, ``stored`` or ``off``; `TILEWRIGHT_TUNING` overrides it.
     config_file: a file or mapping that `tilewright tuned export` wrote.
@@ -73,11 +73,11 @@ def tuned(
 
 @dataclass(frozen=True)
 class _Variant:
-    """The functions and known calls of one pattern of arguments. ``places``: the known calls by the mode's name."""
+    """The functions for one pattern of arguments, and its known calls by the name of the mode."""
 
     hot: Callable[..., None]
     key: Callable[..., Key]
-    places: Mapping[str, KnownCalls]
+    known_calls: Mapping[str, KnownCalls]
 
 
 class Tuned:
@@ -93,7 +93,7 @@ class Tuned:
         self.function = self._first_function()
 
     def chosen(self, *values: CallValue) -> Choice | None:
-        """Returns the choice for calls like this one in the present mode; None before the first such call."""
+        """Returns the choice for calls with such arguments in the present mode; None before the first such call."""
         if (variant := self._variants.get(self._kinds(values))) is None:
             return None
         return self._missed(variant, None, values).known(modes.mode(self.declared.mode))
@@ -119,11 +119,11 @@ class Tuned:
             if variant is None:
                 declared, environment, layout = self.declared, self._environment, self.declared.layout
                 pattern = Pattern(declared.parameters, kinds, declared.outputs, environment.devices())
-                places = {mode.value: KnownCalls(len(pattern.items), len(layout.constants)) for mode in Mode}
+                known_calls = {mode.value: KnownCalls(len(pattern.items), len(layout.constants)) for mode in Mode}
                 hot = hot_function(
-                    self._title, layout, pattern, environment.launching(), places, declared.mode, self._otherwise
+                    self._title, layout, pattern, environment.launching(), known_calls, declared.mode, self._otherwise
                 )
-                variant = _Variant(hot, key_function(pattern), places)
+                variant = _Variant(hot, key_function(pattern), known_calls)
                 if not self._variants:  # the user's function gets this code, which saves a call
                     self.function.__globals__.update(hot.__globals__)
                     self.function.__code__ = hot.__code__
@@ -141,4 +141,4 @@ class Tuned:
             self.chooser.launch(self._missed(variant, stream, values))
 
     def _missed(self, variant: _Variant, stream: Stream, values: Sequence[CallValue]) -> MissedCall:
-        return MissedCall(self.declared, self._environment, stream, values, variant.key(*values), variant.places)
+        return MissedCall(self.declared, self._environment, stream, values, variant.key(*values), variant.known_calls)
