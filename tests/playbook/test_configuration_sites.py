@@ -181,7 +181,7 @@ def test_a_configuration_is_yielded_before_the_loops_that_yield_the_shipped_one(
     comment = "        # Hopper and newer\n"
     new = "        yield SimpleNamespace(TILE_M=64, TILE_N=32, occupancy=2)\n"
     assert text == LOOPS.replace(comment, comment + new)
-    with pytest.raises(NotApplicable, match="all that they run over"):
+    with pytest.raises(NotApplicable, match="every knob that the loops set"):
         written(source, place.site("here", (value,)), {"TILE_M": 64})
 
 

@@ -64,7 +64,7 @@ def test_each_axis_counts_its_elements(load: str, expected: str) -> None:
     ("access", "reason"),
     [
         ("v = ct.load(x, (0, 0), (TILE, TILE), order=(1, 0))", "no counterpart"),
-        ("v = ct.load(x, (0, 0), (1, 1))", "one element"),
+        ("v = ct.load(x, (0, 0), (1, 1))", "single element"),
         ("v = ct.load(x, where, (1, TILE))", "not written as a tuple"),
         ("ct.store(y, (0, 0), helper(x))", "shape of helper"),
         ("v = ct.load(x, (0, 0), (1, TILE), memory_order=ct.MemoryOrder.ACQUIRE)", "no counterpart"),

@@ -94,7 +94,7 @@ REFUSED = {
         SCALE_ROWS.replace("row = ct.bid(0)", "row = here()").replace(
             "@ct.kernel", "def here():\n    return ct.bid(0)\n\n\n@ct.kernel"
         ),
-        "asks for the block itself",
+        "reads the block's id",
     ),
     "a return in a loop": (
         SCALE_ROWS.replace("    factor =", "    for i in range(3):\n        if i == row: return\n    factor ="),

@@ -1,4 +1,4 @@
-"""Several rows a tile: what follows from a row gains an axis of rows, and what is not understood is refused."""
+"""Several rows a tile: what depends on a row gains an axis of rows, and what is not understood is refused."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -123,19 +123,19 @@ ct.store(y, (row, 0), ct.where(columns[None, :] <= row, ct.load(x, (row, 0), (1,
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("if row < 3:\n    v = v * 2", "branch follows from the row"),
-        ("for k in range(row):\n    v = v * 2", "loop's length follows"),
+        ("if row < 3:\n    v = v * 2", "branch depends on the row"),
+        ("for k in range(row):\n    v = v * 2", "loop's length depends"),
         ("v = ct.transpose(v)", "transpose"),
         ("v = ct.cumsum(v, axis=1)", "cumsum"),
         ("v = ct.sum(v, axis=0, keepdims=True)", "not along a row"),
         ("w = v.reshape((2, TILE // 2))", "another form"),
         ("w = v + ct.load(x, (0, 0), (TILE, TILE))", "more than one row"),
-        ("v = v + ct.load(x, (row + 1, 0), (1, TILE))", "does not take the row as it is"),
+        ("v = v + ct.load(x, (row + 1, 0), (1, TILE))", "does not use row itself"),
         ("v = v + ct.load(x, (row, 0), (1, TILE), order=(1, 0))", "order"),
         ("v = v + ct.load(x, (row, 0), (1, TILE), check_bounds=False)", "checks no bounds"),
         ("s = 0.0\nfor k in range(3):\n    s += ct.sum(v)\nv = v * s", "s begins as 0.0"),
-        ("ct.store(y, (0, 0), v)", "does not take the row"),
-        ("ct.store(y, (0, 0), ct.zeros((1, TILE), ct.float32))", "does not follow from the row"),
+        ("ct.store(y, (0, 0), v)", "does not use row itself"),
+        ("ct.store(y, (0, 0), ct.zeros((1, TILE), ct.float32))", "does not depend on the row"),
         ("while TILE < 0:\n    v = v", "While"),
         ("v = helper(v)", "helper"),
     ],
@@ -154,7 +154,7 @@ for row in range(ct.bid(0), M, ct.num_blocks(0)):
     total += ct.load(x, (row, 0), (1, TILE))
 ct.store(y, (ct.bid(0), 0), total)
 """
-    with pytest.raises(NotApplicable, match="does not take the row"):
+    with pytest.raises(NotApplicable, match="does not use row itself"):
         rows(copy(body, parameters="M, TILE: ct.Constant[int]"))
 
 

@@ -28,7 +28,7 @@ from tilewright.task.task import Launch, Task
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Risk: TypeAlias = Literal["lossless", "lossy"]
-"""A lossy change rounds differently by design: it is tried only where the user allows it, and marked where kept."""
+"""A lossy change rounds differently by design. It is tried only if the user allows it, and marked in the report."""
 Values: TypeAlias = tuple[Value, ...]
 LAST = 99  # the rank of an entry for a kind of bound that its `priority` does not name
 
@@ -47,9 +47,9 @@ def unless_refused(function: Callable[P, Result], *args: P.args, **kwargs: P.kwa
 
 @dataclass(frozen=True)
 class Effect:
-    """An expected speedup as a factor (1.05: 5 % less time), from ``low`` to ``high``, with the source of the figures.
+    """An expected speedup as a factor (1.05: 5 % less time), between ``low`` and ``high``.
 
-    ``date`` says when the source was read: ``2026-11-21``.
+    ``source`` says where the figures come from, and ``date`` when they were taken: ``2026-11-21``.
     """
 
     low: float
@@ -59,7 +59,7 @@ class Effect:
 
     @classmethod
     def assumed(cls, low: float, high: float, *, kept: int = 0, of: int = 0) -> Effect:
-        """Makes an effect known from general experience.
+        """Makes an effect that is assumed from general experience.
 
         In the recorded runs on an H200 the change was tried ``of`` times and kept ``kept`` times.
         """
@@ -77,8 +77,8 @@ class EntryDescription:
     """Describes an entry to the person whose code it will change.
 
     ``id`` is the name of the entry's module; commands, ledgers and reports use it. ``priority`` ranks the entry among
-    all entries for each kind of bound (``memory``, ``balanced``, ``compute``): rank 1 is tried first. ``order`` is the
-    entry's place in lists; entries of other packages come last unless they give a place.
+    all entries for each kind of bound (``memory``, ``balanced``, ``compute``): rank 1 is tried first. ``order`` sorts
+    lists of entries; by default, entries of other packages come last.
     """
 
     id: str
@@ -92,7 +92,7 @@ class EntryDescription:
     order: int = 1000
 
     def place(self, kind: str) -> int:
-        """The entry's rank for a kind of bound."""
+        """Returns the entry's rank for a kind of bound."""
         return self.priority.get(kind, LAST)
 
 
@@ -100,12 +100,12 @@ class EntryDescription:
 class Site:
     """One place in the source where an entry applies.
 
-    ``kernel`` is the function that is changed. ``line`` (from 1) and ``column`` (from 0) are those of the source in
+    ``kernel`` is the function that is changed. ``line`` (from 1) and ``column`` (from 0) are positions in the source in
     which the entry looked for sites. ``what`` describes the site in a few words for a table: ``load of x``.
 
     ``values`` are the values that `Entry.apply` accepts here, the most promising first; all are tried in one iteration.
-    Where finding them takes compilations, ``values`` is empty and ``search`` finds them when the site is tried; it may
-    find none. ``promise`` multiplies the entry's expected gain: below 1 where little can be gained. ``why`` gives the
+    If compilations are needed to find values, ``values`` is empty: ``search`` returns them, perhaps none, when the site
+    is tried. ``promise`` multiplies the entry's expected gain: below 1 if little can be gained. ``why`` gives the
     reason for the promise.
     """
 
@@ -154,9 +154,9 @@ class Site:
 class KernelFacts:
     """The facts about the incumbent, the version that an entry may change.
 
-    ``task`` ships the incumbent's configuration. ``bounds`` and ``codes`` are keyed by the workload's name: bounds from
-    the baseline's counted work, machine code of the shipped configuration. ``count`` counts the work in the incumbent's
-    Tile IR, once per workload.
+    ``task`` ships the incumbent's configuration. ``bounds`` and ``codes`` are keyed by the workload's name: the bounds
+    follow from the baseline's counted work, and the machine code is that of the shipped configuration. ``count``
+    returns the counted work of the incumbent's Tile IR for a workload, and counts only once.
     """
 
     task: Task
@@ -184,7 +184,7 @@ class KernelFacts:
 
     @property
     def sm(self) -> int:
-        """Compute capability as one number: 90."""
+        """The compute capability as one number: 90."""
         return self.board.sm
 
     @property
@@ -208,11 +208,11 @@ class Entry(ABC):
         """Returns the whole text with exactly this change. Raises `NotApplicable`."""
 
     def change(self, source: Source, site: Site, value: Value) -> str:
-        """Returns the text after `apply`, with the new lines broken to under 120 characters where possible."""
+        """Returns the text that `apply` returns, with new lines broken to under 120 characters where possible."""
         return with_short_lines(source.text, self.apply(source, site, value))
 
     def findings(self, source: Source, facts: KernelFacts) -> Sequence[str]:
-        """Returns problems that the entry sees but cannot change, one line each, for a person to look into."""
+        """Returns problems that the entry finds but cannot solve, one line each, for a person to look into."""
         return ()
 
     def applies(self, source: Source, site: Site) -> bool:
@@ -230,14 +230,14 @@ FORMER_NAMES: Mapping[str, str] = {
 
 
 def present_name(entry: str) -> str:
-    """Returns the present name of an entry; a ledger may contain a former name."""
+    """Returns the present name of an entry, of which a ledger may contain a former name."""
     return FORMER_NAMES.get(entry, entry)
 
 
 def by_present_name(history: Mapping[str, EntryHistory]) -> dict[str, EntryHistory]:
-    """Merges the histories of entries that were renamed.
+    """Merges the histories of one entry under its former and present names.
 
-    Tries and keeps are added. The gain is the geometric mean of the gains, weighted by keeps; None if none is known.
+    Tries and keeps are summed. The gain is the geometric mean of the gains, weighted by keeps; None if none is known.
     """
     merged: dict[str, EntryHistory] = {}
     for former, added in history.items():

@@ -1,1 +1,1 @@
-"""What the entries need to know of a kernel's source, and how they rewrite it."""
+"""Analyses of a kernel's source, and rewrites of it, which several entries share."""

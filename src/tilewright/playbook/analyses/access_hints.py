@@ -1,4 +1,4 @@
-"""Finds the loads and stores of tile code, for the entries that set one of their keyword arguments."""
+"""Finds the loads and stores in tile code. Some entries set a keyword argument of these calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.source.syntax import Expression, Source, argument, dotted, with_
 
 LOADS = ("load", "gather")
 KINDS = (*LOADS, "store", "scatter")
-MOST = 4  # accesses of a file that become sites of their own
+MOST = 4  # the most accesses of a file that get a site each
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ArrayAccess:
 
 
 def accesses(source: Source, kinds: Sequence[str] = KINDS) -> list[ArrayAccess]:
-    """Returns the accesses of the tile code: those in the innermost loops first, then in the order of the text."""
+    """Returns the accesses of these ``kinds`` in the tile code: the most deeply nested first, then in text order."""
     found = []
     for kind in kinds:
         for call in source.calls(kind):
@@ -52,9 +52,9 @@ def accesses(source: Source, kinds: Sequence[str] = KINDS) -> list[ArrayAccess]:
 
 
 def at(source: Source, site: Site, kinds: Sequence[str] = KINDS) -> list[ArrayAccess]:
-    """Returns the access that begins at a site; for a site at a function, all accesses of that function.
+    """Returns the access that begins at ``site``. If a function begins there, returns all accesses in the function.
 
-    Raises `NotApplicable` if there is none.
+    Raises `NotApplicable` if there is no access of these ``kinds``.
     """
     place, listed = (site.line, site.column), accesses(source, kinds)
     here = [access for access in listed if source.place(access.call) == place]
@@ -62,12 +62,12 @@ def at(source: Source, site: Site, kinds: Sequence[str] = KINDS) -> list[ArrayAc
     if not here and function is not None and source.place(function) == place:
         here = [access for access in listed if access.kernel == site.kernel]
     if not here:
-        raise site.refused(source, f"no {' or '.join(kinds)} stands here")
+        raise site.refused(source, f"no {' or '.join(kinds)} begins here")
     return here
 
 
 def with_keyword(source: Source, chosen: Sequence[ArrayAccess], name: str, value: str | None) -> str:
-    """Returns the text with a keyword argument of these calls set; None removes it."""
+    """Returns the text with the keyword argument ``name`` of the ``chosen`` calls set to ``value``; None removes it."""
     places = sorted((*source.place(access.call), access.kind) for access in chosen)
     for *place, kind in reversed(places):  # from the end, so that earlier places stay valid
         call = next(call for call in source.calls(kind) if [*source.place(call)] == place)
@@ -76,5 +76,5 @@ def with_keyword(source: Source, chosen: Sequence[ArrayAccess], name: str, value
 
 
 def is_variable(node: Expression | None) -> bool:
-    """Whether a keyword argument is a name, so that its value is chosen elsewhere."""
+    """Whether the value of a keyword argument is a variable, and so is chosen elsewhere."""
     return node is not None and dotted(node) not in ("", "True", "False", "None")

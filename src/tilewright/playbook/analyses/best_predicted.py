@@ -1,9 +1,9 @@
-"""Compiles and ranks the configurations of a widened space, to find the few that are worth racing.
+"""Compiles and ranks more configurations than the space declares, to find the few that are worth racing.
 
-Most kernels ship one configuration. Such a kernel is tried with tile sizes around the shipped ones and with rows of the
-templates. The best of these are then tried with compiler hints, both on the workload that takes longest. The best of
-all are compiled for every workload and ranked by the geometric mean of their predicted times. Configurations with equal
-machine code on all workloads count as one. No kernel is run.
+Most kernels ship one configuration. For such a kernel, tile sizes around the shipped ones and the configurations of a
+template are compiled for the workload that takes longest. The best of these are compiled again, with compiler hints.
+The best of all are compiled for every workload and ranked by the geometric mean of their predicted times. Of
+configurations with equal machine code on all workloads, only one is kept. No kernel is run.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tilewright.task.task import Task
 
 TILES = 32  # the most combinations of tile sizes that are compiled; 16 cores need about 3 s for them
 LEADERS = 4  # how many of the best predicted are compiled with hints
-KNOWN = 3  # rows of the templates that are offered though others are predicted better, because they were measured
+KNOWN = 3  # template configurations that are offered whatever their predicted time, because others have measured them
 SECONDS = 5.0  # for one compiler run; most take 0.2 to 0.5 s, and a kernel that takes longer mostly spills
-FINALISTS = 12  # how many with tiles alone, and how many with hints, are compiled for the other workloads too
-ALIKE = 3  # offered configurations with the same constants, because predictions for hints are the least sure
+FINALISTS = 12  # configurations without hints, and as many with hints, that are compiled for all workloads
+ALIKE = 3  # the most offered configurations that differ only in hints; several, because hints are hard to predict
 SMALLEST, LARGEST = 16, 256  # tile extents worth trying
 MOST_ELEMENTS = 131_072  # a larger tile does not compile
 SMALLEST_OF_PRODUCTS: Mapping[str, int] = {"M": 64, "N": 32, "K": 32}
@@ -48,8 +48,8 @@ HINTS: tuple[Mapping[str, Value], ...] = (
 def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> tuple[Configuration, ...]:
     """Returns up to ``most`` configurations other than the incumbent's, the best predicted first.
 
-    ``constants`` names the knobs passed to the kernel that may change; hints always may. Each configuration names all
-    hints, also those that the space lacks. Compiles some dozens of candidates.
+    ``constants`` names the knobs passed to the kernel that may change; hints may always change. Each configuration
+    gives a value to every hint, even if the space lacks the hint. Compiles some dozens of candidates.
     """
     facts = replace(facts, task=widened(facts))
     space, shipped = facts.task.space, facts.task.space.shipped
@@ -68,7 +68,7 @@ def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> t
 
 
 def widened(facts: KernelFacts) -> Task:
-    """Returns the task with all compiler hints in its space, shipping the incumbent's configuration."""
+    """Returns the task with every compiler hint in its space. The task ships the incumbent's configuration."""
     space, now = facts.task.space, current(facts)
     lists = {name: space.hints.get(name, (now[name],)) for name in now if name in knobs.HINTS}
     wide = Space(
@@ -83,9 +83,9 @@ def widened(facts: KernelFacts) -> Task:
 
 
 def tile_values(name: str, value: Value, facts: KernelFacts) -> tuple[int, ...]:
-    """Returns the sizes to try instead of a tile size ``value``: its double and half first, then 4× and a quarter.
+    """Returns the tile sizes to try instead of ``value``: its double and half first, then 4× and a quarter.
 
-    Empty if the knob is no tile size, or if a tensor's extent fixes it.
+    Empty if the knob ``name`` is no tile size, or if a tensor's extent fixes the size.
     """
     if not knobs.is_tile(name) or not knobs.is_power_of_two(value) or _is_tied(name, value, facts):
         return ()
@@ -97,11 +97,10 @@ def tile_values(name: str, value: Value, facts: KernelFacts) -> tuple[int, ...]:
 
 
 def _is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
-    """Whether a tile size is, in each workload, some tensor's extent rounded up to a power of two.
+    """Whether a tile size equals, in each workload, a tensor's extent rounded up to a power of two.
 
-    Such a tile holds a whole row, and must do so after the change. The tiles of products and of attention run over M, N
-    and K. A tile size for M, N or K is compared only with the dimension of that name: a TILE_N of 64 has nothing to do
-    with a head dimension of 64.
+    Such a tile holds a whole row, so its size must not change. A tile size named after M, N or K is compared only with
+    the workload's dimension of that name: a TILE_N of 64 has nothing to do with a head dimension of 64.
     """
     axis = _axis(name)
 
@@ -123,7 +122,7 @@ def _axis(name: str) -> str:
 
 
 def _first(facts: KernelFacts) -> list[Configuration]:
-    """Returns the declared space; if that is only the shipped configuration, also tile sizes around it."""
+    """Returns the declared configurations. If only the shipped one is declared, adds tile sizes around its own."""
     space = facts.task.space
     declared = (config for workload in facts.workloads for config in space.configurations(facts.sm, workload.dims))
     others = [config for config in _allowed(facts, declared) if config != space.shipped]
@@ -131,7 +130,7 @@ def _first(facts: KernelFacts) -> list[Configuration]:
 
 
 def _around(facts: KernelFacts) -> Iterator[Configuration]:
-    """Yields rows of the templates, then tile sizes by their number of halvings and doublings."""
+    """Yields the template's configurations, then other tile sizes, those nearest to the shipped sizes first."""
     yield from _templates(facts)
     shipped = facts.task.space.shipped
     sizes = {name: (shipped[name], *tile_values(name, shipped[name], facts)) for name in facts.task.space.constants}
@@ -140,7 +139,7 @@ def _around(facts: KernelFacts) -> Iterator[Configuration]:
 
 
 def _templates(facts: KernelFacts) -> tuple[Configuration, ...]:
-    """Returns the template rows for a product (a kernel with tiles M, N and K) or for attention (M and N)."""
+    """Returns the template's configurations for a product (tiles named M, N and K) or for attention (M and N)."""
     axes = set(templates.knob_names(facts.task.space))
     name = "matmul" if {"M", "N", "K"} <= axes else "fmha" if {"M", "N"} <= axes else None
     if name is None:
@@ -149,14 +148,14 @@ def _templates(facts: KernelFacts) -> tuple[Configuration, ...]:
 
 
 def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
-    """Measures the distance to the shipped sizes. A halving counts as two doublings: most kernels have small tiles."""
+    """Counts the doublings from the shipped sizes. A halving counts as two: most kernels ship small tiles."""
     changed = [(value, shipped[name]) for name, value in point.items() if value != shipped[name]]
     ratios = [math.log2(value / before) for value, before in changed]  # type: ignore[operator]
     return sum(ratio if ratio > 0 else -2 * ratio for ratio in ratios)
 
 
 def _hinted(facts: KernelFacts, leaders: Sequence[Configuration]) -> Iterator[Configuration]:
-    """Yields the leaders with each combination of hints. Only hints with a single value in the space change."""
+    """Yields each leader with each of `HINTS`. A hint for which the space lists several values does not change."""
     space = facts.task.space
     free = {name for name in space.hints if len(space.known_values(name)) == 1}
     choices = [hints for hints in HINTS if set(hints) <= free]
@@ -169,7 +168,7 @@ def allowed(facts: KernelFacts, config: Configuration) -> bool:
 
 
 def _allowed(facts: KernelFacts, configs: Iterable[Configuration]) -> Iterator[Configuration]:
-    """Yields the distinct configurations that the space allows and the task launches on all workloads."""
+    """Yields the distinct configurations that the space allows and the task can launch on all workloads."""
     for config in dict.fromkeys(configs):
         tiles = [value for name, value in config.items() if knobs.is_tile(name) and isinstance(value, int)]
         largest = math.prod(sorted(tiles)[-2:])
@@ -183,7 +182,7 @@ def _launches(facts: KernelFacts, config: Configuration, dims: Mapping[str, Valu
         return False
     try:
         task.launched(config, dims, task.arrays(dims), facts.board)
-    except Exception:  # the task's own code may raise anything: it has never seen this configuration
+    except Exception:  # the user's launch may raise anything for a configuration that the user did not foresee
         return False
     return True
 
@@ -196,8 +195,8 @@ def _ranked(
 ) -> list[Configuration]:
     """Compiles configurations and sorts them by predicted time, the shortest first.
 
-    Leaves out the incumbent, duplicates in machine code and grid, and those that do not compile or are screened out. A
-    measured configuration is screened out only if it spills: a measurement elsewhere says more than its prediction.
+    Leaves out the incumbent, duplicates (equal machine code and grid), and configurations that do not compile or are
+    screened out. Keeps the ``measured`` ones unless they spill: a measurement elsewhere says more than a prediction.
     """
     task = facts.task
     units = [Unit(workload, config, facts.board) for workload in workloads for config in configs]
@@ -227,7 +226,7 @@ def _ranked(
 def _distinct_constants(space: Space, configs: Sequence[Configuration]) -> list[Configuration]:
     """Returns the best configuration for each set of constants.
 
-    The shipped constants are among the first `LEADERS`, since hints may be all that they need.
+    The shipped constants are always among the first `LEADERS`: perhaps only their hints need to change.
     """
     best: dict[tuple[Value, ...], Configuration] = {}
     for config in (*configs[: LEADERS - 1], space.shipped, *configs):

@@ -22,16 +22,16 @@ Statement = cst.BaseStatement
 def block_ids(source: Source, kernel: str) -> dict[cst.Call, int]:
     """Returns the calls of ``ct.bid`` in a kernel, with their axes.
 
-    Raises `NotApplicable` if an axis is no literal, or if a function that the kernel calls asks for its block.
+    Raises `NotApplicable` if an axis is no literal, or if the kernel calls a function that reads the block's id itself.
     """
     for name in source.called_by([kernel]) - {kernel}:
         if source.calls("bid", "num_blocks", inside=source.functions[name]):
-            raise NotApplicable(f"{name}, which {kernel} calls, asks for the block itself")
+            raise NotApplicable(f"{name}, which {kernel} calls, reads the block's id or the number of blocks itself")
     return _axes(source, kernel, "bid")
 
 
 def grid_extents(source: Source, kernel: str) -> dict[cst.Call, int]:
-    """Returns the calls of ``ct.num_blocks`` in a kernel, with their axes. Raises `NotApplicable`."""
+    """Returns the calls of ``ct.num_blocks`` in a kernel, with their axes. Raises like `block_ids`."""
     return _axes(source, kernel, "num_blocks")
 
 
@@ -55,7 +55,7 @@ def is_persistent(source: Source, kernel: str) -> bool:
 
 
 def one_item_kernel(source: Source, site: Site) -> str:
-    """Returns the kernel at ``site``, if each of its blocks computes one item. Raises `NotApplicable`."""
+    """Returns the name of the kernel at ``site``. Raises `NotApplicable` unless each block computes one item."""
     kernel = site.function_here(source).name.value
     if is_persistent(source, kernel) or not block_ids(source, kernel):
         raise NotApplicable(f"a block of {kernel} does not compute exactly one item")
@@ -63,18 +63,18 @@ def one_item_kernel(source: Source, site: Site) -> str:
 
 
 def with_items(grid: Grid, kernel: str, header: str, *, guarded: bool = False) -> Source:
-    """Returns ``grid.source`` with the kernel's body under ``header``, and with the parameters that the loop needs.
+    """Returns ``grid.source`` with the kernel's body inside a loop, and with the parameters that the loop needs.
 
-    ``header`` is the first line of a loop, with ``{item}`` for its variable and ``{items}`` for the number of items; a
-    second line may follow, which the loop runs for each item. With ``guarded``, the variable may go beyond the last
-    item, and the body tests it. Items are numbered as the hardware starts blocks: axis 0 runs fastest. The caller sets
-    the launch's grid. Raises `NotApplicable`.
+    ``header`` is the loop's first line, with ``{item}`` for its variable and ``{items}`` for the number of items. A
+    second line in ``header`` becomes the first statement of the loop. With ``guarded``, the loop may run beyond the
+    last item, and the body tests the item's number. Items are numbered in the order in which the hardware starts
+    blocks: axis 0 runs fastest. The caller sets the launch's grid. Raises `NotApplicable`.
     """
     source = grid.source
     axes = [axis for axis, extent in enumerate(grid.axes) if extent != "1"] or [0]
     asked = {*block_ids(source, kernel).values(), *grid_extents(source, kernel).values()}
     if beyond := sorted(axis for axis in asked if axis >= len(grid.axes)):
-        raise NotApplicable(f"{kernel} asks for axis {beyond[0]} of a grid of {len(grid.axes)}")
+        raise NotApplicable(f"{kernel} reads axis {beyond[0]} of a grid of {len(grid.axes)} axes")
     *inner, last = axes
     names = {axis: fresh_in(source, kernel, f"grid_{axis}") for axis in inner}
     items = fresh_in(source, kernel, "items")
@@ -101,11 +101,11 @@ def _quotient(number: str, divisors: list[str]) -> str:
 def _looped(
     source: Source, kernel: str, header: str, texts: tuple[Mapping[int, str], Mapping[int, str]], guard: str | None
 ) -> Source:
-    """Returns the source with the kernel's body inside ``header``.
+    """Returns the source with the kernel's body inside the loop that begins with ``header``.
 
-    ``texts`` are the expressions by axis that replace ``ct.bid(axis)`` and ``ct.num_blocks(axis)``. ``guard`` names the
-    number of items, if the body must test the item against it. If the kernel gives its only block id a name, the loop's
-    variable takes that name.
+    ``texts`` holds two mappings from an axis to an expression: for ``ct.bid(axis)`` and for ``ct.num_blocks(axis)``.
+    ``guard`` is the name of the number of items, if the body must test that the item exists. If the kernel gives its
+    only block id a name, the loop's variable takes that name.
     """
     named = _only_name(source, kernel) if set(texts[0].values()) <= {"{item}", "0"} else None
     item = named or fresh_in(source, kernel, "item")
@@ -133,7 +133,7 @@ def _looped(
     moved, inside = (moved, kept) if kept else ([], inside)
     for name in dataflow.names_assigned(cst.IndentedBlock(inside)):
         if name in dataflow.parameters(function):
-            raise NotApplicable(f"{kernel} changes its parameter {name}, which the next item would see")
+            raise NotApplicable(f"{kernel} changes its parameter {name}: the next item would read the changed value")
     inside = _continued(source, inside, kernel, guard)
     if guard is not None:
         test = cst.parse_expression(f"{item} < {guard}")
@@ -145,7 +145,7 @@ def _looped(
 
 
 def _invariant(source: Source, function: Function, statements: Sequence[Statement], item: str) -> list[Statement]:
-    """Returns those of ``statements``, the body of a loop over ``item``, that compute the same in each iteration."""
+    """Returns the ``statements`` (the body of a loop over ``item``) that compute the same value in each iteration."""
     effects = dataflow.Effects(source, function)
     assigned = dataflow.names_assigned(function)
     given = set(dataflow.parameters(function))
@@ -177,7 +177,7 @@ def _targets(statement: Statement) -> set[str]:
 
 
 def _continued(source: Source, statements: Sequence[Statement], kernel: str, guard: str | None) -> list[Statement]:
-    """Returns the statements with ``continue`` for each ``return``, which must end the item and not the block."""
+    """Returns the statements with ``continue`` in place of ``return``, which would end the block and not the item."""
     changed: list[Statement] = []
     for statement in statements:
         returns = source.every(cst.Return, statement)
@@ -186,7 +186,7 @@ def _continued(source: Source, statements: Sequence[Statement], kernel: str, gua
         if isinstance(statement, Line) and returns and statement is statements[-1]:
             continue
         if returns and guard is not None:
-            raise NotApplicable(f"{kernel} returns early, which an unrolled loop cannot")
+            raise NotApplicable(f"{kernel} returns early: an unrolled loop cannot skip the rest of one item")
         replaced = statement.visit(_Returns())
         assert isinstance(replaced, cst.BaseStatement)
         changed.append(replaced)
@@ -199,7 +199,7 @@ class _Returns(cst.CSTTransformer):
 
 
 def _only_name(source: Source, kernel: str) -> str | None:
-    """Returns ``row`` if the kernel asks once for its block, by ``row = ct.bid(0)`` at the top of its body."""
+    """Returns ``row`` if the kernel reads its block id only in ``row = ct.bid(0)``, outside loops and branches."""
     calls = list(block_ids(source, kernel))
     function = source.kernels[kernel]
     for line, name, value in dataflow.assignments(source, function) if len(calls) == 1 else ():

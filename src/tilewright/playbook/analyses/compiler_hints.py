@@ -1,4 +1,4 @@
-"""The common base of the entries that set one compiler hint in the shipped configuration."""
+"""Defines the base class of the entries that set one compiler hint in the shipped configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.space.knobs import hint_problem
 
 @dataclass(frozen=True)
 class Offer:
-    """The values of a hint that are worth trying, their promise (see `Site`), and why."""
+    """The values of a hint that are worth trying, their promise (see `Site`), and the reason for the promise."""
 
     values: tuple[int, ...]
     promise: float
@@ -32,7 +32,7 @@ class OneHint(Entry):
         """Chooses the values to try, from the incumbent's machine code and the hint's present value ``now``."""
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        """Returns a site for each place of the configuration. Hints that loops set are left to `tune_space`."""
+        """Returns a site wherever the configuration is written, unless a loop sets the hint (see `tune_space`)."""
         offer = self.offer(facts, current(facts)[self.hint])
         return [
             place.site(f"{self.hint} in {place.what}", offer.values, offer.promise, offer.why)
@@ -47,5 +47,5 @@ class OneHint(Entry):
 
 
 def hungriest(facts: KernelFacts) -> MachineCode:
-    """Returns the workload's machine code with the most spills; of equal ones, the most registers or shared memory."""
+    """Returns the machine code, among all workloads, that spills most; of equal ones, that with the most registers."""
     return max(facts.codes.values(), key=lambda code: (code.local_stores, code.registers, code.shared_bytes))

@@ -1,19 +1,19 @@
 """Finds where the shipped configuration is written in a source, and writes other values there.
 
-It understands these forms:
+The configuration may be written in these forms:
 
-- the ``shipped={...}`` of the file's ``tw.Space(...)``, where new values are added to the space's lists, too;
+- the ``shipped={...}`` of the file's ``tw.Space(...)``: new values are added to the space's lists, too;
 - elsewhere, a call or dictionary of literals with the shipped values, such as ``SimpleNamespace(TILE_M=128)`` in a
-  library's list of configurations. Where loops yield them, the new configuration is yielded before the loops;
+  library's list of configurations. If loops yield the list, the new configuration is yielded before the loops;
 - assignments of literals to the names of knobs, in upper or lower case: ``TILE_N = 128``;
 - the decorator of the launched kernel, for hints: ``@ct.kernel(occupancy=2)``.
 
-Several literals may have the shipped values while only one is in effect. Each is a site of its own, and loading the
-changed file shows which one was in effect. One change may touch two forms. A hint that the literal does not name is
-written in the decorator. A hint that a ``replace_hints(...)`` call sets is written in that call.
+Several literals may have the shipped values, but only one is in effect. Each literal becomes a site. Loading the
+changed file shows whether the literal was the one in effect. One change may touch two forms. A hint that the literal
+does not name is written in the decorator. A hint that a ``replace_hints(...)`` call sets is written in that call.
 
-A library often lists its configurations by architecture. So a condition around a literal is evaluated if it depends on
-``get_device_capability()`` alone, and the lists of other architectures are left alone.
+A library often lists its configurations by architecture, under a condition on ``get_device_capability()``. If the
+condition depends on nothing else, it is evaluated, and the lists of other architectures do not change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tilewright.space.knobs import HINTS
 LIKELY = (1.0, 0.6, 0.4)
 """The promise of the first, second and third literal that may be the one in effect."""
 OTHER_HINTS = 0.5
-"""The promise of a literal whose hints are not the launched ones: it is not used, or its hints are overridden."""
+"""The promise of a literal whose hints differ from the launched ones: it is unused, or its hints are overridden."""
 _Loop: TypeAlias = tuple[cst.For, tuple[Known, ...]]  # a loop, and its literal values
 _CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
 
@@ -47,8 +47,8 @@ class ConfigurationSite:
     """One place where the configuration can be changed.
 
     ``kernel``, ``line``, ``column`` and ``what`` are those of the `Site` at this place. ``constants`` are the knobs
-    passed to the kernel that can be changed here; hints can be changed at every place. ``fixed`` are values that a
-    change must write, too, because loops run over these knobs. ``same`` counts the knobs with the shipped value here.
+    passed to the kernel that can be changed here; hints can be changed at every place. ``fixed`` holds the knobs that
+    loops set here: every change must write their values, too. ``same`` counts the knobs with the shipped value here.
     """
 
     kernel: str
@@ -61,7 +61,7 @@ class ConfigurationSite:
     same: int = 0
 
     def site(self, what: str, values: tuple[Value, ...], promise: float = 1.0, why: str = "") -> Site:
-        """Makes an entry's site at this place."""
+        """Makes the site of an entry at this place."""
         return Site(self.kernel, self.line, self.column, what, values, promise * self.promise, why)
 
     def value(self, changes: Mapping[str, Value]) -> str:
@@ -102,10 +102,10 @@ def current(facts: KernelFacts) -> Configuration:
 
 
 def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
-    """Returns the text with other values at the place where ``site`` begins. Raises `NotApplicable`."""
+    """Returns the text with ``changes`` in the configuration that begins at ``site``. Raises `NotApplicable`."""
     kinds = (cst.For, cst.Assign, cst.Decorator, cst.Call, cst.Dict)
     nodes = (node for kind in kinds for node in source.every(kind))
-    node = site.node(source, nodes, "no configuration stands here")
+    node = site.node(source, nodes, "no configuration begins here")
     if node in source.calls_named("Space"):
         return _written_in_space(source, changes)
     replaced = {name for hints in _replaced_hints(source, site.kernel).values() for name in hints}
@@ -124,7 +124,7 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
         calls = [call for call, hints in _replaced_hints(source, site.kernel).items() if name in hints]
         source = source.changed({call: with_argument(call, name, repr(changes[name])) for call in calls})
     if others := [name for name in left if name not in HINTS]:
-        raise site.refused(source, f"no literal value of {', '.join(others)} stands here")
+        raise site.refused(source, f"the configuration here has no literal value of {', '.join(others)}")
     return _with_decorator(source, site.kernel, left) if left else source.text
 
 
@@ -145,7 +145,7 @@ def _written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
 
 
 def _written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, Value]) -> tuple[Source, set[str]]:
-    """Returns the source with a new configuration yielded before the loops that yield all others, and its knobs."""
+    """Adds a ``yield`` of a new configuration before ``loop``. Returns the source and the names of its knobs."""
     for call in source.every(cst.Call, loop):
         given = keywords(call)
         variables = {name for name, value in given.items() if isinstance(value, cst.Name)}
@@ -154,11 +154,11 @@ def _written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, V
             new = cst.SimpleStatementLine([cst.Expr(cst.Yield(_with_values(call, mine)))], loop.leading_lines)
             after = loop.with_changes(leading_lines=())
             return source.changed({loop: cst.FlattenSentinel([new, after])}), set(mine)
-    raise NotApplicable(f"{source.name}: a configuration beside these loops must name all that they run over")
+    raise NotApplicable(f"{source.name}: a new configuration must give a value to every knob that the loops set")
 
 
 def _written_in_assignments(source: Source, node: cst.Assign, changes: Mapping[str, Value]) -> tuple[Source, set[str]]:
-    """Returns the source with ``TILE_M = 128`` and the assignments beside it changed, and the knobs that they set."""
+    """Changes ``TILE_M = 128`` and the assignments beside it. Returns the source and the names of the changed knobs."""
     swaps: dict[str, tuple[cst.CSTNode, Expression]] = {}
     names = {name.lower(): name for name in changes}
     for assign in (node, *_beside(source, node)):
@@ -291,7 +291,7 @@ class _Search:
 
 
 def _loops(source: Source, node: cst.CSTNode) -> dict[str, _Loop]:
-    """Returns the loops over literals that give the keyword arguments of a yielded call their values, by keyword."""
+    """Returns the loops over literals that set the keyword arguments of a yielded call: keyword → loop."""
     if not isinstance(node, cst.Call) or not isinstance(source.parent(node), cst.Yield):
         return {}
     around = {}
@@ -304,7 +304,7 @@ def _loops(source: Source, node: cst.CSTNode) -> dict[str, _Loop]:
 
 
 def _replaced_hints(source: Source, kernel: str = "") -> dict[cst.Call, set[str]]:
-    """Returns the ``replace_hints`` calls (of a kernel), and the hints to which they give a literal value."""
+    """Returns the ``replace_hints`` calls (of one kernel, if named), each with the hints that it sets to a literal."""
     calls = [call for call in source.every(cst.Call) if _replaces_hints(call) and kernel in source.code(call)]
     return {
         call: {
@@ -315,7 +315,7 @@ def _replaced_hints(source: Source, kernel: str = "") -> dict[cst.Call, set[str]
 
 
 def _replaces_hints(node: cst.CSTNode) -> bool:
-    """Whether a call is ``kernel.replace_hints(occupancy=2)``, or of a function whose name ends with that."""
+    """Whether a node is a call such as ``kernel.replace_hints(occupancy=2)``; the name may have a prefix."""
     return isinstance(node, cst.Call) and dotted(node.func).split(".")[-1].endswith("replace_hints")
 
 
@@ -344,7 +344,7 @@ def _beside(source: Source, node: cst.Assign) -> list[cst.Assign]:
 
 
 def _same(name: str, value: Known, shipped: Value) -> bool:
-    """Whether a literal has the shipped value. For occupancy and num_ctas, 1 is the compiler's own choice."""
+    """Whether a literal has the shipped value. For occupancy and num_ctas, None means 1."""
     if name in ("occupancy", "num_ctas") and value in (None, 1) and shipped in (None, 1):
         return True
     return type(value) is type(shipped) and value == shipped

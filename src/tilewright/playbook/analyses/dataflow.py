@@ -1,6 +1,6 @@
 """Analyses which names a piece of tile code reads and assigns, and which arrays it accesses.
 
-Entries use it to move code safely. Code that the analysis does not understand counts as accessing every array.
+Entries use the results to move code safely. Code that is not understood counts as accessing every array.
 `reaching` finds the assignment that gives a name its value at a place. `without_dead` removes assignments that nothing
 reads after a change.
 """
@@ -94,7 +94,7 @@ def range_of(loop: cst.CSTNode | None) -> list[Expression]:
 
 
 def pairs_of(assign: cst.Assign) -> Iterator[tuple[Expression, Expression | None]]:
-    """Yields each target of an assignment with its own value: ``a, x`` and ``b, y`` for ``a, b = x, y``.
+    """Yields each target of an assignment with its own value: ``(a, x)`` and ``(b, y)`` for ``a, b = x, y``.
 
     The value is None if the targets unpack the result of one expression: ``a, b = f()``.
     """
@@ -242,9 +242,10 @@ class Effects:
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """The definition of a name at ``node``. The same node means the same value, within one iteration of a loop.
+    """The ``node`` that gives a name its value: an assignment, a loop, or the function for its parameters.
 
-    ``value`` is None for a loop's variable, a parameter, a name from outside, and an assignment such as ``+=``.
+    Within one iteration of a loop, the same ``node`` means the same value. ``value`` is None for a loop's variable, a
+    parameter, a name from outside the function, and an assignment such as ``+=``.
     """
 
     node: cst.CSTNode
@@ -254,7 +255,7 @@ class Definition:
 def reaching(source: Source, name: str, at: cst.CSTNode) -> Definition | None:
     """Returns the only definition of ``name`` that reaches ``at``.
 
-    None if several definitions may reach it, or if the code is not understood.
+    None if several definitions may reach ``at``, or if the code is not understood.
     """
     below: cst.CSTNode = at
     for above in source.parents(at):
@@ -312,10 +313,10 @@ def _last(name: str, statements: Sequence[cst.BaseSmallStatement]) -> Definition
 
 
 def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:
-    """Returns the source without those assignments of ``names`` that ``function`` no longer reads.
+    """Returns the source without the assignments of ``names`` whose values ``function`` no longer reads.
 
-    Also removes the assignments that only the removed ones read. Keeps the assignments of a name if one of them does
-    more than compute a value.
+    Also removes assignments whose values only the removed ones read. Keeps all assignments of a name if one of them
+    does more than compute a value.
     """
     pending = sorted(names)
     while pending:

@@ -40,7 +40,7 @@ def operands_of(node: Expression) -> tuple[Expression, Expression] | None:
 
 
 def fitting(source: Source, place: cst.CSTNode, text: str) -> Expression:
-    """Parses ``text`` to replace the node ``place``, with the parentheses that the operators next to it require."""
+    """Parses ``text`` as a replacement for ``place``. Adds parentheses if the operators around ``place`` need them."""
     new, above = cst.parse_expression(text), source.parent(place)
     if not isinstance(new, _LOOSE) or new.lpar or not isinstance(above, _BINDING):
         return new
@@ -54,7 +54,7 @@ def fitting(source: Source, place: cst.CSTNode, text: str) -> Expression:
 
 
 def _log2_e_names(source: Source) -> list[str]:
-    """Returns the names that the top of this file gives to log₂ e."""
+    """Returns the names of this module's constants that equal log₂ e."""
     return [
         name
         for line, name, value in assignments(source, source.module)
@@ -64,12 +64,12 @@ def _log2_e_names(source: Source) -> list[str]:
 
 
 def log2_e_name(source: Source, function: str) -> str:
-    """Returns the name that the source has for log₂ e at its top, or an unused name if it has none."""
+    """Returns the name of the module's constant log₂ e, or an unused name if the module has none."""
     return next(iter(_log2_e_names(source)), None) or fresh_in(source, function, "LOG2_E")
 
 
 def with_log2_e(source: Source, name: str) -> str:
-    """Returns the text with the constant log₂ e defined as ``name`` below the imports, if it is missing."""
+    """Returns the text with the constant log₂ e defined as ``name`` below the imports, if not already defined."""
     if name in _log2_e_names(source):
         return source.text
     imports = [

@@ -1,8 +1,8 @@
 """Finds which accesses of a kernel wait for other accesses, and which pairs of them never access the same byte.
 
 Tile IR orders memory by tokens: a load waits for the earlier stores that may access the same array. The interpreter
-runs the kernel on every workload, with its extents reduced to one or two tiles and the same remainders. It compares the
-bytes of each access with those that the awaited access used before in the same block.
+runs the kernel on every workload, with extents reduced to one or two tiles and an equal remainder. For each access, it
+compares the bytes with those that the awaited access used before in the same block.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ORDERED = ("load", "store")
 class Waiting:
     """An access at ``place`` waits for the access at ``awaited_place``; at least one of them is a store.
 
-    ``what`` and ``awaited`` are ``load`` or ``store``. With ``earlier_iteration``, it waits only for an earlier
+    ``what`` and ``awaited`` are ``load`` or ``store``. With ``earlier_iteration``, the awaited access is in an earlier
     iteration of a loop around both. With ``independent``, the two accessed no common byte in any workload.
     """
 
@@ -59,7 +59,7 @@ class Waiting:
 
 
 def waiting(facts: KernelFacts) -> tuple[Waiting, ...] | str:
-    """Returns the waits in the incumbent, checked on all workloads; or the reason why they are not known."""
+    """Returns the waits in the incumbent, checked on all workloads; or the reason why the waits are not known."""
     found: dict[tuple[str, Position, str, Position], Waiting] = {}
     for workload in facts.workloads:
         waits = _of_workload(facts, workload)
@@ -77,7 +77,7 @@ def waiting(facts: KernelFacts) -> tuple[Waiting, ...] | str:
 
 
 def _of_workload(facts: KernelFacts, workload: Workload) -> list[Waiting] | str:
-    """Runs the incumbent on one reduced workload and returns its waits; or the reason why it could not be run."""
+    """Runs the incumbent on one reduced workload. Returns its waits, or the reason why it could not be run."""
     task, configuration = facts.task, facts.task.space.shipped
     dims = reduced(task, workload.dims, moduli(task, configuration, workload.dims))
     arrays = task.arrays(dims)
@@ -134,7 +134,7 @@ class _Recording(Memory):
         return found
 
     def _record(self, access: Access, addresses: Array, mask: Array | None, width: int) -> None:
-        """Notes the bytes of an access, ``width`` at each address. A key holds the block in its high bits."""
+        """Records the bytes of an access, ``width`` at each address. A key is a byte's address | block << 48."""
         before: Mapping[Op, bool] = self._before.get(access.op, {})
         lanes = len(access.blocks)
         shape = (lanes, *np.broadcast_shapes(addresses.shape, () if mask is None else mask.shape)[1:])
@@ -150,7 +150,7 @@ class _Recording(Memory):
 
 
 def _place(location: Location | None) -> Position:
-    """Returns the position in the user's source; an operation inside cuda.tile counts at its caller."""
+    """Returns the position in the user's source; for an operation inside cuda.tile, the position of its caller."""
     while location is not None and location.caller is not None and location.file.endswith("/cuda/tile/_stub.py"):
         location = location.caller
     return (0, 0) if location is None else (location.line, location.column)

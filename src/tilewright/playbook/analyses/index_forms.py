@@ -1,8 +1,8 @@
 """Reads the index of a gather or scatter: a scalar, or a range such as ``block * TILE + arange(TILE)``.
 
 Integer arithmetic is read as a polynomial of names and calls. So ``TILE * n``, ``(n + 1) * TILE - TILE`` and a name
-that was assigned ``n * TILE`` are equal. An index is refused if one of its names has another value at the access than
-where the index was computed.
+that was assigned ``n * TILE`` are equal. An index is refused if the value of one of its names changes between the
+computation of the index and the access.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Term: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Scalar:
-    """A sum of terms, each with a whole factor."""
+    """A sum of terms, each with an integer factor: term → factor."""
 
     terms: Mapping[Term, int]
 
@@ -59,7 +59,7 @@ class Scalar:
         return text or "0"
 
     def over(self, size: Scalar) -> tuple[Scalar, Scalar]:
-        """Divides by ``size``, which has a single term. Returns quotient and rest."""
+        """Divides by ``size``, which has a single term. Returns quotient and remainder."""
         [(divisor, by)] = size.terms.items()
         quotient, rest = {}, {}
         for term, factor in self.terms.items():
@@ -75,8 +75,8 @@ class Scalar:
 class Span:
     """Consecutive elements from ``start``, along one axis of the index tile.
 
-    The index tile has ``rank`` axes. ``axis`` has ``size`` elements and the others one. With ``same``, all elements of
-    the tile are ``start``: ``(n * PAGE + arange(PAGE)) // PAGE`` is n for each of them.
+    The index tile has ``rank`` axes: ``size`` elements along ``axis``, one along each other axis. With ``same``, all
+    elements of the tile equal ``start``: ``(n * PAGE + arange(PAGE)) // PAGE`` is n everywhere.
     """
 
     start: Scalar
@@ -92,7 +92,7 @@ ONE = Scalar({(): 1})
 
 @dataclass
 class Forms:
-    """Reads the indices of the access ``at``. ``shapes`` are those of its function, to tell tiles from scalars."""
+    """Reads the indices of the access ``at``. ``shapes`` holds the shapes in its function: tiles and scalars differ."""
 
     source: Source
     at: cst.CSTNode
@@ -100,7 +100,7 @@ class Forms:
     open_: set[int] = field(default_factory=set)  # definitions that are being read: a name may depend on itself
 
     def of(self, node: Expression, where: cst.CSTNode | None = None) -> Form:
-        """Returns the form of ``node``, with the values that its names have at ``where`` (default: at ``node``).
+        """Returns ``node`` as a `Scalar` or `Span`. Names have their values at ``where`` (default: at ``node``).
 
         Raises `NotApplicable` if ``node`` is neither a scalar nor a span.
         """
@@ -138,7 +138,7 @@ class Forms:
     def _scalar(self, node: Expression, where: cst.CSTNode) -> Scalar:
         form = self.of(node, where)
         if not isinstance(form, Scalar):
-            raise NotApplicable(f"{self.source.code(node)} is a tile, where a scalar is understood")
+            raise NotApplicable(f"{self.source.code(node)} is a tile; only a scalar is understood here")
         return form
 
     def _product(self, left: Form, right: Form, node: Expression) -> Form:
@@ -151,7 +151,7 @@ class Forms:
     def _divided(self, node: cst.BinaryOperation, where: cst.CSTNode) -> Form:
         """Divides a range by its size, if it begins at a multiple of that size.
 
-        ``//`` gives the number of the range for all lanes, ``%`` each lane's place in the range.
+        ``//`` gives the same number for all lanes, the number of the range. ``%`` gives a lane's position in the range.
         """
         left = self.of(node.left, where)
         if isinstance(left, Scalar):
@@ -160,13 +160,13 @@ class Forms:
             raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
         number, rest = left.start.over(left.size)
         if rest.terms:
-            raise NotApplicable(f"{self.source.code(node)} is not the same for all of its range")
+            raise NotApplicable(f"{self.source.code(node)} is not the same for its whole range")
         if isinstance(node.operator, cst.FloorDivide):
             return replace(left, start=number, same=True)
         return replace(left, start=Scalar({}))
 
     def _looked_up(self, call: cst.Call, where: cst.CSTNode) -> Form:
-        """Reads ``ct.gather(table, (b, token // PAGE))`` as a scalar load: it loads one page id for all lanes."""
+        """Reads ``ct.gather(table, (b, token // PAGE))`` as a scalar load, because all lanes load the same page id."""
         forms = [self.of(index, where) for index in indices_of(call)]
         spans = [form for form in forms if isinstance(form, Span)]
         if not spans or len(call.args) != 2 or any(not span.same for span in spans):
@@ -179,7 +179,7 @@ class Forms:
     def _name(self, node: cst.Name, where: cst.CSTNode) -> Form:
         definition = reaching(self.source, node.value, where)
         if definition is None:
-            raise NotApplicable(f"the value of {node.value} is not plain where it is used")
+            raise NotApplicable(f"several assignments may give {node.value} its value here")
         value = definition.value
         if value is not None and id(definition.node) not in self.open_ and _is_arithmetic(self.source, value):
             self.open_.add(id(definition.node))
@@ -211,10 +211,10 @@ class Forms:
         form = self.of(inside, where)
         sizes = [self._scalar(size, where) for size in shape]
         if isinstance(form, Scalar):
-            raise NotApplicable("a scalar is given the shape of a tile")
+            raise NotApplicable("a scalar is reshaped to a tile")
         long = [axis for axis, size in enumerate(sizes) if size == form.size]
         if len(long) != 1 or any(size not in (ONE, form.size) for size in sizes):
-            raise NotApplicable("the index is given another shape")
+            raise NotApplicable("the index is reshaped to several long axes")
         return replace(form, rank=len(sizes), axis=long[0])
 
     def _subscript(self, node: cst.Subscript, where: cst.CSTNode) -> Form:
@@ -228,11 +228,11 @@ class Forms:
         return replace(form, rank=len(added), axis=kept[form.axis])
 
     def _atom(self, node: Expression, where: cst.CSTNode) -> Scalar:
-        """Returns ``node`` as a scalar of one factor. Its names must have the same values at the access."""
+        """Returns ``node`` as a scalar of one term. Raises `NotApplicable` if a name changes before the access."""
         for name in names_read(node):
             here, there = reaching(self.source, name, where), reaching(self.source, name, self.at)
             if here is None or there is None or here.node is not there.node:
-                raise NotApplicable(f"{name} has another value at the access than where its index is computed")
+                raise NotApplicable(f"{name} changes between the computation of the index and the access")
         if self.shapes.of(node):
             raise NotApplicable(f"{self.source.code(node)} is a tile of another form")
         text = self.source.code(bare(node))
@@ -246,7 +246,7 @@ def bare(node: Expression) -> Expression:
 
 
 def _is_arithmetic(source: Source, value: Expression) -> bool:
-    """Whether a value is plain arithmetic, so that it can replace the name to which it is assigned."""
+    """Whether ``value`` is plain arithmetic, so that `Forms` reads the value in place of its name."""
     if isinstance(value, cst.Call):
         shaped = reshaped(source, value)
         inside = same_elements(source, value) or (shaped[0] if shaped is not None else None)

@@ -1,8 +1,8 @@
 """Rewrites tile code for one row so that it computes several rows: each value of the row gets an axis of rows.
 
-A value that depends on the row's number has the shape ``(1, N)`` or ``(N,)``, or ``()`` if it is a statistic of the
-row. Its new shape is ``(ROWS, N)`` or ``(ROWS, 1)``. Elementwise operations then broadcast as before, and reductions
-run along the last axis. Code of any other form is refused, with the reason.
+A value that depends on the row's number has the shape ``(1, N)``, ``(N,)`` or, for a statistic of the row, ``()``. The
+new shape is ``(ROWS, N)``, or ``(ROWS, 1)`` for a statistic. Elementwise operations then broadcast as before, and
+reductions run along the last axis. Code of any other form is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ UNKNOWN_CODE = (cst.Lambda, cst.FunctionDef, cst.ListComp, cst.GeneratorExp, cst
 
 
 class RowTiles(cst.CSTTransformer):
-    """Rewrites the body of ``function``, which it visits.
+    """Rewrites the body of ``function``: call ``function.body.visit`` with this transformer.
 
-    ``row`` is the name of the row's number, which becomes the number of a group of rows. ``rows`` is the name for the
-    tile of their row numbers, ``count`` the name of the constant for the size of a group. Afterwards ``written`` counts
-    the stores, and ``width`` is the length of the last row tile that is loaded, as it is written.
+    ``row`` names the row's number, which becomes the number of a group of rows. ``rows`` names the tile of row numbers
+    in the group, and ``count`` names the constant that holds the group's size. Afterwards ``written`` counts the
+    stores, and ``width`` is the length of the row tile that was loaded last, as text.
     """
 
     def __init__(self, source: Source, function: Function, row: str, rows: str, count: str) -> None:
@@ -46,7 +46,7 @@ class RowTiles(cst.CSTTransformer):
         self._labels |= {arg.keyword for arg in source.every(cst.Arg, function)}
         for kind in UNKNOWN_CODE:
             if source.every(kind, function.body):
-                raise NotApplicable(f"{function.name.value} holds a {kind.__name__}, which is not followed")
+                raise NotApplicable(f"{function.name.value} contains a {kind.__name__}, which is not understood")
 
     def _varies(self, node: Expression) -> bool:
         return self.shapes.tile(node).varies
@@ -71,7 +71,7 @@ class RowTiles(cst.CSTTransformer):
         return " ".join(self.source.code(node).split())
 
     def _initial_values(self) -> list[Expression]:
-        """Returns the initial values of accumulators, which need the axis of rows though they depend on no row."""
+        """Returns the initial values of accumulators. These depend on no row, but need the axis of rows, too."""
         found: list[Expression] = []
         for name, value, added in self.shapes.assigned:
             if not self.shapes.names[name].varies or name == self.row:
@@ -100,7 +100,7 @@ class RowTiles(cst.CSTTransformer):
             case _:
                 return super().on_visit(node)
         if self._varies(decides):
-            raise NotApplicable(f"{what} follows from the row: {self._code(decides)}")
+            raise NotApplicable(f"{what} depends on the row: {self._code(decides)}")
         return True
 
     def leave_Name(self, old: cst.Name, new: cst.Name) -> Expression:
@@ -138,7 +138,7 @@ class RowTiles(cst.CSTTransformer):
             self.written += 1
         if not self._touches(old):
             if name in WRITES or name.startswith("atomic"):
-                raise NotApplicable(f"{self._code(old)} does not follow from the row")
+                raise NotApplicable(f"{self._code(old)} does not depend on the row")
             return new
         if (shaped := tile_shapes.reshaped(self.source, old)) is not None:
             return self._reshape(old, new, shaped[0], [self.shapes.size(size) for size in shaped[1]])
@@ -158,13 +158,13 @@ class RowTiles(cst.CSTTransformer):
             return self._reduction(old, new)
         inside = tile_shapes.same_elements(self.source, old)
         if name not in (*tile_shapes.ELEMENTWISE, *SCALAR_CALLS) and inside is None:
-            raise NotApplicable(f"what {self._code(old.func)} does with a row is not known")
+            raise NotApplicable(f"the result of {self._code(old.func)} for a row is not known")
         for operand in [*(arg.value for arg in old.args), *([inside] if inside is not None else [])]:
             self._row_shape(operand)
         return new
 
     def _touches(self, call: cst.Call) -> bool:
-        """Whether an argument of the call depends on the row, or the tile whose method is called."""
+        """Whether an argument of the call depends on the row, or, for a method call, the tile before the dot."""
         parts = [arg.value for arg in call.args]
         if isinstance(call.func, cst.Attribute):
             parts.append(call.func.value)
@@ -183,7 +183,7 @@ class RowTiles(cst.CSTTransformer):
         return with_argument(with_argument(new, "axis", "1", 1), "keepdims", "True")
 
     def _reshape(self, old: cst.Call, new: cst.Call, inside: Expression, target: list[str]) -> Expression:
-        """Rewrites a reshape of a row; leaves it out if it only adds or removes axes of size 1."""
+        """Rewrites the reshape of a row. Removes the reshape if the new shapes before and after have equal rank."""
         before = self._row_shape(inside)
         if any(size != "1" for size in target[:-1]) or (target[-1:] or ["1"]) != list(before[-1:] or ("1",)):
             raise NotApplicable(f"{self._code(old)} turns a row into another form")
@@ -196,7 +196,7 @@ class RowTiles(cst.CSTTransformer):
         return new.func.value
 
     def _item(self, old: cst.Call, new: cst.Call) -> Expression:
-        """Leaves out ``.item()``: the statistic of a row becomes a column of statistics."""
+        """Removes ``.item()``, because the statistic of one row becomes a column of statistics."""
         assert isinstance(old.func, cst.Attribute) and isinstance(new.func, cst.Attribute)
         if any(size != "1" for size in self._row_shape(old.func.value)):
             raise NotApplicable(f"{self._code(old)} takes one element of several")
@@ -224,7 +224,7 @@ class RowTiles(cst.CSTTransformer):
         index, place = self._index(old)
         value, changed = argument(old, "tile", 2), argument(new, "tile", 2)
         if value is None or changed is None or not self._varies(value):
-            raise NotApplicable(f"what {self._code(old)} stores does not follow from the row")
+            raise NotApplicable(f"the value that {self._code(old)} stores does not depend on the row")
         shape = self._row_shape(value)
         ones = ("1",) * (len(index) - 1)
         if place < len(index) - 1:
@@ -239,17 +239,17 @@ class RowTiles(cst.CSTTransformer):
         return self._with_index(old, new)
 
     def _indexed(self, old: cst.Call, new: cst.Call) -> Expression:
-        """Checks a gather or scatter: its indices become tiles of rows by themselves."""
+        """Checks a gather or scatter. The call stays: its indices become tiles of rows when their names do."""
         self._checked(old)
         if not any(self._varies(index) for index in tile_shapes.indices_of(old)):
-            raise NotApplicable(f"{self._code(old)} does not follow from the row")
+            raise NotApplicable(f"{self._code(old)} does not depend on the row")
         for arg in old.args[1:]:
             for operand in elements(arg.value) or [arg.value]:
                 self._row_shape(operand)
         return new
 
     def _index(self, call: cst.Call) -> tuple[list[Expression], int]:
-        """Returns the indices of a tile load or store, and the place of the row's number among them."""
+        """Returns the indices of a tile load or store, and the position of the row's number among them."""
         self._checked(call)
         if argument(call, "order") is not None:
             raise NotApplicable(f"{self._code(call)} changes the order of the axes")
@@ -258,15 +258,15 @@ class RowTiles(cst.CSTTransformer):
             raise NotApplicable(f"the index of {self._code(call)} is not written as a tuple")
         places = [place for place, number in enumerate(index) if self._varies(number)]
         if len(places) != 1 or dotted(index[places[0]]) != self.row or places[0] < len(index) - 2:
-            raise NotApplicable(f"{self._code(call)} does not take the row as it is, in the last two axes")
+            raise NotApplicable(f"{self._code(call)} does not use {self.row} itself as one of the last two indices")
         return index, places[0]
 
     def _with_index(self, old: cst.Call, new: cst.Call) -> cst.Call:
-        """Restores the old index in an access: the name of the row now means the number of a group of rows."""
+        """Restores the old index of an access, because the row's name now means the number of a group of rows."""
         index = argument(old, "index", 1)
         return new if index is None else with_argument(new, "index", self.source.code(index), 1)
 
     def _checked(self, call: cst.Call) -> None:
         bounds = argument(call, "check_bounds")
         if bounds is not None and not tile_shapes.is_true(bounds):
-            raise NotApplicable(f"{self._code(call)} checks no bounds: the last group of rows may reach beyond them")
+            raise NotApplicable(f"{self._code(call)} checks no bounds: the last group may exceed the array's rows")

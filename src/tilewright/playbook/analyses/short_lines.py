@@ -16,13 +16,13 @@ from itertools import pairwise
 LIMIT = 119  # the most characters of a line
 INDENT = " " * 4
 OPERATORS = (("or",), ("and",), ("==", "!=", "<", "<=", ">", ">="), ("|",), ("&",), ("+", "-"), ("*", "/", "//", "%"))
-"""The operators before which a line is broken, those that bind the least first."""
+"""The operators before which a line is broken, in groups; the group that binds least comes first."""
 OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call)
 OPENING, CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 
 def with_short_lines(before: str, after: str) -> str:
-    """Returns the text ``after`` a change with lines under 120 characters; keeps the lines of the text ``before``."""
+    """Returns the text ``after`` a change, with long lines broken unless the text ``before`` contains them."""
     kept = set(before.splitlines())
     meaning = None
     while long := [row for row, line in enumerate(after.splitlines()) if len(line) > LIMIT and line not in kept]:
@@ -34,7 +34,7 @@ def with_short_lines(before: str, after: str) -> str:
         if len(new) > 1 and _meaning("".join(lines)) == meaning:
             after = "".join(lines)
         else:
-            kept.add(line)  # there is no place at which it can be broken
+            kept.add(line)  # the line cannot be broken
     return after
 
 
@@ -50,7 +50,7 @@ def _meaning(text: str) -> str | None:
 class BracketToken:
     """A token of one line, from column ``start`` to ``end``.
 
-    ``depth`` counts the brackets around it; a bracket counts as inside itself.
+    ``depth`` counts the brackets around the token; for a bracket, the bracket itself is counted, too.
     """
 
     text: str
@@ -60,7 +60,7 @@ class BracketToken:
 
 
 def _broken(text: str, row: int) -> list[str]:
-    """Returns the lines that replace one line; a comment at its end stays at the end."""
+    """Returns the lines that replace line ``row`` of ``text``. A comment goes to the end of the last of them."""
     line, tokens = text.splitlines()[row], _tokens(text, row)
     if not tokens or not tokens[-1].text.startswith("#"):
         return _code_broken(text, row, line, tokens)
@@ -72,8 +72,8 @@ def _broken(text: str, row: int) -> list[str]:
 def _code_broken(text: str, row: int, line: str, tokens: list[BracketToken]) -> list[str]:
     """Returns the lines that replace ``line``, which is the line ``row`` without its comment.
 
-    If an earlier line opened a bracket around it, breaks between elements or operands. Otherwise puts parentheses
-    around its value. If it has no value that needs them, breaks inside its last pair of brackets.
+    If an earlier line opened a bracket around ``line``, breaks between elements or operands. Otherwise puts parentheses
+    around its value, or, if no value needs them, breaks inside its last pair of brackets.
     """
     if not tokens:
         return [line]
@@ -119,7 +119,7 @@ def _tokens(text: str, row: int) -> list[BracketToken]:
 
 
 def _split(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
-    """Returns the texts between the commas at one depth."""
+    """Returns the texts between the commas at bracket depth ``depth``."""
     if not tokens:
         return []
     commas = [token for token in tokens if token.text == "," and token.depth == depth]
@@ -129,9 +129,9 @@ def _split(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
 
 
 def _operands(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
-    """Returns the line broken before its operators that bind the least, or before methods called on a call's result.
+    """Returns the line broken before the operators that bind least, or before methods called on a call's result.
 
-    Empty if it has neither at this depth.
+    Considers only the bracket depth ``depth``. Empty if it contains neither.
     """
     here = [token for token in tokens[1:] if token.depth == depth]
     dots = [dot.start for before, dot in pairwise(tokens) if dot.text == "." and before.text in CLOSING]
@@ -150,14 +150,14 @@ def _listed(elements: list[str], indent: str, closed: bool) -> list[str]:
 
 
 def _closes(text: str, row: int) -> bool:
-    """Whether a comma may follow the line: it has a comma already, or a bracket closes on the next line."""
+    """Whether a comma may end the line: the line ends with a comma already, or the next line closes a bracket."""
     lines = text.splitlines()
     following = lines[row + 1].strip() if row + 1 < len(lines) else ""
     return lines[row].rstrip().endswith(",") or following[:1] in CLOSING
 
 
 def _last_pair(tokens: list[BracketToken]) -> tuple[BracketToken, BracketToken] | None:
-    """Returns the last outermost pair of brackets that opens and closes on the line and is not empty."""
+    """Returns the outermost non-empty pair of brackets that opens and closes on the line; the last of several."""
     pairs: list[tuple[BracketToken, BracketToken]] = []
     opened: list[BracketToken] = []
     for token in tokens:
@@ -170,7 +170,7 @@ def _last_pair(tokens: list[BracketToken]) -> tuple[BracketToken, BracketToken] 
 
 
 def _unbracketed(text: str, row: int, line: str) -> tuple[int, int] | None:
-    """Returns start and end of an operation on the line without brackets around it: a value or a condition."""
+    """Returns start and end (columns) of a value or condition on the line that has no brackets around it."""
     for statement in ast.walk(ast.parse(text)):
         value = getattr(statement, "value", None) or getattr(statement, "test", None)
         if not isinstance(statement, ast.stmt) or statement.lineno != row + 1 or not isinstance(value, OPERATIONS):

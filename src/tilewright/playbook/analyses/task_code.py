@@ -1,8 +1,8 @@
 """Changes the code around a kernel: the task's launch and its grid, the space, and the kernel's parameters.
 
-A kernel that gains a constant needs a parameter, an argument at its launch and a knob in the space. So kernel, launch
-and task must stand in one file; otherwise `NotApplicable` says which of them is missing. The axes of the grid and their
-product get names, so that the launch can pass them to the kernel and the patch reads as if a person had written it.
+A new constant of a kernel needs a parameter, an argument in the launch and a knob in the space. So kernel, launch and
+task must be in one file; otherwise `NotApplicable` says which of them is missing. The axes of the grid and their
+product get names, so that the launch can pass them to the kernel and the patch is easy to read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LaunchCode:
 
 
 def space_of(source: Source) -> cst.Call:
-    """Returns the only ``tw.Space(...)`` of the file. Raises `NotApplicable`."""
+    """Returns the only ``tw.Space(...)`` of the file. Raises `NotApplicable` if the file has none or several."""
     return _only_call(source, "Space")
 
 
@@ -46,7 +46,7 @@ def launch_of(source: Source) -> LaunchCode:
     named = argument(_only_call(source, "Task"), "launch", 3)
     function = named if isinstance(named, cst.Lambda) else source.functions.get(dotted(named) if named else "")
     if function is None:
-        raise NotApplicable(f"{source.name}: the launch of the task is no function of this file")
+        raise NotApplicable(f"{source.name}: the launch of the task is not a function of this file")
     call = _only_call(source, "Launch", function)
     kernel, grid, args = (argument(call, name, place) for place, name in enumerate(("kernel", "grid", "args")))
     if not isinstance(kernel, cst.Name) or grid is None or args is None:
@@ -58,7 +58,7 @@ def _only_call(source: Source, name: str, inside: cst.CSTNode | None = None) -> 
     calls = source.calls_named(name, inside)
     if len(calls) != 1:
         place = "" if inside is None else " in the launch"
-        raise NotApplicable(f"{source.name}: {len(calls)} {name}(...) calls{place}; one is understood")
+        raise NotApplicable(f"{source.name}: {len(calls)} {name}(...) calls{place}; there must be exactly one")
     return calls[0]
 
 
@@ -75,9 +75,9 @@ def own_kernel(facts: KernelFacts, source: Source) -> str:
 
 
 def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False) -> Source:
-    """Returns the source with a knob in its space: ``values`` to try, and ``shipped`` in the shipped configuration.
+    """Returns the source with the knob ``name`` in its space. ``shipped`` is its value in the shipped configuration.
 
-    If the space already has the knob, ``values`` are added to its list; an empty ``values`` does not change the list.
+    ``values`` are added to the values that the space lists for the knob. If empty, the list does not change.
     """
     space = space_of(source)
     lists = "hints" if hint else "constants"
@@ -97,13 +97,13 @@ def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value
 
 
 def entry_of(node: cst.Dict, name: str) -> cst.BaseExpression | None:
-    """Returns the value of one key of a literal dictionary."""
+    """Returns the value of the key ``name`` in a literal dictionary; None if it lacks the key."""
     pairs = (element for element in node.elements if isinstance(element, cst.DictElement))
     return next((pair.value for pair in pairs if _text(pair.key) == name), None)
 
 
 def with_entry(node: cst.Dict, name: str, value: object) -> cst.Dict:
-    """Returns a literal dictionary with a value for one key, which is added at the end if it is new."""
+    """Returns a literal dictionary with ``value`` for the key ``name``. A new key is added at the end."""
     new = cst.parse_expression(repr(value))
     if entry_of(node, name) is None:
         last = cst.DictElement(cst.SimpleString(f'"{name}"'), new)
@@ -118,7 +118,7 @@ def with_entry(node: cst.Dict, name: str, value: object) -> cst.Dict:
 
 
 def _with_keyword(call: cst.Call, name: str, value: cst.BaseExpression) -> cst.Call:
-    """Sets a keyword argument; a new one goes before ``shipped``, as people write it."""
+    """Sets a keyword argument. A new argument goes before ``shipped``, which people write last."""
     args = list(call.args)
     places = {arg.keyword.value: place for place, arg in enumerate(args) if arg.keyword is not None}
     if name in places:
@@ -152,7 +152,7 @@ def _with_commas(listed: Iterable[Listed]) -> list[Listed]:
 
 
 def _comma(comma: object) -> cst.Comma:
-    """Returns the comma that an element has, or a plain one if it has none or no space behind it."""
+    """Returns the comma after an element, or a comma and a space if the element has no comma with a space."""
     return comma if isinstance(comma, cst.Comma) and not comma.whitespace_after.empty else SPACED
 
 
@@ -160,7 +160,7 @@ def _comma(comma: object) -> cst.Comma:
 
 
 def with_kernel_constant(source: Source, kernel: str, name: str) -> Source:
-    """Returns the source with a new last parameter of the kernel, a constant that the configuration gives."""
+    """Returns the source with a new last parameter of the kernel: the constant ``config.<name>``."""
     annotation = f"{source.tile_module}.Constant[int]"
     return with_kernel_argument(with_launch_parameter(source, "config"), kernel, name, f"config.{name}", annotation)
 
@@ -172,7 +172,7 @@ def with_kernel_argument(source: Source, kernel: str, name: str, expression: str
         raise NotApplicable(f"{source.name}: the launch starts {launch.kernel}, not {kernel}")
     function = source.functions[kernel]
     if name in parameters(function):
-        raise NotApplicable(f"{source.name}: '{name}' is taken in {kernel}")
+        raise NotApplicable(f"{source.name}: {kernel} already has a parameter '{name}'")
     params = function.params
     if params.star_kwarg is not None or params.kwonly_params or isinstance(params.star_arg, cst.Param):
         raise NotApplicable(f"{source.name}: {kernel} does not list its parameters one by one")
@@ -187,10 +187,7 @@ def with_kernel_argument(source: Source, kernel: str, name: str, expression: str
 
 
 def with_launch_parameter(source: Source, name: str) -> Source:
-    """Returns the source with ``name``, e.g. ``hardware``, as a parameter of the launch.
-
-    Tilewright passes the launch an argument for each name among its parameters.
-    """
+    """Returns the source with the parameter ``name`` added to the launch function; Tilewright passes it by its name."""
     launch = launch_of(source)
     if name in parameters(launch.function):
         return source
@@ -200,7 +197,7 @@ def with_launch_parameter(source: Source, name: str) -> Source:
 
 
 def with_grid(source: Source, expression: str) -> Source:
-    """Returns the source with another grid at the launch."""
+    """Returns the source with ``expression`` as the launch's grid."""
     return source.changed({launch_of(source).grid: cst.parse_expression(expression)})
 
 
@@ -217,7 +214,7 @@ def inserted(statement: str, line: cst.SimpleStatementLine) -> Changes:
 
 
 def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpression | None:
-    """Returns the expression that the launch passes for a parameter of the kernel; None if that is not known."""
+    """Returns the expression that the launch passes for a parameter of the kernel; None if it is not known."""
     launch = launch_of(source)
     names = parameters(source.functions[kernel])
     values = _assigned(source, launch, launch.args)
@@ -228,7 +225,7 @@ def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpressi
 
 
 def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
-    """Returns the declared extent of an axis of the tensor that the launch passes as ``array``: ``N`` or ``128``.
+    """Returns the declared extent (``N`` or ``128``) of an axis of the tensor that the launch passes as ``array``.
 
     None if the extent is not a literal, or the tensor is not declared in this file.
     """
@@ -243,7 +240,7 @@ def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
 
 
 def _assigned(source: Source, launch: LaunchCode, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Returns the values that a launch assigns to the name ``node``; the node itself if it is no local variable."""
+    """Returns the values that a launch assigns to the variable ``node``; ``node`` itself if it is not a name."""
     if not isinstance(node, cst.Name) or isinstance(launch.function, cst.Lambda):
         return [node]
     return [
@@ -278,7 +275,7 @@ def _numbered(name: str, taken: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Grid:
-    """The axes of the launch in ``source`` and their product, as expressions that are short enough to repeat."""
+    """The extents of the grid's ``axes`` and their product ``items``, as short expressions valid in ``source``."""
 
     source: Source
     axes: tuple[str, ...]
@@ -286,7 +283,7 @@ class Grid:
 
 
 def flat_grid(source: Source) -> Grid:
-    """Prepares a grid of one axis: assigns expressions that are too long to repeat to local variables of the launch.
+    """Returns the launch's grid as short expressions. Longer ones are first assigned to local variables of the launch.
 
     Raises `NotApplicable` if the number of axes cannot be read from the text.
     """

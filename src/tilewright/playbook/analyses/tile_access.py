@@ -23,7 +23,7 @@ from tilewright.source.syntax import Expression, Source, argument, dotted, eleme
 
 PADDING = {"0": "ZERO", "-0.0": "NEG_ZERO", "inf": "POS_INF", "-inf": "NEG_INF", "nan": "NAN"}
 INDENT = " " * 4
-LINE = 110  # the most characters of a line with a converted access
+LINE = 110  # a converted access is broken into lines of at most so many characters
 KNOWN = ("mask", "padding_value", "check_bounds", "latency")
 
 
@@ -31,8 +31,8 @@ KNOWN = ("mask", "padding_value", "check_bounds", "latency")
 class Converted:
     """The parts of an access that replaces ``call``.
 
-    ``reshaped`` is ``.reshape(...)`` to the shape of the index tile, or "" if the tile has that shape. ``sliced`` tells
-    whether the array is a view that begins within a tile. ``read`` holds the names that the old index and mask read.
+    ``reshaped`` is a ``.reshape(...)`` to the shape of the index tile; "" if the loaded tile already has this shape.
+    ``sliced`` says that the access goes through a view (`Array.slice`). ``read`` holds the names in the old arguments.
     """
 
     call: cst.Call
@@ -43,7 +43,7 @@ class Converted:
     read: frozenset[str]
 
     def text(self, columns: int | None = None) -> str:
-        """Writes the access as Python. With ``columns``, the arguments stand on lines of at most that length."""
+        """Writes the access as Python. With ``columns``, puts the arguments on a line of that length, or one a line."""
         arguments = ", ".join(self.arguments)
         if columns is not None and len(arguments) + len(INDENT) <= columns:
             arguments = f"\n{INDENT}{arguments}\n"
@@ -62,7 +62,7 @@ def convertible(
 
 
 def with_accesses(source: Source, function: str, possible: Callable[[Source], Iterator[Converted]]) -> str:
-    """Returns the text with the ``possible`` accesses converted, and without assignments that only they read."""
+    """Returns the text with all ``possible`` accesses converted, and without assignments that are no longer read."""
     read, changed = set[str](), source
     while (access := next(possible(changed), None)) is not None:
         read |= access.read
@@ -74,18 +74,18 @@ def with_accesses(source: Source, function: str, possible: Callable[[Source], It
             new = changed.changed({access.call: cst.parse_expression(access.text(columns))})
         changed = new
     if changed is source:
-        raise NotApplicable(f"{function} has no such access that can be replaced")
+        raise NotApplicable(f"{function} has no access of this kind that can be replaced")
     return without_dead(changed, function, read).text
 
 
 def converted(source: Source, call: cst.Call) -> Converted:
-    """Returns the tile access that replaces the gather or scatter ``call``. Raises `NotApplicable` if there is none."""
+    """Returns the tile access that replaces the gather or scatter ``call``; raises `NotApplicable` if there is none."""
     name = tile_call(source, call)
     if name not in ("gather", "scatter"):
         raise NotApplicable(f"{source.code(call.func)} is neither a gather nor a scatter")
     positional = 2 if name == "gather" else 3
     if [arg.keyword for arg in call.args[:positional]] != [None] * positional or any(arg.star for arg in call.args):
-        raise NotApplicable("the arguments of the access are not written one by one")
+        raise NotApplicable("the first arguments of the access are not positional")
     if unknown := [arg for arg in call.args[positional:] if arg.keyword is None or arg.keyword.value not in KNOWN]:
         raise NotApplicable(f"{source.code(unknown[0])} has no counterpart in a tile access")
     shapes = Shapes(source, source.functions[source.function_of(call)])
@@ -98,7 +98,7 @@ def converted(source: Source, call: cst.Call) -> Converted:
     else:
         function, last = source.spelled("store"), [_value(source, call.args[2].value, shapes, sizes)]
     if not function:
-        raise NotApplicable(f"{source.name} does not import the tile access of cuda.tile")
+        raise NotApplicable(f"{source.name} does not import load or store of cuda.tile")
     whole = call.args[0].value
     read = frozenset(names_read(call) - names_read(whole))
     arguments = with_kept(source, call, [array, index, *last])
@@ -106,12 +106,12 @@ def converted(source: Source, call: cst.Call) -> Converted:
 
 
 def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, str, Shape]:
-    """Returns the array or its view, the tile's size along each axis, its index, and the shape of the index tile."""
+    """Returns the array or a view of it, the tile's shape, the tile's index, and the shape of the index tile."""
     given = call.args[1].value
     if isinstance(given, cst.Name):
         definition = reaching(source, given.value, call)
         if definition is not None and elements(definition.value) is not None:
-            raise NotApplicable(f"the indices are put together before the access, in {given.value}")
+            raise NotApplicable(f"the indices are not written in the access: {given.value} holds the tuple")
     listed = elements(given)
     indices = listed if listed is not None else [given]
     forms = [Forms(source, call, shapes).of(index, call) for index in indices]
@@ -133,14 +133,14 @@ def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, 
 
 
 def _result(forms: Sequence[Form]) -> Shape:
-    """Returns the shape of the index tile. Its axes must be the array's axes with a range, in the same order."""
+    """Returns the shape of the index tile. Raises `NotApplicable` if its axes have another order than the array's."""
     spans = [form for form in forms if isinstance(form, Span) and not form.same]
     if all(span.size == ONE for span in spans):
         raise NotApplicable("no index is a range of consecutive elements")
     rank = max(form.rank for form in forms if not isinstance(form, Scalar))
     axes = [rank - span.rank + span.axis for span in spans]
     if axes != sorted(set(axes)):
-        raise NotApplicable("the axes of the index tile are not those of the array in their order")
+        raise NotApplicable("the axes of the index tile have another order than those of the array")
     sizes = ["1"] * rank
     for axis, span in zip(axes, spans, strict=True):
         sizes[axis] = span.size.text
@@ -151,7 +151,7 @@ def _result(forms: Sequence[Form]) -> Shape:
 
 
 def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes) -> list[str | None]:
-    """Returns, for each axis, where the mask ends the range; None if only the end of the array does."""
+    """Returns the mask's limit along each axis; None for an axis that only the end of the array limits."""
     mask, array = argument(call, "mask"), call.args[0].value
     stops: list[str | None] = [None] * len(forms)
     for index, stop in () if mask is None else _limits(source, mask, Forms(source, call, shapes)):
@@ -167,7 +167,7 @@ def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes
 
 
 def _padding(source: Source, call: cst.Call) -> str:
-    """Writes the padding mode for a gather's ``padding_value``. Raises `NotApplicable` if there is none."""
+    """Writes the padding mode that equals a gather's ``padding_value``. Raises `NotApplicable` if no mode does."""
     given = argument(call, "padding_value")
     text = "0" if given is None else source.code(given)
     name = re.sub(r"""float\(["'](-?\w+)["']\)|\b(?:math|np|numpy)\.|\s""", r"\1", text)
@@ -179,7 +179,7 @@ def _padding(source: Source, call: cst.Call) -> str:
 
 
 def with_kept(source: Source, call: cst.Call, arguments: Sequence[str]) -> tuple[str, ...]:
-    """Adds to ``arguments`` those of ``call`` that every kind of access takes.
+    """Adds the ``check_bounds`` and ``latency`` of ``call`` to ``arguments``: every kind of access takes these.
 
     Raises `NotApplicable` if a comment inside the call would be lost.
     """
@@ -189,12 +189,12 @@ def with_kept(source: Source, call: cst.Call, arguments: Sequence[str]) -> tuple
         if value is not None and not (name == "check_bounds" and is_true(value)):
             found.append(f"{name}={source.code(value)}")
     if sum(text.count("#") for text in found) != source.code(call).count("#"):
-        raise NotApplicable("a comment stands inside the call")
+        raise NotApplicable("a comment inside the call would be lost")
     return tuple(found)
 
 
 def _value(source: Source, node: Expression, shapes: Shapes, sizes: Shape) -> str:
-    """Writes the stored value, reshaped to the tile, because `ct.store` takes the tile's shape from the value."""
+    """Writes the stored value, reshaped to the tile's shape ``sizes``: `ct.store` takes the shape from the value."""
     shape, text = shapes.of(node), source.code(node)
     if shape == sizes:
         return text
@@ -207,7 +207,7 @@ def _value(source: Source, node: Expression, shapes: Shapes, sizes: Shape) -> st
 
 
 def _limits(source: Source, mask: Expression, forms: Forms) -> Iterator[tuple[Form, str]]:
-    """Yields the indices that a mask limits, and their limits. Raises `NotApplicable` for any other mask."""
+    """Yields each index that a mask limits, with its limit. Raises `NotApplicable` for any other mask."""
     for part, where in _parts(source, mask, mask):
         match part:
             case cst.Comparison(left=index, comparisons=[cst.ComparisonTarget(cst.LessThan(), comparator=limit)]):
@@ -215,7 +215,7 @@ def _limits(source: Source, mask: Expression, forms: Forms) -> Iterator[tuple[Fo
             case cst.Comparison(left=limit, comparisons=[cst.ComparisonTarget(cst.GreaterThan(), comparator=index)]):
                 pass
             case _:
-                raise NotApplicable(f"the mask {source.code(mask)} is no limit on an index")
+                raise NotApplicable(f"the mask {source.code(mask)} does more than limit an index")
         stop = forms.of(limit, where)
         if not isinstance(stop, Scalar):
             raise NotApplicable(f"the mask {source.code(mask)} has no scalar limit")
@@ -223,7 +223,7 @@ def _limits(source: Source, mask: Expression, forms: Forms) -> Iterator[tuple[Fo
 
 
 def _parts(source: Source, mask: Expression, where: cst.CSTNode) -> Iterator[tuple[Expression, cst.CSTNode]]:
-    """Yields the parts of a mask that ``&`` joins, and the place at which their names are read."""
+    """Yields the parts of a mask that ``&`` joins, each with the node at which its names are read."""
     match mask:
         case cst.BinaryOperation(operator=cst.BitAnd()):
             yield from _parts(source, mask.left, where)
@@ -231,7 +231,7 @@ def _parts(source: Source, mask: Expression, where: cst.CSTNode) -> Iterator[tup
         case cst.Name():
             definition = reaching(source, mask.value, where)
             if definition is None or definition.value is None:
-                raise NotApplicable(f"the mask {mask.value} is not plain where it is used")
+                raise NotApplicable(f"several assignments may give the mask {mask.value} its value here")
             yield from _parts(source, definition.value, definition.node)
         case _:
             yield mask, where

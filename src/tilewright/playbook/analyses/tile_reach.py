@@ -1,8 +1,8 @@
 """Finds how many elements each access takes along the axes of its array, and whether its tiles end with the array.
 
-An access may count its tiles with a block id or a loop's variable. Its last tile ends exactly with the array if the
-array's extent is a multiple of the tile's. This module finds these extents and tiles. It does not prove that the count
-stops at the last tile: the interpreter checks every address when the version is verified.
+An access may count its tiles with a block id or a loop's variable. The last tile ends exactly with the array if the
+array's extent is a multiple of the tile's. This module finds both extents. It does not prove that the count stops at
+the last tile: the interpreter checks every address when the version is verified.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tilewright.source.syntax import Source, argument, dotted, elements
 
 @dataclass(frozen=True)
 class Reach:
-    """An access takes ``size`` elements at a time along ``axis`` of ``array``, by the kernel's own names.
+    """An access takes ``size`` elements at a time along ``axis`` of ``array``; the names are the kernel's.
 
-    The array must have at least ``tiles`` tiles: more than 1 if the access takes a tile with a fixed number.
+    The array must have at least ``tiles`` tiles. This is more than 1 if the access takes the tile of a fixed number.
     """
 
     array: str
@@ -33,11 +33,14 @@ class Reach:
 
 
 def reaches(source: Source, call: cst.Call) -> list[Reach]:
-    """Returns the reaches of one load, store, gather or scatter, by axis. Raises `NotApplicable` for other indices."""
+    """Returns the `Reach` of a load, store, gather or scatter along each axis that its tile covers.
+
+    Raises `NotApplicable` if an index does not count tiles.
+    """
     array = dotted(call.args[0].value) if call.args else ""
     kernel = source.functions[source.function_of(call)]
     if array not in parameters(kernel):
-        raise NotApplicable(f"{array or source.code(call.args[0].value)} is no array that the kernel is given")
+        raise NotApplicable(f"{array or source.code(call.args[0].value)} is not an array parameter of the kernel")
     if argument(call, "mask") is not None or argument(call, "order") is not None:
         raise NotApplicable(f"{source.code(call)} has a mask or another order of axes")
     shapes = Shapes(source, kernel)
@@ -52,14 +55,14 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
     found = []
     for axis, (number, size) in enumerate(blocks):
         if not isinstance(number, Scalar) or not _counts(number):
-            raise NotApplicable(f"the index of axis {axis} of {array} is no plain tile number")
+            raise NotApplicable(f"the index of axis {axis} of {array} is not a name or a number that counts tiles")
         if size != "1":
             found.append(Reach(array, axis, size, number.terms.get((), 0) + 1))
     return found
 
 
 def _block(form: Form) -> tuple[Form | None, str]:
-    """Returns the number of the block of elements that an index means, and its size; None for other indices."""
+    """Returns the number and the size of the block of elements that an index selects; no number for other indices."""
     if isinstance(form, Scalar):
         return form, "1"
     block, rest = form.start.over(form.size)
@@ -67,7 +70,7 @@ def _block(form: Form) -> tuple[Form | None, str]:
 
 
 def _counts(number: Scalar) -> bool:
-    """Whether a tile's number is a name, a call or a constant, and not computed from several of them."""
+    """Whether a tile's number is a single name, call or constant."""
     return len(number.terms) < 2 and all(
         (factor == 1 and len(term) == 1) or (factor > 0 and not term) for term, factor in number.terms.items()
     )

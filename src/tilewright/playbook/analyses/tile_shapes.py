@@ -1,8 +1,8 @@
 """Finds the shapes of the tiles in a kernel, as they are written: ``("1", "TILE_N")``, and ``()`` for a scalar.
 
 A name has the shape on which all its assignments agree. If they disagree, or if an operation is not known, the shape is
-None, and entries do not change the code. The same analysis marks the tiles that depend on given names (`Tile.varies`).
-`rows_per_tile` uses the mark to find the values that depend on the number of a row.
+None, and entries do not change the code. The analysis also marks the tiles that depend on given names (`Tile.varies`).
+`rows_per_tile` uses this mark to find the values that depend on the number of a row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ELEMENTWISE = (
 REDUCTIONS = ("sum", "max", "min", "prod")
 FILLED = ("zeros", "ones", "full")
 SHAPED = {**dict.fromkeys(FILLED, 0), "broadcast_to": 1, "load": 2}
-"""Functions that take the shape of their result → its place among their arguments."""
+"""Function that takes the shape of its result → the position of the shape among its arguments."""
 SCALARS = ("bid", "num_blocks", "cdiv", "min", "max", "int", "float", "bool", "abs", "range", "len")
 
 
@@ -41,10 +41,10 @@ class Tile:
 
 
 class Shapes:
-    """The shapes in one function. The names in ``varying`` are scalars whose value varies.
+    """The shapes in one function. The names in ``varying`` are scalars; tiles that depend on them are marked.
 
     ``names`` holds the tile of each assigned name. ``assigned`` lists the assignments: name, value (None if several
-    names unpack one value), and whether the value is added to the old one, as by ``+=``.
+    names unpack one value), and whether the statement changes the old value, as ``+=`` does.
     """
 
     def __init__(self, source: Source, function: Function, varying: Collection[str] = ()) -> None:
@@ -68,7 +68,7 @@ class Shapes:
         return self.tile(node).shape
 
     def accessed(self, call: cst.Call) -> Shape | None:
-        """Returns the shape of the tile that a tile load or store moves; None if it is not known."""
+        """Returns the shape of the tile that is loaded or stored; None if it is not known."""
         stored = argument(call, "tile", 2) if tile_call(self.source, call) == "store" else None
         return self.of(call if stored is None else stored)
 
@@ -155,7 +155,7 @@ class Shapes:
         return Tile(tuple("1" if axis in axes else size for axis, size in sizes if keep or axis not in axes), varies)
 
     def sizes(self, node: Expression | None) -> Shape | None:
-        """Returns the shape that a tuple, a name assigned to a tuple, or a single size stands for; None otherwise."""
+        """Returns the shape written as a tuple, as the name of a tuple, or as one size; None for anything else."""
         if isinstance(node, cst.Name):
             values = [value for name, value, _ in self.assigned if name == node.value]
             if len(values) == 1 and values[0] is not None and elements(values[0]) is not None:
@@ -233,7 +233,7 @@ def reduced_axes(call: cst.Call, rank: int) -> set[int] | None:
 
 
 def is_true(node: Expression | None) -> bool | None:
-    """Reads an argument that is True or False; False if it is missing, None if it is no literal."""
+    """Returns the value of an argument that is True or False: False if it is missing, None if it is no literal."""
     return False if node is None else {"True": True, "False": False}.get(dotted(node))
 
 
@@ -253,7 +253,7 @@ def _assignments(source: Source, function: Function) -> list[tuple[str, Expressi
 
 
 def _joined(first: Tile | None, second: Tile) -> Tile:
-    """Returns the tile of a name to which both tiles are assigned."""
+    """Returns the tile of a name that is assigned once to ``first`` and once to ``second``."""
     first = first or second
     return Tile(first.shape if first.shape == second.shape else None, first.varies or second.varies)
 
@@ -270,7 +270,7 @@ def _together(tiles: Sequence[Tile | None]) -> Tile | None:
 
 
 def _broadcast(first: Shape, second: Shape) -> Shape | None:
-    """Returns the common shape, aligned at the right; None if two sizes are not seen to be equal."""
+    """Returns the broadcast shape, aligned at the right; None if two sizes differ as text and neither is 1."""
     pairs = [*zip_longest(reversed(first), reversed(second), fillvalue="1")]
     if any(size != other and "1" not in (size, other) for size, other in pairs):
         return None

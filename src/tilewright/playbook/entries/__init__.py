@@ -1,1 +1,1 @@
-"""The changes that the loop tries, one a file."""
+"""The entries of the playbook, one in each file: the changes that `tilewright optimize` tries."""

@@ -44,12 +44,12 @@ class AllowTma(Entry):
 
 
 def _site(source: Source, access: ArrayAccess, facts: KernelFacts) -> Site | None:
-    """Makes the site of one access; None if its keyword is a variable, or if the machine code has no TMA to forbid."""
+    """Makes the site of one access; None if a variable sets its ``allow_tma``, or if it does not use TMA anyway."""
     given, promise = access.keyword("allow_tma"), 1.0 if access.kind == "store" else 0.5
     if is_variable(given):
         return None
     if isinstance(given, cst.Name) and given.value == "False":
-        why = "allow_tma=False stands there"
+        why = "the access has allow_tma=False"
         return Site.at(source, access.call, f"TMA for the {access}", (True,), promise, why)
     instruction = COPIES[access.kind]
     copies = [code.copies.items() for code in facts.codes.values()]

@@ -1,7 +1,7 @@
 """Computes quotients, square roots and tanh with the hardware's approximations.
 
-An exact float32 quotient takes about ten instructions, an approximate quotient two. Where one divisor serves a whole
-row, its reciprocal is computed once and multiplied. Results differ in the last bits.
+An exact float32 quotient takes about ten instructions, an approximate quotient two. If a whole row has one divisor, the
+reciprocal is computed once and the row multiplied by it. Results differ in the last bits.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _quotients(source: Source, function: Function) -> list[cst.BinaryOperation]:
 
 
 def _candidates(source: Source, function: Function) -> list[Expression]:
-    """Returns the operations that could be approximated: those in loops first, then in the order of the text."""
+    """Returns the operations that could be approximated: first those in loops, each group in the order of the text."""
     found = [*_quotients(source, function), *source.calls(*_ROUNDED, inside=function)]
     return sorted(found, key=lambda node: (not loops_around(source, node), source.place(node)))
 
@@ -105,7 +105,7 @@ def _quotient(source: Source, node: Expression) -> tuple[Expression, Expression]
 
 
 def _tile_names(source: Source, function: Function) -> set[str]:
-    """Returns the names whose values come from a tile, as far as the text shows it."""
+    """Returns the names whose values are computed from a tile, as far as the text shows it."""
     made = {name for _, name, value in assignments(source, function) if _is_tile(source, value, set())}
     return dependent(source, function, made)
 
@@ -115,7 +115,7 @@ def _is_tile(source: Source, node: Expression, tiles: set[str]) -> bool:
 
 
 def _divided_by(source: Source, function: Function, root: Expression) -> list[cst.BinaryOperation]:
-    """Returns the quotients whose divisor is the square root ``root``, or the name that is assigned only ``root``.
+    """Returns the quotients whose divisor is the square root ``root``, written there or through a name.
 
     Empty if the root is used for anything else.
     """
@@ -134,7 +134,7 @@ def _divided_by(source: Source, function: Function, root: Expression) -> list[cs
 
 
 def _with_rsqrt(source: Source, function: Function, root: Expression) -> str:
-    """Writes x / sqrt(y) as x · rsqrt(y), in every place where the root divides."""
+    """Returns the text with x / sqrt(y) written as x · rsqrt(y), wherever ``root`` is the divisor."""
     rsqrt = root.with_changes(func=cst.parse_expression(f"{source.tile_module}.rsqrt"))
     changes: dict[cst.CSTNode, cst.CSTNode] = {root: rsqrt}
     for quotient in _divided_by(source, function, root):

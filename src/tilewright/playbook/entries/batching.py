@@ -1,7 +1,7 @@
 """Gives each block several small items instead of one.
 
 The change applies to thousands of blocks that copy or scale a few elements each: starting such a block takes as long as
-its work. It costs a new knob, ``SLOTS``, the number of items in a block. Fewer blocks are harder to balance over SMs.
+its work. It adds a knob, ``SLOTS``, the number of items in a block. Fewer blocks are harder to balance over SMs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tilewright.source.syntax import Source
 SLOTS = (2, 4, 8)
 VALUES: tuple[Value, ...] = (4, 2, 8, "4 unrolled", "2 unrolled")
 SMALL_BYTES = 32 << 10  # a block that moves more takes much longer than its start
-INTENSITY = 10.0  # FLOP per byte from which a block does more than copy
-WAVES = 16  # blocks per SM, so that with eight slots every SM still has work
+INTENSITY = 10.0  # FLOP per byte; a block with more does not only copy
+WAVES = 16  # the fewest blocks per SM: with eight slots, two blocks per SM are left
 
 
 class Batching(Entry):

@@ -2,7 +2,7 @@
 
 The kernel gets a constant, ``RAGGED``, which each launch computes from its shapes. So the kernel is compiled once with
 checks and once without, and the results stay right for all shapes. The change costs one more compilation. When the
-version is verified, the interpreter follows every address of the launches without checks, and so proves that no access
+version is verified, the interpreter computes every address of the launches without checks. This proves that no access
 goes beyond its array.
 """
 
@@ -25,7 +25,7 @@ ELEMENTS = "gathers and scatters"
 TILES = "tile loads and stores"
 KINDS = {EVERY: ("gather", "scatter", "load", "store"), ELEMENTS: ("gather", "scatter"), TILES: ("load", "store")}
 CONSTANT = "RAGGED"
-LINE = 90  # the most characters of a condition on one line
+LINE = 90  # a longer condition is broken into several lines (characters)
 
 
 class CheckBounds(Entry):
@@ -62,11 +62,11 @@ class CheckBounds(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         site.function_here(source)
         if value not in KINDS:
-            raise NotApplicable(f"'{value}' is no value of this entry")
+            raise NotApplicable(f"'{value}' is no value of this entry; known: {', '.join(KINDS)}")
         calls = _checked(source, site.kernel, str(value))
         conditions = _conditions(source, site.kernel, _reaches(source, calls))
         if not conditions:
-            raise NotApplicable(f"{site.kernel} has no checked access whose tiles are plain")
+            raise NotApplicable(f"{site.kernel} has no checked access whose tiles are understood")
         name = task_code.fresh_in(source, site.kernel, CONSTANT)
         changed = source
         while calls := _checked(changed, site.kernel, str(value)):  # innermost first: a stored value may be a load
@@ -77,7 +77,7 @@ class CheckBounds(Entry):
             if parameter not in own:  # a dimension, a tensor, ``config``
                 changed = task_code.with_launch_parameter(changed, parameter)
         launch, ragged = task_code.launch_of(changed).function, " or ".join(conditions)
-        if isinstance(launch, cst.FunctionDef):  # a lambda has no place for a variable
+        if isinstance(launch, cst.FunctionDef):  # a lambda cannot assign a variable
             local = task_code.fresh_in(changed, launch.name.value, "ragged")
             text = ragged if len(ragged) <= LINE else "(\n    " + "\n    or ".join(conditions) + "\n)"
             changed, ragged = task_code.before_launch(changed, f"{local} = {text}"), local
@@ -86,7 +86,7 @@ class CheckBounds(Entry):
 
 
 def _checked(source: Source, kernel: str, value: str) -> list[cst.Call]:
-    """Returns the accesses that check bounds and whose tiles are understood. ``value`` chooses the kinds of access."""
+    """Returns the accesses of the kinds in ``value`` that check bounds and whose tiles are understood."""
     calls = source.calls(*KINDS[value], inside=source.functions[kernel])
     checked = (call for call in calls if argument(call, "check_bounds") is None)
     return [call for call in checked if unless_refused(reaches, source, call) is not None]
@@ -116,7 +116,7 @@ def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str
 
 
 def _given(source: Source, kernel: str, parameter: str, unknown: str) -> str:
-    """Returns the text of the launch's argument for a parameter. Raises `NotApplicable`, naming what is ``unknown``."""
+    """Returns the launch's argument for a parameter, as text. ``unknown`` goes into the message of `NotApplicable`."""
     given = task_code.argument_of(source, kernel, parameter)
     if given is None:
         raise NotApplicable(f"the launch does not say {unknown}")

@@ -1,8 +1,8 @@
 """Tells the compiler that an integer passed to the kernel is a multiple of 16, so that addresses are aligned.
 
-A launch detects this by itself for the extents and strides of arrays, but not for plain numbers. The claim costs
-nothing at run time, but a wrong claim is undefined behaviour. So it is offered only if the number is a multiple in
-every shape that the task serves, and only in the task's own file, whose launch is the kernel's only caller.
+A launch detects multiples by itself for the extents and strides of arrays, but not for plain numbers. The claim costs
+nothing at run time, but a wrong claim is undefined behaviour. So the claim is offered only if the number is a multiple
+in every shape that the task serves, and only in the task's own file, where no other code launches the kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Divisible(Entry):
         name="assume divisible",
         what="tells the compiler that a number passed to the kernel is a multiple of 16",
         when="addresses are made of a number that the launch passes, and accesses are narrower than 16 bytes",
-        when_not="some shape that the task serves makes it no multiple",
+        when_not="for some shape that the task serves, the number is no multiple",
         priority={"memory": 7, "balanced": 8, "compute": 9},
         order=240,
         effect=Effect.assumed(1.0, 1.20),
@@ -65,16 +65,16 @@ class Divisible(Entry):
         claim = f"{name} = {source.tile_module}.assume_divisible_by({name}, {value})"
         body = function.body
         if not isinstance(body, cst.IndentedBlock):
-            raise NotApplicable(f"{source.name}: {site.kernel} stands on one line")
+            raise NotApplicable(f"{source.name}: {site.kernel} is written on one line")
         first = 1 if function.get_docstring() is not None else 0
         lines = [*body.body[:first], cst.parse_statement(claim), *body.body[first:]]
         return source.replaced({body: body.with_changes(body=lines)})
 
 
 def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
-    """Yields what the launch passes to the parameter at ``place``, for all workloads and for shapes next to them.
+    """Yields the arguments that the launch passes to the parameter at ``place``, for several shapes.
 
-    A shape next to a workload is larger by one in one dimension. If the task serves it, divisibility is not certain.
+    The shapes are those of all workloads and, if the task serves them, those that are larger by one in one dimension.
     """
     task = facts.task
     for workload in facts.workloads:

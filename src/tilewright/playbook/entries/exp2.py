@@ -54,11 +54,11 @@ class Exp2(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if value == FOLDED:
             known = {scale.place: scale for scale in scales(source, site.kernel)}
-            return _folded(source, site.kernel, known[site.node(source, known, "no scale that all exponentials share")])
+            return _folded(source, site.kernel, known[site.node(source, known, "no common scale of all exponentials")])
         call = site.node(source, [call for call in source.calls("exp") if call.args], "no call of exp")
         if value == APPROXIMATE:
             if argument(call, "rounding_mode") is not None:
-                raise NotApplicable("the exponential names its rounding already")
+                raise NotApplicable("the exponential has a rounding_mode already")
             mode = f"{source.tile_module}.RoundingMode.APPROX"
             return source.replaced({call: with_argument(call, "rounding_mode", mode)})
         log2_e = log2_e_name(source, site.kernel)
@@ -76,7 +76,7 @@ def _folded(source: Source, function: str, scale: ScoreScale) -> str:
 
 
 def _exp2(source: Source, call: cst.Call, inside: Expression) -> cst.Call:
-    """Returns the call of exp2 that replaces a call of exp. It has no rounding mode, because exp2 takes none."""
+    """Returns the call of exp2 that replaces a call of exp, without its rounding mode, because exp2 takes none."""
     only = call.args[0].with_changes(value=inside)
     if len(call.args) > 1:
         only = only.with_changes(comma=cst.MaybeSentinel.DEFAULT)
@@ -92,7 +92,7 @@ def _fused(source: Source, inside: Expression, log2_e: str) -> str:
 
 
 def _scaled(source: Source, inside: Expression, log2_e: str) -> str:
-    """Writes ``inside * log2_e``, with log2_e next to a constant if there is one: the compiler then folds the two."""
+    """Writes ``inside * log2_e``, with log2_e beside a constant factor of ``inside``: the compiler folds the two."""
     match inside:
         case cst.UnaryOperation(operator=cst.Minus(), lpar=()):
             return f"{factor_of(source, inside.expression)} * -{log2_e}"
@@ -105,17 +105,17 @@ def _scaled(source: Source, inside: Expression, log2_e: str) -> str:
 
 # The scale that all exponentials share: softmax, plain or online ----------------------------------
 #
-# In softmax, exp(s·x − m) equals exp2 of the same expression with s·log₂e in place of s, because the maximum m is
-# multiplied by the same factor as the scores. The scaled values must be used for nothing else.
+# In softmax, exp(s·x − m) equals exp2 of the same expression with s·log₂e in place of s, because this multiplies the
+# maximum m by the same factor as the scores. The scaled values must be used for nothing else.
 
 
 _KEEPS = ("max", "min", "maximum", "minimum", "where", "reshape", "transpose", "permute", "broadcast_to", "expand_dims")
-"""Functions whose result gets the same factor as their operands, infinities included."""
+"""Functions that keep a common factor: if all operands are multiplied by it, so is the result, infinities included."""
 
 
 @dataclass(frozen=True)
 class ScoreScale:
-    """The multiplication ``place`` that computes the scores ``name``, by a ``factor`` that is no tile."""
+    """The multiplication ``place`` by a scalar ``factor`` whose result is the scores, assigned to ``name``."""
 
     name: str
     place: cst.BinaryOperation
@@ -132,7 +132,7 @@ def scales(source: Source, function: str) -> list[ScoreScale]:
     if not exponentials or source.calls("exp2", inside=code) or any(len(call.args) != 1 for call in exponentials):
         return []
     given = values_by_name(source, code)
-    # If not all values of a name are known, it cannot be shown to scale.
+    # A name counts as scaled only if all its values are known.
     plain = {name: given[name] for name, times in names_assigned(code).items() if len(given.get(name, ())) == times}
     found = []
     for _, name, value in assignments(source, code):
@@ -150,17 +150,17 @@ def scales(source: Source, function: str) -> list[ScoreScale]:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """Finds the expressions that get the same factor as the seed, which is the result of one multiplication."""
+    """Finds the expressions that are multiplied by a factor if the product ``seed`` is multiplied by the factor."""
 
     source: Source
     seed: cst.BinaryOperation
 
     def closure(self, name: str, values: Mapping[str, Sequence[Expression]]) -> set[str] | None:
-        """Returns ``name`` and the names connected with it, if all of them get the seed's factor.
+        """Returns ``name`` and the names connected with it that scale with the seed; None if ``name`` does not.
 
-        ``values`` holds all values of each name. Starts from all names and removes those with a value that does not
-        scale, until the rest agree. Then keeps ``name``, the names computed from kept names, and the names that these
-        are computed from. None if ``name`` itself was removed.
+        ``values`` holds all values of each name. The search starts from all names and removes those with a value that
+        does not scale, until none is left to remove. Of the rest, it returns ``name`` and all names that are connected
+        with ``name``: one is computed from the other, directly or through further names.
         """
         names, before = set(values), set[str]()
         while names != before:
@@ -176,7 +176,7 @@ class _Scaled:
         return None
 
     def scales(self, node: Expression, names: set[str]) -> bool:
-        """Whether ``node`` gets the seed's factor if all of ``names`` do."""
+        """Whether ``node`` scales with the seed, if all of ``names`` do."""
         if node is self.seed or _is_infinite(self.source, node):
             return True
         match node:
@@ -221,7 +221,7 @@ def _used_elsewhere(source: Source, code: Function, names: set[str], allowed: Se
 
 
 def _scalar(function: Function, product: cst.BinaryOperation) -> Expression | None:
-    """Returns the factor that is a number or a parameter, so a constant can be folded into it; None if neither is."""
+    """Returns the factor of ``product`` that is a number or a parameter; None if neither factor is."""
     plain = {param.name.value for param in function.params.params} - set(names_assigned(function.body))
     for side in (product.right, product.left):
         if isinstance(side, (cst.Float, cst.Integer)) or (isinstance(side, cst.Name) and side.value in plain):

@@ -12,7 +12,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
 OPERATIONS = ("exp2", "truediv", "rsqrt", "sqrt", "mul", "add", "sub", "sum", "max", "min", "maximum", "minimum")
-"""Functions of cuda.tile 1.7 that take ``flush_to_zero``, those with the largest saving first."""
+"""Functions of cuda.tile 1.7 that take ``flush_to_zero``; those that save most time come first."""
 MOST_SITES = 6
 
 
@@ -42,7 +42,7 @@ class FlushToZero(Entry):
         calls = [call for call in source.calls(*OPERATIONS) if source.function_of(call) == site.kernel]
         call = site.node(source, calls, "no operation that can flush to zero")
         if argument(call, "flush_to_zero") is not None:
-            raise site.refused(source, "it says already whether it flushes to zero")
+            raise site.refused(source, "the operation has a flush_to_zero already")
         return source.replaced({call: with_argument(call, "flush_to_zero", str(value))})
 
 

@@ -1,8 +1,8 @@
 """Turns loads and stores of tiles into gathers and scatters: the reverse of `tile_load`.
 
 A tile load by TMA goes through shared memory, which helps if the tile is shared or read again. A kernel that uses each
-element once can move it directly between memory and registers. But it then computes an address and a bound for each
-element.
+element once can move the elements directly between memory and registers. But then the kernel must compute an address
+and a bound for each element.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class GatherLoad(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         site.function_here(source)
         if value not in KINDS:
-            raise NotApplicable(f"'{value}' is no value of this entry")
+            raise NotApplicable(f"'{value}' is no value of this entry; known: {', '.join(KINDS)}")
         kinds = KINDS[str(value)]
         return with_accesses(source, site.kernel, lambda now: convertible(now, site.kernel, kinds, gathered))
 
@@ -93,7 +93,7 @@ def _indices(source: Source, index: Sequence[Expression], shape: Shape) -> list[
     if not arange or not int32:
         raise NotApplicable(f"{source.name} imports neither arange nor int32 of cuda.tile")
     if all(size == "1" for size in shape):
-        raise NotApplicable("the access is of one element")
+        raise NotApplicable("the access takes a single element")
     found = []
     for axis, (number, size) in enumerate(zip(index, shape, strict=True)):
         block = source.code(number)

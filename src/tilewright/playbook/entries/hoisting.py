@@ -1,8 +1,8 @@
-"""Moves statements that compute the same value in every iteration of a loop to the place before the loop.
+"""Moves statements that compute the same value in every iteration of a loop to before the loop.
 
 The front end of cuda-tile 1.7 does most of this itself: the Tile IR is the same with ``scale = ct.load(weight, …)``
-inside the loop or before it. It does not move statements under an ``if`` in the loop, so this entry offers only these.
-A moved tile occupies registers during the whole loop.
+inside the loop or before the loop. It does not move statements under an ``if`` in the loop, so this entry offers only
+these. A moved tile occupies registers during the whole loop.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Hoisting(Entry):
         id="hoisting",
         name="loop-invariant hoisting",
         what="a conversion, a constant tile or a load that is the same in every iteration, moved before the loop",
-        when="it stands under an if within the loop, where the compiler does not move it",
-        when_not="directly in the loop's body, from where cuda-tile moves it itself; branches that are rarely taken; "
-        "tiles for which no registers are left",
+        when="the statement is under an if within the loop, from where the compiler does not move it",
+        when_not="the statement is directly in the loop's body: cuda-tile moves it itself; branches that are rarely "
+        "taken; tiles for which no registers are left",
         priority={"memory": 8, "balanced": 5, "compute": 6},
         order=200,
         effect=Effect.assumed(1.0, 1.1),
@@ -52,7 +52,7 @@ class Hoisting(Entry):
 
 
 def _invariant(source: Source, function: Function) -> Iterator[tuple[Line, cst.For | cst.While]]:
-    """Yields the assignments under an ``if`` in a loop, with the outermost loop in which their value is the same."""
+    """Yields assignments under an ``if`` in a loop, each with the outermost loop that does not change its value."""
     effects, counted = Effects(source, function), names_assigned(function)
     for statement in source.every(Line, function):
         plain = len(statement.body) == 1 and isinstance(statement.body[0], cst.Assign)

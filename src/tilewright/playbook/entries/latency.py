@@ -45,7 +45,7 @@ class LatencyHints(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if not isinstance(value, int) or not LOWEST <= value <= HIGHEST:
-            raise NotApplicable(f"latency={value}: {LOWEST} to {HIGHEST}")
+            raise NotApplicable(f"latency={value} is not from {LOWEST} to {HIGHEST}")
         chosen = at(source, site)
         if (site.line, site.column) != source.place(chosen[0].call):
             chosen = [access for access in chosen if access.is_load and not is_variable(access.keyword("latency"))]
@@ -53,7 +53,7 @@ class LatencyHints(Entry):
 
 
 def _of_all(source: Source, name: str, free: Sequence[ArrayAccess]) -> Site | None:
-    """Makes the site that sets the hint of all loads of a function at once; None if it has fewer than two."""
+    """Makes the site that sets the hint of all loads in the function ``name`` at once; None for fewer than two."""
     loads = [access for access in free if access.is_load and access.kernel == name]
     if len(loads) < 2:
         return None

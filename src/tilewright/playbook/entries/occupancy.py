@@ -1,7 +1,7 @@
 """Sets the occupancy hint: how many CTAs the compiler plans for on one SM.
 
-With more CTAs on an SM, some compute while others wait. Each gets fewer registers and less shared memory, so code may
-spill. The hint helps where one CTA takes most of an SM.
+With more CTAs on an SM, some compute while others wait. Each CTA gets fewer registers and less shared memory, so code
+may spill. The hint helps where one CTA takes most of an SM.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungries
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
-ENOUGH = 4  # CTAs on an SM; more of them rarely hide more latency
+ENOUGH = 4  # CTAs on an SM; more CTAs rarely hide more latency
 ORDER = {"memory": (4, 2, 8, 1), "balanced": (2, 4, 8, 1), "compute": (2, 4, 1)}
 """Kind of bound → the values to try, the most promising first. The compiler treats 16 and 32 as 8."""
 

@@ -1,7 +1,7 @@
 """Adds zero padding to tile loads that may reach beyond their array, or removes padding that is never used.
 
 GPUs before sm_90 have no TMA to fill the lanes outside an array, so the values there are undetermined. If every shape
-that the task serves has only whole tiles, a padding such as -inf costs a selection and has no effect.
+that the task serves has only whole tiles, a padding such as -inf has no effect, but costs a select instruction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
 ZERO, NONE = "zero", "none"
-TMA = 90  # the first compute capability that has it
+TMA = 90  # the first compute capability with TMA
 
 
 class Padding(Entry):
@@ -55,11 +55,11 @@ class Padding(Entry):
         if value == NONE and padded is not None:
             changed = source.changed({call: with_argument(call, "padding_mode", None)})
             return without_dead(changed, site.kernel, names_read(padded)).text
-        raise NotApplicable(f"the load is padded as '{value}' asks already")
+        raise NotApplicable(f"the padding of this load is '{value}' already")
 
 
 def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelFacts) -> bool | None:
-    """Whether no shape that the task serves ends within a tile of this load; None if that is not known."""
+    """Whether, for every shape that the task serves, this load has only whole tiles; None if that is not known."""
 
     def even() -> bool:
         found = reaches(source, call)
@@ -71,7 +71,7 @@ def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelF
 
 
 def _is_fixed(source: Source, kernel: str, reach: Reach, facts: KernelFacts) -> bool:
-    """Whether the task serves only the workloads' extents along an axis, and none that differ from them by one."""
+    """Whether the task refuses extents along this axis that are larger or smaller by one than a workload's."""
     extent = extent_of(source, kernel, reach.array, reach.axis)
     if extent is None or extent.isdigit():
         return extent is not None

@@ -1,7 +1,7 @@
 """Makes a kernel persistent: starts as many blocks as the GPU holds at once, each with a loop over several items.
 
-The change saves the start of thousands of blocks. Data that all items share is loaded once. The loads of the next item
-can begin while the results of the last one are stored. It costs a new knob, ``BLOCKS_PER_SM``, and makes a kernel
+The change saves the start of thousands of blocks. Data that all items share is loaded once. The loads of an item can
+begin while the results of the item before are stored. The change adds a knob, ``BLOCKS_PER_SM``, and makes a kernel
 slower if its items take unequal time.
 """
 
@@ -18,7 +18,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, number
 
 BLOCKS_PER_SM = (2, 4, 1, 8)
-WAVES = 2  # items per SM from which the change is worth trying
+WAVES = 2  # the change is worth trying with more items per SM than this
 
 
 class Persistent(Entry):
@@ -56,7 +56,7 @@ class Persistent(Entry):
 
 
 def _clusters(source: Source, kernel: str) -> str:
-    """Writes the division by num_ctas. A block is a cluster of num_ctas CTAs, so fewer blocks fill the GPU."""
+    """Writes the division by num_ctas, or "". A block is a cluster of num_ctas CTAs, so fewer blocks fill the GPU."""
     hints = argument(task_code.space_of(source), "hints")
     if hints is not None and '"num_ctas"' in source.code(hints).replace("'", '"'):
         return " // (config.num_ctas or 1)"

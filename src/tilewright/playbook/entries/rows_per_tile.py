@@ -1,8 +1,8 @@
 """Lets a block compute ROWS rows in one tile instead of one row at a time.
 
 A short row does not give a block enough work: loads wait for one another, and a reduction of one row leaves most of the
-block idle. The change costs a new knob and registers, so it makes kernels with long rows slower. `row_numbers` finds
-the number of the row, and `row_tiles` rewrites the values that depend on it.
+block idle. The change adds a knob and needs registers, so kernels with long rows become slower. `row_numbers` finds the
+number of the row, and `row_tiles` rewrites the values that depend on this number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted, elements, number
 
 ROWS = (4, 2, 8, 16)
-ELEMENTS = 1 << 15  # the most elements of a tile whose float32 values fit into the registers of a block
+ELEMENTS = 1 << 15  # the most float32 elements of a tile that fit into the registers of a block
 
 
 class RowsPerTile(Entry):
@@ -53,7 +53,7 @@ class RowsPerTile(Entry):
         if function is None or not isinstance(value, int) or value < 2:
             raise NotApplicable(f"{source.name}: no kernel {site.kernel} for {value} rows a tile")
         rows = {row.node: row for row in row_numbers(source, function) if site.what.endswith(f" {row.name}")}
-        row = rows[site.node(source, rows, "no row's number begins here")]
+        row = rows[site.node(source, rows, "no statement here computes the number of a row")]
         knob, values = _knob(source), {value} if row.kind == "loop" else {1, value}
         if row.kind == "loop" and value not in _values(source, row, None):
             raise NotApplicable(f"{row.length} is not always a multiple of {value}")
@@ -67,7 +67,7 @@ class RowsPerTile(Entry):
 
 
 def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Source, str | None]:
-    """Returns the source with only the kernel changed, and the length of its row tile as it is written."""
+    """Returns the source with only the kernel changed, and the length of its row tile as text (None: no tile load)."""
     function = source.kernels[kernel]
     rows = task_code.fresh_in(source, kernel, "rows")
     tiles = RowTiles(source, function, row.name, rows, knob)
@@ -83,13 +83,13 @@ def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Sou
 
 
 def _again(source: Source, kernel: str, row: RowNumber) -> RowNumber:
-    """Returns the row's definition in the new text, which keeps it."""
+    """Returns the row number of the same name and kind in a changed ``source``, whose nodes are new."""
     found = row_numbers(source, source.kernels[kernel])
     return next(each for each in found if (each.name, each.kind) == (row.name, row.kind))
 
 
 def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str) -> Source:
-    """Returns the source with a tile of the group's row numbers, assigned right after the group's own number."""
+    """Returns the source with the tile ``rows``: the row numbers in a group, assigned after the group's number."""
     again = _again(source, kernel, row)
     arange, int32 = source.spelled("arange"), source.spelled("int32")
     if not arange or not int32:
@@ -110,7 +110,7 @@ def _knob(source: Source) -> str:
 
 
 def _values(source: Source, row: RowNumber, size: int | None) -> tuple[int, ...]:
-    """Returns the numbers of rows to try: those that fit into the registers and divide the rows of a block."""
+    """Returns the counts of rows to try: those whose tiles fit into the registers and that divide a block's rows."""
     fitting = [rows for rows in ROWS if size is None or rows * size <= ELEMENTS]
     if row.kind == "loop":
         lengths = _knob_values(source, row.length)
@@ -128,9 +128,9 @@ def _knob_values(source: Source, name: str) -> list[int]:
 
 
 def _elements(facts: KernelFacts, source: Source, kernel: str, width: str | None) -> int | None:
-    """Returns the elements of one row's tile in the longest workload.
+    """Returns the number of elements in one row's tile, the largest of all workloads.
 
-    None if its length ``width`` is neither a number nor a constant of the kernel.
+    None if the length ``width`` is neither a number nor a constant of the kernel.
     """
     if width is None or width.isdigit():
         return None if width is None else int(width)
@@ -146,11 +146,11 @@ def _elements(facts: KernelFacts, source: Source, kernel: str, width: str | None
 
 @dataclass(frozen=True, eq=False)
 class RowNumber:
-    """A name that numbers rows, and the statement or loop ``node`` that gives it its value.
+    """A variable that numbers rows, and the statement or loop ``node`` that assigns it.
 
-    The kind ``block`` is a block id along the ``axis`` of the grid. ``stride`` is the variable of a loop over all rows,
-    whose step is the number of blocks. ``loop`` is computed in a ``loop`` over the rows of one block, and the constant
-    ``length`` is the number of these rows.
+    The kind is ``block`` for a block id along the ``axis`` of the grid. The kind is ``stride`` for the variable of a
+    loop over all rows whose step is the number of blocks. The kind is ``loop`` for a number computed in a ``loop`` over
+    the rows of one block; the constant ``length`` is then the number of these rows.
     """
 
     name: str
@@ -176,7 +176,7 @@ def row_numbers(source: Source, function: Function) -> list[RowNumber]:
 def _grouped(source: Source, row: RowNumber, count: str) -> Changes:
     """Returns the changes to the kernel after which ``row`` counts groups of ``count`` rows.
 
-    A row that is a block id needs no change in the kernel: there the caller changes the grid.
+    Empty if the row is a block id: the caller changes the grid instead.
     """
     if row.kind == "block":
         return {}
@@ -190,7 +190,7 @@ def _grouped(source: Source, row: RowNumber, count: str) -> Changes:
 
 
 def _grid_axis(source: Source, grid: Expression, axis: int) -> Expression:
-    """Returns the expression for one axis of a grid. Raises `NotApplicable` if it is not written as a tuple."""
+    """Returns the expression for one axis of a grid. Raises `NotApplicable` if the grid is not written as a tuple."""
     definition = reaching(source, grid.value, grid) if isinstance(grid, cst.Name) else None
     axes = elements(definition.value if definition is not None else grid)
     if axes is None or axis >= len(axes):
@@ -201,7 +201,7 @@ def _grid_axis(source: Source, grid: Expression, axis: int) -> Expression:
 def _assigned(
     source: Source, function: Function, line: cst.SimpleStatementLine, name: str, value: Expression
 ) -> RowNumber | None:
-    """Returns the row number that the assignment of ``value`` to ``name`` computes; None if it computes none."""
+    """Returns the row number that the assignment ``name = value`` computes; None if it is no row number."""
     if isinstance(value, cst.Call) and tile_call(source, value) == "bid":
         axis = number(argument(value, "axis", 0))
         return RowNumber(name, "block", line, axis) if isinstance(axis, int) else None
@@ -219,7 +219,7 @@ def _assigned(
         return None
     readers = [node for node in source.every(cst.Name, body) if node.value == item]
     if len(readers) != 1 or count not in names_read(value):
-        return None  # other code reads the row's place within its block
+        return None  # other code reads the row's number within its block
     return RowNumber(name, "loop", line, length=count, loop=loop)
 
 

@@ -2,7 +2,7 @@
 
 With `ct.ArrayAnnotation` a launch compiles the kernel for the extents of its arrays. The result is right for all
 shapes, but each new shape costs a compilation. The change is offered for extents that all workloads share: the width of
-a model, not its batch. On TileGym's kernels and an H200 it was kept in 0 of 4 tries
+a model, not the batch. On TileGym's kernels and an H200 the change was kept in 0 of 4 tries
 (bench/recorded/h200-tilegym-2026-11-21.json).
 """
 
@@ -29,7 +29,7 @@ class StaticShapes(Entry):
         id="static_shapes",
         name="static shapes",
         what="compiles the kernel for extents (and strides) that all workloads share",
-        when="loops or bounds hang on an extent that a model fixes: bounds checks and remainders fall away",
+        when="loops or bounds depend on an extent that a model fixes: bounds checks and remainders fall away",
         when_not="the extent changes from launch to launch: each new one is compiled anew",
         priority={"memory": 7, "balanced": 7, "compute": 8},
         order=230,
@@ -50,7 +50,7 @@ class StaticShapes(Entry):
         shapes = {name: axes for name, arrays in passed.items() if (axes := _shared(facts, arrays))}
         if not shapes:
             return []
-        # Naming one stride turns off the automatic detection of the others, so all equal strides are named together.
+        # A static stride turns off the automatic detection of all other strides, so all equal strides are named.
         strides = {name: axes for name in shapes if len(axes := _equal([each.strides for each in passed[name]])) > 1}
         values = tuple(dict.fromkeys((_text(shapes, {}), _text(shapes, strides))))
         why = "the same in all workloads" if len(facts.workloads) > 1 else "outputs are not independent along them"
@@ -60,7 +60,7 @@ class StaticShapes(Entry):
         function = site.function_here(source)
         named = _FACT.findall(str(value))
         if not named:
-            raise NotApplicable(f"'{value}' names no extent: write x.shape[1]")
+            raise NotApplicable(f"'{value}' names no extent; an example is x.shape[1]")
         changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
         module = source.tile_module
         for param in function.params.params:
@@ -71,7 +71,7 @@ class StaticShapes(Entry):
             }
             if any(axes.values()):
                 if not _is_free(source, param):
-                    raise NotApplicable(f"{source.name}: '{name}' has an annotation of its own")
+                    raise NotApplicable(f"{source.name}: '{name}' has another annotation already")
                 static = ", ".join(f"{keyword}={dims!r}" for keyword, dims in axes.items() if dims)
                 new = cst.parse_expression(f"Annotated[{module}.Array, {module}.ArrayAnnotation({static})]")
                 changes[param] = param.with_changes(annotation=cst.Annotation(new))
@@ -84,9 +84,9 @@ def _is_free(source: Source, param: cst.Param) -> bool:
 
 
 def _shared(facts: KernelFacts, arrays: Sequence[ArraySpec]) -> tuple[int, ...]:
-    """Returns the axes whose extent is the same in ``arrays``: those that one parameter gets, by workload.
+    """Returns the axes whose extent is the same in all ``arrays``: one parameter's arrays, one for each workload.
 
-    If there is only one workload, leaves out the axes of independent dimensions, because these are the ones that vary.
+    With only one workload, leaves out the axes of independent dimensions, because these usually vary.
     """
     shape, tensor = arrays[0].shape, facts.task.tensors.get(arrays[0].name)
     same = [axis for axis in _equal([array.shape for array in arrays]) if shape[axis] != 1]
@@ -107,7 +107,7 @@ def _text(shapes: Axes, strides: Axes) -> str:
 
 
 def _with_import(source: Source) -> str:
-    """Returns the text with ``from typing import Annotated`` before the first import, if it is missing."""
+    """Returns the text with ``from typing import Annotated``, which is added before the first import if missing."""
     for line in source.every(cst.ImportFrom):
         match line:
             case cst.ImportFrom(module=cst.Name(value="typing"), names=[*names]):
@@ -119,7 +119,7 @@ def _with_import(source: Source) -> str:
                 continue
             case cst.SimpleStatementLine(body=[cst.Import() | cst.ImportFrom(), *_]):
                 return source.replaced(inserted("from typing import Annotated", statement))
-    raise NotApplicable(f"{source.name} imports nothing")
+    raise NotApplicable(f"{source.name} has no import before which Annotated could be imported")
 
 
 ENTRY = StaticShapes()

@@ -1,8 +1,8 @@
 """Computes the tiles of a product in bands of GROUP_SIZE_M rows, so that nearby blocks find their inputs in the L2.
 
-The change helps products with more tiles than SMs whose tensors exceed the L2. It costs a few integer operations per
-block and a new knob. The last band may have fewer rows: with 10×4 tiles in bands of 8, six tiles would otherwise not be
-computed.
+The change helps if a product has more tiles than the GPU has SMs, and if its tensors exceed the L2. It adds a knob, and
+a few integer operations to each block. The last band may have fewer rows: with 10×4 tiles in bands of 8, six tiles
+would otherwise not be computed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tilewright.records import Value
 from tilewright.source.syntax import Changes, Function, Line, Source, dotted
 
 HEIGHTS = (8, 4, 16)
-IN_L2 = 0.5  # promise if all tensors fit into the L2
+IN_L2 = 0.5  # the promise if all tensors fit into the L2
 
 
 @dataclass(frozen=True)
 class TilePair:
-    """The two names that number a kernel's tile of the product, by row and by column.
+    """The names of the row number and the column number of a kernel's tile of the product.
 
-    The row is the index that comes first where the result is stored. ``statements`` assign the two names and nothing
-    else. They compute the names from one number, the expression ``linear``, and from the numbers of ``rows`` and
-    ``columns``; or from the block ids along the two grid ``axes``, and then ``linear`` is "".
+    The row number ``first`` is the index that comes first when the result is stored; ``second`` is the column number.
+    ``statements`` assign the two names and nothing else. They read either one number, the expression ``linear``, and
+    the counts ``rows`` and ``columns``; or, if ``linear`` is "", the block ids along the two grid ``axes``.
     """
 
     first: str
@@ -111,7 +111,7 @@ def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: 
 
 
 def _flattened(source: Source, kernel: str, tiles: TilePair, height: str) -> Source:
-    """Returns the source with bands on a grid of one axis instead of two; the kernel gets the extents of both."""
+    """Returns the source with bands, on a grid with one axis in place of two. The kernel gets both axes' extents."""
     rows, columns = (task_code.fresh_in(source, kernel, name) for name in ("rows", "columns"))
     tiles = replace(tiles, linear=f"{source.tile_module}.bid(0)", rows=rows, columns=columns)
     grid = task_code.flat_grid(_banded(source, kernel, tiles, height))
@@ -124,7 +124,7 @@ def _flattened(source: Source, kernel: str, tiles: TilePair, height: str) -> Sou
 
 
 def _tiles(source: Source, kernel: str) -> list[TilePair]:
-    """Returns the pairs of names in a kernel that multiplies matrices and computes its tiles row by row."""
+    """Returns the pairs of names that number the tiles row by row, if the kernel multiplies matrices; else none."""
     function = source.kernels[kernel]
     called = [source.functions[name] for name in source.called_by([kernel])]
     products = [call for each in called for call in source.calls("mma", "matmul", "mma_scaled", inside=each)]
@@ -136,7 +136,7 @@ def _tiles(source: Source, kernel: str) -> list[TilePair]:
 
 
 def _from_two_ids(source: Source, kernel: str) -> Iterator[TilePair]:
-    """Finds ``row = ct.bid(0)`` and ``column = ct.bid(1)``, if the kernel calls them nowhere else."""
+    """Finds ``row = ct.bid(0)`` and ``column = ct.bid(1)``, if the kernel reads these ids nowhere else."""
     function = source.kernels[kernel]
     axes, extents = unless_refused(block_ids, source, kernel), unless_refused(grid_extents, source, kernel)
     if axes is None or extents is None:
@@ -157,7 +157,7 @@ def _from_two_ids(source: Source, kernel: str) -> Iterator[TilePair]:
 def _from_one_number(source: Source, function: Function) -> Iterator[TilePair]:
     """Finds ``row = tile // columns`` and ``column = tile % columns``, or the same with row and column exchanged.
 
-    If a third index is split off, the slower of the two is ``tile // columns % rows``.
+    If the number also contains a third index, the row is ``tile // columns % rows``.
     """
     counted = names_assigned(function)
     split = [
@@ -217,9 +217,9 @@ def _total(source: Source, function: Function, name: str) -> str | None:
 
 
 def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | None:
-    """Returns the pair with the row first: the index that comes first where results are stored.
+    """Returns the pair with the row first: the index that comes first when results are stored.
 
-    None if the statements assign other names too, or if no result is stored at both indices.
+    None if the statements assign other names, too, or if no result is stored at both indices.
     """
     names = (tiles.first, tiles.second)
     if {name for line in tiles.statements for name in names_assigned(line)} != set(names):

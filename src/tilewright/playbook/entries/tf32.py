@@ -1,8 +1,8 @@
 """Casts the float32 operands of a product to tfloat32, which the tensor cores multiply.
 
-Without the cast cuTile multiplies float32 exactly, without tensor cores. The cast leaves ten bits of the mantissa. It
-is lossless if the task declares tf32 or a coarser precision; for any other task, `tf32_lossy` offers it. On an H200 it
-was tried once and kept, and matmul_fp32 ran 48 times as fast in the end (bench/recorded/README.md).
+Without the cast cuTile multiplies float32 exactly, without tensor cores. The cast leaves ten bits of the mantissa. The
+cast counts as lossless if the task declares tf32 or a coarser precision; for other tasks, `tf32_lossy` offers it. On an
+H200 it was tried once and kept, and matmul_fp32 ran 48 times as fast in the end (bench/recorded/README.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WHEN_NOT = "operands of 16 bits or fewer, which the tensor cores take as they ar
 
 @dataclass(frozen=True)
 class Tf32(Entry):
-    """The entry for tasks whose ``precision`` allows tf32 (``declared``), or for all other tasks."""
+    """The entry for tasks whose ``precision`` allows tf32 (with ``declared``), or for all other tasks (without)."""
 
     about: EntryDescription
     declared: bool
@@ -69,9 +69,9 @@ def _products(source: Source, function: Function) -> list[Expression]:
 
 
 def _accumulating(source: Source, node: Expression, operands: tuple[Expression, Expression], product: str) -> str:
-    """Returns the text with ``node`` replaced by ``product``, the start of a call of mma, and an accumulator.
+    """Returns the text with ``node`` replaced by a call of mma. ``product`` is the call up to its last argument.
 
-    ``@`` would give a tile of its operands' dtype, here tf32. The accumulator makes the sum in float32.
+    The last argument is an accumulator, which keeps the sum in float32; the result of ``@`` would be tf32.
     """
     above = source.parent(node)
     if isinstance(above, cst.AugAssign) and isinstance(above.operator, cst.AddAssign):
@@ -85,7 +85,7 @@ def _accumulating(source: Source, node: Expression, operands: tuple[Expression, 
         if isinstance(assign, cst.Assign) and dotted(assign.targets[0].target) == dotted(other) != "":
             return source.replaced({above: cst.parse_expression(f"{product}{source.code(other)})")})
     if not all(isinstance(operand, cst.Name) for operand in operands):
-        raise NotApplicable("the shape of the product is not known: its operands are no plain names")
+        raise NotApplicable("the shape of the product is not known: its operands are not names")
     left, right = (source.code(operand) for operand in operands)
     module = source.tile_module
     zeros = f"{module}.zeros(({left}.shape[0], {right}.shape[1]), {module}.float32)"
@@ -106,7 +106,7 @@ _LIKE_FIRST = (  # functions whose result has the dtype of their first operand
     "min", "prod", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "abs", "negative", "maximum", "minimum",
     "add", "sub", "mul", "truediv",
 )  # fmt: skip
-ANY = "any"  # the dtype of numbers: in an operation they take the dtype of the tile
+ANY = "any"  # the dtype of a number, which takes the dtype of the tile in an operation
 _METHODS = ("reshape", "permute", "transpose", "extract", "slice", "load")
 _MADE = {"zeros": 1, "ones": 1, "full": 2, "arange": None}
 
@@ -117,10 +117,10 @@ class Dtypes:
     def __init__(self, source: Source, function: Function, arrays: Mapping[str, str]) -> None:
         self.source, self.arrays = source, arrays
         self.values = values_by_name(source, function)
-        self._open: set[str] = set()  # the names that are being looked up: an accumulator is computed from itself
+        self._open: set[str] = set()  # names that are being read: an accumulator is computed from its own value
 
     def of(self, node: Expression | None) -> str | None:
-        """Returns ``"float32"`` for a float32 tile or array, `ANY` for a number; None if the text does not show it."""
+        """Returns the dtype of a tile or array, `ANY` for a number, or None if the text does not show the dtype."""
         match node:
             case cst.Integer() | cst.Float():
                 return ANY
@@ -160,7 +160,7 @@ class Dtypes:
         return self.of(call.func.value) if isinstance(call.func, cst.Attribute) and method in _METHODS else None
 
     def _dtype(self, node: Expression | None) -> str | None:
-        """Returns the dtype that an argument such as ``ct.float32`` or ``x.dtype`` means; None if it is unknown."""
+        """Returns the dtype that an argument such as ``ct.float32`` or ``x.dtype`` names; None if it is unknown."""
         if isinstance(node, cst.Attribute) and node.attr.value == "dtype":
             return self.of(node.value)
         return dotted(node).split(".")[-1] or None if node is not None else None

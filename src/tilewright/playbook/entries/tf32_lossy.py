@@ -1,4 +1,4 @@
-"""Casts the float32 operands of a product to tfloat32, as `tf32` does, where the task does not declare tf32."""
+"""Casts the float32 operands of a product to tfloat32, as `tf32` does, for tasks that do not declare tf32."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Turns gathers and scatters of consecutive elements into loads and stores of tiles.
 
-A tile load uses TMA where the GPU has it: one instruction instead of an address, a bound check and a register for each
-element. The change applies to a range that begins at a multiple of its length, to a ragged segment, through a view that
-begins with the segment, and to a page whose id is read once. A kernel that uses each element once can become slower,
-because TMA goes through shared memory. On TileGym's kernels and an H200 it was kept in 1 of 11 tries
+A tile load uses TMA if the GPU has it: one instruction instead of an address, a bound check and a register for each
+element. The change applies to ranges that begin at a multiple of their length, to ragged segments (through a view that
+begins with the segment), and to pages whose id is read once. A kernel that uses each element once can become slower,
+because TMA goes through shared memory. On TileGym's kernels and an H200 the change was kept in 1 of 11 tries
 (bench/recorded/h200-tilegym-2026-11-21.json).
 """
 
@@ -24,7 +24,7 @@ STORES = "stores only"
 SINGLE = "tile access"
 KINDS = {EVERY: ("gather", "scatter"), VIEWS: ("gather", "scatter"), LOADS: ("gather",), STORES: ("scatter",)}
 SINGLE_SITES = 5
-TMA = 90  # the first compute capability that has it
+TMA = 90  # the first compute capability with TMA
 
 
 class TileLoad(Entry):
@@ -33,7 +33,7 @@ class TileLoad(Entry):
         name="tile load and store",
         what="a gather or scatter of consecutive elements as a load or store of a tile, through TMA",
         when="the indices are a range that begins at a multiple of its length, a ragged segment, or a page",
-        when_not="real gathers; kernels that stream each element once may lose by it: both are raced",
+        when_not="real gathers; kernels that stream each element once may become slower: both versions are raced",
         priority={"memory": 1, "balanced": 1, "compute": 2},
         order=10,
         effect=Effect.assumed(1.0, 2.5, kept=1, of=20),
@@ -50,12 +50,12 @@ class TileLoad(Entry):
             return with_accesses(source, site.kernel, lambda now: iter([access] if now is source else []))
         site.function_here(source)
         if value not in KINDS:
-            raise NotApplicable(f"'{value}' is no value of this entry")
+            raise NotApplicable(f"'{value}' is no value of this entry; known: {', '.join(KINDS)}")
         return with_accesses(source, site.kernel, lambda now: _possible(now, site.kernel, str(value)))
 
 
 def _sites(source: Source, name: str, promise: float) -> Iterator[Site]:
-    """Yields a site for all convertible accesses of a function together, and one for each of the first few."""
+    """Yields a site for all convertible accesses of a function together, and sites for single accesses, up to 5."""
     why = "" if promise == 1 else f"no TMA before sm_{TMA}"
     possible = list(_possible(source, name, VIEWS))
     if not possible:
@@ -72,7 +72,7 @@ def _sites(source: Source, name: str, promise: float) -> Iterator[Site]:
 
 
 def _possible(source: Source, function: str, value: str) -> Iterator[Converted]:
-    """Yields the convertible accesses of the kinds that ``value`` names; accesses through a view only for `VIEWS`."""
+    """Yields the convertible accesses of the kinds in ``value``. Only `VIEWS` includes accesses through a view."""
     possible = convertible(source, function, KINDS[value], converted)
     return (access for access in possible if value == VIEWS or not access.sliced)
 

@@ -1,6 +1,6 @@
 """Halves or doubles one tile size, or two tile sizes together.
 
-The change helps where tiles are much smaller or larger than registers and shared memory allow. Each size costs a
+The change helps if tiles are much smaller or larger than registers and shared memory allow. Each size costs a
 compilation.
 """
 
@@ -50,7 +50,7 @@ class TileSizes(Entry):
 
 
 def _pairs(names: Sequence[str], now: Mapping[str, int], near: Mapping[str, tuple[int, ...]]) -> Iterator[Sizes]:
-    """Yields new sizes for two tiles, both larger first: most kernels are written with small tiles, which read more."""
+    """Yields new sizes for two tiles. Both doubled comes first: most kernels have small tiles, which read more data."""
     (one, other), (a, b) = names, [now[name] for name in names]
     for left, right in ((a * 2, b * 2), (a * 2, b // 2), (a // 2, b * 2), (a // 2, b // 2)):
         if left in near[one] and right in near[other]:
@@ -58,7 +58,7 @@ def _pairs(names: Sequence[str], now: Mapping[str, int], near: Mapping[str, tupl
 
 
 def _site(place: ConfigurationSite, facts: KernelFacts, what: str, changes: Iterable[Sizes]) -> Iterator[Site]:
-    """Yields a site with those ``changes`` that the space and the launch allow; nothing if there are none."""
+    """Yields a site with the ``changes`` that the space and the launch allow; nothing if they allow none."""
     possible = (change for change in changes if allowed(facts, facts.task.space.shipped.replace(**change)))
     if values := tuple(map(place.value, possible)):
         yield place.site(f"{what} of {place.kernel}", values)

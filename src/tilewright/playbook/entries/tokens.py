@@ -1,9 +1,9 @@
 """Removes the wait of an access for another access, if the two access no common byte.
 
 cuTile orders the accesses to one array by tokens. A load waits for the earlier stores to its array. A store in a loop
-waits for the store of the iteration before, unless one of its indices is the loop's own variable. Moving the load
-before the store removes the first wait; a loop over the stored index itself removes the second. Both changes are
-offered only if the interpreter has shown that the two accesses have no common byte. `findings` lists all other waits.
+waits for the store of the previous iteration, unless one of its indices is the loop's variable. The first wait is
+removed by moving the load before the store, the second by a loop whose variable is the stored index. Both changes are
+offered only if the interpreter has shown that the two accesses have no common byte. `findings` lists all waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.source.syntax import Expression, Function, Line, Source, argumen
 
 OVER_INDEX = "loop over the index"
 NEEDED = ": the wait is needed"
-SPARED = " on any reduced workload: the wait could be spared (CUDA_TILE_TESTING_DISABLE_TOKEN_ORDER=1 shows the gain)"
+SPARED = " on any reduced workload: the wait is not needed (CUDA_TILE_TESTING_DISABLE_TOKEN_ORDER=1 shows the gain)"
 GONE: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
 
 
@@ -30,7 +30,7 @@ GONE: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
 class _Move:
     """A ``load`` whose ``statement`` may move up, before the statement ``above``.
 
-    There it no longer waits for the stores in ``passed``.
+    After the move, the load no longer waits for the stores in ``passed``.
     """
 
     load: cst.Call
@@ -41,7 +41,7 @@ class _Move:
 
 @dataclass(frozen=True, eq=False)
 class _IndexLoop:
-    """A ``loop`` whose variable is used only in ``statement``, ``index = base + variable``, for the ``store``."""
+    """A ``loop`` whose variable is read only in ``statement``: ``index = base + variable``, an index of ``store``."""
 
     store: cst.Call
     loop: cst.For
@@ -54,7 +54,7 @@ class Tokens(Entry):
     about = EntryDescription(
         id="tokens",
         name="token chains",
-        what="a load in front of the stores that it need not wait for, or a loop over the index that is stored at",
+        what="moves a load before stores with which it shares no byte, or loops over the index of a store itself",
         when="accesses to one array wait for one another, and the interpreter shows that they share no byte",
         when_not="chains that depend on the data, or on shapes beyond the workloads; stores by scatter, and at indices "
         "computed by division, which no source form frees",
@@ -103,7 +103,7 @@ class Tokens(Entry):
 
 
 def _moves(source: Source, function: Function) -> Iterator[_Move]:
-    """Yields, for each load in a plain assignment, the places before stores to its array, the nearest first."""
+    """Yields the moves of each load in a plain assignment over stores to its array, the shortest move first."""
     effects = Effects(source, function)
     for block in source.every(cst.IndentedBlock, function):
         for index, statement in enumerate(block.body):
@@ -115,7 +115,7 @@ def _moves(source: Source, function: Function) -> Iterator[_Move]:
 
 
 def _ways_up(effects: Effects, statement: Line, load: cst.Call, before: Sequence[cst.BaseStatement]) -> Iterator[_Move]:
-    """Yields the moves of one load over the statements ``before`` it, up to the first that must stay before it."""
+    """Yields the moves of one load over the statements ``before`` it, until a statement must stay before the load."""
     reads, assigns = names_read(statement), set(names_assigned(statement))
     passed: list[cst.Call] = []
     for above in reversed(before):
@@ -148,7 +148,10 @@ def _index_loops(source: Source, function: Function) -> Iterator[_IndexLoop]:
 
 
 def _index_of(source: Source, function: Function, loop: cst.For) -> Iterator[tuple[Line, str, Expression]]:
-    """Finds ``index = base + variable`` at the top of a loop over ``range(…)`` that uses the variable nowhere else."""
+    """Finds ``index = base + variable`` in a loop over ``range(…)`` that reads its variable nowhere else.
+
+    Yields the statement, the name ``index`` and the expression ``base``.
+    """
     if not isinstance(loop.target, cst.Name) or len(range_of(loop)) not in (1, 2):
         return
     variable, changing, counted = loop.target.value, set(names_assigned(loop)), names_assigned(function)
@@ -167,7 +170,7 @@ def _index_of(source: Source, function: Function, loop: cst.For) -> Iterator[tup
 
 
 def _over_index(source: Source, found: _IndexLoop) -> str:
-    """Returns the text with the loop running over the stored index itself."""
+    """Returns the text with the stored index as the loop's variable."""
     base, block = source.code(found.base), found.loop.body
     limits = [f"{base} + {text_of(source, limit)}" for limit in range_of(found.loop)]
     if found.statement.trailing_whitespace.comment is not None:

@@ -1,9 +1,8 @@
 """Ships the fastest of the best predicted configurations: tile sizes and compiler hints, raced in one iteration.
 
-The entry first compiles about a hundred configurations and reads their machine code. It leaves out those that spill,
-that take a slow tensor path, and those whose machine code is equal to another's. Only a few are raced. The change costs
-these compilations. On TileGym's kernels and an H200 it was kept in 6 of 20 tries
-(bench/recorded/h200-tilegym-2026-11-21.json).
+The entry first compiles about a hundred configurations and reads their machine code. It leaves out configurations that
+spill, that take a slow tensor path, or whose machine code equals another's. Only a few are raced. On TileGym's kernels
+and an H200 the change was kept in 6 of 20 tries (bench/recorded/h200-tilegym-2026-11-21.json).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tilewright.source.syntax import Source
 from tilewright.space import knobs
 
 OFFERED = 16
-REMEMBERED = 32  # results that are kept: the loop asks again after each iteration, mostly for the same text
+REMEMBERED = 32  # results that are kept: optimize asks again after each iteration, mostly for the same text
 
 
 class TuneSpace(Entry):

@@ -1,7 +1,8 @@
 """Sets the num_worker_warps hint: how many warps share the registers of a tile.
 
 With eight warps instead of four, a tile needs half the registers in each thread. The hint helps where large tiles
-spill. It costs threads, and an SM holds a fixed number of them. `tune_space` sets the hint together with the tiles.
+spill. But an SM holds a fixed number of threads, so fewer blocks fit. `tune_space` sets the hint together with the tile
+sizes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungries
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
-MANY_REGISTERS = 200  # per thread; from here on, twice the threads may be faster
+MANY_REGISTERS = 200  # per thread; with so many or more, twice the threads may be faster
 
 
 class WorkerWarps(OneHint):
