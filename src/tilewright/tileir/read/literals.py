@@ -1,7 +1,7 @@
 """Reads constants, assumptions and hints in the text of Tile IR.
 
-Floating-point numbers are written in decimal, rounded to as many digits as identify the element, or as the element's
-bits in hexadecimal (19 bits for tf32). More than 100 elements are written as one string of bytes in hexadecimal.
+The text writes a floating-point number in decimal, with enough digits to identify the element, or as the element's bits
+in hexadecimal (19 bits for tf32). More than 100 elements are written as one string of bytes in hexadecimal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ FLOATS = {
     "f64": (11, 52, 2047 << 52), "f8E4M3FN": (4, 3, 0x7F), "f8E5M2": (5, 2, 31 << 2), "f8E8M0FNU": (8, 0, 0xFF),
     "f4E2M1FN": (2, 1, 8), "fnv8E5M3FNU": (5, 3, 0xFF),
 }  # fmt: skip
-"""Bits of the exponent, bits of the fraction, the first code that is no finite number. A final U means: no sign."""
+"""Element → bits of the exponent, bits of the fraction, lowest positive code that is no finite number. A final U in the
+element's name means that the format has no sign."""
 
 _NUMBER = re.compile(r"-?\d{1,400}(?:\.\d{1,400}(?:[eE][-+]?\d{1,3})?)?(?![\w.])")
 _BITS = re.compile(r"0x[0-9A-Fa-f]{1,16}(?!\w)")
@@ -32,7 +33,7 @@ Number = int | float
 
 
 def read_constant(scanner: Scanner, type_: Callable[[], TileType]) -> tuple[Constant, TileType]:
-    """Reads ``<f32: …> : tile<4xf32>``. ``type_`` reads the type behind the colon."""
+    """Reads ``<f32: …> : tile<4xf32>``. ``type_`` reads the type after the last colon."""
     start = scanner.at
     scanner.expect("<")
     element = read_element(scanner)
@@ -51,7 +52,7 @@ def read_constant(scanner: Scanner, type_: Callable[[], TileType]) -> tuple[Cons
 
 
 def read_identities(scanner: Scanner) -> tuple[Constant, ...]:
-    """Reads ``[0xFF800000 : f32, -1 : i32, true]``."""
+    """Reads the identities of a reduction, such as ``[0xFF800000 : f32, -1 : i32, true]``."""
 
     def identity() -> Constant:
         if scanner.sees("true") or scanner.sees("false"):
@@ -119,7 +120,7 @@ class _Bits(int):
 
 
 def _elements(scanner: Scanner, element: str) -> list[Number]:
-    """Reads a number, or a list of numbers, which may contain lists. Returns all numbers in order."""
+    """Reads a number, or a nested list of numbers. Returns all numbers in order."""
     if not scanner.accept("["):
         return [_element(scanner, element)]
     numbers: list[Number] = []
@@ -154,7 +155,7 @@ def _fitting(scanner: Scanner, start: int, number: int, low: int, end: int) -> i
 
 
 def _constant(element: str, numbers: list[Number]) -> Constant:
-    """Returns the constant. If the text gives one or more elements as bits, all elements are kept as bits."""
+    """Returns the constant. If the text gives any element as bits, all elements are kept as bits."""
     if any(isinstance(number, _Bits) for number in numbers):
         return Constant(element, tuple(_as_bits(number, element) for number in numbers), is_bits=True)
     return Constant(element, tuple(numbers))
@@ -169,7 +170,8 @@ def _as_bits(number: Number, element: str) -> int:
 
 
 def _from_bytes(scanner: Scanner, start: int, tile: TileType, data: bytes) -> Constant:
-    """Splits bytes into elements in row-major order, little-endian. Each has whole bytes, but i1 may be packed bits."""
+    """Returns the constant with the elements in ``data``: row-major, little-endian, in whole bytes. Only i1 may be
+    packed, eight elements to a byte."""
     element = str(tile.element)
     width = (_width(element) + 7) // 8
     if element == "i1" and len(data) == (tile.size + 7) // 8 != tile.size:
@@ -190,7 +192,7 @@ def _width(element: str) -> int:
 
 
 def bits_of(number: Fraction, element: str) -> int | None:
-    """Returns the bits of the element nearest to the number (ties to even), or None if the number is too large."""
+    """Returns the bits of the element nearest to ``number`` (ties to even), or None if ``element`` cannot hold it."""
     exponent_bits, fraction_bits, end = FLOATS[element]
     bias = (1 << (exponent_bits - 1)) - 1
     implicit = 1 if fraction_bits else 0  # a format without fraction has neither subnormals nor zero

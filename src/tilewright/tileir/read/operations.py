@@ -1,4 +1,4 @@
-"""Reads operations without regions. `syntax.TABLE` holds a line for each, whose parts are read one after another."""
+"""Reads operations without regions. `syntax.TABLE` has a line for each. The line's parts are read one after another."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from tilewright.tileir.read.tree import Attribute, Op, PointerType, Region, Tens
 from tilewright.tileir.read.type_reader import read_type
 
 Value: TypeAlias = tuple[str, Type]
-"""A value's name, unique in its entry, and its type."""
+"""A value's name and type. The name is unique in the kernel entry."""
 
 
 @dataclass
 class Reading:
-    """The state of reading an entry: the position in the text, and the values that are defined there. Two regions may
-    use a name for two values. The second one gets a number (``%arg3@2``), so names are unique."""
+    """The state of reading a kernel entry: the position in the text, and the values that are defined there.
+
+    Two regions may use one name for two values. The second value gets a number (``%arg3@2``), so that names are unique.
+    """
 
     scanner: Scanner
     places: Places
@@ -66,7 +68,7 @@ class Reading:
 
 @dataclass
 class Draft:
-    """An operation that is being read. ``names`` are the names of its results."""
+    """An operation that is being read. ``names``: the names of its results. ``results``: number → type."""
 
     name: str
     names: list[str]
@@ -78,10 +80,12 @@ class Draft:
     regions: list[Region] = field(default_factory=list)
 
     def finish(self, reading: Reading) -> Op:
-        """Reads the location, defines the results, and returns the operation. Raises ReadError unless there are as many
-        names as types."""
+        """Reads the location, defines the results, and returns the operation.
+
+        Raises ReadError if the number of result names differs from the number of result types.
+        """
         if len(self.results) != len(self.names):
-            message = f"'{self.name}' has {len(self.results)} results, {len(self.names)} are named"
+            message = f"'{self.name}' has {len(self.results)} results, but {len(self.names)} are named"
             raise reading.scanner.error(message, self.start)
         types = tuple(self.results[place] for place in sorted(self.results))
         location = reading.places.read(reading.scanner)
@@ -118,9 +122,11 @@ def read_plain(reading: Reading, draft: Draft) -> Op:
 
 
 def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
-    """Moves the only optional operand of a load to ``paddingValue`` if it is the padding value and not the mask. The
-    text writes either of them in the same position, so the type decides. For a load of booleans both have the same
-    type; that raises ReadError."""
+    """Tells whether a load's only optional operand is the mask or the padding value, and stores it as such.
+
+    The text writes both in the same position, so the operand's type decides. In a load of booleans both have the same
+    type. Then raises ReadError.
+    """
     mask, padding = draft.operands["mask"], draft.operands["paddingValue"]
     if not mask or padding:
         return
@@ -128,7 +134,7 @@ def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
     element = source.element if isinstance(source, TileType) else None
     pointee = element.pointee if isinstance(element, PointerType) else None
     if pointee == "i1":
-        raise reading.scanner.error("a mask or a padding value? the text does not say", draft.start)
+        raise reading.scanner.error("a mask cannot be told from a padding value of booleans", draft.start)
     if isinstance(kind, TileType) and kind.element == pointee:
         draft.operands["mask"], draft.operands["paddingValue"] = padding, mask
 
@@ -194,7 +200,8 @@ _ATTRIBUTES: Mapping[str, Callable[[Scanner], Attribute]] = {
 
 
 def _read_types(reading: Reading, draft: Draft, line: str) -> None:
-    """Reads the types of an operation as its line says: checks the operands' types, and keeps the results' types."""
+    """Reads the types of an operation, as ``line`` of the table says. Checks the operands' types, and keeps the
+    results' types."""
     if not line:  # operations on tokens have no types in the text
         draft.results = dict.fromkeys(range(len(draft.names)), TokenType())
         return
@@ -209,7 +216,7 @@ def _read_types(reading: Reading, draft: Draft, line: str) -> None:
 
 
 def _expanded(draft: Draft, slots: str) -> list[list[int | Value]]:
-    """Returns, for each type in the text, the results (by number) and the values that have it."""
+    """Returns, for each type in the text, the results (by number) and the values that have this type."""
     found: list[list[int | Value]] = []
     for slot in filter(None, (slot.strip() for slot in slots.split(","))):
         if slot == "all":
@@ -247,8 +254,8 @@ def read_tile(scanner: Scanner) -> TileType:
 
 
 def _make_tensor_view(reading: Reading, draft: Draft) -> None:
-    """Reads ``%base, shape = [%n, 64], strides = [64, 1] : tile<i64> -> tensor_view<…>``. The numbers must be those of
-    the type."""
+    """Reads ``%base, shape = [%n, 64], strides = [64, 1] : tile<i64> -> tensor_view<…>``. The numbers must equal those
+    in the type."""
     scanner = reading.scanner
     draft.operands["base"] = [reading.value()]
     written = {}

@@ -1,4 +1,5 @@
-"""Reads source locations in the text of Tile IR: ``loc(#loc7)`` after an operation, and the definitions of aliases."""
+"""Reads source locations in the text of Tile IR: ``loc(#loc7)`` after an operation, and definitions such as
+``#loc7 = …``, which are called aliases."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _SKIPPED = re.compile(r'[^<>"]+|"(?:[^"\\\n]|\\.)*"')
 
 
 class Places:
-    """The aliases of a text. `body` is the text without their definitions, whose lines stay empty."""
+    """The aliases in a text. `body` is the text with an empty line in place of each alias."""
 
     def __init__(self, text: str) -> None:
         self._aliases = {found[1]: found.span(2) for found in _DEFINITION.finditer(text)}
@@ -25,7 +26,7 @@ class Places:
         self.body = _DEFINITION.sub("\n", text)
 
     def check(self) -> None:
-        """Reads every alias of a location, used or not. Raises ReadError if one is malformed or unknown."""
+        """Reads every alias of a location, used or not. Raises ReadError for a malformed or unknown alias."""
         for name, (start, _) in self._aliases.items():
             if self._text.text.startswith(("loc(", "#cuda_tile.di_loc<"), start):
                 self._aliased(name, self._text)
@@ -84,13 +85,13 @@ class Places:
     def _aliased(self, name: str, scanner: Scanner) -> Location | None:
         if name not in self._known:
             if name in self._open:
-                raise scanner.error(f"#{name} stands for itself")
+                raise scanner.error(f"#{name} is defined by itself")
             self._open.add(name)
             start, end = self._aliases[name]
             before, self._text.at = self._text.at, start
             self._known[name] = self._place(self._text)
             if self._text.at < end:
-                raise self._text.error(f"'#{name}' is more than a place")
+                raise self._text.error(f"'#{name}' has text after the location")
             self._text.at = before
             self._open.discard(name)
         return self._known[name]
@@ -107,7 +108,7 @@ class Places:
 
 
 def _called(callee: Location | None, caller: Location | None) -> Location | None:
-    """Returns the callee's location with ``caller`` added at the end of its chain of callers."""
+    """Returns the location ``callee`` with ``caller`` added at the end of its chain of callers."""
     if callee is None:
         return caller
     return replace(callee, caller=_called(callee.caller, caller) if callee.caller else caller)

@@ -1,7 +1,7 @@
 """Reads Tile IR 13.1 to 13.4: bytecode → the text that ``tileirdisasm`` prints → `tree.TileModule`.
 
-`syntax` holds how each operation is written. Any other text raises `ReadError` with the line. So does a type in the
-text that is not the type of the value, to make sure that no operand is mistaken for another.
+`syntax` describes how each operation is written. Any other text raises `ReadError`, which names the line. Every type in
+the text is compared with the type of its value, to make sure that no operand is mistaken for another.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _global(scanner: Scanner, places: Places) -> Global:
 
 
 def _body(reading: Reading, arguments: Sequence[tuple[str, Type]], terminator: str) -> Region:
-    """Reads ``{ … }``. The arguments are defined only inside. If the text omits the terminator, it is added."""
+    """Reads ``{ … }``. The arguments are defined only inside. Adds ``terminator`` if the text omits the terminator."""
     scanner = reading.scanner
     reading.scopes.append({})
     named = tuple((reading.define(name, type_, scanner.at), type_) for name, type_ in arguments)
@@ -121,7 +121,7 @@ def _operation(reading: Reading) -> Op:
         scanner.expect("=")
     start = scanner.at
     if scanner.sees('"'):
-        raise scanner.error("the generic form of operations is not read")
+        raise scanner.error("operations in MLIR's generic form are not supported")
     scanner.accept("cuda_tile.")
     draft = Draft(scanner.word(), names, start, line)
     if draft.name not in _WITH_REGIONS:
@@ -151,7 +151,8 @@ def _for(reading: Reading, draft: Draft) -> None:
 
 
 def _carried(reading: Reading, draft: Draft) -> list[tuple[str, Type]]:
-    """Reads ``iter_values(%a = %x, …)``: the values that a loop carries. ``%a`` starts as ``%x``."""
+    """Reads ``iter_values(%a = %x, …)``, the values that a loop carries. ``%a`` starts as ``%x``. Returns the names
+    (``%a``) and types."""
     scanner = reading.scanner
 
     def pair() -> tuple[str, Value]:
@@ -165,25 +166,25 @@ def _carried(reading: Reading, draft: Draft) -> list[tuple[str, Type]]:
 
 
 def _results(reading: Reading, draft: Draft, carried: Sequence[tuple[str, Type]] | None = None) -> None:
-    """Reads ``(type, …)``: the types of the results, which for a ``for`` are those of the values that it carries."""
+    """Reads ``(type, …)``, the types of the results. They must be the types of ``carried``, if given."""
     scanner, start = reading.scanner, reading.scanner.at
     scanner.expect("(")
     types = reading.types()
     scanner.expect(")")
     if carried is not None and types != [type_ for _, type_ in carried]:
-        raise scanner.error("the results have other types than the values carried", start)
+        raise scanner.error("the results have other types than the carried values", start)
     draft.results.update(enumerate(types))
 
 
 def _loop(reading: Reading, draft: Draft) -> None:
-    """Reads ``iter_values(…) : carried types -> result types``, or ``: result types`` if it carries no values."""
+    """Reads ``iter_values(…) : carried types -> result types``, or ``: result types`` if the loop carries no values."""
     scanner = reading.scanner
     carried = _carried(reading, draft)
     if carried:
         scanner.expect(":")
         start = scanner.at
         if reading.types() != [type_ for _, type_ in carried]:
-            raise scanner.error("other types than those of the values carried", start)
+            raise scanner.error("other types than those of the carried values", start)
     if scanner.accept("->" if carried else ":"):
         draft.results.update(enumerate(reading.types()))
     draft.regions.append(_body(reading, carried, "continue"))
@@ -221,7 +222,7 @@ def _reduce(reading: Reading, draft: Draft) -> None:
 
 
 def _parameters(reading: Reading) -> list[tuple[str, Type]]:
-    """Reads ``(%a: type, …)``."""
+    """Reads the parameters ``(%a: type, …)``."""
     scanner = reading.scanner
 
     def parameter() -> tuple[str, Type]:
@@ -241,14 +242,17 @@ OPERATIONS = frozenset(TABLE) | frozenset(_WITH_REGIONS) | {"constant", "make_te
 
 
 DISASSEMBLY_SECONDS = 10.0
-"""Processor time for one kernel, which takes 0.01 to 0.3 s."""
+"""Limit of processor time for one kernel. Usual kernels take 0.01 to 0.3 s."""
 _HUNG: dict[str, ToolFailed] = {}
-"""Disassemblers that did not end, and are not asked again."""
+"""Path of a disassembler that did not end → the error. It is not run again."""
 
 
 def disassemble(bytecode: bytes) -> str:
-    """Returns the text with source locations. Raises ReadError with the message of the disassembler, ToolFailed if it
-    crashes, hangs or is not installed beside tileiras. One that hung is not asked again."""
+    """Returns the text of ``bytecode``, with source locations.
+
+    Raises ReadError with the message of the disassembler. Raises ToolFailed if the disassembler crashes, hangs or is
+    not installed beside tileiras. A disassembler that hung is not run again.
+    """
     tool = find_tileiras()
     program = str(tool.path.with_name("tileirdisasm"))
     if program in _HUNG:

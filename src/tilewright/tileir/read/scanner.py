@@ -23,11 +23,11 @@ _NAMED_ESCAPES = {b"\\": b"\\", b'"': b'"', b"n": b"\n", b"t": b"\t"}
 
 
 class ReadError(ToolFailed):
-    """Tile IR cannot be read. The message is the disassembler's, or names the line of its text and the reason."""
+    """Tile IR cannot be read. The message comes from the disassembler, or names the line of the text and the reason."""
 
 
 class Scanner:
-    """A position in the text. Methods that read move it forward, also over the whitespace that follows."""
+    """A position in the text. Methods that read move the position past the text read and the whitespace after it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -44,11 +44,11 @@ class Scanner:
         return bisect_right(self._starts, self.at)
 
     def begin(self) -> None:
-        """Marks the start of a statement. Errors are located in this statement, not at the end of the one before."""
+        """Marks the start of a statement. Errors are located in this statement, not at the end of the previous one."""
         self._statement = self.at
 
     def error(self, message: str, at: int | None = None) -> ReadError:
-        """Returns the error for the text at ``at``, by default behind the text that was read last."""
+        """Returns the error for the text at ``at``. By default, ``at`` is just after the text that was read last."""
         number = bisect_right(self._starts, max(self._end, self._statement) if at is None else at)
         start = self._starts[number - 1]
         shown = self.text[start:].split("\n", 1)[0].strip()
@@ -58,7 +58,7 @@ class Scanner:
         return _literal(literal).match(self.text, self.at) is not None
 
     def accept(self, literal: str) -> bool:
-        """Moves over the literal if it is next. A word must be a whole word of the text."""
+        """Moves past ``literal`` if it comes next. Tells whether it did. A word matches only a whole word."""
         return self.match(_literal(literal)) is not None
 
     def expect(self, *literals: str) -> None:
@@ -93,11 +93,11 @@ class Scanner:
     def integer(self) -> int:
         found = self.need(_INTEGER, "a whole number")
         if len(found[0]) > 40:
-            raise self.error("a whole number of so many digits fits no type")
+            raise self.error("a whole number has more than 40 digits, which no type can hold")
         return int(found[0])
 
     def value(self) -> str:
-        """Reads the name of a value, with its ``%`` and, for one of several results, its ``#1``."""
+        """Reads the name of a value, with its ``%``. The name of one of several results ends in ``#1``."""
         return self.need(_VALUE, "a value (%…)")[0]
 
     def string(self) -> str:

@@ -1,6 +1,6 @@
-"""The syntax of each operation in the text of Tile IR: a table with a line for each.
+"""Describes the syntax of each operation in the text of Tile IR by a line in a table.
 
-A line describes the text behind the operation's name: its parts, a ``:``, and the types. The parts are:
+A line describes the text after the operation's name: its parts, a ``:``, and the types. The parts are:
 
     %x      the operand x              ,%x?    a comma and the operand x, optional   %x*   values with commas
     $x      one of the words that `CHOICES` has for the attribute x; $x? if it is optional (None if absent)
@@ -10,10 +10,10 @@ A line describes the text behind the operation's name: its parts, a ``:``, and t
     token?  token = %value, optional
     other words and signs are literals
 
-The types are separated by commas: ``x`` is the type of the operand x, ``0`` that of the first result, ``x/y/0`` one
-type that all of these have. ``all`` is one type for all results. ``x?`` is written if the operand is present, ``x*``
-for each value of x, ``x+`` once if all values of x have the same type, otherwise for each. ``->`` is a literal. A colon
-that is written ``?:`` is absent if there are no types.
+The types are separated by commas. ``x`` is the type of the operand x. ``0`` is the type of the first result. ``x/y/0``
+is one type, which x, y and the first result share. ``all`` is one type for all results. ``x?`` is written if the
+operand is present, ``x*`` for each value of x. ``x+`` is written once if all values of x have the same type, otherwise
+for each. ``->`` is a literal. A colon that is written ``?:`` is absent if there are no types.
 """
 
 from __future__ import annotations
@@ -114,12 +114,13 @@ TABLE: Mapping[str, str] = {
     "store_view_tko": f"{_ORDERED} %tile , %view [ %index* ] {_HINTED} @inbounds : tile, view, index+ -> 0",
     "trunci": "%from_ ~overflow : from_ -> 0",
 }
-"""By name. `operations` reads `constant` and `make_tensor_view` itself, and `reader` reads operations with regions."""
+"""Operation → line. `operations` reads `constant` and `make_tensor_view` itself. `reader` reads operations with
+regions."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a line. ``sign``: one of the signs above, or "" for a literal."""
+    """One part of a line. ``sign``: a sign in this module's docstring, such as ``,%``, or "" for a literal."""
 
     sign: str
     name: str
@@ -130,7 +131,7 @@ class Part:
 
 @cache
 def parts_of(line: str) -> tuple[tuple[Part, ...], str]:
-    """Returns the parts of a line, and its types. The types start with ``?`` if they and the colon may be absent."""
+    """Returns the parts of a line, and the text of its types. The text starts with ``?`` if the colon may be absent."""
     body, colon, types = f" {line} ".partition(" : ")
     if not colon and " ?: " in body:
         body, _, types = body.partition(" ?: ")

@@ -1,4 +1,4 @@
-"""A Tile IR module as a small typed tree. `reader` builds it, and everything else reads it.
+"""Defines the typed tree of a Tile IR module. `reader` builds the tree, and all other modules read it.
 
 Classes, operands and attributes have Tile IR's own names: ``lhs``, ``rounding_mode``, ``memory_ordering_semantics`` …
 """
@@ -57,8 +57,8 @@ class TensorViewType:
 class PartitionViewType:
     """A tensor divided into adjacent tiles. Axis a of a tile is along the tensor's axis ``dim_map[a]``.
 
-    ``padding`` is the value outside the tensor: ``zero``, ``neg_zero``, ``nan``, ``pos_inf``, ``neg_inf``, or None if
-    it is undefined.
+    padding: the value outside the tensor: ``zero``, ``neg_zero``, ``nan``, ``pos_inf`` or ``neg_inf``. With None, the
+        value is undefined.
     """
 
     tile: tuple[int, ...]
@@ -94,7 +94,7 @@ Type: TypeAlias = TileType | TokenType | TensorViewType | ViewType
 
 @dataclass(frozen=True)
 class Location:
-    """A place in the source. ``caller`` is the place from which an inlined function was called."""
+    """A position in the source. ``caller``: the position of the call, for a line of an inlined function."""
 
     file: str
     line: int
@@ -103,7 +103,7 @@ class Location:
 
     @property
     def outermost(self) -> Location:
-        """The place in the kernel itself, not in a function that it calls."""
+        """The position in the kernel itself, not in a function that the kernel calls."""
         return self.caller.outermost if self.caller else self
 
     def __str__(self) -> str:
@@ -112,8 +112,11 @@ class Location:
 
 @dataclass(frozen=True)
 class Constant:
-    """The value of a ``constant`` or a ``global``: one number for all elements, or one for each in row-major order. If
-    ``is_bits``, floating-point elements are integers that hold their bits, as in the text (``0x7FC00000``)."""
+    """The value of a ``constant`` or a ``global``.
+
+    values: one number for all elements, or a number for each element in row-major order.
+    is_bits: whether the numbers are the bits of floating-point elements, as in the text (``0x7FC00000``).
+    """
 
     element: str
     values: tuple[int | float | bool, ...]
@@ -122,11 +125,11 @@ class Constant:
 
 @dataclass(frozen=True)
 class Assumption:
-    """The predicate of ``assume``. ``kind`` is one of three:
+    """The predicate of ``assume``. There are three kinds:
 
-    ``div_by``: ``divisor``, and optionally groups of ``every`` elements along the axis ``along``;
-    ``same_elements``: ``values`` is the shape of the groups of equal elements;
-    ``bounded``: ``low`` and ``high``, None if there is no bound.
+    ``div_by`` has the ``divisor``, and optionally groups of ``every`` elements along the axis ``along``.
+    ``same_elements`` has ``values``, the shape of the groups of equal elements.
+    ``bounded`` has ``low`` and ``high``. None means that there is no such bound.
     """
 
     kind: str
@@ -145,7 +148,7 @@ Hints: TypeAlias = Mapping[str, Mapping[str, int | bool]]
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """The operations inside another one. The arguments are names, with their ``%``, and types."""
+    """The operations inside another operation. ``arguments``: names, with their ``%``, and types."""
 
     arguments: tuple[tuple[str, Type], ...]
     body: tuple[Op, ...]
@@ -153,8 +156,11 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """One operation. Values are named as in the text, with their ``%``. A name is unique in its entry. Operands are by
-    the dialect's name of the operand; one that is absent is (). ``text_line`` counts from 1."""
+    """One operation. Values are named as in the text, with their ``%``. A name is unique in its kernel entry.
+
+    operands: the dialect's name of the operand → names of its values; () if the operand is absent.
+    text_line: line in the text, from 1.
+    """
 
     name: str
     results: tuple[str, ...]
@@ -168,14 +174,14 @@ class Op:
 
     @property
     def address(self) -> str | None:
-        """The view or pointers that a memory operation accesses; None for other operations."""
+        """The name of the view or pointers that a memory operation accesses; None for other operations."""
         if not self.name.endswith("_tko"):
             return None
         places = (self.operands.get(name, ()) for name in ("view", "source", "destination", "pointers"))
         return next((place[0] for place in places if place), None)
 
     def tile(self, operand: str | None = None) -> TileType:
-        """Returns the type of the operand, or of the first result. It must be a tile."""
+        """Returns the type of ``operand``, by default of the first result. The type must be a tile."""
         type_ = self.operand_types[operand][0] if operand else self.result_types[0]
         assert isinstance(type_, TileType), f"{self.name}: {operand or 'the result'} is {type_}"
         return type_
@@ -219,5 +225,5 @@ class TileModule:
         entries = [entry for entry in self.entries if name in (None, entry.name)]
         if len(entries) != 1:
             names = ", ".join(entry.name for entry in self.entries)
-            raise LookupError(f"{len(entries)} entries '{name or 'any'}'; has: {names}")
+            raise LookupError(f"{len(entries)} kernels called '{name or 'any'}'; the module has: {names}")
         return entries[0]
