@@ -1,1 +1,1 @@
-"""Launches of a program, recorded, described as data, and made into tasks."""
+"""Records the launches of a program, describes them as data, and makes tasks of them."""

@@ -1,6 +1,6 @@
-"""Records the launches of a program: a hook in the place of `ct.launch` counts all launches and times a few.
+"""Records the launches of a program: a hook replaces `ct.launch`, counts all launches and times a few.
 
-The hook examines the first launches of each kernel and later a random sample (`kinds`); the others only pass through.
+The hook examines the first launches of each kernel and later a random sample (`kinds`). The others only pass through.
 Each new kind of launch is described once (`described`). If recording fails, the launch is still made as usual.
 `tilewright capture` sets TILEWRIGHT_CAPTURE. Then Tilewright's start-up file calls `install` on `import cuda.tile`.
 """
@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import util  # cuda.tile imports it, too
+from multiprocessing import util  # cuda.tile also imports it
 from pathlib import Path
 from time import perf_counter
 
@@ -26,11 +26,11 @@ VARIABLE = "TILEWRIGHT_CAPTURE"
 DATA_VARIABLE = "TILEWRIGHT_CAPTURE_DATA"
 """How many MiB of array data may be kept beside the record. Default: none."""
 EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
-"""1: examine every launch, not a sample."""
+"""If 1, every launch is examined, not a sample."""
 SECONDS_BETWEEN_WRITES = 0.25, 5.0
 """Shortest and longest time between two writes. A program that is killed loses the launches after the last write."""
 INSIDE = "cuda.tile.", "cutile_cache", "tilewright."
-"""Prefixes of the modules that keep the real `ct.launch`: those inside cuda-tile, and Tilewright's."""
+"""Prefixes of the names of modules that keep the real `ct.launch`: modules inside cuda-tile, and Tilewright's."""
 
 _LOCK = threading.Lock()
 _active: _Installed | None = None
@@ -42,15 +42,15 @@ def install(
     """Starts recording every launch of this process, into a part file beside ``path``.
 
     path: default $TILEWRIGHT_CAPTURE. data_bytes: how much array data to keep, by default $TILEWRIGHT_CAPTURE_DATA MiB.
-    exact: whether to examine every launch, by default $TILEWRIGHT_CAPTURE_EXACT. Raises RequestError if no path is
-    given, if its folder is not writable, or if one of these variables cannot be read.
+    exact: whether to examine every launch, by default $TILEWRIGHT_CAPTURE_EXACT. Raises RequestError if there is no
+    path, if its folder is not writable, or if one of these variables is wrong.
     """
     global _active
     import cuda.tile as ct
 
     where = path or os.environ.get(VARIABLE)
     if not where:
-        raise RequestError(f"capture: no file to write to; set it, e.g. {VARIABLE}=capture.json")
+        raise RequestError(f"capture: no file to write to; fix: set {VARIABLE}=capture.json")
     if data_bytes is None:
         mebibytes = os.environ.get(DATA_VARIABLE, "") or "0"
         if not mebibytes.isdigit():
@@ -65,12 +65,12 @@ def install(
             return
         file = Path(where).resolve()
         if not os.access(file.parent, os.W_OK):
-            raise RequestError(f"capture: cannot write into {file.parent}; choose another place with --out")
+            raise RequestError(f"capture: cannot write into {file.parent}; choose another folder with --out")
         _active = _Installed(Recorder(ct.launch, file, data_bytes, exact=ALWAYS if exact else EXACT))
 
 
 def uninstall() -> None:
-    """Puts the real `ct.launch` back everywhere, and writes the last part of the record."""
+    """Puts the real `ct.launch` back everywhere, and writes the part file for the last time."""
     global _active
     with _LOCK:
         installed, _active = _active, None
@@ -93,7 +93,7 @@ def capturing(path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool 
 
 
 class _Installed:
-    """The hook in the place of `ct.launch`, with the thread and the finalizers that write the record."""
+    """The hook that replaces `ct.launch`, with the thread and the finalizers that write the record."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -111,14 +111,14 @@ class _Installed:
         self.finish()
 
     def finish(self) -> None:
-        """Writes the last record of this process. Later calls do nothing."""
+        """Writes the part file of this process for the last time. Later calls do nothing."""
         self.stop.set()
         self.recorder.begun.set()
         self.recorder.write(finished=True)
 
     def _start_writing(self) -> None:
-        """Starts the thread that writes. A SIGTERM handler would not do: Python runs handlers only in the main thread,
-        and not while that thread waits in C code, for example for a GPU that hangs."""
+        """Starts the thread that writes. A SIGTERM handler could not write: Python runs handlers only in the main
+        thread, and not while that thread waits in C code, for example for a GPU that hangs."""
         stop, begun = self.stop, self.recorder.begun
 
         def work() -> None:
@@ -133,7 +133,7 @@ class _Installed:
         threading.Thread(target=work, name="tilewright-capture", daemon=True).start()
 
     def _in_child(self) -> None:
-        """Starts a new part file and a new thread, in a forked process."""
+        """Starts a new part file and a new thread in a forked process."""
         if _active is not self:
             return
         self.stop = threading.Event()
@@ -141,12 +141,12 @@ class _Installed:
         self._start_writing()
 
     def _finish_worker(self) -> None:
-        """Registers `finish` as a finalizer: a process that `multiprocessing` forked runs these, but not `atexit`."""
+        """Registers `finish` as a finalizer, because processes that `multiprocessing` forks do not run `atexit`."""
         util.Finalize(None, self.finish, exitpriority=-1000)  # after the program's own finalizers, which may launch
 
 
 def pause(age: float, took: float) -> float:
-    """Returns the seconds until the next write. age: seconds since the first launch; took: seconds of the last write.
-    A worker that is killed early loses a fifth of its launches, and writing costs a program at most 1 %."""
+    """Returns the seconds until the next write. age: seconds since the first launch. took: seconds of the last write.
+    So a worker that is killed early loses about a fifth of its launches, and writing costs a program at most 1 %."""
     at_first, at_most = SECONDS_BETWEEN_WRITES
     return min(at_most, max(at_first, age / 4, took * 100))

@@ -1,6 +1,6 @@
-"""Stores the data of captured launches: each array as a ``.npy`` file, with its elements before the launch.
+"""Stores the data of captured launches: for each array a ``.npy`` file with its elements before the launch.
 
-Elements are row-major. NumPy cannot store some dtypes (bfloat16, float8): their files hold the bits as unsigned
+Elements are row-major. NumPy cannot store some dtypes (bfloat16, float8). Their files hold the bits as unsigned
 integers, and the description of the launch has the dtype.
 """
 
@@ -24,7 +24,7 @@ Elements: TypeAlias = npt.NDArray[np.generic]
 
 
 class Data:
-    """A folder beside a record that takes at most ``limit`` bytes of this process's arrays; 0 stores nothing. process:
+    """A folder beside a record, with arrays of this process. limit: the most bytes to store; 0 stores nothing. process:
     a name that no other process has or had."""
 
     def __init__(self, record: Path, limit: int, process: str) -> None:
@@ -74,7 +74,7 @@ def elements(value: CallValue) -> Elements:
 
 
 def read(file: str | Path, array: ArraySpec) -> Elements:
-    """Returns the elements of ``array`` in its own dtype."""
+    """Returns the elements of ``array``, read from ``file``, in its own dtype."""
     stored: Elements = np.load(file)
     return stored.view(numpy_dtype(array.dtype)).reshape(array.shape)
 

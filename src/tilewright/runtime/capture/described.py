@@ -1,7 +1,7 @@
 """Describes a launch as data: its kernel, grid, arrays, constants and hints.
 
 A description has no addresses, only what follows from them: alignment, which arrays share memory, and how far apart
-they lie. The contents of small integer arrays are stored, because lengths and indices control what a kernel does.
+they are. The contents of small integer arrays are stored, because lengths and indices control what a kernel does.
 `rebuilding` makes the launch again; `task_file` makes a task file of it.
 """
 
@@ -29,7 +29,7 @@ from tilewright.task.tensors import ITEM_BYTES, ArraySpec, row_major, span
 CONTENTS_BYTES = 64 << 10
 """Contents of integer arrays up to this size are stored."""
 ALIGNED_TO = 256
-"""Bytes. GPU memory is allocated at multiples of this number. The offset of an `ArraySpec` is the address modulo it."""
+"""Bytes. GPU memory is allocated at multiples of this number. `ArraySpec` has the address modulo this number."""
 WHOLE = ("int", "uint", "bool")
 """Prefixes of the names of integer dtypes."""
 
@@ -48,7 +48,7 @@ class Argument:
     storage: int = 0
     """A number for the memory of an array. Arrays with equal numbers share memory."""
     offset: int = 0
-    """Bytes from the lowest first element among the arrays of this storage to the first element of this array."""
+    """Bytes from the first element of the lowest array of this storage to the first element of this array."""
     contents: str | None = None
     """The elements of a small integer array, row-major and packed (see `unpacked`)."""
     items: tuple[Argument, ...] = ()
@@ -108,13 +108,13 @@ class DescribedLaunch:
 
     @classmethod
     def from_json(cls, data: Json) -> DescribedLaunch:
-        """Raises ValueError, with the name of the field, if ``data`` is not what `to_json` writes."""
+        """The inverse of `to_json`. Raises ValueError, with the name of the field, if ``data`` is wrong."""
         return codec.from_json(cls, data)
 
 
 def described(kernel: KernelObject, grid: Sequence[int], args: Sequence[CallValue]) -> DescribedLaunch:
     """Describes a launch of ``kernel`` over ``grid`` on ``args``. Reads small integer arrays, and waits for the device
-    for this, unless the launch is captured into a CUDA graph."""
+    to do so. While launches are captured into a CUDA graph, it reads none."""
     from tilewright.languages.cutile import private
 
     function = private.python_function(kernel)
@@ -141,7 +141,7 @@ def described(kernel: KernelObject, grid: Sequence[int], args: Sequence[CallValu
 
 def array_of(value: CallValue, name: str = "") -> tuple[ArraySpec, int] | None:
     """Returns the specification of an array and the address of its first element. ``value``: a `CallerArray`, a NumPy
-    array or an `ArraySpec`; None for anything else."""
+    array or an `ArraySpec`. Returns None for anything else."""
     if isinstance(value, ArraySpec):
         return replace(value, name=name), value.address_offset
     facts = facts_of(value)
@@ -157,13 +157,13 @@ def array_of(value: CallValue, name: str = "") -> tuple[ArraySpec, int] | None:
 
 
 def unpacked(contents: str, array: ArraySpec) -> npt.NDArray[np.generic]:
-    """Returns the elements of a small array in its shape."""
+    """Returns the elements that `packed` wrote, in the shape of ``array``."""
     raw = zlib.decompress(base64.b64decode(contents))
     return np.frombuffer(raw, np.dtype(array.dtype)).reshape(array.shape)
 
 
 def packed(elements: npt.NDArray[np.generic]) -> str:
-    """Returns the elements as text; the inverse of `unpacked`."""
+    """Returns the elements as text, which `unpacked` reads."""
     return base64.b64encode(zlib.compress(np.ascontiguousarray(elements).tobytes())).decode()
 
 
@@ -219,7 +219,7 @@ def _dtype_name(value: CallValue) -> str | None:
 
 
 def _architecture() -> str | None:
-    """Returns the architecture of the GPU that the program uses, because hints may depend on it."""
+    """Returns the architecture of the GPU, because hints may depend on it; None if CUDA is not initialized."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None
@@ -227,7 +227,7 @@ def _architecture() -> str | None:
 
 
 def _contents(value: CallValue, array: ArraySpec) -> str | None:
-    """Returns the packed elements of a small integer array; None for other arrays, or if reading is not allowed."""
+    """Returns the packed elements of a small integer array; None for other arrays, or while a graph is captured."""
     whole = array.dtype.startswith(WHOLE) and array.dtype in ITEM_BYTES
     if not whole or not 0 < array.nbytes <= CONTENTS_BYTES:
         return None

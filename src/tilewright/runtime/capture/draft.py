@@ -1,7 +1,7 @@
 """Writes the text of a task file for a captured launch. `TaskDraft` has all decisions.
 
 `Dimensions` decides which extents of the launch are dimensions of its task, and how other extents depend on them. Equal
-extents are one dimension. How far a launch can be scaled is a guess (`Scaling`), which is tried on small shapes.
+extents are one dimension. Which extents may change is a guess (`Scaling`), and the guess is tried on small shapes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Derived = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Scaling:
-    """Which extents of a launch may change. linked: rows that are twice as long as others stay twice as long.
-    index_arrays: also the lengths of integer arrays and the axes that they index. any: False keeps all extents."""
+    """Which extents of a launch may change. linked: a row that is twice as long as another one stays so. index_arrays:
+    the lengths of integer arrays may change too, and the axes that they index. any: if False, no extent may change."""
 
     linked: bool = False
     index_arrays: bool = True
@@ -42,14 +42,14 @@ class Scaling:
 
 
 SCALINGS = (Scaling(), Scaling(linked=True), Scaling(index_arrays=False), Scaling(linked=True, index_arrays=False))
-"""The guesses in the order of trial, the most general first."""
+"""The guesses in the order in which they are tried, the most general first."""
 NOTHING = Scaling(any=False)
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The dimensions of a task. arrays: as the task declares them. largest: integer array with known contents → its
-    largest number. form: the form of the grid; None if it has none."""
+    """The dimensions of a task. arrays: as the task declares them. index_arrays: as in `CapturedLaunch`. largest:
+    integer array with known contents → its largest number. form: of the grid; None if it has none."""
 
     arrays: Mapping[str, DeclaredArray]
     index_arrays: Mapping[str, IndexArray]
@@ -89,8 +89,8 @@ class Dimensions:
         return facts.last_number(array, known)
 
     def upper_bound(self, name: str) -> str | int:
-        """Returns the exclusive upper bound of an array's numbers: an expression of dimensions if the largest number is
-        an extent or the last index of one; else a number."""
+        """Returns the exclusive upper bound of the numbers in an integer array. The bound is an expression of
+        dimensions if the largest number is an extent, or an extent minus 1. Otherwise it is a number."""
         largest, extents = self.largest[name], self._array_extents
         if largest + 1 in extents:
             return self.entry(largest + 1)
@@ -98,12 +98,12 @@ class Dimensions:
 
     @cached_property
     def counted(self) -> frozenset[str]:
-        """The dimensions that count the sequences of index arrays."""
+        """The dimensions that are the number of sequences of an index array."""
         return frozenset(self.names[steps] for _, (steps,) in self._lengths.values() if steps in self.names)
 
     @cached_property
     def indexed(self) -> frozenset[str]:
-        """The dimensions that the lengths or the numbers of index arrays depend on. They cannot be cut into slices."""
+        """The dimensions on which lengths or numbers of index arrays depend. They cannot be cut into slices."""
         arrays = self.index_arrays.values()
         ends = (str(end) for array in arrays for end in (self.last(array), self.entry(len(array.numbers))))
         words = {word for end in ends for word in end.replace("(", " ").replace(")", " ").split()}
@@ -116,7 +116,7 @@ class Dimensions:
 
     @cached_property
     def _products(self) -> dict[int, Derived]:
-        """Extents that only flattened arrays have, and that are the product of two other extents."""
+        """Maps extents that only flattened arrays have to their expressions: products of two other extents."""
         shapes = [array.shape for array in self.arrays.values()]
         flattened = {shape[0] for shape in shapes if len(shape) == 1}
         others = sorted({extent for shape in shapes for extent in shape if extent > 1})
@@ -130,14 +130,14 @@ class Dimensions:
 
     @cached_property
     def _twice(self) -> dict[int, Derived]:
-        """Row lengths that are twice another one, as in rotary embeddings: a row has two halves, a cosine row one."""
+        """Row lengths that are twice another, as in rotary embeddings, where a cosine row is half of a data row."""
         rows = {array.shape[-1] for array in self.arrays.values() if len(array.shape) > 1 and self.scaling.linked}
         doubled = {extent for extent in rows - self._constant if extent % 2 == 0 and extent // 2 in rows and extent > 2}
         return {extent: ("{} * 2", (extent // 2,)) for extent in doubled}
 
     @cached_property
     def _lengths(self) -> dict[int, Derived]:
-        """Extents that only index arrays starting with 0 have: their length is the number of sequences plus one."""
+        """Lengths that only index arrays starting with 0 have. Each is the number of sequences plus one."""
         lengths = {len(array.numbers) for array in self.index_arrays.values() if array.starts} - self._array_extents
         return {length: ("{} + 1", (length - 1,)) for length in lengths - self._constant if length > 2}
 
@@ -160,7 +160,7 @@ class Dimensions:
 
 
 def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[int, str]:
-    """Names each extent after the tile that divides it (M for TILE_M), else D0, D1 …"""
+    """Returns extent → name. The name is from the tile that divides the extent (M for TILE_M), else D0, D1 …"""
     names: dict[int, str] = {}
     for factor in (factor for axis in form for factor in axis):
         suffix = factor.tile.rpartition("_")[2] if factor.tile else ""
@@ -177,7 +177,7 @@ class TaskDraft:
 
     captured: CapturedLaunch
     heading: str
-    """The first line of the file's docstring: where the launch is from."""
+    """The first line of the file's docstring: it says where the launch is from."""
     form: tuple[Form, ...] | None
     """The form of the grid; None if no rule explains it."""
     knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -185,11 +185,11 @@ class TaskDraft:
     sizes: tuple[str, ...] = ()
     """The constants that are only tile sizes, even if they equal an extent."""
     work: tuple[float, Mapping[str, int]] = (1.0, {})
-    """FLOP of a launch: a factor, and the power of each dimension."""
+    """The FLOP of a launch as a product: a factor, and the power of each dimension."""
     independent: tuple[str, ...] = ()
     scaling: Scaling = SCALINGS[0]
     notes: tuple[str, ...] = ()
-    """Sentences about what stays as captured, and why."""
+    """Sentences for the file's docstring: what stays as captured, and why."""
 
     @property
     def launch(self) -> DescribedLaunch:
@@ -201,8 +201,8 @@ class TaskDraft:
 
     @cached_property
     def dimensions(self) -> Dimensions:
-        """The dimensions of the task. There are none if the grid has no rule, or if an array is not a dense block of
-        memory, because such a launch cannot be scaled."""
+        """The dimensions of the task. There are none if no rule explains the grid, or if an array is not a dense block
+        of memory: such a launch cannot be scaled."""
         flat = any(declared.flat for _, declared in self.arrays.values())
         can_scale = not flat and (self.form is not None or self.captured.persistent)
         read = {name: array for name, (array, _) in self.arrays.items() if name not in self.captured.filled}
@@ -220,7 +220,7 @@ class TaskDraft:
 
     @cached_property
     def free(self) -> tuple[str, ...]:
-        """Dimensions such as a batch: not contiguous, not divided by a tile, and independent of index arrays."""
+        """Dimensions such as a batch: not contiguous, not divided by a tile, and not related to index arrays."""
         tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
         last = {declared.shape[-1] for _, declared in self.arrays.values() if declared.shape}
         indexed = self.dimensions.indexed
@@ -306,7 +306,8 @@ class TaskDraft:
         return str(file.parents[self.launch.module.count(".") + (file.name == "__init__.py")])
 
     def _tensors(self, name: str) -> Iterator[tuple[str, str]]:
-        """Yields an array's declarations: two if it is read and written, one for before the launch, one for after."""
+        """Yields the name and declaration of an array. An array that is read and written has two: an input with its
+        values before the launch, and an output."""
         argument, declared = self.arrays[name]
         shape, dtype = tuple(self.dimensions.entry(extent) for extent in declared.shape), argument.spec.dtype
         if name not in self.captured.filled:
@@ -324,7 +325,8 @@ class TaskDraft:
         yield name, f"tw.Output({shape!r}, {dtype!r}{option})"
 
     def _distribution(self, argument: Argument) -> str:
-        """Returns how to draw an integer array: within the captured range, so that an index stays a valid index."""
+        """Returns how a task draws an integer array, as text; empty for other arrays. The numbers are drawn from the
+        captured range, so that an index stays a valid index."""
         if not argument.spec.dtype.startswith(WHOLE):
             return ""
         if (index_array := self.captured.index_arrays.get(argument.name)) is not None:
@@ -345,8 +347,8 @@ class TaskDraft:
         return repr(argument.value)
 
     def _number(self, name: str, value: int) -> str:
-        """Returns an integer argument as text: an expression of dimensions if it equals an extent or is the next power
-        of two. The number of blocks stays a number if the grid does."""
+        """Returns an integer argument as text. It is an expression of dimensions if it equals an extent or is the next
+        power of two. The number of blocks stays a number if the grid stays as captured."""
         if self.form is None and value == math.prod(self.launch.grid):
             return repr(value)
         if self.dimensions.knows(value):
@@ -382,7 +384,7 @@ class TaskDraft:
         return f"-(-{name} // {tile})"
 
     def _serves(self) -> str:
-        """Returns the condition on dimensions: at most the captured extents, with the same divisors."""
+        """Returns the condition on dimensions as a lambda: at most the captured extents, with the same divisors."""
         if not self.dims:
             return "lambda: True"
         conditions, sizes = [], facts.tiles(self.launch)

@@ -4,7 +4,7 @@ A launch is only one example, so a few forms are tried for each axis of the grid
 and extents. A number that no form explains stays constant.
 
 A number in an integer array may be an index, a length or an offset, so a changed number may be out of range. Numbers
-that never decrease are taken as offsets of consecutive sequences; their differences are the lengths.
+that never decrease are taken as offsets of consecutive sequences. The differences between them are the lengths.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ RESERVED = (
 )  # fmt: skip
 """Names that a task file defines, and parameters of its launch function."""
 WRITTEN_OUT = 256
-"""How many captured numbers of an array a task file may list, as values to draw from."""
+"""A task file lists the captured numbers of an array, as values to draw from, if there are at most this many."""
 LARGEST_STEP = 128
-"""Limit for the common divisor of sequence lengths. A larger one is taken as a coincidence."""
+"""The largest step of sequence lengths. If their common divisor is larger, this is taken as a coincidence."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class CapturedLaunch:
     launch: DescribedLaunch
     touched: TouchedArrays
     persistent: bool
-    """Whether the kernel reads the number of blocks, and so works with any number."""
+    """Whether the kernel reads the number of blocks. If so, it works with any number of blocks."""
     deterministic: bool
-    """Whether the outputs do not depend on the order of the blocks, because there are no atomic operations."""
+    """Whether the outputs are the same for every order of the blocks. They are if there are no atomic operations."""
     index_arrays: Mapping[str, IndexArray]
     """The arrays that are only read and whose numbers never decrease."""
 
@@ -111,19 +111,19 @@ def _argument_without_device(launch: DescribedLaunch, argument: Argument) -> Cal
         return [item.array for item in argument.items]
     if argument.kind in ("list", "tuple"):
         what = f"argument '{argument.name}' is a {argument.kind}, and tasks support only lists of arrays"
-        fix = "pass its items as arguments of their own, or arrays in a list"
+        fix = "pass each item as an argument, or arrays in a list"
         raise RequestError(f"{launch.kernel}: {what}: {fix}")
     return argument.array if argument.kind == "array" else argument.value
 
 
 def may_be_block_count(launch: DescribedLaunch, argument: Argument) -> bool:
-    """Returns whether an argument equals the number of blocks. A persistent kernel often takes this number."""
+    """Returns whether an argument equals the number of blocks, which a persistent kernel often takes."""
     blocks = math.prod(launch.grid)
     return blocks > 1 and type(argument.value) is int and argument.value == blocks and not knobs.is_tile(argument.name)
 
 
 def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
-    """Raises RequestError if repeated launches cannot be compared."""
+    """Raises RequestError if the launch writes no array, or writes arrays in a way that a task cannot express."""
     if not accesses.written:
         raise RequestError(f"{launch.kernel} writes no array, so there is nothing to compare")
     for argument, other in itertools.permutations(launch.arrays(), 2):
@@ -138,7 +138,7 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
 
 
 def _merged(launch: DescribedLaunch, accesses: TouchedArrays) -> DescribedLaunch:
-    """Gives identical arrays, and integer arrays with equal contents, one name: a task then draws their data once."""
+    """Gives one name to equal arrays, and to integer arrays with equal contents, so that a task draws them once."""
     kept: dict[str, Argument] = {}
     for array in launch.arrays():
         if array.name not in accesses.written:
@@ -159,7 +159,7 @@ def _place(array: Argument) -> tuple[Hashable, ...]:
 class DeclaredArray:
     """How a task declares a captured array: row-major in ``shape``. The kernel gets a view of it.
 
-    order: which axis of the declared array is each axis of the view; None if they are the same.
+    order: for each axis of the view, the axis of the declared array; None if they are the same.
     flat: the array is not a dense block of memory, so it has one axis and is viewed with shape and strides.
     """
 
@@ -223,8 +223,9 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
 def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
     """Returns a sort key for forms of the grid: counts of unlikely properties, the most unlikely one first.
 
-    They are: tiles of an inner loop (K), contiguous axes without a tile, extents of no output, extents that are used
-    twice, extents without a tile, tiles that cover a contiguous axis, factors."""
+    The counts are: tiles of an inner loop (K), contiguous axes without a tile, extents of no output, extents that are
+    used twice, extents without a tile, tiles that cover a contiguous axis, factors.
+    """
     arrays = [(argument.name, argument.spec.shape) for argument in captured.launch.arrays() if argument.spec.shape]
     outputs = {extent for name, shape in arrays if name in captured.touched.written for extent in shape}
     last = {shape[-1] for _, shape in arrays if len(shape) > 1}
@@ -244,8 +245,8 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
 
 @dataclass(frozen=True)
 class IndexArray:
-    """An array of offsets that never decrease. starts: whether it begins with 0. The differences between neighbours are
-    multiples of ``step``, from ``least`` to ``most``."""
+    """An array of offsets that never decrease. starts: whether the first number is 0. The differences between
+    neighbours are multiples of ``step``, from ``least`` to ``most``."""
 
     name: str
     numbers: tuple[int, ...]
@@ -255,7 +256,7 @@ class IndexArray:
     most: int
 
     def text(self, last: str | int) -> str:
-        """Returns the `tw.offsets(…)` of a task file. last: a number, or an expression of dimensions."""
+        """Returns the `tw.offsets(…)` of a task file. last: the last number, or an expression of dimensions for it."""
         starts = "" if self.starts else ", starts=False"
         steps = f"step={self.step}, least={self.least}, most={self.most}"
         return f"tw.offsets({last!r}{starts}, {steps}{_like(self.numbers)})"
@@ -274,7 +275,7 @@ def contents(argument: Argument) -> tuple[int, ...]:
 
 def similar_numbers(numbers: tuple[int, ...], bound: str | int) -> str:
     """Returns the `tw.integers(…)` of a task file for numbers like the captured ones, all less than ``bound``. If
-    ``bound`` is an expression of dimensions, the smallest may also be 1."""
+    ``bound`` is an expression of dimensions, the lower bound is at most 1."""
     if isinstance(bound, int):
         return f"tw.integers({min(numbers)}, {bound}{_like(numbers) if len(set(numbers)) > 1 else ''})"
     return f"tw.integers({min(1, *numbers)}, {bound!r}{_like(numbers)})"
@@ -285,8 +286,8 @@ def _like(numbers: tuple[int, ...]) -> str:
 
 
 def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
-    """Returns the last number of an index array as an expression of dimensions, if it is an extent or the last index of
-    one; else the number. extents: extent → the name of its dimension."""
+    """Returns the last number of an index array. It is an expression of dimensions if it is an extent, or an extent
+    minus 1. extents: extent → the name of its dimension."""
     last = array.numbers[-1]
     is_index = array.most <= 1 or last not in extents
     return f"{extents[last + 1]} - 1" if is_index and last + 1 in extents else extents.get(last, last)

@@ -1,13 +1,13 @@
-"""Kinds of launch: counts how often each was made, and samples how long it takes on the GPU.
+"""Counts the launches of each kind, and samples how long they take on the GPU.
 
 Launches of one kind have equal kernels, hints and grids, equal shapes, strides, dtypes and alignments of their arrays,
-and equal other arguments. The value of a floating-point scalar does not count, unless it is a constant.
+and equal other arguments. Floating-point scalars may differ, unless they are constants.
 
-Counting: to find the kind of a launch takes as long as the launch itself, so most launches are only counted, which is
+Counting: finding the kind of a launch takes as long as the launch itself. So most launches are only counted, which is
 one step of an iterator. The first `EXACT` launches of a kernel are examined. Later launches are divided into blocks,
 and one launch of each block, drawn at random, is examined. The draw must be random, because launches repeat with the
-layers of a model: every 64th launch might belong to one layer. The blocks make every phase of the program count. The
-other launches are assigned to kinds in proportion to the examined ones, so the counts add up to all launches.
+layers of a model: every 64th launch might belong to one layer. Thanks to the blocks, every phase of the program counts.
+The other launches are assigned to kinds in proportion to the examined ones, so the counts add up to all launches.
 
 Timing: two events around a launch time it. The first launches of a kind are timed, then fewer and fewer (about eight
 times the logarithm of the count). The events are read without waiting, after the GPU has passed them. An idle GPU
@@ -33,21 +33,21 @@ from tilewright.runtime.capture.described import DescribedLaunch, array_of
 from tilewright.runtime.capture.record import Recorded, Times
 
 EXACT = 1000
-"""How many first launches of a kernel are all examined: enough for twenty steps of a model with 50 layers."""
+"""The number of first launches of a kernel that are all examined: twenty steps of a model with 50 layers."""
 ALWAYS = sys.maxsize
 """Used instead of `EXACT` to examine every launch."""
 GROWTH, BLOCK = 64, 128
-"""After n launches a block has n/GROWTH launches, so about a hundred of a few thousand launches are examined. A block
-has at most BLOCK launches: from there on, examining costs less per launch than counting. Of 100,000 launches about 850
-are examined, which gives the share of a kind with 10 % of the launches within 2 points (95 %)."""
+"""After n launches, a block has n/GROWTH launches, so about a hundred of a few thousand launches are examined. A block
+has at most BLOCK launches, because then examining costs less per launch than counting. Of 100,000 launches about 850
+are examined. They show the share of a kind with 10 % of the launches to within 2 points (95 % confidence)."""
 FIRST = 4
-"""How many first launches of a kind are all timed."""
+"""The number of first launches of a kind that are all timed."""
 SHARE = 8
-"""After launch n, launch n + n/SHARE is timed: at most one launch in SHARE is disturbed."""
+"""After launch n, the next launch to be timed is n + n/SHARE. So timing disturbs at most one launch in SHARE."""
 WAITING = 16
-"""How many pairs of events of a kind may wait to be read. At this number no further launch is timed."""
+"""How many pairs of events of a kind may wait to be read. While so many wait, no launch is timed."""
 ALIGNMENT = 15
-"""The bits of an address that matter: cuda-tile compiles a kernel differently if it is a multiple of 16."""
+"""The bits of an address that matter: cuda-tile compiles a kernel differently if the address is a multiple of 16."""
 PLAIN = frozenset({int, bool, str, type(None)})
 """Types of arguments whose value is part of the key."""
 
@@ -57,8 +57,8 @@ LaunchKey: TypeAlias = tuple[Hashable, ...]
 
 
 class LaunchCounter:
-    """Counts the launches of one kernel and decides which are examined. A launch takes an item of the iterator `skip`,
-    which needs no lock. If no item is left, `count` is called, under a lock."""
+    """Counts the launches of one kernel and decides which are examined. Each launch takes an item of the iterator
+    `skip`, which needs no lock. If no item is left, the launch calls `count`, under a lock."""
 
     __slots__ = ("_before", "_block", "_exact", "_length", "_random", "_size", "skip")
 
@@ -82,9 +82,9 @@ class LaunchCounter:
         self._before, self._length = number, 0
         if number >= self._exact:
             self._size = min(BLOCK, 1 + number // GROWTH)
-            place = self._block + int(self._random.random() * self._size)
+            drawn = self._block + int(self._random.random() * self._size)
             self._block += self._size
-            self._length = place - number
+            self._length = drawn - number
             self.skip = repeat(None, self._length)
         return size
 
@@ -135,7 +135,7 @@ def shared_out(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def next_sample(number: int) -> int:
-    """Returns the number of the next launch to time, after launch ``number`` (from 1) was timed."""
+    """Returns the number of the next launch to time, if launch ``number`` (from 1) was timed last."""
     return number + max(1, number // SHARE) if number >= FIRST else number + 1
 
 
@@ -159,9 +159,9 @@ class Sampled:
     busy: Times = NONE
     host: Times = NONE
     first: Times = NONE
-    """Time of the first launch on an idle GPU: it may include up to half a second of compiling."""
+    """The time of the first launch, if the GPU was idle. It may include up to half a second of compiling."""
     later: Times = NONE
-    """Times of the other launches on an idle GPU."""
+    """The times of the other launches on an idle GPU."""
     waiting: list[_Events] = field(default_factory=list)
     lock: AbstractContextManager[bool] = field(default_factory=RLock)
     """Reentrant, because a signal handler of the program may launch too."""
@@ -171,7 +171,7 @@ class Sampled:
         return self.later if self.later.samples else self.first
 
     def call(self, launch: Callable[[], Result], stream: Stream, number: int) -> Result:
-        """Makes the launch, between two events if possible. Returns what ``launch`` returns."""
+        """Makes launch ``number`` (from 1), between two events if possible. Returns what ``launch`` returns."""
         try:
             events = self._events(stream, number == 1)
             if events is not None:
@@ -240,9 +240,9 @@ class LaunchKind:
     def __init__(self, launch: DescribedLaunch, data: dict[str, str]) -> None:
         self.launch, self.data, self.sampled = launch, data, Sampled()
         self.own, self.in_graph = Cell(), Cell()
-        """Counts of the launches that the process made, and of those captured into a CUDA graph."""
+        """Counts of the launches that ran directly, and of those captured into a CUDA graph."""
         self.next = 1
-        """Number of the next launch to time, among the examined launches in `own`."""
+        """The number of the next launch to time, among the examined launches in `own`."""
         self.failed = 0
         self.error = ""
 
@@ -283,7 +283,7 @@ class RecordedKernel:
 
 
 def key_of(grid: Sequence[int], args: Sequence[Any], constants: Sequence[bool]) -> LaunchKey:
-    """Returns an equal key for launches of one kind. The key has the types, because 1, 1.0 and True are equal."""
+    """Returns a key that is equal for all launches of one kind. It has the types, because 1, 1.0 and True are equal."""
     torch = sys.modules.get("torch")
     tensor = None if torch is None else torch.Tensor
     key: list[Hashable] = [*grid]

@@ -1,7 +1,7 @@
 """Makes a launch again from its description: loads its kernel, and allocates its arrays with the same layout.
 
 Arrays get their recorded contents, if there are any. Otherwise floating-point numbers are drawn from the normal
-distribution, and integers are zero: they may be indices, and any other number could be out of range.
+distribution. Integers are zero, because they may be indices, and another number could be out of range.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def rebuilt(
     """Returns what `ct.launch` takes: the kernel with its hints, the grid, and the arguments on ``device``.
 
     seed: for the drawn numbers. data: array → file with its elements, as `tilewright capture --data` stores them.
-    changed: accept the kernel even if its source has changed.
-    Raises RequestError if the kernel is gone or has changed, and if the description cannot be launched.
+    changed: accept the kernel even if its source has changed. Raises RequestError if the kernel is gone or has changed,
+    and if the description cannot be launched.
     """
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot be launched again: {launch.problem}")
@@ -50,7 +50,8 @@ def rebuilt(
 
 
 def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
-    """Returns the kernel from its module, else from its file. Raises as `rebuilt` does."""
+    """Returns the kernel from its module, else from its file. Raises RequestError if it is gone, or has changed
+    although ``changed`` is False."""
     kernel = _attribute(_module(launch), launch.qualname)
     if kernel is None or not hasattr(kernel, "_pyfunc"):
         raise RequestError(f"{launch.file or launch.module} no longer defines a kernel '{launch.qualname}'")
@@ -61,8 +62,8 @@ def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelOb
 
 
 def untouched_kernel(module: str, file: Path, qualname: str) -> KernelObject:
-    """Returns the kernel from its own file, even if other versions of it are loaded: from its package, else from only
-    the part of the file that the kernel needs. Raises TaskError if the kernel is gone."""
+    """Returns the kernel from its own file, even if other versions of it are loaded. A kernel in a package is imported.
+    From another file, only the code that the kernel needs is loaded. Raises TaskError if the kernel is gone."""
     try:
         loaded = importlib.import_module(module) if "." in module else loaded_part(file, qualname, module)
     except Exception as error:  # from the file's own code, or there is no such file
@@ -113,7 +114,7 @@ def _value(argument: Argument, tensors: Mapping[str, LiveArray]) -> CallValue:
 
 
 def _tensors(launch: DescribedLaunch, device: str, seed: int, data: Mapping[str, str]) -> dict[str, LiveArray]:
-    """Returns all arrays by name. Arrays that shared memory share it again, at the same distances."""
+    """Returns all arrays by name. Arrays that shared memory at the capture share it again, at the same distances."""
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)

@@ -1,7 +1,7 @@
 """Reads and writes the record of a program's launches. Each process writes a part file; `merged` joins the parts.
 
-A part is rewritten as a whole every few seconds and at the end, so a program that crashes leaves what it recorded until
-then. The format is JSON, see `ProcessRecord` and `Capture`.
+A part is rewritten as a whole every few seconds and at the end. So the part of a program that crashes ends at the last
+write. The format is JSON, see `ProcessRecord` and `Capture`.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Recorded:
     error: str = ""
     """The first error of a failed launch."""
     busy: Times = Times()
-    """Samples of launches made while the GPU had other work: the time of the kernel alone."""
+    """Samples of launches made while the GPU had other work. They are the time of the kernel alone."""
     idle: Times = Times()
-    """Samples of launches made while the GPU was idle: they include the launch overhead, so they are an upper bound."""
+    """Samples of launches made while the GPU was idle. They include the launch overhead, so they are an upper bound."""
     host: Times = Times()
-    """Samples of the host time of `ct.launch`, without the first launch, which compiles."""
+    """Samples of the host time of `ct.launch`, except the first launch, which compiles."""
     data: Mapping[str, str] = field(default_factory=dict)
     """Array → the file with its elements."""
     others: int = 0
     """Launches of further kinds of this kernel, which are not described."""
     estimated: int = 0
-    """How many of ``count`` were not examined but assigned to this kind in proportion (see `kinds`)."""
+    """How many of ``count`` were not examined, but assigned to this kind in proportion (see `kinds`)."""
 
     def __add__(self, other: Recorded) -> Recorded:
         added_up = ("count", "in_graph", "failed", "busy", "idle", "host", "others", "estimated")
@@ -69,7 +69,7 @@ class Recorded:
 
     @property
     def gpu(self) -> Times:
-        """The samples for the mean: on a busy GPU if those are at least three, or all; else on an idle GPU."""
+        """The samples for the mean: `busy` if it has at least three, or if `idle` has none; else `idle`."""
         return self.busy if self.busy.samples >= 3 or not self.idle.samples else self.idle
 
     @property
@@ -98,7 +98,7 @@ class ProcessRecord:
     """The program's working directory."""
     gpu: str
     seconds: float
-    """Wall time since the first import of cuda.tile."""
+    """Wall time since the first import of cuda.tile, in seconds."""
     finished: bool
     """Whether the process ended normally. If it crashed, the part has the launches until the last write."""
     launches: tuple[Recorded, ...]
@@ -121,7 +121,7 @@ class Capture:
 
 
 def _kind(launch: DescribedLaunch) -> str:
-    """Returns a key that is equal for the same kind of launch in every process: array addresses count modulo 16."""
+    """Returns a key that is equal for launches of one kind in all processes. Addresses of arrays count modulo 16."""
 
     def aligned(array: Argument) -> Argument:
         return replace(array, array=replace(array.spec, address_offset=array.spec.address_offset % 16))
@@ -153,7 +153,7 @@ def write(path: Path, value: ProcessRecord | Capture) -> None:
 
 
 def merged(path: Path) -> Capture:
-    """Merges the part files beside ``path`` into a record there. An earlier record stays if there are no launches."""
+    """Merges the part files into a record at ``path``, and removes them. Without launches, an earlier record stays."""
     capture = Capture(VERSION, tuple(_read(file, ProcessRecord) for file in parts_of(path)))
     if capture.launches() or not is_there(path):
         write(path, capture)
@@ -186,7 +186,7 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
 
 
 def chosen(capture: Capture, number: int) -> Recorded:
-    """Returns the launch in row ``number`` of the table (from 1)."""
+    """Returns the launch in row ``number`` of the table, from 1. Raises RequestError if there is no such row."""
     launches = capture.launches()
     if not 1 <= number <= len(launches):
         raise RequestError(f"no launch {number}; the record has 1 to {len(launches)}")
@@ -194,6 +194,6 @@ def chosen(capture: Capture, number: int) -> Recorded:
 
 
 def programs(parts: Iterable[ProcessRecord]) -> str:
-    """Returns each command line once, without the workers that `multiprocessing` started."""
+    """Returns all command lines as text, each once, without the workers that `multiprocessing` started."""
     every = list(dict.fromkeys(" ".join(part.program) for part in parts))
     return ", ".join([program for program in every if " -c from multiprocessing." not in program] or every)

@@ -1,7 +1,7 @@
 """Records the launches of one process: their kinds, how often each was made, and how long it takes.
 
-`launch_hook` makes the function that the program calls. It calls the `Recorder` only for the launches to examine
-(`LaunchCounter` chooses them), and for those that fail. If recording fails, the launch is still made as usual.
+`launch_hook` makes the function that the program calls. This function calls the `Recorder` only for launches that fail
+and for launches to examine, which `LaunchCounter` chooses. If recording fails, the launch is still made as usual.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tilewright.runtime.capture.record import ProcessRecord
 SIGNATURE = "(stream, grid, kernel, kernel_args, /, *, programmatic_dependent_launch=False)"
 """The signature of `ct.launch` in cuda-tile 1.7."""
 KINDS = 256
-"""How many kinds of launch are described for a kernel. Launches of further kinds count with the last of these."""
+"""How many kinds of launch are described for a kernel. Launches of further kinds count with the last one of these."""
 OBJECTS = 8
-"""How many kernel objects are remembered for one function with its hints. A program that makes a new object for each
-launch (`replace_hints` on the hot path) would otherwise fill the memory."""
+"""How many kernel objects are remembered for one function with its hints. Without this limit, a program that makes a
+new object for each launch (`replace_hints` on the hot path) would fill the memory."""
 SECONDS_FOR_SAMPLES = 2.0
-"""How long the end of a program waits for the GPU. It must end, because the GPU may hang."""
+"""How long the end of a program waits for the GPU. The wait is limited, because the GPU may hang."""
 
 Examined: TypeAlias = tuple[LaunchKind, Cell, int]
 """The kind of an examined launch, the cell that counts it, and how many launches it represents."""
@@ -49,7 +49,7 @@ class Recorder:
         self, original: LaunchCall, path: Path, data_bytes: int = 0, *, exact: int = EXACT,
         random: Random | None = None,
     ) -> None:  # fmt: skip
-        """exact: how many first launches of each kernel are all examined. random: chooses among the later launches."""
+        """exact: this many first launches of each kernel are all examined. random: chooses among the later launches."""
         self.original, self.path = original, path
         self._data_bytes, self._exact, self._random = data_bytes, exact, random or Random()
         self._kernels: dict[tuple[int, str], RecordedKernel] = {}
@@ -64,11 +64,11 @@ class Recorder:
         self.launch = launch_hook(original, self._skips, self._examine, self._failed)
 
     def _start(self) -> None:
-        """Starts the part of this process. Its name has random bytes, because the system reuses process ids."""
+        """Starts the part file of this process. Its name has random bytes, because the system reuses process ids."""
         self._lock, self._writing = threading.RLock(), threading.RLock()
         self._finished, self._started = False, perf_counter()
         self.begun = threading.Event()
-        """Set as soon as there is something to write."""
+        """This event is set as soon as there is something to write."""
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._data = Data(self.path, self._data_bytes, self._name)
 
@@ -87,7 +87,7 @@ class Recorder:
             raise
 
     def _count(self, kernel: KernelObject, grid: Grid, args: Args) -> Examined | None:
-        """Counts a launch. Returns None if it need not be examined, and if it cannot be described."""
+        """Counts a launch. Returns None if it need not be examined, or if it cannot be described."""
         try:
             with self._lock:
                 known = self._known(kernel)
@@ -127,7 +127,7 @@ class Recorder:
             self._warn_once(f"a launch that failed is not recorded: {in_one_line(problem)}")
 
     def _kind(self, known: RecordedKernel, kernel: KernelObject, grid: Grid, args: Args) -> tuple[LaunchKind, Cell]:
-        """Returns the kind of a launch, described now if it is new, and the cell that counts the launch."""
+        """Returns the kind of a launch, and the cell that counts the launch. A new kind is described here."""
         key = key_of(grid, args, known.constants)
         kind = known.kinds.get(key)
         if kind is None:
@@ -171,7 +171,7 @@ class Recorder:
         )  # fmt: skip
 
     def write(self, finished: bool = False) -> None:
-        """Writes this process's part. If that fails, prints a warning once, and the program goes on."""
+        """Writes this process's part. If writing fails, prints a warning once, and the program goes on."""
         try:
             with self._writing:
                 if self._finished:  # another thread has written the last part meanwhile
@@ -184,7 +184,7 @@ class Recorder:
             self._warn_once(f"cannot write {self.path}: {in_one_line(error)}")
 
     def forget(self) -> None:
-        """Forgets the launches of the parent process, in a forked process. Replaces locks that its threads held."""
+        """In a forked process: forgets the parent's launches, and replaces locks that its threads may hold."""
         self._start()
         self._random.seed()
         self._skips.clear()
@@ -201,12 +201,12 @@ def launch_hook(original: LaunchCall, skips: Skips, examine: LaunchCall, failed:
     """Returns the function that the program calls instead of `ct.launch`. It passes its arguments on to ``original``.
 
     Most launches only pass through, so the function is as short as Python allows. ``skips`` has an iterator for each
-    kernel object, and each item lets one launch pass: a loop takes an item in one step, without a call.
+    kernel object. Each item lets one launch pass, because a loop takes an item in one step, without a call.
 
     examine(stream, grid, kernel, args, keywords): makes the launch, if no item is left or the kernel is not known.
     failed(error, kernel, grid, args): is called if a launch that passed through raised.
     """
-    if getattr(original, "__text_signature__", None) != SIGNATURE:  # it may take other keywords: a slower hook
+    if getattr(original, "__text_signature__", None) != SIGNATURE:  # other keywords are possible: a slower hook
 
         def launch_with_any(stream: Stream, grid: Grid, kernel: KernelObject, args: Args, /, **more: bool) -> None:
             return examine(stream, grid, kernel, args, more)

@@ -1,9 +1,9 @@
 """The reference of a task that was generated from a recorded launch: the captured kernel itself.
 
-The kernel is loaded from its own file, never from a version that is being tried, and refused if its source has changed
-since the capture. ``reference`` interprets its Tile IR with every floating-point number in float64
-(`tileir.analysis.precision`), so without its rounding. ``trusted`` is the unchanged kernel: on the GPU if the inputs
-are there, else interpreted. So "correct" means: as the captured kernel computes, within twice its own error.
+The kernel is loaded from its own file, never from a version that is being tried. It is refused if its source has
+changed since the capture. ``reference`` interprets its Tile IR with every floating-point number in float64, to leave
+out the rounding of its own types (`tileir.analysis.precision`). ``trusted`` is the unchanged kernel: on the GPU if the
+inputs are there, else interpreted. So "correct" means: as the captured kernel computes, within twice its own error.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from tilewright.tileir.run.memory import Memory
 ARCH = "sm_90"
 """The compiler's front end needs an architecture. The results do not depend on it."""
 GPU_FLOP_FROM = 4e9
-"""From this work on, the reference is the captured kernel on the GPU, if there is one: the interpreter would take a
-minute. It is twice the work that `verify` allows for one reference that it can cut into slices."""
+"""Limit in FLOP. Above it, the reference is the captured kernel on the GPU, if there is one: the interpreter would take
+a minute. It is twice `verify.tolerance.REFERENCE_FLOP`."""
 Array = TypeVar("Array")
 Outputs: TypeAlias = Array | tuple[Array, ...]
-"""The single output of a task, or a tuple of several."""
+"""The output of a task, or a tuple if it has several."""
 
 
 @dataclass
 class Captured:
     """A captured kernel as the reference of its task.
 
-    module: the name of the kernel's module at the launch. A module of a package is imported; otherwise only the part of
-    ``file`` that the kernel needs is loaded. source: what `source_of` returned for the kernel. tensors, flops: those of
-    the task. launch: that of the task, with the kernel as first argument. shipped: the captured configuration.
+    module: the name of the kernel's module at the launch. A module of a package is imported. From another module, only
+    the code that the kernel needs is loaded, from ``file``. source: what `source_of` returned for the kernel. tensors,
+    flops: of the task. launch: of the task, with the kernel as first argument. shipped: the captured configuration.
     """
 
     module: str
@@ -75,8 +75,8 @@ class Captured:
         return kernel
 
     def reference(self, **given: Any) -> Outputs[Elements]:
-        """Returns the outputs in float64; in float32 if the inputs are. If there is a GPU and much work, these are the
-        outputs of the unchanged kernel on the GPU."""
+        """Returns the outputs in float64, or in float32 if the inputs are. If the work exceeds `GPU_FLOP_FROM` and
+        there is a GPU, these are the outputs of the unchanged kernel on the GPU."""
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}
         torch = sys.modules.get("torch")
@@ -88,7 +88,7 @@ class Captured:
         return _as_given(self._interpreted(dims, inputs, element))
 
     def trusted(self, **given: Any) -> Outputs[LiveArray]:
-        """Returns the outputs of the unchanged kernel: on the GPU if the inputs are there, else interpreted."""
+        """Returns the outputs of the unchanged kernel: run on the GPU if the inputs are there, else interpreted."""
         tensors = {name: given[name] for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in tensors}
         if next(iter(tensors.values())).is_cuda:
@@ -102,7 +102,7 @@ class Captured:
         return [name for name, declared in self.tensors.items() if isinstance(declared, kind)]
 
     def _before(self, name: str) -> str | None:
-        """Returns the input with a tensor's values before the launch: the tensor, or the input that it updates."""
+        """Returns the input with a tensor's values before the launch; None for an output that updates nothing."""
         declared = self.tensors[name]
         return declared.updates if isinstance(declared, Output) else name
 
@@ -112,7 +112,7 @@ class Captured:
         return launch
 
     def _interpreted(self, dims: Dims, inputs: Mapping[str, Elements], element: str | None) -> list[Elements]:
-        """Interprets the kernel's Tile IR. element: a type for all floating-point numbers, or None for their own."""
+        """Interprets the kernel's Tile IR. element: a type for all floating-point numbers; None changes none."""
         arrays = {name: _specification(name, declared, dims) for name, declared in self.tensors.items()}
         launch = self._launched(dims, arrays)
         lowered = language_of(launch.kernel).lower(launch, {}, Configuration(()), ARCH)

@@ -1,8 +1,8 @@
 """Generates a task file from a recorded launch, so that the kernel of a program can be tuned, checked and optimised.
 
 A task needs facts that a launch does not have: how the grid depends on the tiles, which tile sizes give the captured
-outputs, along which dimensions the outputs are independent, how the work grows. Guesses are tried on small shapes, in
-the interpreter. Where no guess works, the captured numbers stay, and the file says so.
+outputs, along which dimensions the outputs are independent, how the work grows. Guesses are tried in the interpreter on
+small shapes. Where no guess works, the captured numbers stay, and the file says so.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from tilewright.verify.tolerance import draw, reference_outputs
 MOST_FORMS = 6
 """How many forms of the grid are tried."""
 MOST_ELEMENTS = 1 << 23
-"""The largest shape that is interpreted, in elements of all its arrays."""
+"""The largest shape that is interpreted: the number of elements of all its arrays."""
 SECONDS = 60.0
 """How long the tile sizes for one form of the grid may be checked."""
 
 
 def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
-    """Returns the text of a task file for a captured launch. folder: of the file; drafts are loaded from there. Raises
-    RequestError, with the reason, if the launch cannot become a task."""
+    """Returns the text of a task file for a captured launch. folder: where the file will be; drafts are written and
+    loaded there. Raises RequestError, with the reason, if the launch cannot become a task."""
     launch = recorded.launch
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
@@ -62,8 +62,8 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
 
 
 def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
-    """Returns the most general draft that works. Among forms of the grid, the one wins for which the most other tile
-    sizes give the captured outputs. Raises RequestError if no draft works."""
+    """Returns the most general draft that works. It has the form of the grid for which the most tile sizes, beside the
+    captured ones, give the captured outputs. Raises RequestError if no draft works."""
     launch = captured.launch
     gets_block_count = any(facts.may_be_block_count(launch, argument) for argument in launch.arguments)
     if gets_block_count:
@@ -89,7 +89,8 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
 
 
 def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[str]) -> TaskDraft | None:
-    """Returns the best draft that works and is not in ``seen``. Adds to ``reasons`` why others do not work."""
+    """Returns the best of the drafts that work, without those whose text is in ``seen``; None if none works. Adds their
+    texts to ``seen``, and to ``reasons`` why drafts do not work."""
     best: TaskDraft | None = None
     for draft in drafts:
         if best is not None and draft.form is None:
@@ -110,7 +111,7 @@ def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[s
 
 
 def _is_persistent(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
-    """Returns whether one block does the work of all blocks if the arguments say that there is only one."""
+    """Returns whether one block does the work of all blocks if the arguments say that there is only one block."""
     launch, outputs = captured.launch, []
     counts = [facts.may_be_block_count(launch, argument) for argument in launch.arguments]
     pairs = zip(launch.arguments, counts, strict=True)
@@ -134,7 +135,7 @@ def _value_count(draft: TaskDraft) -> int:
 
 
 def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
-    """Returns the draft with the tile sizes that give the captured outputs, and how many sizes were tried."""
+    """Returns the draft with the tile sizes that give the captured outputs, and how many tile sizes were tried."""
     fixed = replace(fixed, notes=_notes(fixed))
     sizes = facts.tiles(fixed.launch) if fixed.form is not None or fixed.captured.persistent else {}
     free = {name: size for name, size in sizes.items() if not _covers(fixed, name, size)}
@@ -148,7 +149,8 @@ def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
 
 
 def _covers(draft: TaskDraft, name: str, value: int) -> bool:
-    """Returns whether a tile that does not divide the grid is as large as it must be to cover a whole axis."""
+    """Returns whether a tile of size ``value`` covers a whole axis: it is an extent, or less than twice an extent. A
+    tile that divides an axis of the grid never does."""
     if any(factor.tile == name for axis in draft.form or () for factor in axis):
         return False
     extents: set[int] = set()  # for a list, the extents that all its arrays have
@@ -159,8 +161,8 @@ def _covers(draft: TaskDraft, name: str, value: int) -> bool:
 
 
 def _correct_changes(task: Task) -> set[tuple[str, Value]]:
-    """Returns the changes of one tile size that give the captured outputs on a small shape. Raises NotAsCaptured if the
-    captured tile sizes do not give them."""
+    """Returns the values of single tile sizes that give the captured outputs on a small shape, as (name, value). Raises
+    NotAsCaptured if the captured tile sizes do not give them."""
     shipped = task.space.shipped
     changes = [(name, value) for name, values in task.space.constants.items() for value in values]
     others = [shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value]
@@ -179,7 +181,7 @@ def _correct_changes(task: Task) -> set[tuple[str, Value]]:
 
 
 def _notes(draft: TaskDraft) -> tuple[str, ...]:
-    """Returns what the task file says about numbers that stay as captured, and about how to tune."""
+    """Returns sentences for the task file: which numbers stay as captured and why, and how to tune."""
     captured, grid, notes = draft.captured, draft.launch.grid, []
     if draft.form is None and captured.persistent:
         notes.append(f"each block of the kernel processes many tiles, so the grid of {grid} stays as captured")
@@ -243,7 +245,7 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
 
 
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
-    """Returns whether a dimension can be cut to any size, and a NaN in the inputs affects only outputs at its index."""
+    """Returns whether a dimension can be cut to any size, and a NaN affects only the outputs at its index."""
     extent, tensors = dims[name], task.tensors
     axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
     often = any(spec.shape.count(name) > 1 for spec in tensors.values())
