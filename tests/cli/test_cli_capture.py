@@ -144,7 +144,7 @@ def test_no_such_program(here: Path) -> None:
     [
         (("captured", "show"), "no record .*; make one: tilewright capture"),
         (("captured", "show", "program.py"), "is not a record of tilewright capture"),
-        (("capture", "--out", ".", "--", "./gone"), "it is no file; choose another file with --out"),
+        (("capture", "--out", ".", "--", "./gone"), "it is not a file; choose another file with --out"),
         (("capture", "--out", "program.py/c.json", "--", "./gone"), "choose another file with --out"),
         (("capture", "--out", "program.py", "--", "./gone"), "not a record of .*; remove it, or choose another file"),
         (("capture", "--", "program\0.py"), "cannot start program.*: embedded null"),

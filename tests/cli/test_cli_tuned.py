@@ -147,7 +147,7 @@ def test_a_key_that_is_not_there_names_the_nearest(filled: Run, three: list[Winn
 def test_a_beginning_of_several_keys_lists_them(run: Run) -> None:
     for key in ("abc1", "abc2"):
         Winners().put(winner(key))
-    assert "is the beginning of 2 keys; give more of it: abc1, abc2" in run("show", "ab").error
+    assert "is the beginning of 2 keys; give more characters: abc1, abc2" in run("show", "ab").error
 
 
 @pytest.mark.parametrize("command", ["list", "export", "verify"])
@@ -233,9 +233,9 @@ def test_a_folder_that_cannot_be_written(filled: Run) -> None:
 )
 def test_prune(filled: Run, arguments: list[str], left: list[str]) -> None:
     dry = filled("prune", *arguments, "--dry-run")
-    assert dry.code == 0 and f"would forget {3 - len(left)} of 3" in dry.out
+    assert dry.code == 0 and f"would remove {3 - len(left)} of 3" in dry.out
     assert len(filled("list", "--json").json) == 3
-    assert f"forgot {3 - len(left)} of 3" in filled("prune", *arguments).out
+    assert f"removed {3 - len(left)} of 3" in filled("prune", *arguments).out
     assert [one["kernel"] for one in filled("list", "--json").json] == left
 
 
@@ -312,7 +312,7 @@ def test_kernels_of_one_name_are_told_apart(two_of_a_name: Run) -> None:
     table = two_of_a_name("export", "lib_b.scale").json
     assert table["module"] == "lib_b" and [one["config"] for one in table["rows"]] == [{"TILE": 2}]
     forgotten = two_of_a_name("prune", "--kernel", "lib_b.scale")
-    assert "lib_b.scale" in forgotten.out and "forgot 1 of 2" in forgotten.out
+    assert "lib_b.scale" in forgotten.out and "removed 1 of 2" in forgotten.out
     assert two_of_a_name("list", "scale", "--json").json[0]["module"] == "lib_a"
 
 
@@ -373,15 +373,15 @@ def test_an_entry_that_cannot_be_read_is_forgotten_by_its_key(with_unreadable: R
     assert with_unreadable("show", three[0].key).code == 0
     ran = with_unreadable("show", "mmm")
     assert ran.code == 3 and "prune --key mmmmmmmmmmmm" in ran.error
-    assert "forgot 0 of 3" in with_unreadable("prune", "--older-than", "100000").out
-    assert "would forget 1 of 3" in with_unreadable("prune", "--key", "mmm", "--dry-run").out
+    assert "removed 0 of 3" in with_unreadable("prune", "--older-than", "100000").out
+    assert "would remove 1 of 3" in with_unreadable("prune", "--key", "mmm", "--dry-run").out
     assert [one["key"] for one in with_unreadable("prune", "--key", "mmm", "--json").json] == ["m" * 64]
     ran = with_unreadable("list")
     assert "note" not in ran.err and "softmax" in ran.out
 
 
 def test_all_forgets_what_cannot_be_read_too(with_unreadable: Run) -> None:
-    assert "forgot 3 of 3" in with_unreadable("prune", "--all").out
+    assert "removed 3 of 3" in with_unreadable("prune", "--all").out
     assert with_unreadable("list").out.startswith("nothing is stored")
 
 

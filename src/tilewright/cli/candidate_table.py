@@ -1,4 +1,4 @@
-"""Tables of candidates, the best first, and the tables of `tilewright inspect`, one for each architecture."""
+"""Tables of candidates with the best first, and the output of `tilewright inspect`: one such table per architecture."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def candidate_table(
 ) -> list[RenderableType]:  # fmt: skip
     """Returns a table of the best ten candidates and the shipped one, and below it a count of the others.
 
-    The reason of a candidate is printed under its row. Duplicates, which have the same machine code as another
-    candidate, are a count in that candidate's row unless ``show_all``. ``cells``: the columns after knobs and status.
+    The reason of a candidate is printed under its row. A duplicate has the same machine code as another candidate.
+    Without ``show_all``, duplicates are only counted in the row of that candidate. ``cells``: the columns after status.
     """
     ordered, original = by_time(candidates), _originals(candidates)
     distinct = [candidate for candidate in ordered if candidate.configuration not in original]
@@ -54,14 +54,14 @@ def candidate_table(
 
 
 def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configuration]:
-    """Returns for each duplicate the candidate whose machine code it has; the reason of a duplicate names it."""
+    """Maps each duplicate to the candidate with the same machine code, which the duplicate's reason names."""
     by_reason = {f"same machine code as {each.configuration}": each.configuration for each in candidates}
     duplicates = (each for each in candidates if each.status == "duplicate" and each.reason in by_reason)
     return {duplicate.configuration: by_reason[duplicate.reason] for duplicate in duplicates}
 
 
 def of_code(cell: Callable[[MachineCode], object]) -> Callable[[Candidate], str]:
-    """Returns a cell that reads the machine code, and is empty if there is none."""
+    """Returns a function that applies ``cell`` to a candidate's machine code; `NOTHING` if there is no machine code."""
     return lambda candidate: str(cell(candidate.code)) if candidate.code else NOTHING
 
 
@@ -106,7 +106,7 @@ def by_time(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def microseconds(us: float) -> str:
-    """Writes a time with four significant digits, from 1000 µs on in whole microseconds."""
+    """Formats a time with four significant digits. Times from 1000 µs on are rounded to whole microseconds."""
     if not math.isfinite(us):
         return NOTHING
     if us >= 1000:
@@ -116,13 +116,13 @@ def microseconds(us: float) -> str:
 
 
 def _value(configuration: Configuration, knob: str) -> Text:
-    """Returns the value of a knob; ``auto`` if the compiler chooses."""
+    """Returns the value of a knob; ``auto`` if the compiler chooses it."""
     value = configuration.get(knob)
     return Text("auto", style="dim") if value is None else Text(str(value))
 
 
 def inspected(rows: Sequence[Inspected], show_all: bool = False) -> RenderableType:
-    """Returns one table for each architecture of ``rows``, with its bound below it."""
+    """Returns one table for each architecture of ``rows``, and below it the resource that limits the workload."""
     parts: list[RenderableType] = []
     for arch, same in groupby(rows, lambda row: row.arch):
         first, *others = same

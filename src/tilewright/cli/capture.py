@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.capture.record import Capture, Recorded
 
 FILE = "capture.json"
-NO_LAUNCH = "no launch was recorded: no Python process of the program came to a call of cuda.tile.launch"
+NO_LAUNCH = "no launch was recorded: no Python process of the program called cuda.tile.launch"
 
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The record.  [default: .tilewright/capture.json]")
@@ -54,8 +54,8 @@ def capture(
 ) -> None:  # fmt: skip
     """Runs a program and records each launch of a cuTile kernel: its arguments, how often it ran, how long it took.
 
-    Shows where the time goes; `tilewright captured task` makes a task file of any row. The program's exit code is
-    passed on, and its output is its own (with `--json` it goes to stderr).
+    Then shows where the time went. `tilewright captured task` makes a task file of any row. The exit code is the
+    program's. The program's output is not changed; with `--json` it goes to stderr.
 
     Example: `tilewright capture -- python -m train --steps 20`
     """
@@ -67,7 +67,7 @@ def capture(
     code = _run(command, _environment(file, data_mib if data else 0, exact), as_json)
     try:
         recorded = capture_record.merged(file)
-    except (OSError, RequestError) as error:  # the exit code stays the program's own
+    except (OSError, RequestError) as error:  # a program that failed keeps its exit code
         message = str(error) if isinstance(error, RequestError) else f"cannot write {file}: {error.strerror}"
         raise ended(message, code or StorageError.exit_code, as_json) from error
     if earlier is None or recorded.launches():
@@ -94,8 +94,8 @@ def show(record: Record = None, top: Top = None, show_all: All = False, as_json:
 def task(number: Number, to: To, record: OfRecord = None, force: Force = False, as_json: AsJson = False) -> None:
     """Writes a task file for row N, for `tilewright tune`, `check` and `optimize`. Needs no GPU.
 
-    Its reference is the captured kernel itself: "correct" then means "as captured". Tries on small shapes which tile
-    sizes may change, so it takes some seconds.
+    The task's reference is the captured kernel itself, so "correct" means "as captured". The command tries on small
+    shapes which tile sizes may change. This takes some seconds.
 
     Example: `tilewright captured task 1 attention_task.py`
     """
@@ -113,7 +113,7 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
     recorded = capture_record.chosen(capture_record.read(file), number)
     time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
     often = "once" if recorded.count == 1 else f"{launches(recorded)} times"
-    heading = f"`{recorded.launch.kernel}` as {file.name} has it: launched {often}{time}."
+    heading = f"`{recorded.launch.kernel}`, recorded in {file.name}: launched {often}{time}."
     write(to, task_text(recorded, to.parent.resolve(), heading=heading))
     if as_json:
         print_json({"file": str(to), "task": recorded.launch.kernel})
@@ -128,7 +128,7 @@ def _file(given: Path | None) -> Path:
 
 
 def _prepared(file: Path, private: bool) -> Capture | None:
-    """Makes sure, before the program starts, that the record can be written. Returns an earlier record in ``file``."""
+    """Raises RequestError if ``file`` cannot be written. Returns the earlier record in ``file``; None without one."""
     from tilewright.ledger.file import make_private
     from tilewright.runtime.capture import record as capture_record
 
@@ -136,7 +136,7 @@ def _prepared(file: Path, private: bool) -> Capture | None:
     try:
         make_private(file.parent) if private else file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and not file.is_file():
-            raise RequestError(f"cannot write {file}: it is no file; {other}")
+            raise RequestError(f"cannot write {file}: it is not a file; {other}")
         if not os.access(file.parent, os.W_OK):
             raise RequestError(f"cannot write into {file.parent}; {other}")
         capture_record.remove_parts(file)
@@ -162,7 +162,7 @@ def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
 
 
 def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
-    """Runs the program and returns its exit code as a shell does. The program handles Ctrl-C; SIGTERM is passed on."""
+    """Runs the program. Returns the exit code that a shell would. The program handles Ctrl-C; SIGTERM is passed on."""
     with run.starting(command[0], as_json):
         process = subprocess.Popen(command, env=environment, stdout=2 if as_json else None)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -188,7 +188,7 @@ def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None
 
 
 def _show_kept(earlier: Capture, file: Path, as_json: bool) -> None:
-    """Says that a program launched nothing, and that an earlier record was kept."""
+    """Prints that the program launched nothing, and that the earlier record was kept."""
     if as_json:
         print_json([])
     terminal.note(NO_LAUNCH)

@@ -12,7 +12,7 @@ from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.record import Capture, Recorded, programs
 
 ARRAYS = 4
-"""How many shapes a row shows."""
+"""The most array shapes in a row."""
 
 COLUMNS = (
     Column("N", right=True, always=True), Column("launches", right=True), Column("kernel", always=True),
@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 def captured(capture: Capture, top: int | None = None) -> RenderableType:
-    """Returns a table with one row for each kind of launch, the longest total time first, and explains the numbers."""
+    """Returns a table with one row for each kind of launch, the longest total time first, and lines that explain it."""
     kinds = capture.launches()
     table = TerminalTable(*COLUMNS)
     total = sum(kind.total_us or 0.0 for kind in kinds)
@@ -55,12 +55,12 @@ def _many(count: int, what: str = "launch", ending: str = "es") -> str:
 
 
 def launches(kind: Recorded) -> str:
-    """Writes the number of launches; ``≈`` marks an estimate."""
+    """Formats the number of launches; ``≈`` marks an estimate."""
     return f"{'≈ ' if kind.estimated else ''}{kind.count}"
 
 
 def arrays(launch: DescribedLaunch) -> str:
-    """Writes dtype and shape of the first arrays in short, such as ``bf16[4096,4096]``."""
+    """Formats dtype and shape of the first arrays, such as ``bf16[4096,4096]``."""
     listed = launch.arrays()
     more = f" +{len(listed) - ARRAYS}" if len(listed) > ARRAYS else ""
     return " ".join(_shape(argument) for argument in listed[:ARRAYS]) + more
@@ -73,7 +73,7 @@ def _shape(argument: Argument) -> str:
 
 
 def hints(launch: DescribedLaunch) -> dict[str, int]:
-    """Returns the hints that are neither left to the compiler nor at their default."""
+    """Returns the hints with a value. Hints that the compiler chooses, or that have their default, are left out."""
     return {
         name: value for name, value in launch.hints.items() if value is not None and (name, value) != ("opt_level", 3)
     }
@@ -102,7 +102,7 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
     if failed := [kind for kind in kinds if kind.failed]:
         lines.append(f"{_many(sum(kind.failed for kind in failed))} failed, the first: {failed[0].error}")
     if others := sum(kind.others for kind in kinds):
-        lines.append(f"{others} launches were of more kinds than are kept; they count as another kind of their kernel")
+        lines.append(f"{others} launches of further kinds are counted together, as one more kind of their kernel")
     if lost := [part for part in capture.parts if not part.finished]:
         lines.append(f"{len(lost)} of {len(capture.parts)} processes did not end: their last seconds may be missing")
     for kind in kinds:

@@ -1,4 +1,4 @@
-"""`tilewright check`: is the kernel right?"""
+"""`tilewright check`: checks whether a kernel is correct."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def check(
 ) -> None:  # fmt: skip
     """Checks whether the kernel is correct, on hostile shapes, data and memory, on the GPU or on the interpreter.
 
-    Exit code 0 if it is correct, also where only reduced shapes could be run (1 with --strict); 1 if it is incorrect,
-    3 if that could not be verified.
+    Exit code 0 if the kernel is correct, 1 if it is incorrect, 3 if it could not be verified. If only reduced shapes
+    could be run, the exit code is 0, or 1 with `--strict`.
 
     Example: `tilewright check examples/rms_norm.py --workload odd --engine interpreter`
     """
@@ -70,7 +70,7 @@ def check(
     codes = {"correct": 0, reduced: int(strict), "unverified": 3, "incorrect": 1}
     if worst(verdicts) == reduced and not as_json:
         why = next(verdict.reason for verdict in verdicts if verdict.verdict == reduced)
-        terminal.note(f"not checked at the workloads' own extents: {why}")
+        terminal.note(f"not checked at the workloads' full size: {why}")
     if code := codes[worst(verdicts)]:
         raise typer.Exit(code)
 
@@ -78,14 +78,14 @@ def check(
 def _case(
     task: Task, workload: list[str] | None, case: str | None, seed: int | None, quick: bool
 ) -> tuple[Case | None, int]:  # fmt: skip
-    """Returns the case to check, or None for all cases, and the seed: the given seed, the case's, or a drawn one."""
+    """Returns the case to check (None for all) and the seed: the given seed, else the case's, else a random seed."""
     import secrets
 
     from tilewright.verify.cases import parse
 
     if case is not None and (quick or workload or seed is not None):
         raise RequestError("--case names shape, data and seed itself; leave out --workload, --seed and --quick")
-    task.selected(workload)  # refuses an unknown name before any work
+    task.selected(workload)  # raises for an unknown name before any work is done
     only = parse(case, task) if case is not None else None
     if seed is None:
         seed = only.seed if only is not None else secrets.randbelow(1 << 16)

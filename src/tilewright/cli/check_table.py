@@ -14,13 +14,13 @@ from tilewright.verify.verdict import Verdict, command
 
 STYLES = {"correct": "green", "correct on reduced shapes": "yellow", "incorrect": "bold red", "unverified": "yellow"}
 GROUPED = {"edge": 1, "hidden": 2}
-"""Origin of the cases that share a row → place of that row after the other correct cases."""
+"""Kinds of cases (`Case.why`) whose correct cases share a row → order of these rows, after all other rows."""
 
 
 def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all: bool = False) -> RenderableType:
-    """Returns the table of one verdict and its conclusion. ``where``, ``options``: for the command that reproduces it.
+    """Returns a table of the cases, and the conclusion. ``where``, ``options``: for the command that repeats a case.
 
-    Correct edge cases share a row, and so do correct hidden draws; the row shows the case with the largest error.
+    Correct edge cases share a row, and so do correct hidden draws. Such a row shows its case with the largest error.
     """
     numbers = (
         Column(name, right=True, spare=spare) for name, spare in (("worst\nerror", 0), ("allowed", 1), ("trusted", 2))
@@ -35,7 +35,7 @@ def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all:
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:
-    """Groups the compared cases into rows: correct edges and correct hidden draws together, every other case alone."""
+    """Groups the compared cases into rows: one of correct edges, one of correct hidden draws, one for each other."""
 
     def key(result: Result) -> tuple[bool, int]:
         return result.verdict == "correct", GROUPED.get(result.case.why, 0)
@@ -49,7 +49,7 @@ def _grouped(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
-    """Returns the cells of one row of the table, and its reason, for the result with the largest error."""
+    """Returns the cells and the reason of one row. Both are those of the result with the largest error."""
     worst = max(rows, key=lambda result: result.error.share if result.error else 0.0)
     case, error = worst.case, worst.error
     dims = ", ".join(f"{name}={value}" for name, value in case.dims)
@@ -78,6 +78,6 @@ def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: 
     if again := command(verdict, where, options):
         assert verdict.smallest is not None
         lines.append(Text(f"smallest: {verdict.smallest.case.described}: {verdict.smallest.reason}"))
-        # one line, however long, so that it can be copied
+        # not wrapped, so that the command can be copied
         lines.append(Text.assemble("reproduce: ", (again, "bold"), no_wrap=True, overflow="ignore"))
     return lines

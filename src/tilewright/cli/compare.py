@@ -59,7 +59,7 @@ def _joined(both: str | None, own: str | None) -> str | None:
 
 
 def _note_if_outside_the_space(version: Side, board: Board) -> None:
-    """Notes that a configuration is outside the space of its task. It is compared nevertheless."""
+    """Prints a note if a configuration is outside the space of its task. It is compared nevertheless."""
     task, dims = version.task, version.workload.dims
     if problem := task.space.allows(version.configuration, board.sm, dims):
         terminal.note(f"{version.where} {version.configuration}: outside the space on {board.arch}: {problem}")

@@ -19,7 +19,7 @@ NUMBERS = (
 
 
 def compared(result: VersionComparison, show_all: bool = False) -> RenderableType:
-    """Returns both versions and what changed between them."""
+    """Returns the names of both versions, and what changed between them."""
     heading = [
         *(
             Text.assemble((f"{name} ", "bold"), f"{version}, grid {'x'.join(map(str, grid))}")
@@ -49,7 +49,7 @@ def _tile_ir(result: VersionComparison, show_all: bool) -> Iterator[RenderableTy
     yield from _listed("Memory accesses", [_access(access) for access in tile_ir.accesses], show_all)
     yield from _listed("Token chains", [str(chain) for chain in tile_ir.chains], show_all)
     if tile_ir.reordered is not None:
-        yield Text(f"the same operations, from {tile_ir.reordered} on in another order or on other operands")
+        yield Text(f"the operations are the same; from {tile_ir.reordered} on, their order or their operands differ")
 
 
 def _listed(title: str, lines: Sequence[str], show_all: bool) -> Iterator[RenderableType]:
@@ -82,7 +82,7 @@ def _number(place: Place | None) -> Text:
 
 
 def _operations(changes: Sequence[OperationChange]) -> list[Text]:
-    """Describes removed and added operations. If only type or attributes changed, one line has both."""
+    """Describes removed and added operations. If only type or attributes changed, one line describes both."""
     removed = [change for change in changes if change.after < change.before]
     added = [change for change in changes if change.after > change.before]
     lines = []
@@ -144,7 +144,7 @@ def _machine_code(result: VersionComparison) -> Iterator[RenderableType]:
 
 
 def _code_table(a: Code, b: Code) -> TerminalTable:
-    """Returns a table with all numbers, and with those copies and classes of instructions that differ."""
+    """Returns a table of `NUMBERS`, and of the copies and instruction classes whose counts differ."""
     table = TerminalTable("", Column("A", always=True), Column("B", always=True), "change")
     for name in NUMBERS:
         table.add((name, *_cells(getattr(a.code, name), getattr(b.code, name))))

@@ -1,4 +1,4 @@
-"""Shell completion of architectures, kinds, task files, tasks and workloads, and options with few values.
+"""Shell completion of architectures, kinds, task files, tasks, workloads, and options that take one of a few values.
 
 Completion reads task files and does not run them.
 """
@@ -18,7 +18,7 @@ from tilewright.errors import RequestError
 def one_of(flag: str, *names: str, help: str) -> OptionInfo:
     """Returns an option that takes one of ``names``.
 
-    It is written by hand because typer 0.12 does not support ``Literal``, and the newest typer has no `click` choice.
+    Typer has no such option in all supported versions: 0.12 lacks ``Literal``, and the newest lacks `click` choices.
     """
 
     def text(given: str) -> str:
@@ -41,7 +41,7 @@ def kinds(incomplete: str) -> list[str]:
 
 
 def architectures(incomplete: str) -> list[str]:
-    """Completes the last architecture of a list with commas."""
+    """Completes the last architecture of a comma-separated list."""
     from tilewright.hardware.architectures import ARCHITECTURES
 
     before, comma, last = incomplete.rpartition(",")
@@ -70,7 +70,7 @@ def workloads(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _tasks(file: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields name and workloads of each `Task` call in the file, as far as they are literals."""
+    """Yields the name and the workloads of each `Task` call in the file, as far as these are literals."""
     from tilewright.source.source_file import SourceFile, keywords
     from tilewright.source.values import called_name
 

@@ -1,8 +1,7 @@
 """`tilewright doctor`: what works on this machine, and how to fix what does not.
 
-`examine` returns one `Probe` for each thing that Tilewright uses. A probe that raises an error is reported, and the
-others go on. Without the ``required`` ones nothing can be inspected or predicted; the others only limit what can be
-measured.
+`examine` returns one `Probe` for each thing that Tilewright uses. An error in a probe is reported as its result.
+Inspecting and predicting need every ``required`` probe. A failure of another probe only limits what can be measured.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from tilewright.tools import child
 
 DRIVER = 580
 """The oldest driver branch that runs machine code of tileiras 13. It comes with CUDA 13.0."""
-PROBE_SECONDS = 5.0  # of processor time, for a tool to tell its version
+PROBE_SECONDS = 5.0  # limit of processor time for a tool that prints its version
 FREE_BYTES = 512 << 20
 """Least free disk space. A run of some hundred configurations stores less than 100 MB of cubins and results."""
 
@@ -46,7 +45,7 @@ INSTALL = "pip install 'cuda-tile[tileiras]'"
 WELL = "everything works here: inspect, predict and measure"
 TO_MEASURE = ("GPU", "driver", "torch")
 OPTIONAL = ("tileirdisasm", "isolation", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sanitizer")
-"""Inspecting and predicting work without these."""
+"""The probes that inspecting and predicting do not need."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def table(probes: Sequence[Probe]) -> Table:
-    """What works, what does not, and how to fix it."""
+    """Returns a table of what works, what does not, and how to fix it."""
     columns = Column(width=1), Column(no_wrap=True), Column(ratio=1, overflow="fold")
     rows = Table(*columns, box=None, show_header=False, pad_edge=False)
     for probe in probes:
@@ -116,13 +115,13 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
             probes.append(probe())
         except ToolFailed as error:
             probes.append(_broken(name, error))
-        except Exception as error:  # a broken probe is a result too
+        except Exception as error:  # an error in a probe is its result
             probes.append(Probe(name, False, in_one_line(error), required=name not in OPTIONAL))
     return tuple(probes)
 
 
 def _broken(name: str, error: ToolFailed, fix: str = INSTALL) -> Probe:
-    """The state of a tool that does not work. ``fix``: where the error names none."""
+    """Returns the probe of a tool that does not work. ``fix``: used if the error names no fix."""
     what, _, named = str(error).partition("; fix: ")
     return Probe(name, False, what, named or fix, required=name not in OPTIONAL)
 
@@ -191,7 +190,7 @@ def tileiras() -> Probe:
 
 
 def pip_mismatch() -> str:
-    """Says which versions the pip compiler's packages have if these differ; returns "" if they agree."""
+    """Returns the versions of the pip compiler's packages in words if they differ; "" if they agree."""
     from tilewright.languages.cutile.toolchain import PIP_PACKAGES, major_minor
 
     versions = {name: installed_version(name) for name in PIP_PACKAGES}
@@ -199,11 +198,11 @@ def pip_mismatch() -> str:
     if len(releases) == 1:  # all of one version, or none installed
         return ""
     listed = ", ".join(f"{name} {text or 'not installed'}" for name, text in versions.items())
-    return f"the pip compiler is not used, its packages must share major.minor: {listed}"
+    return f"the pip compiler is not used, because its packages differ in major.minor: {listed}"
 
 
 def cuda_home(environ: Mapping[str, str]) -> Probe:
-    """Probes CUDA_HOME: a system tileiras fails (exit code 5) if it names a toolkit of another version."""
+    """Probes CUDA_HOME and CUDA_PATH. A system tileiras fails (exit code 5) if they name another toolkit version."""
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     named = {name: environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)}
@@ -253,7 +252,7 @@ def compiling() -> Probe:
 
 
 def tileirdisasm() -> Probe:
-    """Probes it with the Tile IR of a small kernel."""
+    """Probes tileirdisasm with the Tile IR of a small kernel."""
     from tilewright.languages.cutile.toolchain import find_tileiras
     from tilewright.records import Failed
     from tilewright.tileir.read.reader import read_bytecode
@@ -275,7 +274,8 @@ def tileirdisasm() -> Probe:
 
 def isolation() -> Probe:
     missing = " and ".join(unprotected())
-    detail = f"versions are not kept from {missing}" if missing else "versions cannot write files or use the network"
+    safe = "edited code cannot write files or use the network"
+    detail = f"edited code is not kept from {missing}" if missing else safe
     return _optional("isolation", not missing, detail, "use Linux 5.13 or newer" if missing else "")
 
 
@@ -317,7 +317,7 @@ def free_disk() -> Probe:
 
 
 def not_writable(directory: Path) -> str | None:
-    """Returns why ``directory``, which need not exist yet, cannot be written; None if it can."""
+    """Returns why ``directory`` cannot be written; None if it can. The directory need not exist yet."""
     place = _existing(directory)
     try:
         with tempfile.TemporaryFile(dir=place) as file:
@@ -349,7 +349,7 @@ def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Probe:
 
 
 def driver(gpu: Gpu | None, version: str | None) -> Probe:
-    """Probes for driver r580 or newer, by its version if that is known, else by the CUDA version it supports."""
+    """Probes whether the driver is r580 or newer. If ``version`` is None, the CUDA version of the driver decides."""
     if gpu is None:
         return _optional("driver", None, "not needed without a GPU")
     ok = int(version.split(".")[0]) >= DRIVER if version else tuple(map(int, gpu.cuda_driver.split("."))) >= (13, 0)
@@ -358,7 +358,7 @@ def driver(gpu: Gpu | None, version: str | None) -> Probe:
 
 
 def torch(gpu: Gpu | None) -> Probe:
-    """Probes torch, which measuring needs for device memory. It reads torch's files: an import takes seconds."""
+    """Probes torch, which measuring needs for device memory. Reads torch's files, because importing takes seconds."""
     version, fix = installed_version("torch"), "pip install torch"
     if gpu is None:
         return _optional("torch", None, f"{version or 'not installed'}; not needed without a GPU")
@@ -412,7 +412,7 @@ def _release(text: str) -> str:
 
 
 def _version_text(tool: Path) -> str:
-    """Runs the tool. Raises ToolFailed if it does not work."""
+    """Returns what ``tool --version`` prints. Raises ToolFailed if the tool does not work."""
     done = child.run([str(tool), "--version"], PROBE_SECONDS)
     if done.returncode:
         raise ToolFailed(done.complaint(tool.name))

@@ -16,7 +16,7 @@ from tilewright.errors import StorageError, UnknownChoice
 
 PACKAGE = Path(__file__).parents[1]
 FOLDERS = (PACKAGE / "examples", PACKAGE.parents[1] / "examples")
-"""The folder of the examples in an installed package, and the one in a checkout."""
+"""The folders of the examples: in an installed package, and in a checkout."""
 
 
 def names() -> list[str]:
@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", help="Which one.  [default: list them]", autocompletion=lambda: names()),
+    typer.Argument(metavar="[NAME]", help="The example.  [default: list them]", autocompletion=lambda: names()),
 ]
 
 

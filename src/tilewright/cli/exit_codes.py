@@ -15,7 +15,7 @@ EXIT_CODES = {
     DONE: ("done", "what was asked for is done"),
     NO: ("no", "the answer is no: the kernel is incorrect, inspect compiled nothing, or no configuration works"),
     WRONG_REQUEST: ("request", "the request is wrong: an option, the task file, or a kernel that never compiles"),
-    CANNOT: ("machine", "this machine cannot do it: no compiler, no GPU, no space on the disk"),
+    CANNOT: ("machine", "this machine cannot do it: no compiler, no GPU, or no disk space"),
     OUR_MISTAKE: ("internal", "a mistake in Tilewright; its traceback is on stderr"),
     INTERRUPTED: ("interrupted", "Ctrl-C (SIGINT)"),
     TERMINATED: ("terminated", "a request to end (SIGTERM)"),
@@ -36,5 +36,5 @@ def error(text: str, code: int, as_json: bool) -> int:
 
 
 def ended(text: str, code: int, as_json: bool = False) -> typer.Exit:
-    """Prints an error and returns the exception to raise, for an exit code of the shell, such as 127."""
+    """Prints an error. Returns the exception to raise, which ends the command with ``code``."""
     return typer.Exit(error(text, code, as_json))

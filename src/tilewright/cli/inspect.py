@@ -26,7 +26,7 @@ def inspect(
     """Shows what the machine code of each configuration says. Needs no GPU.
 
     Shows registers, spills, stack, shared memory, tensor path, and a predicted time against the roofline. `--lines`
-    shows, instead, the work that each line of the source does in one configuration. Exit code 1 if nothing compiled.
+    shows instead how much work each source line does in one configuration. Exit code 1 if nothing compiled.
 
     Example: `tilewright inspect examples/matmul.py --arch sm_90,sm_100 --config TILE_M=128,TILE_N=256`
     """
@@ -74,8 +74,8 @@ def _count_lines(where: str, arch: str | None, config: list[str] | None, workloa
 def _note_what_is_left_out(
     task: Task, archs: Sequence[str], chosen: Sequence[Configuration], workload: Workload
 ) -> None:
-    """Notes the values that the space drops, or which of ``chosen`` are outside the space. Such a configuration is
-    compiled nevertheless, to show why the space excludes it."""
+    """Prints a note for each value that the space drops; or, if configurations were ``chosen``, for each of these that
+    is outside the space. Chosen configurations are compiled in any case, to show why the space excludes them."""
     from tilewright.hardware.architectures import architecture
 
     for arch in archs:

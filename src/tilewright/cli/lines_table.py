@@ -15,9 +15,9 @@ from tilewright.tileir.read.tree import Location
 from tilewright.tileir.run.counting import Counts, LineCount
 
 MOST = 3
-"""How many operations of a line are named."""
+"""The most operations that are named for a line."""
 SILENT = frozenset({"constant", "make_token", "assume", "reshape", "broadcast", "continue", "yield", "return"})
-"""Operations that cost nothing in machine code. The table leaves them out; the JSON counts them."""
+"""Operations that need no machine code. The table leaves them out; the JSON counts them."""
 
 
 def counted(work: CountedWork, workload: Workload) -> RenderableType:
@@ -57,7 +57,7 @@ def _named(line: LineCount, counts: Counts) -> str:
 
 
 def to_json(work: CountedWork, workload: Workload) -> dict[str, Json]:
-    """Returns the value of `inspect --lines --json`; scripts rely on these names. Sums are over the blocks that ran."""
+    """Returns the value of `inspect --lines --json`; scripts rely on these names. Sums are over the blocks run."""
     counts = work.counts
     value: dict[str, Json] = {
         "workload": workload.name, "source": work.source, "flop": work.flops, "bytes_touched": work.bytes,

@@ -11,9 +11,9 @@ from tilewright.records import Json
 
 
 def lines(report: LintReport, width: int) -> Iterator[str]:
-    """Yields one line for each finding, then reason and fix of each rule that has findings.
+    """Yields one line for each finding, then the reason and the fix of each rule that has findings.
 
-    Reason and fix wrap at ``width`` characters. A finding stays one line, so that grep finds it.
+    Reasons and fixes wrap at ``width`` characters. A finding is never wrapped, so that grep finds it.
     """
     for finding in report.findings:
         place = f"{finding.file}:{finding.line}:{finding.column}"
@@ -42,7 +42,7 @@ def summary(report: LintReport) -> str:
 
 
 def inventory_lines(report: LintReport) -> Iterator[str]:
-    """Yields the kernels, launches, spaces and searches of each file, and a count of all."""
+    """Yields the kernels, launches, spaces and searches of each file, and a line with their total counts."""
     total: dict[str, int] = {}
     for file, items in report.inventories:
         yield str(file)

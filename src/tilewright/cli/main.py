@@ -1,9 +1,9 @@
 """The command line: the typer app with its commands, and how an exception becomes an exit code.
 
 Results go to stdout, everything else to stderr. With ``--json`` stdout holds exactly one JSON value, also for an
-error. A mistake of the user, also one in the task file, is one line that starts with ``error:``. A traceback means a
-mistake in Tilewright. Each command is a module of this folder and imports what it needs when it runs, so that
-``--help`` is quick. `exit_codes` lists the exit codes.
+error. A user's mistake, also one in the task file, is printed as one line that starts with ``error:``. A traceback
+means a mistake in Tilewright. Each command is a module of this folder. It imports what it needs only when it runs, so
+that ``--help`` is quick. `exit_codes` lists the exit codes.
 """
 
 from __future__ import annotations
@@ -110,17 +110,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failed(_usage(error), exit_codes.WRONG_REQUEST)
     except BrokenPipeError:
         _give_up_stdout()
-        return exit_codes.DONE  # the reader, such as `head`, closed the pipe
+        return exit_codes.DONE  # the reader of the pipe, such as `head`, closed it
     except SystemExit as error:
         if place_in_task(error):
             return failed(in_task(error), exit_codes.WRONG_REQUEST)
-        return exit_codes.DONE  # typer exits so where stdout was closed
+        return exit_codes.DONE  # typer raises SystemExit if stdout was closed
     except Exception as error:
         return failed(*_unforeseen(error))
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether ``--json`` is an argument of Tilewright, not of the program that `run` or `capture` starts."""
+    """Returns whether ``--json`` is an argument of Tilewright, not of the program that `run` or `capture` starts."""
     ours = list(takewhile(lambda word: word != "--", arguments))
     if ours[:1] in (["run"], ["capture"]) and "--" not in arguments:
         ours = list(takewhile(lambda word: word.startswith("-"), ours[1:]))
@@ -133,7 +133,7 @@ def _sigterm_as_ctrl_c(received: list[int]) -> Iterator[None]:
     signal is appended to ``received``."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # `timeout` sends it twice; the second must not stop the clean-up
+        signal.signal(number, signal.SIG_IGN)  # `timeout` sends SIGTERM twice; the second must not stop the clean-up
         received.append(number)
         raise Terminated
 
@@ -143,14 +143,14 @@ def _sigterm_as_ctrl_c(received: list[int]) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
-    finally:  # a second SIGTERM must not end the process before it has said what is kept
+    finally:  # a second SIGTERM must not end the process before it prints what is kept
         signal.signal(signal.SIGTERM, signal.SIG_IGN if received else before)
 
 
 def _usage(error: Exception) -> str:
     """Returns typer's message with the nearest option or command, and the ``--help`` that lists the choices."""
     message = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
-    context = getattr(error, "ctx", None)  # of the innermost command
+    context = getattr(error, "ctx", None)  # the context of the innermost command
     if context is None:
         return f"{message.rstrip('.')}; see tilewright --help"
     if hasattr(error, "possibilities"):
@@ -177,13 +177,13 @@ def _unforeseen(error: Exception) -> tuple[str, int]:
 
 
 def _unwritable(error: OSError) -> str:
-    if error.filename is None:  # it may be stdout that is full
+    if error.filename is None:  # the full file may be stdout
         _give_up_stdout()
     file = f" ({error.filename})" if error.filename else ""
     fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose a place that you can write"
-    return f"{error.strerror}{file}: {fix}; TMPDIR and TILEWRIGHT_HOME name the places"
+    return f"{error.strerror}{file}: {fix}; TMPDIR and TILEWRIGHT_HOME set the folders"
 
 
 def _give_up_stdout() -> None:
-    """Sends stdout to /dev/null: Python would report at its end that the rest of the buffer cannot be written."""
+    """Redirects stdout to /dev/null. Otherwise Python would report at exit that it cannot write the rest."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -23,9 +23,9 @@ def new(
 ) -> None:
     """Writes a task to start from. It runs as it is: `check` finds it correct, and `tune` tunes it.
 
-    Where FILE exists and holds cuTile kernels but no task, a task for one of them is written beside it, into
-    FILE_task.py or FILE_KERNEL_task.py, with the kernel's parameters filled in and FILL IN where you must say more.
-    Never overwrites a file.
+    If FILE exists and holds cuTile kernels but no task, a task for one of these kernels is written beside FILE, into
+    FILE_task.py or FILE_KERNEL_task.py. The kernel's parameters are filled in; FILL IN marks what you must add. Never
+    overwrites a file.
 
     Example: `tilewright new my_kernel.py --kind matmul`
 

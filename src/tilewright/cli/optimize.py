@@ -1,4 +1,4 @@
-"""`tilewright optimize`: make the kernel faster, one change at a time."""
+"""`tilewright optimize`: makes a kernel faster, one change at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Changes = Annotated[
     typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first. May be repeated."),
 ]
 _ENTRIES = ", ".join(sorted(path.stem for path in Path(__file__).parents[1].glob("playbook/entries/[a-z]*.py")))
-"""Taken from the names of the files, because importing the playbook takes too long for `--help`."""
+"""The names of the playbook's entries, read from file names: importing the playbook takes too long for `--help`."""
 _ONLY = f"Only this entry of the playbook. May be repeated. Entries: {_ENTRIES}."
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="ENTRY", help=_ONLY)]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the races.  [default: drawn]")]
@@ -46,7 +46,7 @@ def optimize(
     launch: shared.How = "graph", seed: Seed = None, fresh: shared.Fresh = False, show_all: shared.All = False,
     as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
-    """Makes the kernel faster: one change at a time, verified, measured, kept or reverted.
+    """Makes the kernel faster. Each change is verified, measured, and then kept or reverted.
 
     Works on a separate branch; your files stay as they are. Without a GPU the gains are predicted.
 
@@ -88,7 +88,7 @@ def optimize(
 
 
 def _with_iterations(bars: Progress) -> Progress:
-    """Adds a line for each finished iteration to the bars; it stays on the terminal."""
+    """Returns a `Progress` that also prints a line for each finished iteration. The line stays on the terminal."""
 
     def report(stage: str, done: int, total: int | None, note: str = "") -> None:
         if stage == "iteration":

@@ -22,7 +22,7 @@ def optimized(result: Optimized, where: str, show_all: bool = False) -> Iterator
 
 
 def iterations(result: Optimized, show_all: bool = False) -> RenderableType:
-    """Returns a table with every kept iteration and the first ten others; the rest is counted below it."""
+    """Returns a table with every kept iteration and the first ten others. A line below it counts the rest."""
     measured = result.record.measured
     table = TerminalTable(
         Column("", right=True), "optimization", Column("value", spare=1),
@@ -56,7 +56,7 @@ def workloads(result: Optimized) -> TerminalTable:
 
 
 def ending(result: Optimized, where: str) -> Iterator[str]:
-    """Yields what was kept, where it is stored, and the commands to run next."""
+    """Yields lines that say what was kept, where it is stored, and which commands to run next."""
     record = result.record
     how = "" if record.measured else " (predicted, not measured)"
     if result.kept:

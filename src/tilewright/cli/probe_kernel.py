@@ -12,7 +12,7 @@ PROBE_ARCH = "sm_90"
 
 
 def compile_probe() -> tuple[int] | str:
-    """Compiles a small kernel. Returns its registers, or the reason why that failed."""
+    """Compiles a small kernel. Returns its number of registers, or the reason why compiling failed."""
     from tilewright.languages.cutile.cutile import CuTile
     from tilewright.machine_code import cubin as machine_code
     from tilewright.records import Failed
@@ -25,7 +25,7 @@ def compile_probe() -> tuple[int] | str:
 
 
 def lowered_probe() -> Lowered | Failed:
-    """A small kernel in Tile IR."""
+    """Returns a small kernel in Tile IR."""
     import cuda.tile as ct
 
     from tilewright.languages.cutile.cutile import CuTile

@@ -23,7 +23,7 @@ Text = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="W
 Patch = Annotated[Path | None, typer.Option("--patch", metavar="FILE", help="Write the patch alone there.")]
 Lines = Annotated[Path | None, typer.Option("--jsonl", metavar="FILE", help="Write every record there, one a line.")]
 Home = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Of the ledger.  [default: $TILEWRIGHT_HOME or .tilewright]")
+    Path | None, typer.Option(metavar="DIR", help="Folder of the ledger.  [default: $TILEWRIGHT_HOME or .tilewright]")
 ]
 
 Listed = Annotated[bool, typer.Option("--list", help="The runs in the ledger, the newest first.")]
@@ -35,8 +35,8 @@ def report(
 ) -> None:  # fmt: skip
     """Shows the evidence of a run of tune or optimize: what was tried, with which outcome, and why.
 
-    Prints Markdown, and writes an HTML page into the folder of the run. With one of the options for files, writes only
-    these files; FILE may be - for stdout.
+    Prints Markdown, and writes an HTML page into the folder of the run. With options that name a FILE,
+    writes only these files; - stands for stdout.
 
     Example: `tilewright report latest --html report.html`
     """
@@ -79,7 +79,7 @@ def _list(path: Path | None, variable: str, as_json: bool) -> None:
 
 
 def _json(evidence: Evidence) -> Encodable:
-    """Returns the value that the command which made the run prints with ``--json``."""
+    """Returns the value that `tune` or `optimize` printed with ``--json`` for this run."""
     from tilewright.optimize import optimized
     from tilewright.report.evidence import TuneEvidence
     from tilewright.tune.as_json import to_json
@@ -91,7 +91,7 @@ def _json(evidence: Evidence) -> Encodable:
 
 
 def _write(path: Path, text: str, *, make: bool = False) -> None:
-    """Writes ``text`` into a file, with a note, or to stdout for ``-``. ``make``: makes a private folder for it."""
+    """Writes ``text`` into a file and prints a note; ``-`` is stdout. ``make``: first makes a private folder."""
     from tilewright.ledger.file import make_private
 
     if path == Path("-"):

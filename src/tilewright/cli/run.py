@@ -1,4 +1,4 @@
-"""`tilewright run`: starts a program in which Tilewright replaces the search of cuda-tile."""
+"""`tilewright run`: starts a program in which Tilewright replaces cuda-tile's search for configurations."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: S
 
 
 def check_named(command: Sequence[str]) -> None:
-    """Raises RequestError if the program's name is empty, as ``"$PYTHON"`` is if that variable is not set."""
+    """Raises RequestError if the program's name is empty, for example ``"$PYTHON"`` with that variable not set."""
     if not command[0]:
         raise RequestError("the name of the program is empty; was a variable for it not set?")
 
@@ -74,7 +74,7 @@ def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | N
 
 @contextmanager
 def starting(program: str, as_json: bool = False) -> Iterator[None]:
-    """If the program cannot be started, ends with one line that says why, and with a shell's exit code for it."""
+    """If the program cannot be started, prints the reason in one line and exits with a shell's exit code."""
     hint = f"; start it with its interpreter: python {program}" if program.endswith(".py") else ""
     try:
         yield

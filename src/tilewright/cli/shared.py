@@ -49,7 +49,7 @@ How = Annotated[
     completion.one_of("--launch", "graph", "eager", help="How production launches the kernel."),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, and do not resume an interrupted run.")]
-_EACH, _FIRST = "A workload. May be given several times.  [default: all]", "Which one.  [default: the task's first]"
+_EACH, _FIRST = "A workload. May be given several times.  [default: all]", "The workload.  [default: the task's first]"
 Workloads = Annotated[
     list[str] | None, typer.Option("--workload", metavar="NAME", help=_EACH, autocompletion=completion.workloads)
 ]
@@ -75,8 +75,7 @@ def help_without_a_command(context: typer.Context) -> None:
 
 
 def architectures(text: str | None) -> tuple[str, ...]:
-    """Returns the architectures that ``text`` names, without repetitions. None names the one of
-    `default_architecture`."""
+    """Returns the architectures that ``text`` names, without repetitions; for None, that of `default_architecture`."""
     from tilewright.hardware.architectures import ARCHITECTURES, architecture
 
     if text is None:
@@ -96,7 +95,7 @@ def one_architecture(text: str | None, command: str) -> str:
 
 
 def default_architecture() -> str:
-    """Returns the GPU's architecture, or `DEFAULT_ARCH` with a note if no GPU can be used."""
+    """Returns the GPU's architecture. If no GPU can be used, prints a note and returns `DEFAULT_ARCH`."""
     from tilewright.hardware.architectures import ARCHITECTURES, DEFAULT_ARCH
     from tilewright.hardware.gpu import detect
 
@@ -109,8 +108,8 @@ def default_architecture() -> str:
 
 
 def early_session() -> Local | None:
-    """Starts the worker process, if there is a GPU. Called before the other imports of a command: the worker
-    imports torch, which takes seconds, while they run."""
+    """Starts the worker process if there is a GPU. Commands call this before their other imports: the worker needs
+    seconds to import torch, and does so at the same time."""
     from tilewright.worker.early import early_worker
 
     process = early_worker()
@@ -121,7 +120,7 @@ def early_session() -> Local | None:
 
 
 def loaded(where: str) -> Task:
-    """Loads ``FILE[:TASK]``. Afterwards no front end imports torch in this process."""
+    """Loads the task ``FILE[:TASK]``. After that, no front end imports torch in this process."""
     from tilewright.languages import keep_torch_out
     from tilewright.task.loading import load_task
 
@@ -133,7 +132,8 @@ def loaded(where: str) -> Task:
 def refuse_broken(
     task: Task, board: Board, workloads: Iterable[Workload], configurations: Sequence[Configuration] = ()
 ) -> None:
-    """Raises TaskError if launch function or kernel fail for every configuration, by default of the whole space."""
+    """Raises TaskError if the launch function or the kernel fails for every configuration. By default, the
+    ``configurations`` are those of the whole space."""
     from tilewright.compile.compile import Unit, refuse_broken
 
     units = []
@@ -144,9 +144,9 @@ def refuse_broken(
 
 
 def note_dropped_values(task: Task, arch: int, workloads: Sequence[Workload]) -> None:
-    """Notes each value of the space that no configuration may have, such as a tile size that is no power of two.
+    """Prints a note for each value that no configuration may have, such as a tile size that is no power of two.
 
-    One note serves all workloads that drop a value for the same reason; it names them where others keep the value.
+    Workloads that drop a value for the same reason share a note. It names them if other workloads keep the value.
     """
     left_out: dict[str, list[str]] = {}
     for workload in workloads:
@@ -160,7 +160,7 @@ def note_dropped_values(task: Task, arch: int, workloads: Sequence[Workload]) ->
 
 @contextmanager
 def progress(as_json: bool) -> Iterator[Progress]:
-    """Shows progress. With ``--json`` it shows none, and what a task file prints goes to stderr."""
+    """Shows progress, but none with ``--json``. With ``--json``, what a task file prints goes to stderr."""
     with ExitStack() as stack:
         if as_json:
             stack.enter_context(redirect_stdout(sys.stderr))
@@ -168,7 +168,7 @@ def progress(as_json: bool) -> Iterator[Progress]:
 
 
 def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = False) -> None:
-    """Writes a text file, with its folders if ``parents``. Mode ``x`` refuses to overwrite a file.
+    """Writes a text file. ``parents``: makes missing folders, too. Mode ``x`` refuses to overwrite a file.
 
     Raises RequestError if the file cannot be written.
     """
@@ -206,7 +206,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM ended a command; the message says what becomes of its work."""
+    """Ctrl-C or SIGTERM ended a command; the message says what happens to its work."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -217,7 +217,7 @@ class Interrupted(Exception):
 def resumable(ledger: TuneLedger | Ledger | Literal[False], fresh: bool) -> Iterator[None]:
     """Turns Ctrl-C or SIGTERM inside the block into `Interrupted`, which says what is stored and how to go on.
 
-    ledger: that of the run; False if nothing is stored.
+    ledger: the ledger of the run; False if nothing is stored.
     """
     try:
         yield

@@ -118,7 +118,7 @@ task = tw.Task(
 '''
 
 KERNELS = {"elementwise": ELEMENTWISE, "in place": ELEMENTWISE, "norm": NORM, "cross entropy": NORM}
-"""Kind → the kernel to start from; a matmul for all others."""
+"""Kind of task → the kernel to start from. All other kinds start from a matmul."""
 
 HEADING = '''"""A task to start from, for a kernel of the kind "{kind}".
 
@@ -135,7 +135,7 @@ import cuda.tile as ct
 
 
 def of_kind(kind: str, arch: int, file: str) -> str:
-    """Returns a task file that runs as it is, for ``sm_<arch>``. Raises UnknownChoice for an unknown kind."""
+    """Returns the text of a complete task file for ``sm_<arch>``. Raises UnknownChoice for an unknown kind."""
     name, advice = find(kind).name, advise(kind)
     text, space = KERNELS.get(name, MATMUL), advice.space(arch)
     taken = re.findall(r"(\w+): ct\.Constant", text)
@@ -201,7 +201,7 @@ task = tw.Task(
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a kernel by their use, as far as its source shows it.
+    """The parameters of a kernel by their use, which is read from the kernel's source.
 
     arrays: name → number of dimensions; 1 if the source does not show it.
     order: all parameters, as the kernel takes them.
@@ -216,13 +216,13 @@ class Parameters:
 
 
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
-    """Returns a task file for the kernel ``wanted`` of ``file``, by default its first. ``task``: the file to write.
+    """Returns the text of a task file for the kernel ``wanted`` of ``file``; None stands for its first kernel.
 
-    Raises RequestError if ``file`` has no kernel, or not the one that is wanted.
+    task: path of the task file. Raises RequestError if ``file`` has no kernel, or no kernel ``wanted``.
     """
     by_name = {kernel.name: kernel for kernel in kernels(file)}
     if not by_name:
-        raise RequestError(f"{file.path} holds neither a task nor a cuTile kernel; choose a name that is free")
+        raise RequestError(f"{file.path} holds neither a task nor a cuTile kernel; name a file that does not exist yet")
     if wanted is not None and wanted not in by_name:
         raise UnknownChoice(f"kernel in {file.path}", wanted, by_name)
     parameters = parameters_of(file, by_name[wanted] if wanted else next(iter(by_name.values())))
@@ -277,7 +277,7 @@ def parameters_of(file: SourceFile, kernel: KernelSource) -> Parameters:
 
 
 def _listed(path: Path, kernel: str) -> dict[str, tuple[Value, ...]]:
-    """Returns the values that the file lists for each knob of the kernel; the file is read and not run."""
+    """Returns the values that the file lists for each knob of the kernel. The file is not executed."""
     try:
         lists = read(path, "cutile")
     except RequestError:

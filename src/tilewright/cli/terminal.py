@@ -18,7 +18,7 @@ from rich.text import Text
 from tilewright.progress import BEST, Progress, silent
 
 WIDTH_OF_FILES = 180
-"""Width of output into a file or a pipe, if `$COLUMNS` is not set."""
+"""Characters per line of output into a file or a pipe, if `$COLUMNS` is not set."""
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -26,14 +26,14 @@ ERRORS = "tilewright"
 REPLACEMENTS = {
     "✓": "+", "✗": "x", "–": "-", "−": "-", "→": "->", "×": "x", "±": "+-", "≤": "<=", "≈": "~", "µ": "u", "…": "...",
 }  # fmt: skip
-"""For an encoding that lacks these characters. With ``?`` for both, ✓ and ✗ of `doctor` would look the same."""
+"""Replacements for characters that stdout's encoding lacks. With ``?``, ✓ and ✗ of `doctor` would look the same."""
 
 
 def replace_what_stdout_lacks() -> None:
     """Makes stdout replace the characters that its encoding lacks, instead of raising UnicodeEncodeError.
 
-    Latin-1 lacks →; UTF-8 cannot write the surrogates that stand for undecodable bytes of a file name. Python's stderr
-    does so by default.
+    For example, Latin-1 lacks →, and UTF-8 cannot encode the surrogates in an undecodable file name. stderr needs no
+    change: Python escapes such characters there.
     """
     codecs.register_error(ERRORS, _replacement)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -57,7 +57,7 @@ def stderr() -> Console:
 
 
 def note(text: str) -> None:
-    """Prints one line to stderr; stdout is for the result alone."""
+    """Prints one line to stderr, because stdout is only for the result."""
     print(f"note: {text}", file=sys.stderr, flush=True)
 
 
@@ -87,13 +87,13 @@ class _Stages(Bars):
 
 
 def stages(console: Console, clock: Callable[[], float] = time.monotonic) -> _Stages:
-    """Returns the display with one bar for each stage: its progress, its time and the time that is left."""
+    """Returns a display with one bar for each stage, the time it has taken, and the time left."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeColumn())
     return _Stages(*columns, console=console, transient=True, get_time=clock)
 
 
 class TimeColumn(ProgressColumn):
-    """Time that a stage has taken, and an estimate of the rest from the speed of the last half minute."""
+    """Shows the time that a stage has taken, and the time left, estimated from its speed in the last half minute."""
 
     def render(self, task: Task) -> Text:
         rest = "" if task.finished or task.time_remaining is None else f", about {_duration(task.time_remaining)} left"

@@ -1,8 +1,7 @@
 """A table that fits its terminal, and lists that show only their first rows.
 
-A column with the same value in every row becomes one line above the table. Where the table is still too wide, spare
-columns move to a second line under their row, and then the widest column of text wraps. No text is cut off or read
-as markup.
+Columns with the same value in every row become one line above the table. If the table is still too wide, spare columns
+move to a second line under each row, and then the widest text column wraps. No text is cut off or read as markup.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from rich.text import Text
 
 NOTHING = "–"
 ROWS = 10
-"""How many rows are shown without ``--all``."""
+"""The most rows that are shown without ``--all``."""
 REASONS = 6
-"""How many reasons of the rows that are not shown are named."""
+"""The most reasons that are named for rows that are not shown."""
 GAP, INDENT, NARROWEST = 2, 4, 12
 
 T = TypeVar("T")
@@ -29,12 +28,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Column:
-    """The heading of a column, which may have line breaks, and its place on a narrow terminal.
+    """A column of a table. Its ``name``, the heading, may have line breaks.
 
     right: aligns the values to the right.
-    spare: 0 for a column that always stays; columns with the highest number move under their rows first.
-    knob: writes ``name=value`` if the value stands outside the table.
-    always: keeps the column even if all its rows are the same.
+    spare: on a narrow terminal, columns with the highest number move under their rows first; 0: never moves.
+    knob: writes ``name=value`` where the value is shown outside the table.
+    always: keeps the column even if all its values are the same.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Column:
     always: bool = False
 
     def with_value(self, value: Text) -> str:
-        """Returns the column's name with one value, as text outside the table."""
+        """Returns the column's name and one value, as text outside the table."""
         name = re.sub(r"(?<=_)\n", "", self.name).replace("\n", " ")
         return f"{name}={value.plain}" if self.knob else f"{name} {value.plain}"
 
@@ -83,19 +82,19 @@ class TerminalTable:
                 yield from Indented(note).__rich_console__(console, options)
 
     def _in_a_line(self, places: Iterable[int], cells: Sequence[Text]) -> str:
-        """Returns the columns at ``places`` of one row as text; empty cells are left out."""
+        """Returns the cells of one row at ``places`` as text, each with its column's name. Empty cells are left out."""
         shown = (at for at in places if cells[at].plain not in ("", NOTHING))
         return ", ".join(self.columns[at].with_value(cells[at]) for at in shown)
 
     def _same(self) -> list[int]:
-        """Returns the columns that have the same value in every row."""
+        """Returns the indices of the columns that have the same value in every row."""
         if len(self._rows) < 2:
             return []
         values = ({cells[at].plain for cells, _ in self._rows} for at in range(len(self.columns)))
         return [at for at, different in enumerate(values) if len(different) == 1 and not self.columns[at].always]
 
     def _layout(self, shown: list[int], width: int) -> tuple[list[int], list[int], dict[int, int]]:
-        """Returns the columns that stay, the columns that move under their rows, and the width of each column."""
+        """Returns the columns that stay, those that move under their rows, and the width of each, by column index."""
         wide = {at: self._width(at) for at in shown}
         below: list[int] = []
         while sum(wide[at] + GAP for at in shown) - GAP > width and any(self.columns[at].spare for at in shown):
@@ -169,9 +168,9 @@ def first_lines(lines: Sequence[str], show_all: bool) -> list[str]:
 
 
 def not_shown(hidden: Sequence[tuple[str, str]], what: str = "rows") -> list[RenderableType]:
-    """Counts the rows that are not shown, by status and reason. ``hidden``: their statuses and reasons.
+    """Returns lines that count the rows that are not shown. ``hidden``: the status and the reason of each such row.
 
-    Reasons that differ only in numbers and values of knobs are counted together; ``…`` stands for what differs.
+    Reasons that differ only in numbers and knob values are counted together; ``…`` replaces what differs.
     """
     if not hidden:
         return []
@@ -193,10 +192,10 @@ def _head(reason: str) -> str:
 
 
 def _kind(reason: str) -> str:
-    """Returns the reason with ``…`` for each number and each value of a knob, which differ from row to row."""
+    """Returns the reason with ``…`` in place of each number and each knob value."""
     return re.sub(r"\S*[\d=]\S*", "…", _head(reason))
 
 
 def _common(a: str, b: str) -> str:
-    """Returns the words that two reasons of one kind share, with ``…`` for the others."""
+    """Returns the words that two reasons of one kind share, with ``…`` in place of the other words."""
     return " ".join(word if word == other else "…" for word, other in zip(a.split(" "), b.split(" "), strict=True))

@@ -12,11 +12,11 @@ from tilewright.space.knobs import HINTS
 from tilewright.transfer.triton import SPELLED, Dropped, Transferred
 
 LONGEST = 110
-"""Most characters of a line; comments wrap there."""
+"""The most characters in a line; longer comments wrap."""
 
 
 def python(listed: Listed, done: Transferred) -> str:
-    """Returns ``name_space = tw.Space(…)`` for cuTile, ``name_configs = [triton.Config(…), …]`` for Triton."""
+    """Returns code: ``NAME_space = tw.Space(…)`` for cuTile, ``NAME_configs = [triton.Config(…), …]`` for Triton."""
     lines = [line for text in _remarks(listed, done) for line in _comment(text)]
     variable = re.sub(r"\W", "_", listed.name)
     if not done.configurations:
@@ -62,7 +62,7 @@ def _remarks(listed: Listed, done: Transferred) -> Iterator[str]:
             yield f"dropped whole: {_count(len(same))}, the first of them {same[0].value}: {reason}"
     yield from (*listed.notes, *done.notes)
     tried = "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in done.suggested.items())
-    yield f"to try beside these, since it does not carry over: {tried}"
+    yield f"also try these hints, which have no equivalent to transfer: {tried}"
 
 
 def _count(n: int) -> str:
@@ -92,7 +92,7 @@ def _space(variable: str, done: Transferred) -> Iterator[str]:
     yield f"    constants={dict(space.constants)!r},"
     if space.hints:
         yield f"    hints={dict(space.hints)!r},"
-    yield f"    shipped={dict(space.shipped)!r},  # put here what runs today"
+    yield f"    shipped={dict(space.shipped)!r},  # replace it by the configuration that you use today"
     yield "    only=["
     yield from (f"        {dict(point)!r}," for point in done.configurations)
     yield "    ],"

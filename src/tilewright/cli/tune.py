@@ -93,7 +93,7 @@ def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | L
 
 
 def _ledger(store: Path | None, no_store: bool) -> AbstractContextManager[TuneLedger | Literal[False]]:
-    """Returns the ledger that keeps the results; it yields False for ``--no-store``."""
+    """Returns a context manager for the ledger that stores the results; its value is False with ``--no-store``."""
     from tilewright.ledger.tunings import TuneLedger
 
     if no_store and store is not None:

@@ -43,7 +43,7 @@ def _speed_of_light(bound: Bound, measured: bool) -> Cell:
 
 
 def _best(result: WorkloadResult, show_all: bool) -> list[Text]:
-    """Describes the best configuration, in the form that ``--config`` takes: its time, reason, gain and ties."""
+    """Describes the best configuration, in the form that ``--config`` takes, with its time, reason, gain and ties."""
     if result.best is None:
         return [Text.assemble("best: ", ("none", "red"), f"; {result.reason}")]
     best = result.best
@@ -63,7 +63,7 @@ def _times(candidate: Candidate, bound: Bound) -> str:
 
 
 def _gain(result: WorkloadResult, best: Candidate) -> list[Text]:
-    """Compares the best with the shipped configuration, if both were measured."""
+    """Compares the best configuration with the shipped one, if both were measured."""
     if best.configuration == result.shipped:
         return [Text("it is the configuration shipped today")]
     shipped = next((candidate for candidate in result.candidates if candidate.configuration == result.shipped), None)
@@ -82,7 +82,7 @@ def _noise(result: WorkloadResult) -> list[Text]:
 
 
 def _half_width(interval_us: tuple[float, float]) -> str:
-    """Writes half of the interval's width; too few samples have no finite interval."""
+    """Formats half the width of the interval; `NOTHING` if it is infinite, because the samples are too few."""
     half = (interval_us[1] - interval_us[0]) / 2
     return f"{half:.2g}" if math.isfinite(half) else NOTHING
 

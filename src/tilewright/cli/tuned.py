@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 app = group(
     "tuned",
     "Lists and manages the results of programs that were tuned on this machine, with their evidence.\n\n"
-    "They lie in `$TILEWRIGHT_TUNED`, or else in `~/.cache/tilewright`. Each command takes `--json`.",
+    "They are stored in `$TILEWRIGHT_TUNED`, or else in `~/.cache/tilewright`. Each command takes `--json`.",
 )
 
 Entry = TypeVar("Entry", bound="Winner | Unreadable")
@@ -96,7 +96,7 @@ def export(
 ) -> None:  # fmt: skip
     """Writes a config file with a kernel's tuned configurations, to ship in a repository.
 
-    The file has the rule that chooses a row for other shapes. A program reads it without the store.
+    The file includes the rule that chooses a row for other shapes. A program can use the file without the store.
 
     Example: `tilewright tuned export --into configs/`
     """
@@ -114,7 +114,7 @@ def export(
     done: list[dict[str, Json]] = []
     for name, winners in by_name.items():
         if into is not None and not any(winner.config is not None for winner in winners):
-            terminal.note(f"{name}: its configurations have no named fields, left out")
+            terminal.note(f"{name} is left out: its configurations have no named fields")
             continue
         content = exporting.config_file_of(winners)
         if (sources := exporting.sources_in(content)) > 1:
@@ -141,11 +141,11 @@ def import_(
     from tilewright.runtime.store import exporting
     from tilewright.runtime.store.config_file import load
 
-    contents = [load(file) for file in files]  # an unreadable file is refused before anything is stored
+    contents = [load(file) for file in files]  # raises for an unreadable file before anything is stored
     imported = exporting.import_config_files(contents, _store(), replace=replace)
     for content in contents:
         if left := exporting.for_reading_only(content):
-            terminal.note(f"{content.name}: {left} rows of `tilewright run` are for reading only")
+            terminal.note(f"{content.name}: {left} rows were written by `tilewright run` and are not imported")
     done: list[dict[str, Json]] = [
         {
             "file": row.file, "kernel": row.row.kernel, "key": row.row.key, "outcome": row.outcome,
@@ -157,7 +157,7 @@ def import_(
              + (f"; {_fields(row.stored)} stays" if row.outcome == "kept" else "") for row in imported]  # fmt: skip
     _print(done, as_json, lines)
     if not replace and any(row.outcome == "kept" for row in imported):
-        terminal.note("where another configuration is stored it was kept; --replace takes that of the file")
+        terminal.note("stored configurations that differ were kept; --replace takes that of the file")
 
 
 def _fields(winner: Winner) -> str:
@@ -177,7 +177,8 @@ def verify(
 ) -> None:  # fmt: skip
     """Races the stored winners again on this machine, for example after a driver or a compiler changed.
 
-    Exit code 0 if all entries that can be raced here hold, 1 if one drifted or is wrong, 3 if none can be raced.
+    Exit code 0 if the verdict is `holds` for all entries that can be raced here, 1 if one `drifted` or is `wrong`, 3 if
+    none can be raced.
 
     Example: `tilewright tuned verify --json`
     """
@@ -212,7 +213,7 @@ def prune(
     kernel: OfKernel = None, key: OfKey = None, older_than: Days = None, toolkit_not_current: OldToolkit = False,
     missing_source: NoSource = False, everything: Everything = False, dry_run: DryRun = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Removes tuned calls from the store. Several criteria narrow the choice; a program tunes again what it misses.
+    """Removes the tuned calls that meet all given criteria. A program tunes a removed call again when it needs it.
 
     Example: `tilewright tuned prune --toolkit-not-current --dry-run`
     """
@@ -226,7 +227,7 @@ def prune(
     store, kernels, unreadable = _read()
     total = len(kernels.winners) + len(unreadable)
     if kernel or narrowing:
-        unreadable = []  # what cannot be read fits no criterion
+        unreadable = []  # an unreadable entry meets no criterion
     entries: list[Winner | Unreadable] = [*kernels.of(kernel), *unreadable]
     if key is not None:
         entries = [_with_key(entries, key)]
@@ -234,7 +235,7 @@ def prune(
         chosen = [entry for entry in entries if isinstance(entry, Unreadable) or all(fits(entry) for fits in narrowing)]
     if not dry_run:
         store.remove(entry.key for entry in chosen)
-    word = "would forget" if dry_run else "forgot"
+    word = "would remove" if dry_run else "removed"
     if as_json:
         print_json([entry if isinstance(entry, Unreadable) else evidence.summary(entry) for entry in chosen])
     else:
@@ -249,7 +250,7 @@ def prune(
 def _criteria(
     older_than: float | None, toolkit_not_current: bool, missing_source: bool
 ) -> list[Callable[[Winner], bool]]:
-    """Returns the criteria for removal, beside kernel and key."""
+    """Returns one predicate for each given option. Only entries that meet all predicates are removed."""
     from tilewright.runtime.store import evidence
 
     criteria: list[Callable[[Winner], bool]] = []
@@ -295,14 +296,14 @@ def _read() -> tuple[Winners, Kernels, list[Unreadable]]:
 
 
 def _with_key(winners: Sequence[Entry], key: str) -> Entry:
-    """Returns the entry whose key begins with ``key``. Raises RequestError, with the nearest keys, if not exactly one
-    does."""
+    """Returns the entry whose key begins with ``key``. Raises RequestError, with the nearest keys, if none or several
+    do."""
     matches = [winner for winner in winners if winner.key.startswith(key.lower())]
     if len(matches) == 1:
         return matches[0]
     if matches:
         shown = ", ".join(winner.key[:12] for winner in matches)
-        raise RequestError(f"'{key}' is the beginning of {len(matches)} keys; give more of it: {shown}")
+        raise RequestError(f"'{key}' is the beginning of {len(matches)} keys; give more characters: {shown}")
     likeness = SequenceMatcher(None, "", key.lower())
 
     def unlike(winner: Entry) -> float:

@@ -1,4 +1,4 @@
-"""The output of `tilewright tuned`: the stored winners, the evidence of one, and the verdicts of a new race."""
+"""The output of `tilewright tuned`: the stored winners, the evidence of one winner, and the verdicts of a new race."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STYLES = {"wrong": "bold red", "drifted": "yellow", "cannot": "dim", "holds": "g
 
 
 def listed(winners: Sequence[Winner], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
-    """Returns a table with one row for each winner. ``called`` gives the kernel's name, with its module if need be."""
+    """Returns a table with one row for each winner. ``called``: returns the kernel's name for a winner."""
     table = _table("key", "kernel", "arrays", "board", "µs", "× shipped", "tuned", "by")
     shown = first(winners, show_all)
     for winner in shown:
@@ -45,7 +45,7 @@ def shown(winner: Winner) -> RenderableType:
         Text.assemble(f"{module}." if module else "", (winner.kernel, "bold"), f"  {winner.key}"),
         Text(f"{winner.label}{f', {gain:.3f}× shipped' if gain else ''}; {winner.created} by {winner.origin}"),
     ]
-    rest = [outcomes] if winner.outcomes else [Text("no evidence came with it")]
+    rest = [outcomes] if winner.outcomes else [Text("no evidence is stored with this winner")]
     return Group(*heading, Text(), parts, Text(), *rest)
 
 

@@ -1,11 +1,11 @@
 """The charts of a report, as SVG inside the page.
 
     latencies   time of each iteration with its 95 % interval, and lines for the incumbent and the baseline
-    roofline    arithmetic rate over intensity: each workload as two dots, under the board's roofs
+    roofline    arithmetic rate over intensity: each workload as two dots (before and after), under the board's roofs
     race        median and 95 % interval of every raced candidate of one workload
     mix         instructions by class, before and after
 
-Marks differ in shape as well as in colour. Each shows its numbers in a tooltip.
+Marks differ in shape as well as in colour. The tooltip of a mark shows its numbers.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tilewright.report.svg import BOTTOM, HEIGHT, LEFT, MARK, NARROW, RIGHT, TOP
 from tilewright.report.words import between, number
 
 STRIP = 22
-"""Height of the strip below the plot of latencies, for iterations without a time."""
+"""Height of the strip below the plot of latencies, where iterations without a time are drawn."""
 MOST_X_LABELS = 14
 TOGETHER = 14
-"""Marks that are closer than this share a label."""
+"""Marks closer than this, in SVG units, share a label."""
 RACE_WIDTH, RACE_TOP, RACE_ROW, RACE_MARGIN = 420, 36, 34, 14
 MOST_LETTERS = 52
-"""Longest name of a candidate in the chart of the race."""
+"""The most characters in a candidate's name in the chart of the race."""
 MIX_COLOURS = 8
-"""How many colours the style sheet has for classes of instructions; the last one may stand for all others."""
+"""The number of colours in the style sheet for instruction classes. The last colour may stand for all other classes."""
 OTHERS = "everything else"
 BAR, GAP = 20, 5
 MOST_NAMES = 60
-"""Longest list of names above the bars. Instead of a longer one, the numbers of the workloads are shown."""
+"""The most characters in a list of workload names above the bars. A longer list is replaced by workload numbers."""
 ORDER = (*(name for name, _ in CLASSES), "other")
 
 
@@ -79,7 +79,7 @@ def _incumbent_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
 
 
 def _point(point: Point, x: Axis, y: Axis, name: str) -> Markup:
-    """Draws an iteration with its interval and its tooltip. An iteration without a time is a cross on the axis."""
+    """Draws an iteration with its interval and its tooltip. One without a time is a cross in the bottom strip."""
     at = x(point.n)
     tooltip = f"{point.n}. {point.iteration.optimization}: {point.iteration.status}"
     if point.ms is None:
@@ -123,9 +123,9 @@ def _legend() -> Markup:
 def roofline(
     run: BaseRun, changes: Sequence[WorkloadChange], names: tuple[str, str] = ("before", "after")
 ) -> Markup | None:
-    """Draws each workload as two dots, which the legend calls ``names``.
+    """Draws two dots for each workload. ``names``: names of the two dots in the legend.
 
-    None if no workload has both arithmetic and a time.
+    Returns None if no workload has both FLOP and a time.
     """
     moves = [
         (n, change, before, after)
@@ -159,7 +159,7 @@ def roofline(
 
 
 def _position(metrics: Metrics) -> tuple[float, float] | None:
-    """Returns FLOP per byte and TFLOP/s; None without arithmetic or a time."""
+    """Returns FLOP per byte, and TFLOP/s; None if FLOP, bytes or the time is missing."""
     us = metrics.us
     if not us or not metrics.flops or not metrics.bytes:
         return None
@@ -169,7 +169,7 @@ def _position(metrics: Metrics) -> tuple[float, float] | None:
 def _roofs(run: BaseRun, x: Axis, y: Axis, ridge: float, peak: float) -> Iterator[Markup]:
     """Draws the roof: the bandwidth up to the ridge, then the arithmetic rate."""
     slope = run.bandwidth_gbs / 1e3
-    first = max(x.low, y.low / slope)  # where the slope enters the chart
+    first = max(x.low, y.low / slope)  # the intensity at which the sloped roof enters the chart
     path = f"M{x(first):.2f} {y(first * slope):.2f}L{x(ridge):.2f} {y(peak):.2f}H{x(x.high):.2f}"
     yield tag("path", class_="roof", d=path)
     yield svg.text(f"{svg.label(peak)} TFLOP/s {run.dtype}", x(x.high), y(peak) - 7, text_anchor="end")
@@ -185,7 +185,7 @@ def _moved(prefix: str, before: tuple[float, float], after: tuple[float, float],
 
 
 def _numbers(dots: Sequence[tuple[int, float, float]]) -> Iterator[Markup]:
-    """Writes the workload's number beside each dot; dots that are close share a label, such as ``1-3, 7``."""
+    """Writes the workload's number beside each dot. Dots that are close share a label, such as ``1-3, 7``."""
     groups: list[tuple[float, float, list[int]]] = []
     for n, left, top in dots:
         near = (members for x, y, members in groups if math.hypot(x - left, y - top) < TOGETHER)
@@ -198,7 +198,7 @@ def _numbers(dots: Sequence[tuple[int, float, float]]) -> Iterator[Markup]:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Writes ascending numbers in short, such as ``1-3, 7``."""
+    """Formats ascending numbers in short, such as ``1-3, 7``."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and n == runs[-1][-1] + 1:
@@ -237,13 +237,13 @@ def race(workload: TunedWorkload) -> Markup | None:
 
 
 def _edges(measured: MeasuredTime) -> tuple[float, float]:
-    """Returns the ends of the interval; twice the median if too few samples give no interval."""
+    """Returns the ends of the interval. If there is no interval, both ends are the median."""
     low, high = measured.interval_us
     return (low, high) if 0 < low <= high < math.inf else (measured.us, measured.us)
 
 
 def _tie_band(share: float | None, fastest_us: float, x: Axis, bottom: float) -> Markup | None:
-    """Draws the tie band, which begins at the fastest median. ``share``: its width as a share of that time."""
+    """Draws the tie band, which begins at the fastest median. ``share``: its width as a fraction of that median."""
     if share is None:
         return None
     left, top = x(fastest_us), RACE_TOP - 8
@@ -257,7 +257,7 @@ def _rect(kind: str, x: float, y: float, width: float, height: float, *children:
 
 
 def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x: Axis, top: float) -> Markup:
-    """Draws a candidate: its name, and below it the interval with a mark at the median.
+    """Draws a candidate: its name, and below the name its interval with a mark at the median.
 
     The mark is filled for the winner, and a square for the shipped configuration.
     """
@@ -291,9 +291,9 @@ def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x:
 
 
 def mix(report: OptimizeEvidence) -> Markup | None:
-    """Draws two bars for each workload; workloads with the same machine code share them.
+    """Draws two bars for each workload: instructions by class, before and after. Workloads with equal bars share them.
 
-    None if no workload has both mixes.
+    Returns None if no workload has both.
     """
     groups, classes = mixes(report), mix_classes(report)
     if not groups:
@@ -315,7 +315,7 @@ def mix(report: OptimizeEvidence) -> Markup | None:
 
 
 def mixes(report: OptimizeEvidence) -> list[tuple[Mapping[str, int], Mapping[str, int], list[int]]]:
-    """Groups the workloads that have the same mixes. Returns the mix before, the mix after, and their indices."""
+    """Groups the workloads that have equal mixes. Returns for each group: mix before, mix after, indices."""
     groups: list[tuple[Mapping[str, int], Mapping[str, int], list[int]]] = []
     for n, change in enumerate(report.workloads):
         before, after = change.before.mix, change.after.mix
@@ -334,7 +334,7 @@ def in_order(*mixes: Mapping[str, int]) -> list[str]:
 
 
 def mix_classes(report: OptimizeEvidence) -> list[str]:
-    """Returns the classes that have a colour, in the order of `CLASSES`; `OTHERS` is the last if some have none."""
+    """Returns the classes to draw, in the order of `CLASSES`. If there are too many, the last is `OTHERS`."""
     most: dict[str, int] = {}
     for before, after, _ in mixes(report):
         for counts in (before, after):

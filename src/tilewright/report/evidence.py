@@ -1,7 +1,7 @@
 """The evidence of a run as one value, from which the Markdown and the page are written.
 
-It is made from the ledger's records alone, so an old run has the same report on every machine. A run of `optimize`
-that has not finished is reported as if it ended with its last kept change.
+The evidence comes only from the ledger's records, so a run has the same report on every machine. An unfinished run of
+`optimize` is reported as if it had ended with its last kept change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.records import Candidate, Configuration, Json, TuningResult, Wor
 
 @dataclass(frozen=True)
 class Speedup:
-    """Old time over new time; above 1 is faster. The bounds are None if no interval is known."""
+    """Old time / new time; above 1 is faster. ``low`` and ``high``: bounds, None if no interval is known."""
 
     centre: float
     low: float | None = None
@@ -28,10 +28,10 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Point:
-    """One iteration in the chart of latencies. Its times are measured or predicted, as the run is.
+    """One iteration in the chart of latencies. The times are measured in a measured run, else predicted.
 
     ms: None if the iteration crashed or was wrong.
-    incumbent_ms: the time of the code that is kept after this iteration.
+    incumbent_ms: the time of the kept code after this iteration.
     """
 
     iteration: Iteration
@@ -46,7 +46,7 @@ class Point:
 
 @dataclass(frozen=True)
 class WorkloadChange:
-    """One workload before and after the run. For `tune`: with the shipped and with the best configuration."""
+    """One workload before and after a run. For `tune`, these are the shipped and the best configuration."""
 
     before: Metrics
     after: Metrics
@@ -57,7 +57,7 @@ class WorkloadChange:
 
     @property
     def speedup(self) -> Speedup | None:
-        """Speed-up from paired rounds if both versions raced, else from both times; None if a time is missing."""
+        """The speed-up, from paired rounds if both versions raced, else from both times; None if a time is missing."""
         if paired := speedup_of(self.after.against_baseline):
             return paired
         old, new = self.before.us, self.after.us
@@ -85,7 +85,7 @@ class OptimizeEvidence:
 
     @cached_property
     def workloads(self) -> tuple[WorkloadChange, ...]:
-        """Every workload. In an unfinished run, after its last kept change, with FLOP and bytes of the baseline."""
+        """All workloads. In an unfinished run, ``after`` is the last kept change with the baseline's FLOP and bytes."""
         final = {metrics.workload: metrics for metrics in self.run.final}
         kept = () if final else self.kept[-1:]
         outcomes = {outcome.workload: outcome for iteration in kept for outcome in iteration.outcomes}
@@ -113,7 +113,7 @@ class OptimizeEvidence:
 
     @property
     def before_ms(self) -> float | None:
-        """Geometric mean of the workloads' times before, as `after_ms` is of the times after."""
+        """Geometric mean of the workloads' times before the run. `after_ms` is that of the times after the run."""
         return _mean_ms(change.before for change in self.workloads)
 
     @property
@@ -126,7 +126,7 @@ class OptimizeEvidence:
 
     @property
     def ruled_out(self) -> tuple[str, ...]:
-        """The causes that the run excluded, without repetitions."""
+        """The causes of slowness that the run ruled out, without repetitions."""
         return tuple(dict.fromkeys(text for iteration in self.iterations for text in iteration.ruled_out))
 
 
@@ -136,7 +136,7 @@ def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence
 
 
 def speedup_of(ratio: Interval | None) -> Speedup | None:
-    """Turns a ratio new / old into a speed-up; without bounds if the samples are too few for an interval."""
+    """Turns a ratio new / old into a speed-up, which has no bounds if the samples are too few for an interval."""
     if ratio is None or ratio.centre <= 0:
         return None
     if not ratio.decided or ratio.low <= 0:
@@ -175,7 +175,7 @@ class TunedWorkload:
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates by measured time, then by predicted time, the fastest first."""
+        """The candidates, the fastest first: sorted by measured time, then by predicted time."""
 
         def times(candidate: Candidate) -> list[float]:
             return [time.us if time else math.inf for time in (candidate.measured, candidate.predicted)]
@@ -206,15 +206,15 @@ class TunedWorkload:
         return self.result.best is not None and candidate.configuration == self.result.best.configuration
 
     def is_shipped(self, candidate: Candidate) -> bool:
-        """Whether the candidate is the shipped one, or was raced in its place, with the same machine code."""
+        """Returns whether the candidate is the shipped one, or was raced in place of it (same machine code)."""
         shipped = next((other for other in self.candidates if other.configuration == self.result.shipped), None)
         if shipped is None or shipped.status != "duplicate" or shipped.code is None or candidate.code is None:
             return candidate.configuration == self.result.shipped
         return candidate.measured is not None and candidate.code.code_hash == shipped.code.code_hash
 
     def metrics(self, candidate: Candidate | None) -> Metrics:
-        """Returns the candidate's time and work. A measured run uses measured times only: predicted ones do not
-        compare with them."""
+        """Returns the candidate's time and work. A measured run uses only measured times: predicted times cannot be
+        compared with them."""
         bound = self.result.bound
         metrics = Metrics(workload=self.name, bound=bound, flops=bound.flops, bytes=bound.bytes)
         if candidate is None:
@@ -238,7 +238,7 @@ class TuneEvidence:
 
     @property
     def speedup(self) -> float | None:
-        """Speed-up of the best over the shipped configuration, as geometric mean over the workloads."""
+        """Speed-up of the best over the shipped configuration: the geometric mean over the workloads."""
         return _mean_speedup(self.changes)
 
 
@@ -248,7 +248,7 @@ def collect_tune(run: TuneRun, result: TuningResult) -> TuneEvidence:
 
 
 def knobs(configuration: Configuration, varying: Iterable[str]) -> str:
-    """Writes only the knobs ``varying`` of a configuration."""
+    """Formats only the knobs ``varying`` of a configuration."""
     return str(Configuration.of({knob: configuration[knob] for knob in varying if knob in configuration}))
 
 
@@ -258,7 +258,7 @@ def _mean_ms(versions: Iterable[Metrics]) -> float | None:
 
 
 def _mean_speedup(changes: Iterable[WorkloadChange]) -> float | None:
-    """Returns the geometric mean over the workloads; None if a workload has no speed-up."""
+    """Returns the geometric mean of the speed-ups; None if a workload has no speed-up."""
     return _geometric_mean([speedup.centre if (speedup := change.speedup) else None for change in changes])
 
 

@@ -1,6 +1,6 @@
 """The report of a run as Markdown, for a pull request or a terminal.
 
-Text from the ledger is escaped, so it is never read as markup. The fence around a diff is longer than any in it.
+Text from the ledger is escaped, so it is never read as markup. A diff's fence is longer than any fence in the diff.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Elements of HTML and SVG as text, and the parts that every page is made of.
+"""Builds HTML and SVG elements as text, and the parts that every page has.
 
 `tag` escapes every child and attribute that is not `Markup`, so text from the ledger cannot become an element: a diff
-with ``<script>`` in it stays a diff. A page loads nothing, which its ``Content-Security-Policy`` enforces. What may be
-wider than the page is in a box that scrolls.
+with ``<script>`` in it stays a diff. A page loads nothing; its ``Content-Security-Policy`` enforces this. Content that
+may be wider than the page is in a box that scrolls.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Child: TypeAlias = "str | int | float | Iterable[Child] | None"
 
 
 def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
-    """Returns an element. ``class_`` becomes ``class``, and ``_`` within a name ``-``.
+    """Returns an element. In attribute names, ``class_`` becomes ``class``, and other underscores become ``-``.
 
-    An attribute that is None or False is left out; one that is True has no value.
+    An attribute that is None or False is left out. An attribute that is True is written without a value.
     """
     given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     shown = "".join(
@@ -58,14 +58,14 @@ def _escaped(child: Child) -> str:
 
 
 def _short(value: str | int | float) -> str:
-    """Writes a number to a hundredth of a pixel, and text without the characters that XML forbids."""
+    """Formats a number with at most two decimals. Removes from text the characters that XML forbids."""
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return "".join(c for c in str(value) if c >= " " or c in "\n\t").encode("utf-8", "replace").decode()
 
 
 def breakable(text: str) -> Markup:
-    """Returns text that wraps after its commas, so that a long configuration does not break within a value."""
+    """Returns text that can wrap after its commas, so that a long configuration is not broken within a value."""
     return Markup(joined(text).replace(",", f",{tag('wbr')}"))
 
 
@@ -90,7 +90,7 @@ def folded(title: str, *content: Child) -> Markup:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Iterable[int] = ()) -> Markup:
-    """Returns a table that scrolls if it is wider than the page. ``numbers``: the columns that hold numbers.
+    """Returns a table that scrolls if it is wider than the page. ``numbers``: the indices of columns that hold numbers.
 
     On a narrow page each row becomes a block, and each cell shows the name of its column.
     """
@@ -110,7 +110,7 @@ def settings_table(values: Iterable[tuple[str, str]]) -> Markup:
 
 
 def diff(text: str) -> Markup:
-    """Returns a unified diff with coloured lines. The signs stay for readers who cannot tell the colours apart."""
+    """Returns a unified diff with coloured lines. The signs stay, for readers who cannot tell the colours apart."""
     lines = text.rstrip("\n").split("\n")
     kinds = (None if line[:3] in ("+++", "---") else _DIFF_LINES.get(line[:1]) for line in lines)
     shown = (tag("span", line, class_=kind) for line, kind in zip(lines, kinds, strict=True))

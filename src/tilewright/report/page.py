@@ -1,6 +1,6 @@
 """The report of a run of `optimize` as one HTML page without scripts, fonts or other files.
 
-Long parts are folded. A browser that does not fold shows everything.
+Long parts are folded. A browser that cannot fold them shows everything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.report.words import NOTHING, TuneWords, Words, between, faster, 
 
 
 def framed(words: Words | TuneWords, tiles: Iterable[tuple[str, str]], *sections: Child) -> str:
-    """Returns a complete page. ``tiles``: the numbers at its top, each with its name."""
+    """Returns a complete page. ``tiles``: pairs of name and number, shown at the top."""
     shown = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in tiles]
     badge = tag("span", "predicted, not measured", class_="badge predicted") if words.predicted else None
     top = tag(

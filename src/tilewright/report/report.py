@@ -1,4 +1,4 @@
-"""`tilewright.report`: returns the evidence of a run of `tune` or `optimize`, which the ledger stores."""
+"""`tilewright.report`: returns the evidence that the ledger stores of a run of `tune` or `optimize`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.task.task import Task
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the ledger stores of one run. `markdown` and `html` return it as text that needs no other file.
+    """What the ledger stores of one run. `markdown` and `html` return this as one text, which needs no other file.
 
     folder: the folder with the files of the run.
     """
@@ -45,7 +45,7 @@ class Evidence:
 
     @property
     def patch(self) -> str:
-        """The diff from the untouched code to the result of `optimize`. Raises `RequestError` for a run of `tune`."""
+        """The diff from the original code to the result of `optimize`. Raises `RequestError` for a run of `tune`."""
         if isinstance(self.details, TuneEvidence):
             raise RequestError(f"run {self.run} is of `tune`, which changes no code: it has no patch")
         return self.details.patch
@@ -61,9 +61,9 @@ class Evidence:
 def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: str = "TILEWRIGHT_HOME") -> Evidence:
     """Returns the evidence of a run of `tune` or `optimize`.
 
-    run: the name of a run, its beginning or ``latest``; or a task or ``FILE[:TASK]``, for its newest run.
+    run: the name of a run, the beginning of a name, or ``latest``. A task or ``FILE[:TASK]`` selects its newest run.
     ledger: the ledger's file; by default ``ledger.db`` in ``$TILEWRIGHT_HOME`` or ``.tilewright/``.
-    variable: what errors name to choose another ledger.
+    variable: name of the environment variable that errors suggest to choose another ledger.
     Raises `RequestError` if there is no such run, and `StorageError` if the ledger cannot be read.
     """
     with LedgerFile(ledger, variable=variable) as file:

@@ -1,6 +1,6 @@
 """The style sheet of the page: for light and dark settings, for wide and narrow screens, and for print.
 
-The colours of the marks are those of Okabe and Ito (2008), which people with any colour vision can tell apart.
+The marks have the colours of Okabe and Ito (2008), which people with any colour vision can tell apart.
 """
 
 STYLE = """

@@ -1,4 +1,4 @@
-"""The elements of a chart, as SVG inside the page: axes, ticks, marks, legend, and the element around them.
+"""The elements of a chart, as SVG inside the page: the drawing, its axes, ticks, marks and legend.
 
 Colours come from the page's style sheet by class, so they follow its light and dark settings.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.report.markup import Child, Markup, tag
 
 WIDE, NARROW = 960, 540
-"""Width of a chart on its own, and of a chart with another one beside it."""
+"""Width of a chart that stands alone, and of a chart beside another chart, in SVG units."""
 HEIGHT = 320
 LEFT, RIGHT, TOP, BOTTOM = 78, 18, 34, 46
 MARK = 5.0
@@ -21,7 +21,7 @@ MARK = 5.0
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps a value to a position: ``low`` to ``start``, ``high`` to ``end``."""
+    """Maps values to positions: the value ``low`` to the position ``start``, ``high`` to ``end``."""
 
     low: float
     high: float
@@ -34,8 +34,8 @@ class Axis:
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Returns round values on the axis: 1, 2 and 5 times powers of ten, or only the powers of a long logarithmic
-        axis. ``most``: about how many."""
+        """Returns about ``most`` round values on the axis: 1, 2 and 5 times powers of ten. A long logarithmic axis has
+        only the powers."""
         if not self.logarithmic:
             least = (self.high - self.low) / most
             power = 10.0 ** math.floor(math.log10(least))
@@ -62,12 +62,12 @@ def around(values: Iterable[float], start: float, end: float) -> Axis:
 
 
 def label(value: float) -> str:
-    """Returns the text of a tick."""
+    """Returns the label of a tick at ``value``."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def drawing(name: str, size: tuple[int, float], *parts: Child) -> Markup:
-    """Returns a chart of ``size`` (width, height). ``name``: its text for screen readers."""
+    """Returns a chart of ``size`` (width, height). ``name``: the chart's description for screen readers."""
     box = f"0 0 {size[0]:.0f} {size[1]:.0f}"
     kind = {WIDE: "wide", NARROW: "narrow"}.get(size[0], "race")
     return tag("svg", tag("title", name), parts, class_=kind, viewBox=box, role="img", aria_label=name)
@@ -86,7 +86,7 @@ def dot(x: float, y: float, radius: float = MARK, kind: str | None = None) -> Ma
 
 
 def legend(y: float, *entries: tuple[Child, str, float]) -> Markup:
-    """Returns a legend at height ``y``. ``entries``: a mark, its name, and the x position of the name."""
+    """Returns a legend at height ``y``. Each of ``entries``: a mark, its name, and the x position of the name."""
     return tag("g", [(mark, text(name, x, y)) for mark, name, x in entries], class_="legend")
 
 

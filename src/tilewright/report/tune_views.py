@@ -49,7 +49,7 @@ def markdown(report: TuneEvidence) -> str:
     return as_markdown.framed(words, *parts)
 
 
-# What both show
+# Parts that Markdown and page share
 
 
 def _summary_header(words: TuneWords) -> list[str]:
@@ -89,7 +89,7 @@ def _header(words: TuneWords) -> list[str]:
 
 
 def _rows(workload: TunedWorkload) -> Iterator[tuple[Candidate, str, list[str], list[str]]]:
-    """Yields each candidate with its name, its roles, and its cells from the predicted time to the reason."""
+    """Yields for each candidate: the candidate, its name, its roles (best, shipped today), and its other cells."""
     for candidate in workload.candidates:
         name = knobs(candidate.configuration, workload.varying) or "the only one"
         shipped = candidate.configuration == workload.result.shipped
@@ -127,7 +127,7 @@ def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
 
 
 def _shown(workload: TunedWorkload) -> Iterator[Sequence[Child]]:
-    """Yields the rows of the table. The reason is below the name, because a column for it would be too narrow."""
+    """Yields the rows of the table. The reason is below the name, since its own column would be too narrow."""
     for candidate, name, roles, (*cells, reason) in _rows(workload):
         kind = {"raced": "keep", "failed": "crash", "wrong": "crash"}.get(candidate.status, "revert")
         badges = [tag("span", candidate.status, class_=f"badge {kind}"), " "]

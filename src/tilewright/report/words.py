@@ -1,4 +1,4 @@
-"""The sentences, numbers and table cells of a report, which the Markdown and the page share."""
+"""The sentences, numbers and table cells that the Markdown and the HTML page of a report share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING = "–"
 
 
 def number(value: float | None) -> str:
-    """Writes four significant digits, and whole numbers from 1000 on."""
+    """Formats a number with four significant digits. Numbers from 1000 on are rounded to whole ones."""
     if value is None or not math.isfinite(value):
         return NOTHING
     if abs(value) >= 1000:
@@ -23,14 +23,14 @@ def number(value: float | None) -> str:
 
 
 def between(interval: tuple[float, float] | None) -> str:
-    """Writes an interval, or `NOTHING` for one that is not finite because the samples were too few."""
+    """Formats an interval; `NOTHING` if there is none, or if it is infinite because the samples were too few."""
     if interval is None or not all(map(math.isfinite, interval)):
         return NOTHING
     return f"{number(interval[0])} to {number(interval[1])}"
 
 
 def faster(speedup: Speedup | float | None) -> str:
-    """Writes ``1.53× (1.50 to 1.56)``, without the bounds if they are not known."""
+    """Formats a speed-up, such as ``1.53× (1.50 to 1.56)``. The bounds are left out if they are not known."""
     if speedup is None:
         return NOTHING
     if isinstance(speedup, float):
@@ -40,24 +40,24 @@ def faster(speedup: Speedup | float | None) -> str:
 
 
 def light(metrics: Metrics) -> str:
-    """Writes the share of the speed of light."""
+    """Formats the reached share of the speed of light."""
     share = metrics.bound.speed_of_light_us / metrics.us if metrics.bound and metrics.us else None
     return NOTHING if share is None else f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
 def interval_us(metrics: Metrics) -> str:
-    """Writes the 95 % interval of a measured time."""
+    """Formats the 95 % interval of a measured time, in µs."""
     return between(metrics.measured.interval_us) if metrics.measured else NOTHING
 
 
 def place(iteration: Iteration) -> str:
-    """Returns the site of the change and its value, as far as its name does not have them."""
+    """Returns ``site = value`` of the change. A part that the change's name contains is left out."""
     parts = (part for part in (iteration.site, iteration.value) if part and part not in iteration.optimization)
     return " = ".join(parts)
 
 
 def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
-    """Returns header and rows of an iteration's outcomes on the workloads, without ratios for predicted times."""
+    """Returns the header, and one row for each workload, of an iteration's outcomes. Predicted times have no ratios."""
     measured = any(outcome.ratio or outcome.against_baseline for outcome in iteration.outcomes)
     rows = []
     for outcome in iteration.outcomes:
@@ -69,7 +69,7 @@ def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
 
 
 class RunWords:
-    """The words of a run of `tune` or `optimize`. Without measurements, each time is called predicted."""
+    """The texts about a run of `tune` or `optimize`. In a run without measurements, each time is called predicted."""
 
     command_name = "Reproduce"
 
@@ -78,7 +78,7 @@ class RunWords:
         self.report = report
         self.predicted = not run.measured
         self.p = "predicted " if self.predicted else ""
-        """Prefix of the names of times."""
+        """The prefix of the name of each time."""
         what = run.kernel if isinstance(run, RunRecord) else run.task
         self.title = f"{what} {'for' if self.predicted else 'on'} {gpu} ({run.machine.arch})"
         times = "predicted times, nothing was measured" if self.predicted else "measured"
@@ -86,7 +86,7 @@ class RunWords:
         self.subtitle = f"run {run.run} of {run.where or run.task}, {started}; {times}"
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        """Returns name and value of everything that is needed to judge the numbers or to repeat the run."""
+        """Returns pairs of name and value: all that is needed to judge the numbers or to repeat the run."""
         run, machine = self.report.run, self.report.run.machine
         gpu = machine.gpu or f"none; predicted for {run.board or machine.arch}"
         values: dict[str, Encodable] = {"gpu": gpu, "arch": machine.arch}
@@ -123,7 +123,7 @@ class Words(RunWords):
         over = "the workload" if len(report.workloads) == 1 else f"{len(report.workloads)} workloads, geometric mean"
         times = f"{number(report.before_ms)} → {number(report.after_ms)} ms"
         return (
-            f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {faster(report.speedup)} over the untouched "
+            f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {faster(report.speedup)} over the original "
             f"code ({over}: {self.p}{times}); {len(report.kept)} of {tried} kept."
         )
 
@@ -139,7 +139,7 @@ class Words(RunWords):
             yield f"Kept without being verified: iteration {', '.join(unverified)}."
         yield (f"Stopped: {run.stop_reason}." if run.stop_reason else "Not finished: the same command resumes it.")
         if self.predicted:
-            yield "No time here comes out of a clock. Confirm on a GPU before you rely on it."
+            yield "All times are predicted. Confirm them on a GPU before you rely on them."
 
     @property
     def command(self) -> str:
@@ -207,9 +207,9 @@ class TuneWords(RunWords):
         if not run.finished:
             yield "Not finished: the same command resumes it."
         if self.predicted:
-            yield "There was no race: no time here comes out of a clock. Confirm on a GPU before you rely on it."
+            yield "There was no race: all times are predicted. Confirm them on a GPU before you rely on them."
         if not run.board:
-            yield "An earlier version made this run; it did not keep what the roofline needs."
+            yield "An earlier version of Tilewright made this run, and did not store what the roofline needs."
 
     @property
     def command(self) -> str:
