@@ -23,8 +23,8 @@ LAYERS = """
     task source
     machine_code
     languages
-    compile
     tileir.read
+    compile
     tileir.watch
     tileir.run
     tileir.analysis

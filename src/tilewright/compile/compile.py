@@ -1,28 +1,25 @@
 """Compiles candidates: the front end in the caller's thread, the compilers as parallel child processes.
 
 The front end holds Python's lock for 10 to 50 ms a candidate, so threads would not make it faster. It feeds a pool of
-threads, each of which waits for one `tileiras`. Equal bytecode is compiled once. An error in a candidate fails that
-candidate only. No GPU, driver or torch is needed.
+threads, each of which waits for one `tileiras` (`compile.pool`). An error in a candidate fails that candidate only. No
+GPU, driver or torch is needed.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import queue
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeAlias, TypeVar
 
+from tilewright.compile.pool import CompilerPool
 from tilewright.errors import TaskError, TilewrightError, ToolFailed, in_task
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered
-from tilewright.machine_code.cubin import MachineCodeError, read_all
+from tilewright.machine_code.cubin import read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
 from tilewright.task.task import Launch, Task
-from tilewright.tools.child import ToolPool
 
 BUDGET_SECONDS = 10.0
 """Processor time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
@@ -71,6 +68,7 @@ def compile_all(
     seconds: float = BUDGET_SECONDS,
     on_done: Callable[[Compiled], None] = lambda compiled: None,
     stopped: Callable[[], bool] = lambda: False,
+    unfit: bool = True,
 ) -> list[Compiled]:
     """Compiles every unit; the results are in the order of the units.
 
@@ -79,31 +77,33 @@ def compile_all(
     seconds: processor time for one compiler run.
     on_done: called in this thread as units finish, for progress.
     stopped: called between units. Once it returns True, the compilers are ended and Stopped is raised.
+    unfit: False leaves out units whose accumulators cannot fit, but never what a task ships.
     """
     launchers = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
+
+    def finish(index: int, built: Built | Failed, code: MachineCode | Failed) -> None:
+        if isinstance(built, Built):  # units that share bytecode share the cubin, not the configuration
+            built = replace(built, configuration=units[index].configuration)
+        done[index] = Compiled(units[index], built, code)
+        on_done(done[index])
+
     with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all) as pool:
-        futures: dict[Future[Outcome[MachineCode]], list[int]] = {}
-
-        def finish(index: int, built: Built | Failed, code: MachineCode | Failed) -> None:
-            if isinstance(built, Built):  # units that share bytecode share the cubin, not the configuration
-                built = replace(built, configuration=units[index].configuration)
-            done[index] = Compiled(units[index], built, code)
-            on_done(done[index])
-
         for index in _largest_first(units):
             if stopped():
                 raise Stopped
-            lowered = lower(launchers[index], units[index])
+            task, unit = launchers[index], units[index]
+            lowered = lower(task, unit)
             if isinstance(lowered, Failed):
                 finish(index, lowered, lowered)
             else:
-                futures.setdefault(pool.submit(*lowered), []).append(index)
-        for future in as_completed(futures):
+                pool.add(index, *lowered, always=unfit or unit.configuration == task.space.shipped)
+        for index, why in pool.left_out().items():
+            finish(index, why, why)
+        for index, built, code in pool.outcomes():
             if stopped():
                 raise Stopped
-            for index in futures[future]:
-                finish(index, *future.result())
+            finish(index, built, code)
     return [done[index] for index in range(len(units))]
 
 
@@ -136,71 +136,6 @@ def remember(task: Task, compiled: Sequence[Compiled]) -> int:
     return language_of(launch_of(task, compiled[0].unit)[0].kernel).remember(built)
 
 
-Code = TypeVar("Code")
-Outcome: TypeAlias = tuple[Built | Failed, Code | Failed]
-"""The cubin, and the answer of `CompilerPool.read` about it."""
-
-
-class CompilerPool(Generic[Code]):
-    """Threads that each wait for one compiler, and a few threads that read the cubins.
-
-    Starting nvdisasm costs 0.35 s or more of processor time, however many cubins it reads. So a reader takes all
-    waiting cubins in one run. Equal bytecode is compiled once.
-
-    read: for each cubin the facts that the caller needs, or a `MachineCodeError`.
-    """
-
-    def __init__(
-        self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[Code | MachineCodeError]]
-    ) -> None:
-        self.seconds, self.read = seconds, read
-        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(max(1, jobs // 4), "nvdisasm")
-        self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome[Code]]]] = queue.SimpleQueue()
-        self.seen: dict[tuple[str, int, bytes], Future[Outcome[Code]]] = {}
-
-    def __enter__(self) -> CompilerPool[Code]:
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self.compilers.__exit__(*raised)
-        self.readers.__exit__(*raised)
-
-    def submit(self, language: Language, lowered: Lowered) -> Future[Outcome[Code]]:
-        if lowered.identity not in self.seen:
-            outcome: Future[Outcome[Code]] = Future()
-            self.seen[lowered.identity] = outcome
-            self.compilers.submit(self._compile, language, lowered, outcome)
-        return self.seen[lowered.identity]
-
-    def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome[Code]]) -> None:
-        try:
-            built = language.assemble(lowered, self.seconds)
-            if isinstance(built, Failed):
-                outcome.set_result((built, built))
-            else:
-                self.unread.put((built, outcome))
-                self.readers.submit(self._read_waiting)
-        except BaseException as error:  # a missing compiler, a full disk: raised in the caller's thread
-            outcome.set_exception(error)
-
-    def _read_waiting(self) -> None:
-        waiting: list[tuple[Built, Future[Outcome[Code]]]] = []
-        try:
-            while True:
-                waiting.append(self.unread.get_nowait())
-        except queue.Empty:
-            pass
-        try:
-            codes = self.read([built.cubin for built, _ in waiting])
-        except BaseException as error:
-            for _, outcome in waiting:
-                outcome.set_exception(error)
-            return
-        for (built, outcome), code in zip(waiting, codes, strict=True):
-            read = Failed("machine code", str(code)) if isinstance(code, MachineCodeError) else code
-            outcome.set_result((built, read))
-
-
 def _largest_first(units: Sequence[Unit]) -> list[int]:
     """Returns the indices by workload, in each the largest tiles first, because they take longest to compile."""
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
@@ -213,7 +148,7 @@ def _largest_first(units: Sequence[Unit]) -> list[int]:
     return sorted(range(len(units)), key=key)
 
 
-def lower(task: Task, unit: Unit) -> tuple[Language, Lowered] | Failed:
+def lower(task: Task, unit: Unit) -> tuple[Language, Lowered, Launch] | Failed:
     """Runs the launch function and the front end of one unit."""
     try:
         launch, hints = launch_of(task, unit)
@@ -223,4 +158,4 @@ def lower(task: Task, unit: Unit) -> tuple[Language, Lowered] | Failed:
         return Failed("launch", in_task(error))
     language = language_of(launch.kernel)
     lowered = language.lower(launch, hints, unit.configuration, unit.board.arch)
-    return lowered if isinstance(lowered, Failed) else (language, lowered)
+    return lowered if isinstance(lowered, Failed) else (language, lowered, launch)

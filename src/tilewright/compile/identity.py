@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tilewright.compile.compile import Unit, launch_of, lower
+from tilewright.compile.compile import Unit, lower
 from tilewright.hardware.architectures import Board
 from tilewright.records import Failed, Workload
 from tilewright.source.digest import has_source, source_of
@@ -28,9 +28,9 @@ def code_of(task: Task, workloads: Sequence[Workload], board: Board) -> str:
         if isinstance(lowered, Failed):  # the run says so
             parts.append(lowered.reason)
             continue
-        launch, _ = launch_of(task, unit)
+        _, code, launch = lowered
         functions.append(launch.kernel)
-        parts.append(repr((launch.grid, *lowered[1].identity)))
+        parts.append(repr((launch.grid, *code.identity)))
     parts.append(source_of(*filter(has_source, functions)))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from tilewright import records
+from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, launch_of
 from tilewright.hardware.architectures import Occupancy
 from tilewright.hardware.boards import Board
@@ -205,6 +206,8 @@ def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:
     """The row of the result before the race."""
     config = compiled.unit.configuration
     seconds = compiled.built.seconds if isinstance(compiled.built, records.Built) else None
+    if isinstance(screened, HasToSpill):
+        return Candidate(config, "screened", screened.reason)
     if isinstance(screened, Failed):
         return Candidate(config, "failed", f"{screened.stage}: {screened.reason}", compile_seconds=seconds)
     status: records.Status = "screened" if screened.verdict == "out" else "predicted"

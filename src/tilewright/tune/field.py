@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tilewright.compile.accumulators import HasToSpill, needs_unfit
 from tilewright.compile.compile import Compiled, remember
 from tilewright.compile.screen import candidate_of, ranking, screen_compiled
 from tilewright.errors import MachineError
@@ -131,6 +132,15 @@ class Field:
 
     def _contestant(self, config: Configuration) -> Contestant:
         return Contestant(str(config), Configured(config), cost_of(self.candidates[config].code))
+
+    @property
+    def needs_unfit(self) -> bool:
+        """Whether some were left out because their accumulators cannot fit, and no correct one has less stack."""
+        right = [
+            each for each in map(self.candidates.__getitem__, self.tried) if each.status not in ("failed", "wrong")
+        ]
+        left_out = any(isinstance(each.built, HasToSpill) for each in self.compiled.values())
+        return left_out and needs_unfit(each.code.stack_bytes for each in right if each.code)
 
     # Decide ---------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 
+from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.progress import Progress
 from tilewright.records import Workload
@@ -34,7 +35,7 @@ class Arrived:
     """The candidates of a workload that have compiled so far."""
 
     so_far: list[Compiled]
-    """The candidates that have compiled so far, in the order of the space."""
+    """The candidates that have compiled so far, and those that are left out, in the order of the space."""
     expected: int
 
     @property
@@ -43,11 +44,17 @@ class Arrived:
 
     @property
     def enough_to_race(self) -> bool:
-        return len(self.so_far) >= ENOUGH_TO_RACE * self.expected
+        left_out = len(self.so_far) - compiled_of(self.so_far)
+        return compiled_of(self.so_far) >= ENOUGH_TO_RACE * (self.expected - left_out)
 
     def batches(self, search: Search, field: Field) -> Iterator[Batch]:
         """The strategy's batches; only the first one while candidates are missing."""
         return islice(batches(search, field.outcomes), None if self.all else 1)
+
+
+def compiled_of(arrived: list[Compiled]) -> int:
+    """How many of the arrived candidates are not left out because their accumulators cannot fit."""
+    return sum(not isinstance(compiled.built, HasToSpill) for compiled in arrived)
 
 
 class Schedule:
@@ -61,6 +68,7 @@ class Schedule:
         self._place = {(unit.workload.name, unit.configuration): at for at, unit in enumerate(units)}
         self._changed = threading.Condition()
         self._left = threading.Event()
+        self._again = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._compile, name="compilers")
 
@@ -90,15 +98,25 @@ class Schedule:
         while True:
             arrived, steps = Arrived(self._wait(workload.name, more_than, expected), expected), judge.steps
             yield arrived
-            if arrived.all:
+            if arrived.all and not self._again:
                 return
-            more_than = -1 if judge.steps > steps else len(arrived.so_far)
+            self._again = False
+            more_than = -1 if judge.steps > steps else compiled_of(arrived.so_far)
+
+    def compile_unfit(self, workload: Workload) -> None:
+        """Compiles the candidates of a workload that were left out, in the caller's thread. `compiled` then yields all
+        candidates once more."""
+        arrived = self._arrived[workload.name]
+        units = [compiled.unit for compiled in arrived if isinstance(compiled.built, HasToSpill)]
+        others = [compiled for compiled in arrived if not isinstance(compiled.built, HasToSpill)]
+        arrived[:] = others + compile_all(self.task, units, jobs=self.jobs, seconds=self.budget)
+        self._again = True
 
     def _wait(self, workload: str, more_than: int, expected: int) -> list[Compiled]:
         arrived = self._arrived.get(workload, [])
         with self._changed:
             self._changed.wait_for(
-                lambda: len(arrived) > more_than or len(arrived) == expected or self._error is not None
+                lambda: compiled_of(arrived) > more_than or len(arrived) == expected or self._error is not None
             )
             if len(arrived) < expected:
                 self._raise()
@@ -120,8 +138,9 @@ class Schedule:
 
         try:
             compile_all(
-                self.task, self.units, jobs=self.jobs, seconds=self.budget, on_done=on_done, stopped=self._left.is_set
-            )
+                self.task, self.units, jobs=self.jobs, seconds=self.budget, on_done=on_done,
+                stopped=self._left.is_set, unfit=False,
+            )  # fmt: skip
         except Stopped:
             pass
         except BaseException as error:  # raised again in the caller's thread

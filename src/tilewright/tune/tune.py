@@ -89,6 +89,8 @@ def tune(
                     if verified and compiled.enough_to_race:
                         raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
                         field.note(raced)
+                if compiled.all and field.needs_unfit:
+                    schedule.compile_unfit(workload)
             refuse_broken_tools(compiled.so_far)
             run.save(field.decided(judge.seed))
     return run.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})

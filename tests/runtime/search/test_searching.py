@@ -25,10 +25,11 @@ from tests.runtime.caller_kernels import (
     vectors,
 )
 
+from tilewright.compile import accumulators
 from tilewright.errors import RequestError
 from tilewright.languages.cutile import private as cutile_private
 from tilewright.languages.cutile.cutile import CuTile
-from tilewright.runtime.search import building, scratch, searching
+from tilewright.runtime.search import building, scratch
 from tilewright.runtime.search.scratch import DeviceLost, NoRoom
 from tilewright.runtime.search.searching import NothingWorks
 from tilewright.runtime.search.trials import Trial
@@ -335,7 +336,7 @@ def test_what_must_spill_is_not_compiled_where_something_spills_less(
     assembled: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TileGym's group_gemm: what ships takes 256 B of stack, and the other took 6 s to compile."""
-    monkeypatch.setattr(searching, "HOPELESS_BYTES", 2000)
+    monkeypatch.setattr(accumulators, "LEAST_STACK", 2000)
     _, result = products([SPILLS, HOPELESS])
     assert [one.status for one in result.outcomes] == ["timed", "pruned"] and len(assembled) == 1
 

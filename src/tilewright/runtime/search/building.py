@@ -12,18 +12,18 @@ import os
 import re
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from concurrent.futures import Future, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
-from tilewright.compile.compile import BUDGET_SECONDS, CompilerPool, Outcome
+from tilewright.compile.compile import BUDGET_SECONDS
+from tilewright.compile.pool import CompilerPool
 from tilewright.errors import RequestError, TilewrightError, ToolFailed, in_one_line
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument, Language, ListArgument, Lowered
 from tilewright.languages.cutile.cutile import DIVISOR
-from tilewright.languages.cutile.private import decorated_hints, python_function
+from tilewright.languages.cutile.private import python_function
 from tilewright.machine_code.cubin import Header, headers
 from tilewright.progress import timed
 from tilewright.records import Built, Configuration, Failed
@@ -36,9 +36,7 @@ from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import KernelEntry
-from tilewright.tileir.run.slicing import must_spill
 
-HOPELESS = "its accumulators need more than 254 registers per thread: it has to spill"
 _TILE = re.compile("tile|block", re.IGNORECASE)
 Aligned = TypeVar("Aligned", bound=Argument)
 
@@ -63,15 +61,6 @@ class SpecifiedTrial:
             for name, value in zip(self.names, self.launch.args, strict=True)
             if type(value) is int and value > 0 and _TILE.search(name)
         )
-
-    def has_to_spill(self, lowered: Lowered) -> bool:
-        """Returns whether an accumulator does not fit into the registers of a CTA. The code is read only if the two
-        largest integer arguments could be the extents of such a tile."""
-        numbers = sorted(value for value in self.launch.args if type(value) is int)
-        if math.prod(numbers[-2:]) < 1 << 15:  # elements; no smaller tile is too large
-            return False
-        entry, hints = _entry(lowered), decorated_hints(self.trial.kernel, lowered.arch)
-        return entry is not None and must_spill(entry, hints.get("num_ctas"), hints.get("num_worker_warps"))
 
 
 @dataclass(frozen=True)
@@ -105,8 +94,7 @@ class Ready:
 
 class Building:
     """Compiles trials while the caller goes on. ``first``: the index of the trial that is needed first. Trials whose
-    accumulators have to spill take up to ten times as long to compile as the winner. They wait in `hopeless` (index →
-    why) until `build_hopeless` is called."""
+    accumulators cannot fit are left out until `compile_unfit` is called."""
 
     def __init__(self, trials: Sequence[Trial | FailedTrial], arch: str, first: int) -> None:
         self.seconds = {"lower": 0.0, "compile": 0.0}
@@ -114,9 +102,8 @@ class Building:
         self._done: dict[int, Ready | FailedTrial] = {}
         self._described: dict[int, SpecifiedTrial] = {}
         self._lowered: dict[int, Lowered] = {}
-        self._futures: dict[Future[Outcome[Header]], list[int]] = {}
-        self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, headers)
-        self.hopeless: dict[int, str] = {}
+        self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, headers, _entry)
+        self.left_out, self.compile_unfit = self._pool.left_out, self._pool.compile_unfit
 
     def __enter__(self) -> Building:
         self._pool.__enter__()
@@ -135,14 +122,13 @@ class Building:
     def get(self, index: int) -> Ready | FailedTrial:
         """Waits for the trial with this index, and returns it."""
         if index not in self._done:
-            list(self._compiled([future for future, indices in self._futures.items() if index in indices]))
+            list(self._compiled(index))
         return self._done[index]
 
     def all(self) -> Iterator[tuple[int, Ready | FailedTrial]]:
         """Yields all trials with their indices, in the order in which they are compiled."""
         yield from list(self._done.items())
-        left = [future for future, (index, *_) in self._futures.items() if index not in self._done]
-        yield from ((index, self._done[index]) for index in self._compiled(left))
+        yield from self._compiled()
 
     def _start(self) -> None:
         """Lowers all trials and submits them to the compilers: the first one, then large tiles before small ones."""
@@ -153,29 +139,13 @@ class Building:
             else:
                 self._described[index] = described
         shared: dict[Hashable, Lowered | Failed] = {}
-        first: Hashable = None
         for index in sorted(self._described, key=lambda i: (i != self._first, -self._described[i].size)):
-            lowered = self._lower(self._described[index], shared)
+            described, lowered = self._described[index], self._lower(self._described[index], shared)
             if isinstance(lowered, Failed):
                 self._done[index] = _failed(lowered)
-                continue
-            self._lowered[index] = lowered
-            if index == self._first:
-                first = lowered.identity
-            if self._arch == "sm_90" and lowered.identity != first and self._described[index].has_to_spill(lowered):
-                self.hopeless[index] = HOPELESS
             else:
-                self._submit(index)
-
-    def build_hopeless(self) -> None:
-        """Compiles the trials in `hopeless` too; `all` then yields them."""
-        for index in self.hopeless:
-            self._submit(index)
-        self.hopeless = {}
-
-    def _submit(self, index: int) -> None:
-        future = self._pool.submit(self._described[index].language, self._lowered[index])
-        self._futures.setdefault(future, []).append(index)
+                self._lowered[index] = lowered
+                self._pool.add(index, described.language, lowered, described.launch, always=index == self._first)
 
     def _lower(self, trial: SpecifiedTrial, shared: dict[Hashable, Lowered | Failed]) -> Lowered | Failed:
         """Lowers a trial. Trials with the same kernel object and arguments share the result, whatever their grid."""
@@ -191,22 +161,18 @@ class Building:
                 shared[key] = Failed("front end", in_one_line(error))
         return shared[key]
 
-    def _compiled(self, futures: Sequence[Future[Outcome[Header]]]) -> Iterator[int]:
-        """Yields the indices of these trials, each as soon as it is compiled. Counts the time spent waiting."""
+    def _compiled(self, index: int | None = None) -> Iterator[tuple[int, Ready | FailedTrial]]:
+        """Yields the trials as they are compiled, or the one with ``index``. Counts the time spent waiting."""
         started = time.perf_counter()
-        for future in as_completed(futures):
+        for each, built, header in self._pool.outcomes(index):
             self.seconds["compile"] += time.perf_counter() - started
-            built, header = future.result()
-            for index in self._futures[future]:
-                described, lowered = self._described[index], self._lowered[index]
-                if isinstance(header, Failed):
-                    self._done[index] = _failed(header)
-                else:
-                    self._done[index] = Ready(described, lowered, header)
+            described, lowered = self._described[each], self._lowered[each]
+            ready = _failed(header) if isinstance(header, Failed) else Ready(described, lowered, header)
+            self._done[each] = ready
             if isinstance(built, Built):
                 with suppress(Exception):  # a full disk, a locked cache: the launch then compiles again
                     described.language.remember([built])
-            yield from self._futures[future]
+            yield each, ready
             started = time.perf_counter()
 
 

@@ -36,9 +36,6 @@ SPILL_BYTES = 128
 """A trial that uses more stack bytes per thread counts as spilling. Of the 158 recorded candidates that spill
 (bench/recorded/h200-2026-11-21.json.gz), those above this are 1.19 to 76 times slower than the best; one with 40 bytes
 is the fastest of its workload."""
-HOPELESS_BYTES = 640
-"""The least stack of the recorded candidates whose accumulators do not fit (matmul on an H200, 1.9 to 9.2 times slower
-than the best). Such trials are compiled only if no correct trial has less stack."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ class _SearchRun:
             with self._building() as building:
                 self._take_baseline(building)
                 self._compare_all(building)
-                self._compare_hopeless(building)
+                self._compare_unfit(building)
             self._compare_spilling()
             return self._race()
         except NoRoom as reason:  # too little memory to compare or time anything: the shipped configuration stays
@@ -141,9 +138,10 @@ class _SearchRun:
 
     def _take_baseline(self, building: Building) -> None:
         """Takes the outputs of the shipped configuration as the reference; if it fails, of the first that works."""
-        for index in sorted(range(len(self.trials)), key=lambda i: (i != self.shipped, i in building.hopeless, i)):
-            if index in building.hopeless:
-                building.build_hopeless()
+        unfit = building.left_out()
+        for index in sorted(range(len(self.trials)), key=lambda i: (i != self.shipped, i in unfit, i)):
+            if index in building.left_out():
+                building.compile_unfit()
             ready = building.get(index)
             if isinstance(ready, FailedTrial):
                 self._fail(index, ready)
@@ -176,13 +174,15 @@ class _SearchRun:
             elif self._represented_by(index, ready) == index and ready.header.stack_bytes <= SPILL_BYTES:
                 self._compare(index)
 
-    def _compare_hopeless(self, building: Building) -> None:
-        """Compiles and compares hopeless trials if every correct one spills ``HOPELESS_BYTES``; else drops them."""
-        if not any(self.ready[index].header.stack_bytes < HOPELESS_BYTES for index in self.correct):
-            building.build_hopeless()
+    def _compare_unfit(self, building: Building) -> None:
+        """Compiles and compares also the trials whose accumulators cannot fit, if no correct one has less stack."""
+        from tilewright.compile.accumulators import needs_unfit
+
+        if needs_unfit(self.ready[index].header.stack_bytes for index in self.correct):
+            building.compile_unfit()
             self._compare_all(building)
-        for index, reason in building.hopeless.items():
-            self._set(index, "pruned", reason)
+        for index, why in building.left_out().items():
+            self._set(index, "pruned", why.reason)
 
     def _compare_spilling(self) -> None:
         """Drops the trials that spill. If all correct trials spill, compares those with up to twice the least stack."""

@@ -1,0 +1,106 @@
+"""Recognises candidates whose accumulators cannot fit into registers, from their Tile IR, before they are compiled.
+
+On sm_90 an accumulator is in the registers of the threads that issue the product, in every iteration of its loop. A
+kernel with larger ones has to spill, and takes up to ten times as long to compile as the winner. So `tune` and the
+search in the caller's process compile such candidates only if no correct one has less stack than `LEAST_STACK`. What
+is shipped is always compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tilewright.errors import ToolFailed
+from tilewright.hardware.architectures import WARP
+from tilewright.languages.base import Language, Lowered
+from tilewright.records import Failed
+from tilewright.task.task import Launch
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import KernelEntry, Op
+
+LEAST_STACK = 640
+"""The least stack of the recorded candidates whose accumulators do not fit (matmul on an H200, 1.9 to 9.2 times slower
+than the best)."""
+SMALLEST = 1 << 15  # elements of a tile; no smaller one is too large
+REGISTERS = 254  # of a thread: 255, less one for the stack's address
+WORKER_WARPS = 4  # without the hint: every sm_90 product kernel in bench/recorded/ has this number
+WORD_BITS = 32
+BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "tf32": 32, "f16": 16, "bf16": 16}
+LEAVES = ("continue", "break")
+
+
+@dataclass(frozen=True)
+class HasToSpill(Failed):
+    """A candidate that was not compiled, because its accumulators cannot fit."""
+
+
+UNFIT = HasToSpill(
+    "compile", f"not compiled: its accumulators need more than {REGISTERS} registers per thread, so it has to spill"
+)
+
+
+def entry_of(lowered: Lowered) -> KernelEntry | None:
+    """Decodes the Tile IR of a kernel; None if it cannot be read."""
+    try:
+        return read_bytecode(lowered.code).entry()
+    except (ToolFailed, LookupError):
+        return None
+
+
+class Accumulators:
+    """Tells which of several candidates have to spill. ``read``: decodes a kernel.
+
+    To read a kernel takes as long as its front end. So only those are read whose two largest constants could be the
+    extents of such a tile, and of a kernel without products only the first.
+    """
+
+    def __init__(self, read: Callable[[Lowered], KernelEntry | None] = entry_of) -> None:
+        self._read = read
+        self._without: set[str] = set()
+
+    def unfit(self, language: Language, launch: Launch, lowered: Lowered) -> HasToSpill | None:
+        """Returns why a candidate should not be compiled; None if it may fit."""
+        name = language.kernel_name(launch.kernel)
+        if lowered.arch != "sm_90" or not language.tile_ir or name in self._without:
+            return None
+        constant = language.constant_parameters(launch.kernel) or [True] * len(launch.args)
+        numbers = sorted(arg for arg, of_code in zip(launch.args, constant, strict=False) if of_code and _extent(arg))
+        if len(numbers) < 2 or math.prod(numbers[-2:]) < SMALLEST or (entry := self._read(lowered)) is None:
+            return None
+        words = accumulator_words(entry)
+        if not words:
+            self._without.add(name)
+        return UNFIT if words > registers(entry, lowered.arch) else None
+
+
+def needs_unfit(stack_bytes: Iterable[int]) -> bool:
+    """Whether candidates that have to spill are compiled too. ``stack_bytes``: those of the correct candidates."""
+    return min(stack_bytes, default=LEAST_STACK) >= LEAST_STACK
+
+
+def accumulator_words(entry: KernelEntry) -> int:
+    """Returns the 32-bit registers that the accumulators of a loop need, over all threads of a cluster. Accumulators
+    are the results of matrix products that a loop carries. The loop that needs most counts."""
+    products = {name: op for op in entry.walk() if op.name.startswith("mma") for name in op.results}
+
+    def words(loop: Op) -> int:
+        ends = (op for op in loop.regions[0].body if op.name in LEAVES)
+        carried = {name for op in ends for name in op.operands.get("operands", ()) if name in products}
+        tiles = (products[name].tile() for name in carried)
+        return sum(tile.size * BITS.get(str(tile.element), 0) // WORD_BITS for tile in tiles)
+
+    return max((words(op) for op in entry.walk() if op.name in ("for", "loop")), default=0)
+
+
+def registers(entry: KernelEntry, arch: str) -> int:
+    """Returns the registers of all threads of a cluster that issue products, by the hints in the code."""
+    hints = {**entry.hints.get("default", {}), **entry.hints.get(arch, {})}
+    warps = hints.get("num_worker_warps_per_cta", WORKER_WARPS) * hints.get("num_cta_in_cga", 1)
+    return REGISTERS * WARP * warps
+
+
+def _extent(value: object) -> bool:
+    """Whether a tile may have this extent: a power of two."""
+    return type(value) is int and value > 0 and not value & (value - 1)

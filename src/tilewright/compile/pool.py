@@ -1,0 +1,113 @@
+"""Compiles candidates in parallel child processes, for `tune` and for the search in the caller's process."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, as_completed
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
+from tilewright.languages.base import Language, Lowered
+from tilewright.machine_code.cubin import MachineCodeError
+from tilewright.records import Built, Failed
+from tilewright.task.task import Launch
+from tilewright.tileir.read.tree import KernelEntry
+from tilewright.tools.child import ToolPool
+
+Code = TypeVar("Code")
+Outcome: TypeAlias = tuple[Built | Failed, Code | Failed]
+"""The cubin, and the answer of `CompilerPool.read` about it."""
+
+
+class CompilerPool(Generic[Code]):
+    """Threads that each wait for one compiler, and a few threads that read the cubins. Candidates are known by index.
+
+    Starting nvdisasm costs 0.35 s or more of processor time, however many cubins it reads. So a reader takes all
+    waiting cubins in one run. Equal bytecode is compiled once.
+
+    read: for each cubin the facts that the caller needs, or a `MachineCodeError`.
+    entry_of: decodes Tile IR.
+    """
+
+    def __init__(
+        self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[Code | MachineCodeError]],
+        entry_of: Callable[[Lowered], KernelEntry | None] = entry_of,
+    ) -> None:  # fmt: skip
+        self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
+        self._unfit: dict[int, tuple[Language, Lowered]] = {}
+        self._added: dict[Future[Outcome[Code]], list[int]] = {}
+        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(max(1, jobs // 4), "nvdisasm")
+        self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome[Code]]]] = queue.SimpleQueue()
+        self.seen: dict[tuple[str, int, bytes], Future[Outcome[Code]]] = {}
+
+    def __enter__(self) -> CompilerPool[Code]:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.compilers.__exit__(*raised)
+        self.readers.__exit__(*raised)
+
+    def add(self, index: int, language: Language, lowered: Lowered, launch: Launch, *, always: bool = False) -> None:
+        """Compiles a candidate, unless its accumulators cannot fit. ``always``: compiles it nevertheless."""
+        new = lowered.identity not in self.seen
+        if new and not always and self.accumulators.unfit(language, launch, lowered):
+            self._unfit[index] = language, lowered
+        else:
+            self._submit(index, language, lowered)
+
+    def left_out(self) -> dict[int, HasToSpill]:
+        """Returns the candidates that are not compiled, and why."""
+        for index, (language, lowered) in list(self._unfit.items()):
+            if lowered.identity in self.seen:  # the same code as one that is always compiled
+                del self._unfit[index]
+                self._submit(index, language, lowered)
+        return dict.fromkeys(self._unfit, UNFIT)
+
+    def compile_unfit(self) -> None:
+        """Compiles the candidates in `left_out` too."""
+        for index in self.left_out():
+            self._submit(index, *self._unfit.pop(index))
+
+    def outcomes(self, index: int | None = None) -> Iterator[tuple[int, Built | Failed, Code | Failed]]:
+        """Yields the candidates with their cubins and facts as they are done, each once; or those with the same code as
+        the one with ``index``."""
+        wanted = [future for future, indices in self._added.items() if index is None or index in indices]
+        for future in as_completed(wanted):
+            for each in self._added.pop(future):
+                yield each, *future.result()
+
+    def _submit(self, index: int, language: Language, lowered: Lowered) -> None:
+        if lowered.identity not in self.seen:
+            outcome: Future[Outcome[Code]] = Future()
+            self.seen[lowered.identity] = outcome
+            self.compilers.submit(self._compile, language, lowered, outcome)
+        self._added.setdefault(self.seen[lowered.identity], []).append(index)
+
+    def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome[Code]]) -> None:
+        try:
+            built = language.assemble(lowered, self.seconds)
+            if isinstance(built, Failed):
+                outcome.set_result((built, built))
+            else:
+                self.unread.put((built, outcome))
+                self.readers.submit(self._read_waiting)
+        except BaseException as error:  # a missing compiler, a full disk: raised in the caller's thread
+            outcome.set_exception(error)
+
+    def _read_waiting(self) -> None:
+        waiting: list[tuple[Built, Future[Outcome[Code]]]] = []
+        try:
+            while True:
+                waiting.append(self.unread.get_nowait())
+        except queue.Empty:
+            pass
+        try:
+            codes = self.read([built.cubin for built, _ in waiting])
+        except BaseException as error:
+            for _, outcome in waiting:
+                outcome.set_exception(error)
+            return
+        for (built, outcome), code in zip(waiting, codes, strict=True):
+            read = Failed("machine code", str(code)) if isinstance(code, MachineCodeError) else code
+            outcome.set_result((built, read))
