@@ -1,4 +1,4 @@
-"""Finds caches that store the results of searches: what their keys are made of, and whether strides can differ."""
+"""Finds caches that store the results of searches, the parts of their keys, and tensors whose strides can differ."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tilewright.source.cutile import SearchSite, kernels_of, searches
 from tilewright.source.source_file import Function, Named, SourceFile, names, own, parameters, remembered, returned
 
 DEPTH = 6
-"""How many steps a part of a key is followed back to what it is computed from."""
+"""The most steps from a part of a key, through variables and functions, to the values it is computed from."""
 
 
 @dataclass(frozen=True)
 class TuningCache:
-    """A mapping at the top of the file that is filled after a search. ``made``: where it is defined."""
+    """A mapping at the top of the file that is filled after a search. ``made`` is the statement that defines it."""
 
     name: str
     made: ast.AST
@@ -26,7 +26,7 @@ class TuningCache:
 
 @dataclass(frozen=True)
 class CacheWrite:
-    """A place that fills a cache, with the key as it is written there, and the search before it."""
+    """One assignment to a cache (``place``), its ``key`` expression, and the search whose result is stored."""
 
     place: ast.Subscript
     key: ast.expr
@@ -35,7 +35,7 @@ class CacheWrite:
 
 @remembered
 def tuning_caches(file: SourceFile) -> tuple[TuningCache, ...]:
-    """Returns the caches that are filled with the results of a search in the file."""
+    """Returns the caches of the file that are filled with the result of a search."""
     writes: dict[str, list[CacheWrite]] = {}
     for node in file.every(ast.Subscript) if searches(file) else ():
         owner = file.owner(node)
@@ -47,7 +47,7 @@ def tuning_caches(file: SourceFile) -> tuple[TuningCache, ...]:
 
 
 def _search_before(file: SourceFile, owner: Named, write: ast.Subscript) -> SearchSite | None:
-    """Returns the last search before ``write`` in its function, or in a function called there."""
+    """Returns the last search before ``write`` in the function ``owner``, or a search in a function called there."""
     here = [search for search in searches(file) if file.owner(search.call) is owner]
     before = [search for search in here if search.call.lineno <= write.lineno]
     if before:
@@ -100,14 +100,17 @@ def _add_parts_of_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], d
 
 
 class CoveredByKey:
-    """Tells whether a key with these parts determines the value of an expression. also: what a second key covers."""
+    """Tells whether a key with these ``parts`` determines the value of an expression.
+
+    also: the parts of another key, which are added.
+    """
 
     def __init__(self, file: SourceFile, parts: list[ast.AST], also: CoveredByKey | None = None) -> None:
         self.file = file
         self.names: set[str] = set(also.names) if also else set()
         self.attributes: set[str] = set(also.attributes) if also else set()
         self.in_part: set[str] = set(also.in_part) if also else set()
-        """Shapes with at least one extent in the key. Their other extents count as covered."""
+        """Shapes with at least one extent in the key. Their other extents count as covered, too."""
         self.words: set[str] = set(also.words) if also else set()
         for part in parts:
             self.words |= {word.lower() for word in re.findall(r"\w+", ast.unparse(part))}
@@ -115,7 +118,7 @@ class CoveredByKey:
                 self._cover(atom)
 
     def _cover(self, atom: ast.Name | ast.Attribute) -> None:
-        """Adds a name or an attribute. For an unpacked name, adds also the expression that is unpacked."""
+        """Adds a name or an attribute of the key. For ``M, N = x.shape``, the name ``M`` also adds ``x.shape``."""
         if not isinstance(atom, ast.Name):
             self.attributes.add(ast.unparse(atom))
             return
@@ -130,7 +133,7 @@ class CoveredByKey:
         return any(word in there for word in words for there in self.words)
 
     def missing(self, node: ast.AST, ignored: set[str], depth: int = DEPTH, unpacked: bool = False) -> list[str]:
-        """Returns the names that ``node`` depends on and the key does not cover."""
+        """Returns the names on which ``node`` depends and which the key does not cover. Skips ``ignored`` names."""
         missing: list[str] = []
         for atom in _atoms(node) if depth else ():
             root, written = names(atom), ast.unparse(atom)
@@ -158,7 +161,7 @@ class CoveredByKey:
         return [name.id] if any(self.missing(value, ignored, depth - 1, part) for value, part in values) else []
 
     def _follows_for_callers(self, parameter: ast.Name, ignored: set[str], depth: int) -> bool:
-        """Returns whether every caller in the file computes a parameter from what it passes for the key."""
+        """Returns whether every call in the file computes a parameter from values that it also passes for the key."""
         owner = owner_of_parameter(self.file, parameter)
         calls = [passed_by(call, owner) for call in self.file.calls_of(owner)[0]] if owner is not None else []
         for passed in calls:
@@ -171,7 +174,7 @@ class CoveredByKey:
 
 
 def _atoms(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
-    """Yields the names and the attributes like `a.shape` that an expression reads, without the names of functions."""
+    """Yields the names that an expression reads, and attributes such as `a.shape`; leaves out called functions."""
     if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
         yield node
         return
@@ -185,7 +188,7 @@ def _atoms(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
 
 
 def bound_inside(function: Function | None) -> set[str]:
-    """Returns the names that a function binds: its parameters, and what its body assigns."""
+    """Returns the names that a function binds: its parameters, and the names that its body assigns."""
     if function is None:
         return set()
     assigned = {name.id for name in own(function, ast.Name) if isinstance(name.ctx, ast.Store)}
@@ -193,21 +196,21 @@ def bound_inside(function: Function | None) -> set[str]:
 
 
 # Strides ----------------------------------------------------------------------------------------------
-# Strides can differ between calls if the text shows that a tensor comes directly from a caller outside the file, and no
-# line on the way makes it contiguous or asserts that it is contiguous.
+# Strides can differ between calls if a tensor comes directly from a caller outside the file, and no line on the way
+# makes the tensor contiguous or asserts that it is contiguous.
 
 VIEWS = {"view", "transpose", "permute", "t", "squeeze", "unsqueeze", "detach", "expand", "narrow"}
 """Methods whose result shares the tensor's memory."""
 
 
 def strides_vary(file: SourceFile, search: SearchSite) -> bool:
-    """Returns whether the caller decides the strides of some tensor among the search's arguments."""
+    """Returns whether some tensor among the search's arguments gets its strides from a caller outside the file."""
     values = (value for function in file.values(search.args_fn) for value in returned(function))
     return any(_from_caller(file, tensor, 6) for value in values for tensor in _tensors(file, search, value))
 
 
 def _tensors(file: SourceFile, search: SearchSite, value: ast.AST) -> list[ast.expr]:
-    """Returns the arguments that are arrays, according to the kernel's signature or to their use in the file."""
+    """Returns the arguments in ``value`` that are arrays, judged by the kernel's signature or their use in the file."""
     passed = [file.value(value)]
     if isinstance(value, ast.Name) and not isinstance(passed[0], ast.Tuple):
         passed = [file.value(argument) for argument in passed_for(file, value)]

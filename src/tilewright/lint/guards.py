@@ -25,8 +25,10 @@ def filled_mappings(file: SourceFile) -> set[str]:
 
 
 def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
-    """Returns the test, the handler or the function that keeps ``node`` from running on a cache hit; None if it runs on
-    a hit too. Looks only at the named function around ``node``."""
+    """Returns the node that keeps ``node`` from running on a cache hit: a test, an exception handler or a function.
+
+    Returns None if ``node`` runs on a hit, too. Looks only at the named function around ``node``.
+    """
     for parent, child in file.above(node):
         if isinstance(parent, Named):
             for decorator in parent.decorator_list:
@@ -52,7 +54,7 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
 
 
 def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
-    """Returns whether ``node`` runs whenever a function of the file is called from outside, also on a cache hit."""
+    """Returns whether some call from outside the file runs ``node`` every time, also on a cache hit."""
     owner = file.owner(node)
     if owner is None or owner in seen or on_a_miss(file, node) is not None:
         return False
@@ -65,7 +67,7 @@ def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = fr
 
 
 def _after_a_hit(file: SourceFile, block: list[ast.stmt], child: ast.AST) -> ast.AST | None:
-    """Returns the test of an earlier statement that leaves the block on a hit, or the statement if it is a ``try``."""
+    """Returns the test of an ``if`` before ``child`` that leaves the block on a hit, or a ``try`` that does so."""
     for statement in block:
         if statement is child:
             return None
@@ -101,7 +103,7 @@ def _when_missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
 
 
 def _looked_up(file: SourceFile, node: ast.expr) -> bool:
-    """Returns whether an expression is looked up: `cache.get(key)`, an attribute of self, a global variable."""
+    """Returns whether an expression reads a stored value: `cache.get(key)`, an attribute of self, a global variable."""
     if isinstance(node, ast.NamedExpr):
         return _looked_up(file, node.value)
     if isinstance(node, ast.Attribute):

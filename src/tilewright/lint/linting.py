@@ -34,7 +34,7 @@ class LintReport:
     findings: tuple[LintFinding, ...]
     inventories: tuple[tuple[Path, tuple[InventoryItem, ...]], ...]
     ignored: int = 0
-    """How many findings were suppressed by comments."""
+    """The number of findings that comments suppress."""
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)
@@ -49,10 +49,11 @@ def lint_paths(
     paths: Sequence[Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), compile: bool = False,
     arch: str | None = None,
 ) -> LintReport:  # fmt: skip
-    """Lints files, and folders with all Python files below them.
+    """Lints files, and all Python files below folders.
 
-    select: names or codes of the only rules to use; also rules that are off by default. ignore: rules to leave out.
-    compile: also load task files, and compare the machine code that their hints give for ``arch``.
+    select: names or codes of the only rules to use; may include rules that are off by default.
+    ignore: names or codes of rules to leave out.
+    compile: also load task files, and compare the machine code that their hints give for ``arch`` (default: sm_90).
 
     Raises RequestError if a path does not exist or has no Python file, UnknownChoice if a rule does not exist.
     """
@@ -100,7 +101,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yields the Python files of a folder. Skips folders, pipes and dead links with such a name."""
+    """Yields the Python files below a folder. Skips folders, pipes and dead links whose name ends in ``.py``."""
     for file in sorted(folder.rglob("*.py")):
         inside = file.relative_to(folder).parts[:-1]
         if any(part in SKIPPED or part.startswith(".") for part in inside):
@@ -126,13 +127,16 @@ def _is_suppressed(file: SourceFile, finding: LintFinding) -> bool:
 
 What: TypeAlias = Literal["kernel", "launch", "registration", "space", "search"]
 MOST = 60
-"""How many characters of source stand in for a missing name."""
+"""The most characters of source text in an item's name."""
 
 
 @dataclass(frozen=True)
 class InventoryItem:
-    """One kernel, launch, search, search space or registered operation in a file. ``name`` is that of the kernel (with
-    its hints where it is defined), of the operation, or of what makes the search space."""
+    """One kernel, launch, search, search space or registered operation in a file.
+
+    ``name`` is the name of the kernel (for a definition, with the hints), of the operation, or of the function or
+    variable that makes the search space.
+    """
 
     what: What
     line: int
@@ -175,7 +179,7 @@ def _short(node: ast.AST | None) -> str:
 
 
 def _makers(file: SourceFile, node: ast.AST | None, depth: int) -> Iterator[tuple[ast.AST, str]]:
-    """Yields where the configurations of a search are made: a function, a variable, or the list itself."""
+    """Yields the node that makes a search's configurations, with its name: a function, a variable, or the list."""
     if node is None or not depth:
         return
     if isinstance(node, ast.Call) and file.dotted(node.func) in WRAPPERS and node.args:
@@ -201,7 +205,7 @@ def _makers(file: SourceFile, node: ast.AST | None, depth: int) -> Iterator[tupl
 
 
 def sarif(report: LintReport, root: Path, version: str) -> dict[str, Json]:
-    """Returns a report as SARIF 2.1.0 for code reviews, paths relative to ``root``. version: that of Tilewright."""
+    """Returns a report as SARIF 2.1.0, with paths relative to ``root``. ``version`` is Tilewright's version."""
     used = sorted({finding.rule for finding in report.findings}, key=lambda rule: rule.rule_id)
     driver: Json = {"name": "tilewright lint", "semanticVersion": version, "rules": [_sarif_rule(r) for r in used]}
     run: Json = {

@@ -1,4 +1,4 @@
-"""The base class of lint rules, and the record of a finding."""
+"""Defines the base class of lint rules, and the record of a finding."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
 class Rule(ABC):
-    """One known mistake. A rule implements `findings` and has a text as its docstring.
+    """Finds one known mistake. A rule implements `findings`, and its docstring is the text that users read.
 
-    A rule is in the ``RULES`` of a file in `lint/rules/`, or an installed package registers it under the entry point
-    `tilewright.lint`. Its name is made of its class's: ``NoPrint`` is no_print. Its text is the docstring of the class,
-    else of the module: what is wrong in one sentence, why it matters with a number, ``Fix: …``, ``Sources: …; …``.
+    A rule is listed in the ``RULES`` of a file in `lint/rules/`, or an installed package registers the rule under the
+    entry point `tilewright.lint`. The class ``NoPrint`` defines the rule no_print. The docstring of the class (or, if
+    it has none, of its module) says in one sentence what is wrong; then why this matters, with a number; then
+    ``Fix: …`` and ``Sources: …; …``.
     """
 
     level: Level = "error"
     code = ""
-    """SARIF's ``ruleId``, by default the rule's name. Options and comments take the code as well as the name."""
+    """SARIF's ``ruleId``, by default the rule's name. Options and comments accept the code or the name."""
     by_default = True
 
     def __init__(self, code: str = "", level: Level | None = None) -> None:
@@ -36,10 +37,10 @@ class Rule(ABC):
 
     @abstractmethod
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        """Yields the mistakes in one parsed file. Must not fail on any valid file."""
+        """Yields the mistakes in one parsed file. An implementation must not raise for any valid file."""
 
     def compiled_findings(self, file: SourceFile, arch: str) -> Iterator[LintFinding]:
-        """Yields the mistakes that only compiling for ``arch`` shows; called with ``--compile``."""
+        """Yields the mistakes that only compiling for ``arch`` shows. Called only with ``--compile``."""
         return iter(())
 
     def distinct_findings(self, file: SourceFile) -> tuple[LintFinding, ...]:
@@ -58,7 +59,7 @@ class Rule(ABC):
         return self.code or self.name
 
     def is_called(self, word: str) -> bool:
-        """Returns whether ``word`` is the rule's name or code, in any case and with "-" for "_"."""
+        """Returns whether ``word`` is the rule's name or code, in upper or lower case and with "-" or "_"."""
         return word.strip().lower().replace("-", "_") in (self.name, self.code.lower())
 
     @cached_property
@@ -72,12 +73,12 @@ class Rule(ABC):
 
     @property
     def title(self) -> str:
-        """What is wrong, in one sentence without its full stop."""
+        """One sentence that says what is wrong, without its full stop."""
         return self._paragraphs[0].rstrip(".")
 
     @property
     def why(self) -> str:
-        """Why it matters, with a number."""
+        """The paragraphs that say why the mistake matters."""
         return " ".join(text for text in self._paragraphs[1:] if not text.startswith(("Fix:", "Sources:")))
 
     @property
@@ -91,7 +92,7 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class LintFinding:
-    """One mistake in one file. Lines and columns count from 1."""
+    """One mistake in one file. ``line`` and ``column`` count from 1."""
 
     rule: Rule
     level: Level

@@ -1,4 +1,4 @@
-"""Finds tile code in a file: kernels, the functions that they call, and the arrays that each reads and writes."""
+"""Finds tile code in a file: kernels, the functions that they call, and the arrays that each function accesses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPE_AT = {
     "load": (2, "shape"), "full": (0, "shape"), "zeros": (0, "shape"), "ones": (0, "shape"), "arange": (0, "size"),
     "reshape": (1, "shape"),
 }  # fmt: skip
-"""Operation → position and name of the argument with the tile's shape."""
+"""Operation → position and name of the argument that is the tile's shape."""
 
 
 @remembered
@@ -40,7 +40,7 @@ def tile_functions(file: SourceFile) -> tuple[Named, ...]:
 
 
 def tile_calls(file: SourceFile, name: str | None = None) -> Iterator[tuple[Named, ast.Call]]:
-    """Yields calls in tile code, each with the function around it. name: only calls of this operation of cuTile."""
+    """Yields calls in tile code, each with the function around it; with ``name``, only calls of this operation."""
     for function in tile_functions(file):
         for call in file.every(ast.Call, function):
             if name is None or operation(file, call) == name:
@@ -48,13 +48,13 @@ def tile_calls(file: SourceFile, name: str | None = None) -> Iterator[tuple[Name
 
 
 def shape_of(file: SourceFile, call: ast.Call) -> ast.expr | None:
-    """Returns the tile shape that is written in an operation of cuTile; None for any other call."""
+    """Returns the tile shape that is written in a call of a cuTile operation; None for any other call."""
     place = SHAPE_AT.get(operation(file, call))
     return argument(call, *place) if place is not None else None
 
 
 def extents(node: ast.expr | None) -> list[ast.expr]:
-    """Returns the elements of a written shape or index. A single expression is its own element."""
+    """Returns the elements of a shape or index: of a tuple or list display, or the single expression itself."""
     is_tuple = isinstance(node, (ast.Tuple, ast.List))
     return source_file.elements(node) if is_tuple or node is None else [node]
 
@@ -71,15 +71,18 @@ def operation(file: SourceFile, call: ast.Call) -> str:
 
 @dataclass
 class Accesses:
-    """For each kind of access: parameter of a function → the places that access its array."""
+    """For each kind of access: array parameter of a function → the calls that access the array."""
 
     read: dict[str, list[ast.AST]] = field(default_factory=dict)
     written: dict[str, list[ast.AST]] = field(default_factory=dict)
     added: dict[str, list[ast.AST]] = field(default_factory=dict)
-    """Accesses by atomic operations, which read and write."""
+    """Atomic operations, which both read and write."""
 
     def both(self, file: SourceFile) -> set[str]:
-        """Returns the arrays that one launch may both read and write, so not only in opposite arms of a condition."""
+        """Returns the arrays that one launch may both read and write.
+
+        An array that is read in one branch of a condition and written only in the other does not count.
+        """
         both = set(self.added)
         for name in set(self.written) & set(self.read):
             pairs = itertools.product(self.read[name], self.written[name])
@@ -88,7 +91,7 @@ class Accesses:
         return both
 
     def of(self, operation: str) -> dict[str, list[ast.AST]] | None:
-        """Returns the accesses of the kind that ``operation`` makes; None if it makes none."""
+        """Returns the accesses of the same kind as ``operation``; None if the operation accesses no array."""
         if operation.startswith("atomic_"):
             return self.added
         return self.read if operation in READS else self.written if operation in WRITES else None
@@ -131,21 +134,21 @@ def _accesses(file: SourceFile, function: Named, depth: int) -> Accesses:
 
 
 def _exclusive(file: SourceFile, one: ast.AST, other: ast.AST) -> bool:
-    """Returns whether two places are in opposite arms of a condition, so that a launch runs at most one of them."""
+    """Returns whether two nodes are in opposite branches of a condition, so that a launch runs at most one of them."""
     arms = {parent: child in parent.body for parent, child in file.above(one) if isinstance(parent, ast.If)}
     others = ((parent, child in parent.body) for parent, child in file.above(other) if isinstance(parent, ast.If))
     return any(arms.get(parent, in_body) != in_body for parent, in_body in others)
 
 
 def passed_by(call: ast.Call, function: Named) -> dict[str, ast.expr]:
-    """Maps each parameter of ``function`` to what ``call`` passes for it."""
+    """Returns the arguments of ``call`` by the names of the parameters of ``function``."""
     plain = itertools.takewhile(lambda value: not isinstance(value, ast.Starred), call.args)
     pairs = zip(parameters(function), plain, strict=False)
     return {parameter.arg: value for parameter, value in pairs} | keywords(call)
 
 
 def owner_of_parameter(file: SourceFile, name: ast.Name) -> Named | None:
-    """Returns the function that has ``name`` as a parameter: the function around it, or one farther out."""
+    """Returns the function around ``name``, or a function farther out, that has ``name`` as a parameter."""
     for binding in file.bindings(name.id, name):
         arguments = file.parent(binding.place) if binding.kind == "parameter" else None
         function = file.parent(arguments) if arguments is not None else None
@@ -155,22 +158,24 @@ def owner_of_parameter(file: SourceFile, name: ast.Name) -> Named | None:
 
 
 def passed_for(file: SourceFile, name: ast.Name) -> list[ast.expr]:
-    """Returns what calls in the file pass for a parameter; empty if there are no calls, or if one leaves it out."""
+    """Returns the arguments for the parameter ``name`` in all calls of the file; empty if some call passes none."""
     function = owner_of_parameter(file, name)
     passed = [passed_by(call, function).get(name.id) for call in file.calls_of(function)[0]] if function else []
     return [] if None in passed else [value for value in passed if value is not None]
 
 
 def _root(node: ast.AST | None) -> str:
-    """Returns the name of the array that an expression is, or is a view of; "" for any other expression."""
+    """Returns the name of an array, or of the array behind a view such as ``a.slice(…)``; "" for anything else."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
         node = node.func.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def annotation(file: SourceFile, parameter: ast.arg) -> str:
-    """Returns the kind of a parameter by its annotation: ``constant`` for `ct.Constant[…]` and names for it (``constant
-    float`` for a float), ``scalar`` for int, float and bool, else ""."""
+    """Returns the kind of a parameter by its annotation: ``constant``, ``constant float``, ``scalar`` or "".
+
+    The kind is ``constant`` for `ct.Constant[…]` and names that are assigned it, and ``scalar`` for int, float, bool.
+    """
     if parameter.annotation is None:
         return ""
     node = file.value(parameter.annotation) or parameter.annotation

@@ -12,7 +12,7 @@ from tilewright.plugins import plugins
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Returns the rules in this folder and those of the entry points ``tilewright.lint``, sorted by id.
+    """Returns the rules in this folder and the rules of the entry points ``tilewright.lint``, sorted by `rule_id`.
 
     Raises RequestError if an installed rule cannot be used.
     """
@@ -27,7 +27,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def named(words: Iterable[str]) -> set[Rule]:
-    """Returns the rules with these names or codes. Raises UnknownChoice, which lists the names."""
+    """Returns the rules with these names or codes. Raises UnknownChoice for any other word."""
     chosen: set[Rule] = set()
     for word in words:
         matching = {rule for rule in rules() if rule.is_called(word)}

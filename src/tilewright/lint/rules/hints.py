@@ -1,4 +1,4 @@
-"""Rules about hints: the launched kernel should have the hints that the search tried."""
+"""Rules about hints: the launched kernel should have hints that the search has tried."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class HintsNotApplied(Rule):
-    """The configurations carry hints that no trial is launched with.
+    """The search ignores hints that its configurations set.
 
     Configurations that differ only in such a hint give the same kernel, which is timed several times. The choice
-    between them is noise, and the chosen hint is then launched without ever having been timed. In fmha of TileGym 1.5.1
+    between them is noise, and the kernel is then launched with a hint that was never timed. In fmha of TileGym 1.5.1
     three of the four Blackwell configurations are the same kernel.
     Fix: pass hints_fn, for example `lambda cfg: {"num_ctas": cfg.num_ctas, "occupancy": cfg.occupancy}`.
     Sources: TileGym 1.5.1: ops/cutile/attention.py.
@@ -59,12 +59,15 @@ class HintsNeverTimed(Rule):
             for made in _made_after(file, search, ast.unparse(search.kernel)):
                 never = [name for name in _hints(file, made) - timed if not _in_decorator(file, search, name, made)]
                 if never:
-                    message = f"{' and '.join(sorted(never))} set here, in no trial of the search before"
+                    message = f"this sets {' and '.join(sorted(never))}, which no trial of the search before set"
                     yield self.at(file, made.call, message)
 
 
 def _made_after(file: SourceFile, search: cutile.SearchSite, kernel: str) -> Iterator[cutile.HintedKernel]:
-    """Yields the kernel objects made of the searched kernel after its last search, under no further condition."""
+    """Yields the kernel objects that are made from the searched kernel after its last search.
+
+    Leaves out objects that are made under a condition that does not hold for the search, too.
+    """
     start, owner, outside = search.call.lineno, file.owner(search.call), _arms(file, search.call)
     same = (
         other for other in cutile.searches(file) if other.kernel is not None and ast.unparse(other.kernel) == kernel
@@ -87,7 +90,7 @@ def _hints(file: SourceFile, made: cutile.HintedKernel) -> set[str]:
 
 
 def _in_decorator(file: SourceFile, search: cutile.SearchSite, name: str, made: cutile.HintedKernel) -> bool:
-    """Returns whether the kernel's decorator already sets this hint to the same value, so that all trials had it."""
+    """Returns whether the kernel's decorator sets the hint ``name`` to the same value, so that all trials had it."""
     value = (made.hints or {}).get(name)
     hints = [kernel.hints.get(name) for kernel in cutile.kernels_of(file, search.kernel)]
     return bool(hints) and value is not None and all(hint and ast.dump(hint) == ast.dump(value) for hint in hints)
@@ -100,10 +103,10 @@ def _arms(file: SourceFile, node: ast.AST) -> set[tuple[ast.AST, bool]]:
 
 
 class DecoratorHints(Rule):
-    """The decorator fixes a hint that is searched.
+    """The decorator sets a hint that the search varies.
 
     In cuda-tile 1.7 a code path without replace_hints silently launches with the decorator's value, not the winner's.
-    Fix: leave the decorator bare, and let the search's winner or an explicit fallback set the hint.
+    Fix: remove the hint from the decorator; let the search's winner or an explicit fallback set the hint.
     Sources: cuda-tile 1.7.
     """
 
@@ -134,7 +137,7 @@ def _depends(file: SourceFile, hints_fn: ast.expr | None) -> bool:
 
 
 class HintsDropped(Rule):
-    """A kernel made anew from its function drops the hints that are not named.
+    """Making a kernel again from its function drops the hints of its decorator.
 
     `ct.kernel(k._pyfunc, …)` starts from the defaults of cuda-tile 1.7, so opt_level, num_worker_warps and all other
     hints of the decorator are lost. replace_hints keeps them. `_pyfunc` is also a private attribute.
@@ -152,15 +155,15 @@ class HintsDropped(Rule):
                 message = f"this drops {' and '.join(lost)}, which the kernel's decorator sets"
                 yield self.at(file, made.call, message, "warning")
             else:
-                message = "this makes the kernel anew, without any hint that its decorator may be given"
+                message = "this makes the kernel again, and will drop every hint that its decorator may get later"
                 yield self.at(file, made.call, message)
 
 
 class HintsOnHotPath(Rule):
-    """A kernel object is made anew on every call.
+    """A new kernel object is made on every call.
 
     Each new kernel object has an empty cache and is compiled again at its launch, in 16 to 39 ms instead of 0.04 ms.
-    Fix: make it once, at the top of the file or where the cache misses, and keep it beside the configuration.
+    Fix: make the kernel object once, at the top of the file or on a cache miss, and store it with the configuration.
     Sources: TileGym 1.5.1: suites/liger/cutile/grpo_loss.py.
     """
 
@@ -180,8 +183,11 @@ class HintsOnHotPath(Rule):
 
 
 def _launching_function(file: SourceFile, node: ast.AST) -> str:
-    """Returns the function around ``node``, if ``node`` runs on every call and the function, or a caller of it,
-    launches a kernel; else "". A function that only makes kernels may have a cache around it in another file."""
+    """Returns the name of the function around ``node`` if ``node`` runs on every call of it; otherwise "".
+
+    Also "" unless the function, or a caller of it in this file, launches a kernel: a function that only makes kernels
+    may have a cache around it in another file.
+    """
     owner = file.owner(node)
     return owner.name if owner is not None and _launches(file, owner) and on_every_call(file, node) else ""
 
@@ -195,13 +201,13 @@ def _launches(file: SourceFile, owner: Named | None, seen: frozenset[ast.AST] = 
 
 
 def _condition(file: SourceFile, node: ast.AST) -> str:
-    """Returns the innermost condition around ``node``, for the message."""
+    """Returns the innermost condition around ``node``, as text for the message; "" if there is none."""
     arms = (parent for parent, child in file.within(node) if isinstance(parent, ast.If) and child in parent.body)
     return next((f" where {test}" for arm in arms if len(test := ast.unparse(arm.test)) < 60), "")
 
 
 CENTRES = 3
-"""How many configurations each hint is varied around: the shipped one, and others from the space."""
+"""The number of configurations in which each hint is varied: the shipped one, and others from the space."""
 
 
 class NoOpHint(Rule):
@@ -209,13 +215,13 @@ class NoOpHint(Rule):
 
     Configurations that differ only in this hint are the same program: the search times it several times and picks
     noise. In 24 pairs of kernel and architecture, occupancy 16 and 32 never differed from 8, and 1 never from
-    automatic. Each hint is varied alone around a few configurations of the first workload; this needs --compile.
-    Fix: take the hint, or the values that repeat, out of the space.
+    automatic. The rule needs --compile: it varies each hint alone in a few configurations of the first workload.
+    Fix: remove the hint, or the values that give equal machine code, from the space.
     Sources: tileiras 13.4.
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        return iter(())  # only compiling shows it
+        return iter(())  # only compiling shows the mistake
 
     def compiled_findings(self, file: SourceFile, arch: str) -> Iterator[LintFinding]:
         """Yields findings for the tasks in the file. Raises what loading and compiling raise."""
@@ -253,8 +259,11 @@ class NoOpHint(Rule):
 
 
 def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> str:
-    """Returns which values of a hint give equal code. ``rows``: hashes of the code of each value, None if it does not
-    compile. Empty if each value makes a difference in some row, or if too little compiled."""
+    """Returns a text that says which values of a hint give equal code; "" if all differ, or if too few compiled.
+
+    ``rows`` has, for each configuration in which the hint is varied, the hash of the code of each value; None if the
+    value does not compile. Two values differ if their hashes differ in some row.
+    """
     whole = [row for row in rows if None not in row]
     if not whole or len(values) < 2:
         return ""

@@ -25,7 +25,7 @@ UNREAD_VARIABLES = {
     "TILEIR_OPT_LEVEL": "pass opt_level= to ct.kernel",
     "ENABLE_TILE": "it belongs to Triton's back end",
 }
-"""Environment variable that neither cuda-tile 1.7 nor TileGym 1.5 reads → what to do instead."""
+"""Environment variable that neither cuda-tile 1.7 nor TileGym 1.5 reads → the fix, for the message."""
 SETS = {"os.environ.setdefault", "os.putenv", "monkeypatch.setenv"}
 ASK_DEVICE = {"torch.cuda.get_device_capability", "torch.cuda.get_device_properties", "torch.cuda.get_device_name"}
 
@@ -34,11 +34,11 @@ class CannotBeRead(Rule):
     """The file is not valid Python, or its expressions are nested too deep.
 
     No rule can look at such a file.
-    Fix: mend the line, or leave the file out of the paths.
+    Fix: correct the line, or leave the file out of the paths.
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        return iter(())  # a file that can be read
+        return iter(())  # a `SourceFile` has been read
 
     def because_of(self, path: Path, error: Exception) -> LintFinding:
         why, line, column = str(error).split("\n")[0] or type(error).__name__, 1, 1
@@ -50,7 +50,7 @@ class CannotBeRead(Rule):
 
 
 class CacheKey(Rule):
-    """The key of a tuning cache leaves out what the choice depends on.
+    """The key of a tuning cache leaves out values on which the best configuration depends.
 
     An entry of one call then also serves calls that need other code: TMA and vector width depend on strides and
     alignment, tiles on sizes, and everything on constants. A key rounded to a power of two merges shapes that differ up
@@ -90,7 +90,7 @@ class CacheKey(Rule):
 
 
 def _missing(file: SourceFile, write: CacheWrite, covered: CoveredByKey) -> list[str]:
-    """Returns the names of what the choice depends on and the key does not cover."""
+    """Returns the names on which the best configuration depends and which the key does not cover."""
     search = write.search
     missing = [] if covered.mentions("dtype") else ["dtypes"]
     missing += [] if covered.mentions("device", "capability") else ["the device"]
@@ -109,7 +109,7 @@ def _missing(file: SourceFile, write: CacheWrite, covered: CoveredByKey) -> list
 
 
 def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
-    """Returns the expressions that the key rounds to a power of two."""
+    """Returns the expressions in a key's ``parts`` that are rounded to a power of two."""
     rounded = []
     for call in (call for part in parts for call in file.every(ast.Call, part)):
         name = file.dotted(call.func).rpartition(".")[2].lower()
@@ -121,8 +121,8 @@ def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
 class ProcessOnlyCache(Rule):
     """Every process tunes again.
 
-    A dictionary at the top of a module dies with its process. So each worker, rank and restart repeats the search, at
-    the same time on the same GPU. The dictionary also grows with every shape. TileGym 1.5.1 has such caches.
+    A dictionary at the top of a module is lost when the process ends. So each worker, rank and restart repeats the
+    search, at the same time on the same GPU. The dictionary also grows with every shape. TileGym 1.5.1 has such caches.
     Fix: keep winners in a store on disk, such as `tilewright run` and the tilewright wrapper use.
     Sources: TileGym 1.5.1.
     """
@@ -131,15 +131,15 @@ class ProcessOnlyCache(Rule):
         caches = tuning_caches(file)
         if caches:
             names, verb = ", ".join(cache.name for cache in caches), "lives" if len(caches) == 1 else "live"
-            yield self.at(file, caches[0].made, f"{names} {verb} in this process only, and without a limit")
+            yield self.at(file, caches[0].made, f"{names} {verb} in this process only, and can grow without limit")
 
 
 class SearchOnHotPath(Rule):
     """The search runs on every call.
 
     A search launches each candidate up to 1000 times, with a flushed L2 before each. This takes tens of milliseconds to
-    seconds where one launch is needed, and exhaustive_search does not remember its result.
-    Fix: ask a cache first, search only where it misses, and store configuration and kernel together.
+    seconds in place of one launch, and exhaustive_search does not remember its result.
+    Fix: look in a cache first, search only on a miss, and store configuration and kernel together.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
 
@@ -147,7 +147,7 @@ class SearchOnHotPath(Rule):
         for search in searches(file):
             owner = file.owner(search.call)
             if owner is not None and on_every_call(file, search.call):
-                yield self.at(file, search.call, f"no cache is asked before {owner.name} searches")
+                yield self.at(file, search.call, f"{owner.name} searches without looking in a cache first")
 
 
 @remembered
@@ -177,8 +177,8 @@ class SwitchAfterCache(Rule):
     """The switch that disables tuning is read after the cache.
 
     A tuned entry in the cache then wins over the switch. A configuration that is chosen while the switch is set is
-    stored as if it had been tuned, and stays when the switch is lifted. One file of TileGym 1.5.1 does so.
-    Fix: read the switch before the cache and store nothing while it is set, or make it part of the key.
+    stored as if it had been tuned, and stays after the switch is unset. One file of TileGym 1.5.1 does so.
+    Fix: read the switch before the cache and store nothing while the switch is set, or put the switch into the key.
     Sources: TileGym 1.5.1: ops/cutile/fused_neighborhood_attention.py.
     """
 
@@ -190,14 +190,14 @@ class SwitchAfterCache(Rule):
             caches = tuning_caches(file)
             here = [cache.name for cache in caches if any(file.owner(write.place) is owner for write in cache.writes)]
             if here:
-                yield self.at(file, switch, f"read only where {here[0]} misses, so a stored entry wins over it")
+                yield self.at(file, switch, f"the switch is read only if {here[0]} misses: a stored entry wins over it")
 
 
 class NoSwitch(Rule):
     """No switch turns the search off.
 
     CI needs the same kernel every time, and a profiler records every trial. 16 of TileGym's 40 files read no switch.
-    Fix: ask for the switch before the cache, and launch the shipped configuration while it is set.
+    Fix: read the switch before the cache, and launch the shipped configuration while the switch is set.
     Sources: TileGym 1.5.1.
     """
 
@@ -205,16 +205,16 @@ class NoSwitch(Rule):
         calls = [search.call for search in searches(file)]
         if calls and not switches(file):
             lines = ", ".join(str(call.lineno) for call in calls[1:])
-            more = f" (nor before those in {lines})" if lines else ""
-            yield self.at(file, calls[0], f"nothing in this file asks whether tuning is off before this search{more}")
+            more = f" (nor before the searches in lines {lines})" if lines else ""
+            yield self.at(file, calls[0], f"no switch that turns tuning off is read before this search{more}")
 
 
 class DeadSwitch(Rule):
-    """An environment variable is set that nothing reads.
+    """The program sets an environment variable that nothing reads.
 
-    TileGym reads neither DISABLE_AUTOTUNE nor DISABLE_CUTILE_TUNE, though its own CI sets the first; only Tilewright's
-    wrapper does. In cuda-tile 1.7 no variable turns on flush-to-zero or approximate arithmetic.
-    Fix: set the name that is read: TILEGYM_DISABLE_AUTOTUNE, or the operation's own argument.
+    TileGym reads neither DISABLE_AUTOTUNE nor DISABLE_CUTILE_TUNE, though its own CI sets DISABLE_AUTOTUNE; only
+    Tilewright's wrapper reads them. In cuda-tile 1.7 no variable turns on flush-to-zero or approximate arithmetic.
+    Fix: set TILEGYM_DISABLE_AUTOTUNE, which TileGym reads, or the operation's own argument.
     Sources: cuda-tile 1.7; TileGym 1.5.1.
     """
 
@@ -228,7 +228,10 @@ class DeadSwitch(Rule):
 
 
 def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.Store]) -> Iterator[tuple[ast.AST, str]]:
-    """Yields where the file reads or sets an environment variable, with the variable's name if it is written there."""
+    """Yields the nodes that read or set (see ``context``) an environment variable, each with the variable's name.
+
+    Leaves out nodes whose variable is not written as a literal.
+    """
     for node in file.nodes:
         key: ast.expr | None = None
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, context):
@@ -240,7 +243,7 @@ def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.S
 
 
 class CurrentDevice(Rule):
-    """The current device is asked, not that of the tensors.
+    """The code asks the current device, not the tensors' device.
 
     With two GPU models, tensors on cuda:1 get the tiles for cuda:0. cuda-tile 1.6 compiles for the launch's device.
     Fix: pass the tensor's device: `torch.cuda.get_device_capability(x.device)`.

@@ -1,4 +1,4 @@
-"""Rules about searches: what a search is given, and how its result is used."""
+"""Rules about searches: their arguments, and the use of their results."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class InPlaceSearch(Rule):
     """Every trial of the search runs on data that the previous trial wrote.
 
     A search launches the kernel hundreds of times. If the kernel reads an array that it also writes, all launches but
-    the first have other inputs: the result is wrong, and the time may be. A clone in args_fn is outside the timed
-    region and costs about 4 µs of wall time for each sample.
+    the first have other inputs: the result is wrong, and the time may be wrong, too. A clone in args_fn is outside the
+    timed region and costs about 4 µs of wall time for each sample.
     Fix: in args_fn pass a scratch buffer or `tensor.clone()`; let only the final launch work in place.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
@@ -62,12 +62,12 @@ class InPlaceSearch(Rule):
             elif name in done.written:
                 same = [other for other, array in by_name.items() if other != name and ast.unparse(array) == value.id]
                 if (read := next((other for other in same if other in done.read), None)) is not None:
-                    how = f"as {read}, which {kernel.name} reads, and as {name}, which it writes"
+                    how = f"both as {read}, which {kernel.name} reads, and as {name}, which {kernel.name} writes"
                     yield self.at(file, value, f"the search passes {value.id} {how}")
 
 
 def _is_reset(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
-    """Returns whether args_fn makes or empties an array for every trial."""
+    """Returns whether args_fn makes or resets the array ``value`` for every trial."""
     function = file.function(search.args_fn)
     if function is None or isinstance(function, ast.Lambda):
         return False
@@ -79,7 +79,7 @@ def _is_reset(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
 
 
 def _is_scratch(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
-    """Returns whether an array is made in the function that searches, and used there for nothing else."""
+    """Returns whether the function that searches makes the array ``value`` and uses it for nothing else."""
     owner = file.owner(search.call)
     made = [binding.value for binding in file.bindings(value.id, value)]
     if owner is None or not made:
@@ -96,7 +96,7 @@ class SpaceIsNoList(Rule):
     """The search space is no list.
 
     exhaustive_search of cuda-tile 1.7 takes the length of the space and iterates over it several times. A generator
-    raises TypeError. Of a dictionary, the keys are taken as configurations. A set has no fixed order.
+    raises TypeError. A dictionary gives its keys as configurations. A set has no fixed order.
     Fix: pass `list(…)` of the configurations.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
@@ -128,7 +128,8 @@ class NoSuchResultAttribute(Rule):
     """A tuning result has no such attribute.
 
     A TuningResult of cuda-tile 1.7 has best, successes and failures; a Measurement has config, mean_us, num_samples and
-    error_margin_us. Some documents name attributes that never existed: AttributeError, after minutes of search.
+    error_margin_us. Some documents name attributes that never existed: the program stops with an AttributeError, after
+    minutes of search.
     Fix: read result.best.config and result.best.mean_us.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
@@ -144,10 +145,10 @@ class NoSuchResultAttribute(Rule):
 
 
 class CompilerTimeout(Rule):
-    """Candidates that compile slowly are dropped without a word.
+    """Candidates that compile slowly are dropped silently.
 
-    A candidate that runs out of time becomes one of the failures, which nobody reads. So the choice depends on how busy
-    the machine is. A matmul tile that spills takes 1 to 4 s on a free core; one took 33 s.
+    A candidate that exceeds the time limit becomes one of the failures, which the program does not read. So the choice
+    depends on how busy the machine is. A matmul tile that spills takes 1 to 4 s on a free core; one took 33 s.
     Fix: compile ahead in parallel with a time limit for each candidate, or report result.failures.
     Sources: TileGym 1.5.1: 12 files of ops/cutile.
     """
@@ -163,11 +164,11 @@ class CompilerTimeout(Rule):
                     if isinstance(call, ast.Call) and file.dotted(call.func) == "cuda.tile.compiler_timeout":
                         seconds = ast.unparse(call.args[0]) if call.args else "…"
                         slow = f"candidates of the search in line {search.call.lineno} that need more than {seconds} s"
-                        yield self.at(file, call, f"{slow} to compile are dropped, and its failures are not read")
+                        yield self.at(file, call, f"{slow} to compile are dropped, and result.failures is not read")
 
 
 class HopperTakesBlackwell(Rule):
-    """Hopper is given the tiles of Blackwell.
+    """Hopper gets the tiles of Blackwell.
 
     Hopper has no tensor memory, so accumulators are in registers, and tiles of 256 spill. On sm_90, the largest three
     tiles of TileGym's matmul list have 1240 to 1590 spill stores; attention tiles of 256×128 have 4029.
@@ -189,7 +190,7 @@ class HopperTakesBlackwell(Rule):
 
 
 def _capability(file: SourceFile, function: ast.FunctionDef) -> str:
-    """Returns the name of the variable with the capability; "" if there is none."""
+    """Returns the name of the variable that holds the device's capability; "" if there is none."""
     for name, value in source_file.assignments(file.every(ast.Assign, function)):
         if isinstance(value, ast.Call) and file.dotted(value.func) == CAPABILITY:
             return name
@@ -197,7 +198,7 @@ def _capability(file: SourceFile, function: ast.FunctionDef) -> str:
 
 
 def _branch_taken(chain: ast.If, name: str, major: int) -> Sequence[ast.stmt]:
-    """Returns the branch that a capability takes; empty if the conditions depend on anything else."""
+    """Returns the branch for the capability ``(major, 0)``; empty if a condition depends on anything else."""
     holds = value_of(chain.test, {name: [major, 0]})
     if isinstance(holds, Unread) or name not in names(chain.test):
         return ()
@@ -223,11 +224,11 @@ def _too_large(file: SourceFile, branch: Sequence[ast.stmt]) -> ast.AST | None:
 
 
 class LargeProduct(Rule):
-    """A large product of value lists is compiled one by one.
+    """A large product of value lists is compiled one configuration after the other.
 
-    exhaustive_search compiles its candidates one after the other: 54 matmul configurations take 39 s on one core, and a
-    single bad one takes 33 s. The rule reports products of more than 64.
-    Fix: drop what cannot win before the search, or compile ahead in parallel with a time limit for each candidate.
+    In exhaustive_search, 54 matmul configurations take 39 s to compile on one core, and a single bad one takes 33 s.
+    The rule reports products of more than 64 configurations.
+    Fix: drop configurations that cannot win before the search, or compile ahead in parallel with a time limit for each.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
 

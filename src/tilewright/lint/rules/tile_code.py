@@ -1,4 +1,4 @@
-"""Rules about tile code: what it calls, and how its loops go over arrays."""
+"""Rules about tile code: its calls, and its loops over arrays."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class NoSuchName(Rule):
     """cuda.tile has no such name.
 
     Documents and language models carry over names of other languages, such as ct.constexpr, which cuda-tile 1.7 does
-    not have: AttributeError when the line runs. The names are those of the installed cuda-tile.
-    Fix: see the message, or cuda.tile's own list of names.
+    not have. The line raises AttributeError. The rule compares with the names of the installed cuda-tile.
+    Fix: see the message, or the list of names in cuda.tile.
     Sources: cuda-tile 1.7.
     """
 
@@ -69,7 +69,7 @@ class NoSuchName(Rule):
 
 @cache
 def names_of_cutile() -> frozenset[str]:
-    """Returns the names in `cuda.tile`, read from its source text; empty if it is not installed."""
+    """Returns the names in `cuda.tile`, read from its source text; empty if cuda-tile is not installed."""
     cuda = importlib.util.find_spec("cuda")
     for folder in cuda.submodule_search_locations or () if cuda is not None else ():
         package = Path(folder) / "tile"
@@ -83,8 +83,8 @@ class KernelCalled(Rule):
     """A kernel is called like a function.
 
     In cuda-tile 1.7 a kernel can only be launched. A call of a kernel raises TypeError, on the host and in another
-    kernel. A helper function of a kernel has no decorator.
-    Fix: launch it with ct.launch, or take the decorator off the helper.
+    kernel. A function that a kernel calls needs no decorator.
+    Fix: launch the kernel with ct.launch, or remove the decorator from a function that kernels call.
     Sources: cuda-tile 1.7.
     """
 
@@ -92,12 +92,12 @@ class KernelCalled(Rule):
         decorated = {kernel.node for kernel in kernels(file) if kernel.node.decorator_list}
         for call in file.every(ast.Call):
             if isinstance(call.func, ast.Name) and file.value(call.func) in decorated:
-                fix = "take its decorator off" if in_tile_code(file, call) else "launch it with ct.launch"
+                fix = "remove its decorator" if in_tile_code(file, call) else "launch it with ct.launch"
                 yield self.at(file, call, f"{call.func.id} is a kernel and cannot be called: {fix}")
 
 
 class DeviceOpOnHost(Rule):
-    """An operation of tile code computes a grid.
+    """A grid is computed with an operation of tile code.
 
     Grids are plain Python integers. Of the operations of cuda-tile 1.7 only cdiv works on the host; the others raise
     'Device functions can only be called from device code'.
@@ -115,8 +115,8 @@ class DeviceOpOnHost(Rule):
 class SwizzleWithoutClamp(Rule):
     """The last group of the swizzle is not clamped.
 
-    If the number of tile rows is not a multiple of the group, some tiles are never computed, and others are out of
-    bounds: with groups of 8, six of 10×4 tiles are missing, and eight of 4×4.
+    If the number of tile rows is not a multiple of the group's height, some tiles are never computed, and others are
+    out of bounds: with groups of 8 rows, 6 of 10×4 tiles are never computed, and 8 of 4×4 tiles.
     Fix: `group_m = min(num_m - first_m, GROUP_M)`, and use group_m for both the remainder and the quotient.
     Sources: Triton's tutorial on matrix multiplication, which clamps.
     """
@@ -128,13 +128,15 @@ class SwizzleWithoutClamp(Rule):
                 for name, row in assigned.items():
                     is_sum = isinstance(row, ast.BinOp) and isinstance(row.op, ast.Add)
                     if name != first and is_sum and first in names(row) and _remainder_by(file, row, height):
-                        message = f"{name} takes the remainder by {height}, also in the last group, which may be lower"
+                        message = f"{name} takes the remainder by {height}, but the last group may have fewer rows"
                         yield self.at(file, row, message)
 
 
 def _group_starts(assigned: dict[str, ast.expr]) -> Iterator[tuple[str, str]]:
-    """Yields the variable with the first row of a group, and the group's height: group = bid // (height * n); first =
-    group * height. The rows are then first + … % height."""
+    """Yields the variable that holds the first row of a group, with the group's height.
+
+    The code is ``group = bid // (height * n)``, then ``first = group * height``; its rows are ``first + … % height``.
+    """
     for first, value in assigned.items():
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
             factors = [side for side in (value.left, value.right) if isinstance(side, (ast.Name, ast.Constant))]
@@ -163,9 +165,9 @@ class MissingPadding(Rule):
     """Elements past the end of K are added to the product.
 
     The loop rounds the number of tiles up, and without padding_mode the elements past the end are undefined. On Ampere
-    (sm_80) they are not zero, so the sum is wrong if K is not a multiple of the tile. On Hopper and Blackwell the
-    hardware happens to fill in zeros, so tests there pass.
-    Fix: padding_mode=ct.PaddingMode.ZERO on the load; check_bounds=False where K is always a multiple.
+    (sm_80) these elements are not zero, so the sum is wrong if K is not a multiple of the tile. On Hopper and Blackwell
+    the hardware happens to fill in zeros, so tests there pass.
+    Fix: set padding_mode=ct.PaddingMode.ZERO on the load, or check_bounds=False if K is always a multiple.
     Sources: cuda-tile 1.7.
     """
 
@@ -190,7 +192,10 @@ class MissingPadding(Rule):
     def _summed(
         self, file: SourceFile, statement: ast.stmt, loaded: dict[str, tuple[ast.Call, int]], counter: str
     ) -> Iterator[LintFinding]:
-        """Yields loads along the summed axis: the last axis of the first factor, the first axis of the second."""
+        """Yields a finding for each product in ``statement`` that sums over tiles ``loaded`` without padding.
+
+        The sum runs along the last axis of the first factor and along the first axis of the second.
+        """
         for call in file.every(ast.Call, statement):
             if operation(file, call) not in {"mma", "matmul"}:
                 continue
@@ -206,7 +211,7 @@ class MissingPadding(Rule):
 
 
 def _rounds_up(file: SourceFile, bound: ast.expr) -> bool:
-    """Returns whether ``bound`` is a `range` over tiles that includes a last, partial tile."""
+    """Returns whether ``bound`` is a `range` over tiles whose number is rounded up: the last tile may be partial."""
     if not isinstance(bound, ast.Call) or file.dotted(bound.func) != "range" or not bound.args:
         return False
     end = file.value(bound.args[:2][-1])
@@ -246,9 +251,9 @@ def _padded_elsewhere(file: SourceFile, load: ast.Call) -> bool:
 class UnusedParameter(Rule):
     """A kernel does not use a parameter.
 
-    cuda-tile 1.7 packs and passes it at every launch. If it is a constant, each value also makes another kernel. This
-    is not an error but a matter of style, so the rule is off unless selected.
-    Fix: take it out of the signature and the launches.
+    cuda-tile 1.7 packs and passes the parameter at every launch. For each value of an unused constant, another kernel
+    is compiled. This is not an error but a matter of style, so the rule is off unless selected.
+    Fix: remove the parameter from the signature and the launches.
     Sources: cuda-tile 1.7.
     """
 

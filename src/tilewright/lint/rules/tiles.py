@@ -16,13 +16,13 @@ from tilewright.space.knobs import is_power_of_two
 TILE = re.compile(r"^(TILE|BLOCK)(_SIZE)?_[A-Z]+$|^(BLOCK|TILE)_SIZE$")
 FP8 = ("float8", "fp8")
 LARGEST = {448.0, 57344.0, 240.0}
-"""The largest values of e4m3fn, e5m2 and e4m3fnuz. A kernel that divides by such a value computes a scale."""
+"""The largest values of e4m3fn, e5m2 and e4m3fnuz. A kernel with such a constant quantises to FP8."""
 
 
 class TileNotPowerOfTwo(Rule):
     """A tile extent is no power of two.
 
-    The compiler of cuda-tile 1.7 rejects it with a type error, also with FP8: tiles of 48 or 96 do not work.
+    The compiler of cuda-tile 1.7 rejects the tile with a type error, also with FP8: tiles of 48 or 96 do not work.
     Fix: round up to a power of two, and pad or mask the rest.
     Sources: cuda-tile 1.7.
     """
@@ -47,9 +47,9 @@ def _odd_extents(shape: ast.expr | None) -> Iterator[ast.Constant]:
 class Fp8Division(Rule):
     """A value is divided approximately before it is quantised.
 
-    An FP8 bucket is 1/8 to 1/16 of its value wide. An approximate quotient may fall into a neighbouring bucket, so the
-    codes differ from the reference's. RoundingMode.FULL does not help today: in cuda-tile 1.7 with tileiras 13.4.92,
-    FULL and APPROX both multiply by a reciprocal; only the plain division is correctly rounded.
+    Neighbouring FP8 numbers differ by 1/8 to 1/16 of their value. An approximate quotient may be rounded to a neighbour
+    of the right number, so the result differs from the reference. RoundingMode.FULL does not help: in cuda-tile 1.7
+    with tileiras 13.4.92, FULL and APPROX both multiply by a reciprocal; only the plain division is correctly rounded.
     Fix: divide with `/`, or ct.truediv without a rounding mode.
     Sources: cuda-tile 1.7; tileiras 13.4.92.
     """
@@ -64,7 +64,7 @@ class Fp8Division(Rule):
 
 
 def _quantises(file: SourceFile, function: Named) -> bool:
-    """Returns whether a function converts tiles to FP8, by the type's name or by clamping to an FP8 limit."""
+    """Returns whether a function converts tiles to FP8: it names the type, or it clamps values to an FP8 limit."""
     calls = list(file.every(ast.Call, function))
     types = [ast.unparse(call.args[-1]).lower() for call in calls if called_name(call) == "astype" and call.args]
     if any(word in kind for word in FP8 for kind in types):
@@ -100,7 +100,7 @@ class ElementIndex(Rule):
 class RuntimeShape(Rule):
     """A tile's shape must be constant.
 
-    cuda-tile 1.7 fixes the shapes of tiles when it compiles. It rejects a plain parameter, known only at the launch.
+    cuda-tile 1.7 fixes the shapes of tiles at compile time. It rejects a plain parameter, which only the launch knows.
     Fix: annotate the parameter with ct.Constant[int].
     Sources: cuda-tile 1.7.
     """
@@ -121,7 +121,8 @@ class NotAnArgument(Rule):
     """A launch cannot take this argument.
 
     A launch takes arrays, lists of arrays and numbers. None and strings raise TypeError, also in cuda-tile 1.7.
-    Fix: pass a tensor of one element and a constant that says whether to use it; a number instead of a string.
+    Fix: instead of None, pass a tensor of one element and a constant that says whether to use it; instead of a string,
+    pass a number.
     Sources: cuda-tile 1.7.
     """
 
@@ -142,10 +143,10 @@ def _invalid_argument(node: ast.expr) -> ast.Constant | None:
 
 
 class GridShape(Rule):
-    """A grid is a tuple of one to three integers.
+    """A grid must be a tuple of one to three integers.
 
     Other grids raise an error at the launch: 'Grid must be a tuple', 'Grid dimensions must be at most 3'. A true
-    division makes a float, which raises an error too.
+    division makes a float, which raises an error, too.
     Fix: write `(blocks,)`, with // or ct.cdiv for quotients.
     Sources: cuda-tile 1.7.
     """
@@ -164,14 +165,14 @@ def _why_no_grid(value: ast.AST) -> str:
         return "a number is passed as the grid; it must be a tuple, such as (blocks,)"
     if isinstance(value, ast.Tuple) and not any(isinstance(element, ast.Starred) for element in value.elts):
         if not 1 <= len(value.elts) <= 3:
-            return f"a grid of {len(value.elts)} numbers; one to three are possible"
+            return f"a grid of {len(value.elts)} numbers; it must have one to three"
         if any(isinstance(element, ast.BinOp) and isinstance(element.op, ast.Div) for element in value.elts):
-            return "a true division makes a float of this grid"
+            return "a true division makes a float in this grid; use // or ct.cdiv"
     return ""
 
 
 class AutotuneLaunch(Rule):
-    """autotune_launch is deprecated.
+    """autotune_launch no longer exists.
 
     cuda-tile 1.7 no longer has cuda.tile_experimental.autotune_launch, so its import fails.
     Fix: search with cuda.tile.tune.exhaustive_search, keep the winner, launch with ct.launch.
@@ -181,7 +182,7 @@ class AutotuneLaunch(Rule):
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for call in file.every(ast.Call):
             if file.dotted(call.func).startswith("cuda.tile_experimental."):
-                yield self.at(file, call, "autotune_launch is deprecated and no longer shipped")
+                yield self.at(file, call, "autotune_launch no longer exists; use cuda.tile.tune.exhaustive_search")
 
 
 RULES = (
