@@ -1,0 +1,113 @@
+"""Which pointers of a kernel may point to the same memory, found by following them from where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirOp
+
+READS = frozenset({"tt.load", "tt.descriptor_load", "tt.descriptor_gather"})
+WRITES = frozenset(
+    {
+        "tt.store",
+        "tt.descriptor_store",
+        "tt.descriptor_scatter",
+        "tt.descriptor_reduce",
+        "tt.atomic_rmw",
+        "tt.atomic_cas",
+    }
+)
+Set = int
+"""The number of a set of pointers that may point to the same memory."""
+
+
+class Aliases:
+    """The pointers of a kernel, in sets that share no memory."""
+
+    def __init__(self, function: TtirOp, arrays: Sequence[int] | None = None) -> None:
+        """``arrays``: a number for each parameter; pointers with different numbers share no memory. By default all
+        may, because nothing stops a launch from passing one array twice."""
+        self._above: dict[object, object] = {}
+        parameters = function.regions[0][0].arguments
+        for at, parameter in enumerate(parameters):
+            self._join(parameter, ("array", arrays[at] if arrays else 0))
+        for each in function.walk():
+            for one, other in self._flows(each):
+                self._join(one, other)
+        accesses = [each for each in function.walk() if each.name in READS | WRITES]
+        roots = {self._root(access.operands[0]) for access in accesses}
+        self._number: dict[object, Set] = {root: number for number, root in enumerate(roots)}
+        self.written = frozenset(self.of(access) for access in accesses if access.name in WRITES)
+
+    def of(self, access: TtirOp) -> Set:
+        return self._number[self._root(access.operands[0])]
+
+    def accessed(self, ops: Sequence[TtirOp]) -> dict[Set, bool]:
+        """The sets that are accessed in these operations and inside them, and whether they are written."""
+        found: dict[Set, bool] = {}
+        for access in (inner for op in ops for inner in op.walk() if inner.name in READS | WRITES):
+            found[self.of(access)] = found.get(self.of(access), False) or access.name in WRITES
+        return found
+
+    def _flows(self, op: TtirOp) -> Iterator[tuple[object, object]]:
+        """Yields pairs of values of which one may be, or be derived from, the other."""
+        unknown = ("array", 0)
+        pointers = [value for value in op.operands if _points(value)]
+        for result in filter(_points, op.results):
+            yield from ((result, pointer) for pointer in pointers)
+            if not pointers and not op.regions:  # from memory, or from a number
+                yield result, unknown
+                yield from ((other, unknown) for other in list(self._above) if isinstance(other, tuple))
+        ends = [block.ops[-1] for blocks in op.regions for block in blocks if block.ops]
+        inside = [value for blocks in op.regions for block in blocks for value in block.arguments]
+        if op.name == "tt.func":
+            yield from _branches(op)
+            return
+        flowing = [*op.results, *inside, *op.operands, *(value for end in ends for value in end.operands)]
+        if op.regions and op.name.startswith("scf."):
+            positions = _positions(op, ends)
+            for group in positions or [flowing]:
+                points = [value for value in group if _points(value)]
+                yield from pairwise(points)
+
+    def _root(self, value: object) -> object:
+        while (above := self._above.setdefault(value, value)) is not value:
+            value = above
+        return value
+
+    def _join(self, one: object, other: object) -> None:
+        self._above[self._root(one)] = self._root(other)
+
+
+def _points(value: SsaValue) -> bool:
+    return value.type.pointer or value.type.descriptor
+
+
+def _positions(op: TtirOp, ends: list[TtirOp]) -> list[list[SsaValue]]:
+    """The values that take each other's place, for each carried value of a loop or result of a branch."""
+    columns: tuple[tuple[SsaValue, ...], ...]
+    if op.name == "scf.for":
+        columns = (op.operands[3:], op.body().arguments[1:], ends[0].operands, op.results)
+    elif op.name == "scf.if":
+        columns = (op.results, *(end.operands for end in ends))
+    else:
+        return []
+    return [list(column) for column in zip(*columns, strict=True)]
+
+
+def _branches(function: TtirOp) -> Iterator[tuple[object, object]]:
+    blocks = {block.label: block for block in function.regions[0]}
+    for block in function.regions[0]:
+        for label, passed in branches_of(block.ops[-1]):
+            pairs = zip(blocks[label].arguments, passed, strict=True)
+            yield from ((one, other) for one, other in pairs if _points(one))
+
+
+def branches_of(end: TtirOp) -> list[tuple[str, tuple[SsaValue, ...]]]:
+    """Where a terminator goes: the labels of the next blocks, and the values for their arguments."""
+    if end.name == "cf.br":
+        return [(end.successors[0], end.operands)]
+    if end.name == "cf.cond_br":
+        return list(zip(end.successors, end.groups[1:], strict=True))
+    return []

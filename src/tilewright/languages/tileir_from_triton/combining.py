@@ -1,0 +1,105 @@
+"""The neutral elements of a reduction's body, found by evaluating it, since TTIR does not name them.
+
+A candidate is neutral if combining it with each sample, on either side, gives the sample.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.languages.tileir_from_triton.ttir import Dense, SsaValue, TtirBlock, TtirOp, ValueType
+
+Number = Any
+FLOATS = (-math.inf, math.inf, 0.0, 1.0, -1.5, 2.25, 1e30, -1e30, 0.75)
+MOST_OPERANDS = 4
+
+
+def _number(choose: Callable[[float, float], float]) -> Callable[[float, float], float]:
+    """`min` or `max`, which prefer a number to a NaN."""
+    return lambda a, b: b if a != a else a if b != b else choose(a, b)
+
+
+COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+ORDERED = (operator.eq, operator.gt, operator.ge, operator.lt, operator.le, lambda a, b: a < b or a > b)
+EVALUATED: dict[str, Callable[..., Number]] = {
+    **dict.fromkeys(("arith.addf", "arith.addi"), operator.add),
+    **dict.fromkeys(("arith.subf", "arith.subi"), operator.sub),
+    **dict.fromkeys(("arith.mulf", "arith.muli"), operator.mul),
+    **dict.fromkeys(("arith.maxnumf", "arith.maximumf"), _number(max)),
+    **dict.fromkeys(("arith.minnumf", "arith.minimumf"), _number(min)),
+    "arith.maxsi": max, "arith.minsi": min, "arith.andi": operator.and_, "arith.ori": operator.or_,
+    "arith.xori": operator.xor, "arith.select": lambda condition, a, b: a if condition else b,
+    **dict.fromkeys(("arith.extf", "arith.truncf", "arith.extsi"), lambda a: a), "arith.negf": operator.neg,
+}  # fmt: skip
+
+
+def neutral(block: TtirBlock, types: Sequence[ValueType]) -> tuple[Number, ...] | None:
+    """A number for each operand that changes nothing; None if none is found."""
+    if len(types) > MOST_OPERANDS:
+        return None
+    samples = [tuple(_samples(kind)[(3 * at + step) % 9] for at, kind in enumerate(types)) for step in range(9)]
+    for candidate in itertools.product(*map(_candidates, types)):
+        try:
+            if all(_same(block, candidate, sample, types) for sample in samples):
+                return candidate
+        except (NotImplementedError, ArithmeticError, ValueError):
+            continue
+    return None
+
+
+def _candidates(kind: ValueType) -> tuple[Number, ...]:
+    if kind.is_float:
+        return (0.0, -math.inf, math.inf, 1.0)
+    if kind.bits == 1:
+        return (False, True)
+    high = (1 << (kind.bits - 1)) - 1
+    return (0, -high - 1, high, 1, -1)
+
+
+def _samples(kind: ValueType) -> tuple[Number, ...]:
+    if kind.is_float:
+        return FLOATS
+    high = (1 << (kind.bits - 1)) - 1
+    return (False, True) * 5 if kind.bits == 1 else (0, 1, -1, high, -high - 1, 7, 12, -100 % high, 5)
+
+
+def _same(block: TtirBlock, candidate: Sequence[Number], sample: Sequence[Number], types: Sequence[ValueType]) -> bool:
+    pairs = ((candidate, sample), (sample, candidate))
+    return all(evaluated(block, (*left, *right)) == tuple(sample) for left, right in pairs)
+
+
+def evaluated(block: TtirBlock, arguments: Sequence[Number]) -> tuple[Number, ...]:
+    """What the body gives for numbers. Raises NotImplementedError if an operation is not known here."""
+    values: dict[SsaValue, Number] = dict(zip(block.arguments, arguments, strict=True))
+    for op in block.ops[:-1]:
+        values[op.results[0]] = _wrapped(_result(op, [values[one] for one in op.operands]), op.type)
+    return tuple(values[one] for one in block.ops[-1].operands)
+
+
+def _result(op: TtirOp, operands: Sequence[Number]) -> Number:
+    if op.name == "arith.constant":
+        value = op.attributes["value"]
+        value = value.values if isinstance(value, Dense) else value
+        if isinstance(value, str):
+            raise NotImplementedError
+        return value
+    if op.name == "arith.cmpi" and (predicate := int(op.attributes["predicate"])) < 6:
+        return COMPARISONS[predicate](*operands)
+    if op.name == "arith.cmpf" and (predicate := int(op.attributes["predicate"])) not in (0, 7, 14, 15):
+        a, b = operands
+        return (predicate > 7 and (a != a or b != b)) or ORDERED[(predicate - 1) % 7](a, b)
+    if op.name not in EVALUATED:
+        raise NotImplementedError
+    return EVALUATED[op.name](*operands)
+
+
+def _wrapped(value: Number, kind: ValueType) -> Number:
+    """An integer as its type holds it."""
+    if kind.is_float or kind.bits == 1:
+        return value
+    half = 1 << (kind.bits - 1)
+    return (int(value) + half) % (2 * half) - half

@@ -1,0 +1,33 @@
+"""Assertions, print, and operations that say something to the compiler only."""
+
+from __future__ import annotations
+
+from tilewright.languages.tileir_from_triton.translation import Translation, translates
+from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirOp
+from tilewright.languages.tileir_from_triton.writer import TOKEN
+
+
+@translates("tt.assert")
+def assertion(t: Translation, op: TtirOp) -> None:
+    t.emit("Assert", t[op.operands[0]], str(op.attributes.get("message", "")))
+
+
+@translates("tt.print")
+def print_(t: Translation, op: TtirOp) -> None:
+    """One line for each block, with whole tiles; Triton prints one for each element."""
+    text = str(op.attributes.get("prefix", "")).replace("%", "%%")
+    is_hex, signs = op.attributes.get("hex", False), op.attributes.get("isSigned", [])
+    kinds = [_format(one, is_hex, bool(sign)) for one, sign in zip(op.operands, signs, strict=False)]
+    t.emit("PrintTko", TOKEN, t.all(op.operands), None, " ".join([text, *kinds]) + "\n")
+
+
+def _format(value: SsaValue, is_hex: bool, signed: bool) -> str:
+    if value.type.is_float:
+        return "%f"
+    wide = "ll" if value.type.bits == 64 else ""
+    return f"%{wide}{'x' if is_hex else 'i' if signed or value.type.bits == 1 else 'u'}"
+
+
+@translates("gpu.barrier", "ttg.barrier", "llvm.intr.assume", "ttg.local_barrier")
+def nothing(t: Translation, op: TtirOp) -> None:
+    """Tokens order what a barrier would; an assumption need not be used."""

@@ -1,0 +1,97 @@
+"""Tensor descriptors, as views of a tensor whose tiles may begin at any element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.languages.tileir_from_triton.translation import I32, I64, Translation, translates
+from tilewright.languages.tileir_from_triton.ttir import TtirOp, Untranslated, ValueType
+from tilewright.languages.tileir_from_triton.writer import TOKEN, Handle
+
+STRIDE_BYTES = 16
+"""A descriptor's strides are multiples of this, as the hardware demands."""
+REDUCTIONS = {1: "ADD", 2: "MIN", 3: "MAX", 6: "AND", 7: "OR", 8: "XOR"}
+"""Triton's `DescriptorReduceKind` by its number → Tile IR's mode for integers."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What stands for a descriptor."""
+
+    handle: Handle
+    block: ValueType
+
+
+@translates("tt.make_tensor_descriptor")
+def make_descriptor(t: Translation, op: TtirOp) -> View:
+    base, rank = op.operands[0], len(op.type.shape)
+    shape, strides = op.operands[1 : 1 + rank], op.operands[1 + rank : 1 + 2 * rank]
+    padding = "Nan" if op.attributes.get("padding", 1) == 2 else "Zero"
+    extents = [t.to_i64(t[one], one.type) for one in shape]
+    return view_of(t, op.type, t[base], extents, t.all(strides), padding)
+
+
+def view_of(
+    t: Translation, kind: ValueType, base: Handle, shape: Sequence[Handle], strides: Sequence[Handle], padding: str
+) -> View:
+    """Makes the view of a tensor at ``base`` with these extents and strides, as i64."""
+    block = ValueType(kind.element, kind.shape)
+    tensor_type, view_type = t.writer.view_types(block, padding)
+    divisor = max(1, STRIDE_BYTES * 8 // block.bits)
+    steps = [t.writer.assume(one, I64, divisor, None, None) for one in strides[:-1]]
+    tensor = t.emit("MakeTensorView", tensor_type, base, list(shape), steps)
+    return View(t.emit("MakeStridedView", view_type, tensor), block)
+
+
+def parameter_types(kind: ValueType) -> list[ValueType]:
+    """The parameters that a descriptor from the host becomes: its address, extents and strides."""
+    rank = len(kind.shape)
+    return [ValueType(kind.element, pointer=True), *[I32] * rank, *[I64] * rank]
+
+
+def from_host(t: Translation, kind: ValueType, handles: Sequence[Handle]) -> View:
+    """The view of a descriptor that is passed to the kernel, from `parameter_types`."""
+    base, rank = handles[0], len(kind.shape)
+    extents = [t.to_i64(one, I32) for one in handles[1 : 1 + rank]]
+    return view_of(t, kind, base, extents, handles[1 + rank :], "Zero")
+
+
+@translates("tt.descriptor_load")
+def load(t: Translation, op: TtirOp) -> Handle:
+    view, indices = t[op.operands[0]], t.all(op.operands[1:])
+    token = t.tokens.before(op, writes=False)
+    result, done = t.emit(
+        "LoadViewTko", view.block, TOKEN, view.handle, indices, token, "WEAK", None, t.writer.hints(),
+        [False] * len(indices),
+    )  # fmt: skip
+    t.tokens.after(op, done, writes=False)
+    return result if view.block.shape == op.type.shape else t.reshape(result, op.type)
+
+
+@translates("tt.descriptor_store")
+def store(t: Translation, op: TtirOp) -> None:
+    view, value, indices = t[op.operands[0]], op.operands[1], t.all(op.operands[2:])
+    tile = t[value] if value.type.shape == view.block.shape else t.reshape(t[value], view.block)
+    token = t.tokens.before(op, writes=True)
+    done = t.emit(
+        "StoreViewTko", TOKEN, tile, view.handle, indices, token, "WEAK", None, t.writer.hints(),
+        [False] * len(indices),
+    )  # fmt: skip
+    t.tokens.after(op, done, writes=True)
+
+
+@translates("tt.descriptor_reduce")
+def reduce(t: Translation, op: TtirOp) -> None:
+    view, value, indices = t[op.operands[0]], op.operands[1], t.all(op.operands[2:])
+    kind = int(op.attributes["kind"])
+    if kind not in REDUCTIONS or (value.type.is_float and kind != 1):
+        raise Untranslated("a descriptor reduction other than add, or and, or, xor, min, max of integers")
+    mode = "ADDF" if value.type.is_float else REDUCTIONS[kind]
+    tile = t[value] if value.type.shape == view.block.shape else t.reshape(t[value], view.block)
+    token = t.tokens.before(op, writes=True)
+    done = t.emit(
+        "AtomicRedViewTko", TOKEN, view.handle, indices, tile, token, "RELAXED", "DEVICE", mode,
+        [False] * len(indices),
+    )  # fmt: skip
+    t.tokens.after(op, done, writes=True)

@@ -1,0 +1,137 @@
+"""Arithmetic on elements, comparisons and select."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.languages.tileir_from_triton.translation import Translation, translates
+from tilewright.languages.tileir_from_triton.ttir import Dense, TtirOp, Untranslated, ValueType
+from tilewright.languages.tileir_from_triton.writer import Handle
+
+NEAREST = {"rounding_mode": "NEAREST_EVEN", "flush_to_zero": False}
+SIGNED, UNSIGNED = {"signedness": "Signed"}, {"signedness": "Unsigned"}
+WRAPS = {"overflow": "NONE"}
+QUIET, LOUD = ({"propagate_nan": loud, "flush_to_zero": False} for loud in (False, True))
+
+BINARY: dict[str, tuple[str, dict[str, Any]]] = {
+    "arith.addi": ("AddI", WRAPS), "arith.subi": ("SubI", WRAPS), "arith.muli": ("MulI", WRAPS),
+    "arith.shli": ("ShLI", WRAPS), "arith.shrsi": ("ShRI", SIGNED), "arith.shrui": ("ShRI", UNSIGNED),
+    "arith.andi": ("AndI", {}), "arith.ori": ("OrI", {}), "arith.xori": ("XOrI", {}),
+    "arith.divsi": ("DivI", {**SIGNED, "rounding": "ZERO"}),
+    "arith.divui": ("DivI", {**UNSIGNED, "rounding": "ZERO"}),
+    "arith.ceildivsi": ("DivI", {**SIGNED, "rounding": "POSITIVE_INF"}),
+    "arith.floordivsi": ("DivI", {**SIGNED, "rounding": "NEGATIVE_INF"}),
+    "arith.remsi": ("RemI", SIGNED), "arith.remui": ("RemI", UNSIGNED),
+    "arith.maxsi": ("MaxI", SIGNED), "arith.minsi": ("MinI", SIGNED),
+    "arith.maxui": ("MaxI", UNSIGNED), "arith.minui": ("MinI", UNSIGNED),
+    "arith.addf": ("AddF", NEAREST), "arith.subf": ("SubF", NEAREST), "arith.mulf": ("MulF", NEAREST),
+    "tt.precise_divf": ("DivF", NEAREST), "arith.remf": ("RemF", {}),
+    "arith.maxnumf": ("MaxF", QUIET), "arith.minnumf": ("MinF", QUIET),
+    "arith.maximumf": ("MaxF", LOUD), "arith.minimumf": ("MinF", LOUD),
+}  # fmt: skip
+"""Operation of TTIR → the Tile IR operation on two tiles of the result's type, and its attributes."""
+
+PREDICATES = ("EQUAL", "NOT_EQUAL", *("LESS_THAN", "LESS_THAN_OR_EQUAL", "GREATER_THAN", "GREATER_THAN_OR_EQUAL") * 2)
+"""Predicates of ``arith.cmpi`` in MLIR's order: the last four are unsigned."""
+FLOAT_PREDICATES = ("EQUAL", "GREATER_THAN", "GREATER_THAN_OR_EQUAL", "LESS_THAN", "LESS_THAN_OR_EQUAL", "NOT_EQUAL")
+"""Predicates of ``arith.cmpf`` from 1 on, ordered; from 8 on, unordered. 7 is `ord`, 14 is `uno`."""
+
+
+@translates(*BINARY)
+def binary(t: Translation, op: TtirOp) -> Handle:
+    name, attributes = BINARY[op.name]
+    return t.emit(name, op.type, *t.all(op.operands), **attributes)
+
+
+@translates("arith.divf")
+def divide(t: Translation, op: TtirOp) -> Handle:
+    """Triton's plain division of f32 is div.full, which is within 2 units of the last place."""
+    rounding = "FULL" if op.type.element == "f32" else "NEAREST_EVEN"
+    return t.emit("DivF", op.type, *t.all(op.operands), rounding_mode=rounding, flush_to_zero=False)
+
+
+@translates("arith.negf")
+def negate(t: Translation, op: TtirOp) -> Handle:
+    return t.emit("NegF", op.type, t[op.operands[0]])
+
+
+@translates("arith.constant")
+def constant(t: Translation, op: TtirOp) -> Handle:
+    value = op.attributes["value"]
+    values = value.values if isinstance(value, Dense) else value
+    while isinstance(values, list) and values and isinstance(values[0], list):
+        values = [item for inner in values for item in inner]
+    return t.constant(values, op.type)
+
+
+@translates("ub.poison")
+def poison(t: Translation, op: TtirOp) -> Handle:
+    """Any value will do."""
+    if op.type.pointer or op.type.descriptor:
+        raise Untranslated("an undefined pointer")
+    return t.constant(0, op.type)
+
+
+@translates("arith.cmpi")
+def compare_integers(t: Translation, op: TtirOp) -> Handle:
+    predicate = int(op.attributes["predicate"])
+    sign = "Signed" if predicate < 6 else "Unsigned"
+    left, right = t.all(op.operands)
+    if op.operands[0].type.pointer:
+        kind = op.operands[0].type.of("i64")
+        left, right = (t.emit("PtrToInt", kind, one) for one in (left, right))
+    return t.emit("CmpI", op.type, left, right, PREDICATES[predicate], sign)
+
+
+@translates("arith.cmpf")
+def compare_floats(t: Translation, op: TtirOp) -> Handle:
+    predicate = int(op.attributes["predicate"])
+    left, right = t.all(op.operands)
+    if predicate in (0, 15):
+        return t.constant(predicate == 15, op.type)
+    if predicate in (7, 14):
+        return not_a_number(t, op, ordered=predicate == 7)
+    ordering = "ORDERED" if predicate < 7 else "UNORDERED"
+    return t.emit("CmpF", op.type, left, right, FLOAT_PREDICATES[(predicate - 1) % 7], ordering)
+
+
+def not_a_number(t: Translation, op: TtirOp, ordered: bool) -> Handle:
+    """Whether neither operand is a NaN (``ordered``), or whether one is: a NaN differs from itself."""
+    how = ("EQUAL", "ORDERED") if ordered else ("NOT_EQUAL", "UNORDERED")
+    left, right = (t.emit("CmpF", op.type, one, one, *how) for one in t.all(op.operands))
+    return t.emit("AndI" if ordered else "OrI", op.type, left, right)
+
+
+@translates("arith.select")
+def select(t: Translation, op: TtirOp) -> Handle:
+    condition, *values = op.operands
+    if op.type.descriptor:
+        raise Untranslated("a choice between tensor descriptors")
+    chosen = t.spread(t[condition], condition.type, op.type.shape)
+    return t.emit("Select", op.type, chosen, *t.all(values))
+
+
+@translates("tt.clampf")
+def clamp(t: Translation, op: TtirOp) -> Handle:
+    value, low, high = t.all(op.operands)
+    how = LOUD if op.attributes.get("propagateNan", 0) not in (0, "none") else QUIET
+    above = t.emit("MaxF", op.type, value, low, **how)
+    return t.emit("MinF", op.type, above, high, **how)
+
+
+@translates("tt.mulhiui")
+def high_product(t: Translation, op: TtirOp) -> Handle:
+    """The upper half of the product of unsigned numbers."""
+    left, right = t.all(op.operands)
+    if op.type.element == "i64":
+        return t.emit("MulhiI", op.type, left, right)
+    wide = op.type.of("i64")
+    left, right = (t.emit("ExtI", wide, one, "Unsigned") for one in (left, right))
+    product = t.emit("MulI", wide, left, right, "NONE")
+    shift = t.constant(op.type.bits, wide)
+    return t.emit("TruncI", op.type, t.emit("ShRI", wide, product, shift, "Unsigned"), "NONE")
+
+
+def widened(kind: ValueType) -> ValueType:
+    """f32 for the types below it, in which Tile IR lacks most functions."""
+    return kind.of("f32") if kind.bits < 32 else kind

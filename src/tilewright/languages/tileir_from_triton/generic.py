@@ -1,0 +1,34 @@
+"""Has Triton print a module in MLIR's generic form, in which all operations look alike.
+
+Triton's Python bindings give neither the attributes nor the places of operations, so the module is read from text. Its
+usual text has a syntax of its own for each operation, which changes with each release. MLIR prints the generic form if
+the module is not valid, so this module marks its own copy as invalid with an attribute of the wrong type.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tilewright.errors import ToolFailed
+
+
+def generic_text(ttir: str) -> str:
+    """Returns TTIR, as Triton prints it, in generic form. Raises ToolFailed if Triton does not read or print it so."""
+    from triton._C.libtriton import ir
+
+    context = ir.context()
+    ir.load_dialects(context)
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        path = Path(folder, "kernel.ttir")
+        path.write_text(ttir)
+        try:
+            module = ir.parse_mlir_module(str(path), context)
+        except RuntimeError as error:
+            raise ToolFailed(f"Triton cannot read its own TTIR: {error}") from None
+    module.context = context
+    module.set_attr("llvm.data_layout", ir.builder(context).get_int32_attr(0))
+    text = str(module)
+    if '"builtin.module"' not in text:
+        raise ToolFailed("this release of Triton prints no generic form of TTIR; use triton 3.6 to 3.9")
+    return text

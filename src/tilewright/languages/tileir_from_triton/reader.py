@@ -1,0 +1,296 @@
+"""Reads TTIR in MLIR's generic form."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tilewright.errors import ToolFailed
+from tilewright.languages.tileir_from_triton.ttir import Attribute, Dense, Place, SsaValue, TtirBlock, TtirOp, ValueType
+
+TOKEN = re.compile(
+    r"""\s*(?://[^\n]*\n\s*)*(?P<token>
+      "(?:[^"\\]|\\.)*" | %[\w$.-]+(?:\#\d+)? | \^\w+ | @"[^"]*" | @[\w$.-]+ | [\#!][A-Za-z_][\w.$]* | -> | ::
+    | 0x[0-9A-Fa-f]+ | -?\d+\.\d*(?:[eE][+-]?\d+)? | -?\d+ | [A-Za-z_][\w.$]* | [^\s]
+    )""",
+    re.VERBOSE,
+)
+NUMBER = re.compile(r"-?\d|0x")
+TYPE = re.compile(r"(?:\d+x)*")
+OWN = ("/triton/language/", "/triton/experimental/")
+"""Parts of the names of Triton's own files, which are not the user's source."""
+
+
+class Scanner:
+    """The words and signs of a text, one at a time."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self.word, self.start = "", 0
+        self.next()
+
+    def next(self) -> str:
+        """Moves on, and returns the word that was current. At the end of the text it is empty."""
+        before, match = self.word, TOKEN.match(self.text, self.at)
+        self.word, self.start = (match["token"], match.start("token")) if match else ("", len(self.text))
+        self.at = match.end() if match else len(self.text)
+        return before
+
+    def take(self, word: str) -> bool:
+        if self.word != word:
+            return False
+        self.next()
+        return True
+
+    def expect(self, word: str) -> None:
+        if not self.take(word):
+            line = self.text.count("\n", 0, self.start) + 1
+            raise ToolFailed(f"TTIR line {line}: '{word}' expected, not '{self.word}'")
+
+    def balanced(self) -> str:
+        """Returns the text of a bracket and all inside it, and moves behind it."""
+        start, depth = self.start, 0
+        while self.word:
+            depth += (self.word in "([{<") - (self.word in ")]}>")
+            end = self.at
+            self.next()
+            if depth == 0:
+                return self.text[start:end]
+        raise ToolFailed("TTIR ends inside a bracket")
+
+
+def read_type(text: str) -> ValueType:
+    """Reads the text of a type. A type that Triton has and this module does not know keeps its name as an element."""
+    for prefix, is_descriptor in (("tensor<", False), ("!tt.tensordesc<", True)):
+        if text.startswith(prefix):
+            inside = text[len(prefix) : -1].removeprefix("tensor<")
+            dims = TYPE.match(inside)[0]  # type: ignore[index]
+            inner = read_type(inside[len(dims) :].split(",")[0].strip(">") + (">" if "ptr<" in inside else ""))
+            shape = tuple(int(size) for size in dims.split("x")[:-1])
+            return ValueType(inner.element, shape, inner.pointer, is_descriptor)
+    if text.startswith("!tt.ptr<"):
+        inner = read_type(text[len("!tt.ptr<") : -1].split(",")[0])
+        return ValueType(str(inner), pointer=True) if inner.pointer else ValueType(inner.element, pointer=True)
+    return ValueType(text)
+
+
+class Reader(Scanner):
+    """Reads a module into `TtirOp`s."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.values: dict[str, SsaValue] = {}
+        self.places: dict[str, str] = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE))
+        self.known: dict[str, Place | None] = {}
+
+    def module(self) -> TtirOp:
+        """Reads the whole text."""
+        while self.word.startswith("#loc"):
+            self.next()
+            self.expect("=")
+            self.next()
+            self.balanced()
+        return self.op()
+
+    def op(self) -> TtirOp:
+        """Reads one operation. Its regions are read before its results get their names, as their scope demands."""
+        names = []
+        while self.word.startswith("%"):
+            name = self.next()
+            names += [f"{name}#{k}" for k in range(int(self.next()))] if self.take(":") else [name]
+            self.take(",")
+        if names:
+            self.expect("=")
+        op, operands = self.next().strip('"'), self.listed("(", ")")
+        successors = self.listed("[", "]") if self.word == "[" else []
+        attributes: dict[str, Attribute] = {}
+        if self.word == "<":
+            self.next()
+            attributes = self.dictionary()
+            self.expect(">")
+        used = tuple(self.value(name) for name in operands)
+        regions = []
+        if self.take("("):
+            while self.word == "{":
+                regions.append(self.region())
+                self.take(",")
+            self.expect(")")
+        if self.word == "{":
+            attributes |= self.dictionary()
+        self.expect(":")
+        self.types()
+        self.expect("->")
+        results = tuple(SsaValue(*pair) for pair in zip(names, self.types(), strict=True))
+        self.values.update({value.name: value for value in results})
+        return TtirOp(op, used, results, attributes, tuple(regions), tuple(successors), self.place())
+
+    def value(self, name: str) -> SsaValue:
+        if name not in self.values:
+            raise ToolFailed(f"TTIR uses {name}, which it does not define before")
+        return self.values[name]
+
+    def region(self) -> tuple[TtirBlock, ...]:
+        self.expect("{")
+        blocks = [] if self.word.startswith("^") else [TtirBlock("^bb0", ())]
+        while not self.take("}"):
+            if self.word.startswith("^"):
+                blocks.append(self.block())
+            else:
+                blocks[-1].ops.append(self.op())
+        return tuple(blocks)
+
+    def block(self) -> TtirBlock:
+        """Reads the label of a block and its arguments."""
+        label, arguments = self.next(), []
+        if self.take("("):
+            while not self.take(")"):
+                name = self.next()
+                self.expect(":")
+                arguments.append(SsaValue(name, self.type()))
+                self.place()
+                self.take(",")
+        self.expect(":")
+        self.values.update({value.name: value for value in arguments})
+        return TtirBlock(label, tuple(arguments))
+
+    def listed(self, start: str, end: str) -> list[str]:
+        """Reads words between brackets, with commas."""
+        self.expect(start)
+        found = []
+        while not self.take(end):
+            found.append(self.next())
+            self.take(",")
+        return found
+
+    def types(self) -> list[ValueType]:
+        """Reads a type, or a list of types in brackets."""
+        if not self.take("("):
+            return [self.type()]
+        found = []
+        while not self.take(")"):
+            found.append(self.type())
+            self.take(",")
+        return found
+
+    def type(self) -> ValueType:
+        return read_type(self.type_text())
+
+    def type_text(self) -> str:
+        if self.word == "(":  # of a function
+            text = self.balanced()
+            self.expect("->")
+            return f"{text} -> {self.balanced() if self.word == '(' else self.type_text()}"
+        text = self.next()
+        return text + self.balanced() if self.word == "<" else text
+
+    def dictionary(self) -> dict[str, Attribute]:
+        self.expect("{")
+        found: dict[str, Attribute] = {}
+        while not self.take("}"):
+            name = self.next().strip('"')
+            found[name] = self.attribute() if self.take("=") else True
+            self.take(",")
+        return found
+
+    def attribute(self) -> Attribute:
+        """Reads an attribute. The type of a number is not kept."""
+        word = self.word
+        if word == "{":
+            return self.dictionary()
+        if word == "[":
+            return self.sequence()
+        if word == "dense":
+            self.next()
+            self.expect("<")
+            values = [] if self.word == ">" else self.literal()
+            self.expect(">")
+            self.expect(":")
+            return Dense(values, self.type())
+        if word == "array":
+            return [int(x) if NUMBER.match(x) else x == "true" for x in _items(self.next() and self.balanced())]
+        if word == "loc":
+            return self.place()
+        if word[0] in "#!@" or word == "(" or not (NUMBER.match(word) or word[0] == '"' or word in BOOLEANS):
+            return self.type_text()
+        value = self.literal()
+        if self.take(":"):
+            kind = self.type()
+            return Dense(value, kind) if kind.is_float else value
+        return value
+
+    def sequence(self) -> list[Attribute]:
+        self.expect("[")
+        found = []
+        while not self.take("]"):
+            found.append(self.attribute())
+            self.take(",")
+        return found
+
+    def literal(self) -> Any:
+        """Reads a number, a string, true, false, or a nested list of these. A hexadecimal number stays text."""
+        if self.word == "[":
+            self.next()
+            found = []
+            while not self.take("]"):
+                found.append(self.literal())
+                self.take(",")
+            return found
+        word = self.next()
+        if word in BOOLEANS:
+            return BOOLEANS[word]
+        if word.startswith(("0x", '"')):
+            return word.strip('"')
+        return float(word) if "." in word or "e" in word else int(word)
+
+    def place(self) -> Place | None:
+        """Reads ``loc(…)`` if it is there. Returns the place in the user's source, or None if it is unknown."""
+        if self.word != "loc":
+            return None
+        self.next()
+        return self._resolved(self.balanced()[1:-1])
+
+    def _resolved(self, text: str) -> Place | None:
+        if text not in self.known:
+            self.known[text] = None
+            self.known[text] = self._found(text)
+        return self.known[text]
+
+    def _found(self, text: str) -> Place | None:
+        """The innermost place that is not in Triton's own library, else the outermost."""
+        if text in self.places:
+            return self._resolved(self.places[text])
+        if file := re.match(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)', text):
+            return Place(file[1], int(file[2]), int(file[3]))
+        if named := re.fullmatch(r'"(?:[^"\\]|\\.)*"\((.*)\)', text, re.DOTALL):
+            return self._resolved(named[1])
+        if text.startswith("callsite("):
+            callee, caller = _call(text[len("callsite(") : -1])
+            inner, outer = self._resolved(callee), self._resolved(caller)
+            return outer if inner is None or (outer and any(part in inner.file for part in OWN)) else inner
+        if text.startswith("fused"):
+            inside = re.findall(r"#loc\d*", text)
+            return next(filter(None, map(self._resolved, inside)), None)
+        return None
+
+
+BOOLEANS = {"true": True, "false": False}
+
+
+def _items(text: str) -> list[str]:
+    """The items of ``<i32: 1, 0, 0>``."""
+    return [item for item in re.split(r"[,\s]+", text.strip("<>").partition(":")[2]) if item]
+
+
+def _call(text: str) -> tuple[str, str]:
+    """Divides ``A at B`` where no bracket is open."""
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if depth == 0 and text.startswith(" at ", at):
+            return text[:at], text[at + 4 :]
+    return text, "unknown"
+
+
+def read_ttir(generic: str) -> TtirOp:
+    """Reads a module in generic form. Raises ToolFailed if it is no generic form."""
+    return Reader(generic).module()

@@ -1,0 +1,110 @@
+"""TTIR → Tile IR bytecode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.languages.tileir_from_triton import (
+    casts,
+    control,
+    debugging,
+    descriptors,
+    elementwise,
+    functions,
+    memory,
+    products,
+    reductions,
+    shapes,
+)
+from tilewright.languages.tileir_from_triton.aliasing import Aliases
+from tilewright.languages.tileir_from_triton.generic import generic_text
+from tilewright.languages.tileir_from_triton.reader import read_ttir
+from tilewright.languages.tileir_from_triton.tokens import Tokens
+from tilewright.languages.tileir_from_triton.translation import HANDLERS, Translation
+from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirOp, Untranslated, ValueType
+from tilewright.languages.tileir_from_triton.writer import VERSIONS, Handle, Writer
+
+FAMILIES = (
+    casts, control, debugging, descriptors, elementwise, functions, memory, products, reductions, shapes,
+)  # fmt: skip
+"""The modules that register handlers when they are imported."""
+
+
+@dataclass(frozen=True)
+class Bytecode:
+    """A kernel as Tile IR."""
+
+    symbol: str
+    code: bytes
+
+
+def translate(
+    ttir: str,
+    arch: str,
+    hints: Mapping[str, int | None] | None = None,
+    *,
+    arrays: Sequence[int] | None = None,
+    version: tuple[int, int] = VERSIONS[0],
+) -> Bytecode:
+    """Translates a kernel.
+
+    hints: ``occupancy``, ``num_ctas``, ``num_worker_warps``, and ``num_stages``, which becomes the latency of loads
+        and stores. ``num_warps`` and others have no effect: Tile IR's compiler chooses.
+    arrays: a number for each parameter of the kernel; pointers with different numbers share no memory. By default
+        all may.
+
+    A tensor descriptor becomes its address, extents (i32) and strides (i64). Raises Untranslated, which names the
+    operation and its source line, and ToolFailed if Triton or cuda-tile is of a release that is not supported.
+    """
+    function = entry_of(read_ttir(generic_text(ttir)))
+    given = dict(hints or {})
+    writer = Writer(arch, version)
+    writer.latency = control.latency_of(given.pop("num_stages", None))
+    blocks, name = function.regions[0], str(function.attributes["sym_name"])
+    parameters = blocks[0].arguments
+    expanded = [_expanded(one) for one in parameters]
+    flat = [kind for kinds in expanded for kind in kinds]
+    with writer.entry(name, flat, function.place, given) as handles:
+        t = Translation(writer)
+        t.tokens = Tokens(writer, Aliases(function, arrays))
+        remaining = iter(handles)
+        attributes = function.attributes.get("arg_attrs") or [{}] * len(parameters)
+        for parameter, kinds, said in zip(parameters, expanded, attributes, strict=True):
+            t[parameter] = _bound(t, parameter, [next(remaining) for _ in kinds], said)
+        control.write_body(t, blocks)
+    return Bytecode(name, bytes(writer.code))
+
+
+def entry_of(module: TtirOp) -> TtirOp:
+    """The kernel of a module. Raises Untranslated if it calls functions that Triton has not inlined."""
+    functions_ = [op for op in module.body().ops if op.name == "tt.func"]
+    public = [op for op in functions_ if op.attributes.get("sym_visibility", "public") == "public"]
+    if len(public) != 1:
+        raise Untranslated(f"a module with {len(public)} kernels")
+    for op in public[0].walk():
+        if op.name == "tt.call":
+            raise Untranslated(f"a call of {op.attributes['callee']}, which is not inlined", op)
+        if op.name not in HANDLERS and op.name not in TERMINATORS and op is not public[0]:
+            raise Untranslated(f"Tile IR has no counterpart of {op.name}", op)
+    return public[0]
+
+
+TERMINATORS = frozenset({
+    "tt.return", "scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return", "cf.br", "cf.cond_br",
+})  # fmt: skip
+
+
+def _expanded(parameter: SsaValue) -> list[ValueType]:
+    kind = parameter.type
+    return descriptors.parameter_types(kind) if kind.descriptor else [kind]
+
+
+def _bound(t: Translation, parameter: SsaValue, handles: Sequence[Handle], said: Mapping[str, int]) -> Handle:
+    """The value of a parameter, with the divisibility that the signature promises."""
+    if parameter.type.descriptor:
+        return descriptors.from_host(t, parameter.type, handles)
+    divisor = int(said.get("tt.divisibility", 1))
+    if divisor == 1:
+        return handles[0]
+    return t.writer.assume(handles[0], parameter.type, divisor, None, None)

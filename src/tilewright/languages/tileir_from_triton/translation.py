@@ -1,0 +1,101 @@
+"""The state of one translation, and the table of handlers that the families of operations fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from tilewright.languages.tileir_from_triton.tokens import Tokens
+from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirBlock, TtirOp, Untranslated, ValueType
+from tilewright.languages.tileir_from_triton.writer import Handle, Writer
+
+Handler: TypeAlias = Callable[["Translation", TtirOp], Any]
+"""Writes the operation and returns its result, a tuple of its results, or None."""
+
+HANDLERS: dict[str, Handler] = {}
+I1, I32, I64, F32 = (ValueType(element) for element in ("i1", "i32", "i64", "f32"))
+
+
+def translates(*names: str) -> Callable[[Handler], Handler]:
+    """Registers a handler for operations of TTIR."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            assert name not in HANDLERS, f"'{name}' is registered twice"
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+class Translation:
+    """Writes the operations of one kernel."""
+
+    tokens: Tokens
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.emit = writer.emit
+        self.handles: dict[SsaValue, Handle] = {}
+
+    def __getitem__(self, value: SsaValue) -> Handle:
+        return self.handles[value]
+
+    def __setitem__(self, value: SsaValue, handle: Handle) -> None:
+        self.handles[value] = handle
+
+    def all(self, values: Sequence[SsaValue]) -> list[Handle]:
+        return [self.handles[value] for value in values]
+
+    def run(self, op: TtirOp) -> None:
+        """Writes one operation. Raises Untranslated if no family has it."""
+        if op.name not in HANDLERS:
+            raise Untranslated(f"Tile IR has no counterpart of {op.name}", op)
+        with self.writer.at(op.place):
+            try:
+                results = HANDLERS[op.name](self, op)
+            except Untranslated as error:
+                raise error if error.operation else Untranslated(str(error), op) from None
+        if op.results:
+            self.bind(op.results, results if isinstance(results, (tuple, list)) else (results,))
+
+    def bind(self, values: Sequence[SsaValue], handles: Sequence[Handle]) -> None:
+        for value, handle in zip(values, handles, strict=True):
+            self.handles[value] = handle
+
+    def body(self, block: TtirBlock) -> TtirOp:
+        """Writes all operations of a block but the terminator, which it returns."""
+        for op in block.ops[:-1]:
+            self.run(op)
+        return block.ops[-1]
+
+    def aligned(self, pointers: SsaValue, handle: Handle) -> Handle:
+        """Pointers that are about to be accessed, with what is known of their alignment."""
+        return handle
+
+    # What several families write ------------------------------------------------------------------------------------
+
+    def constant(self, value: Any, kind: ValueType) -> Handle:
+        return self.writer.constant(value, kind)
+
+    def spread(self, handle: Handle, kind: ValueType, shape: tuple[int, ...]) -> Handle:
+        """Broadcasts to ``shape``. A value of a lower rank gets its axes at the front."""
+        if len(kind.shape) < len(shape):
+            kind = kind.shaped(*[1] * (len(shape) - len(kind.shape)), *kind.shape)
+            handle = self.emit("Reshape", kind, handle)
+        return handle if kind.shape == shape else self.emit("Broadcast", kind.shaped(*shape), handle)
+
+    def reshape(self, handle: Handle, kind: ValueType) -> Handle:
+        return self.emit("Reshape", kind, handle)
+
+    def add(self, left: Handle, right: Handle, kind: ValueType) -> Handle:
+        return self.emit("AddI", kind, left, right, "NONE")
+
+    def to_i64(self, handle: Handle, kind: ValueType) -> Handle:
+        return handle if kind.element == "i64" else self.emit("ExtI", kind.of("i64"), handle, "Signed")
+
+    def convert(self, handle: Handle, kind: ValueType, element: str) -> Handle:
+        """Converts between floating-point types."""
+        if kind.element == element:
+            return handle
+        return self.emit("FToF", kind.of(element), handle, "NEAREST_EVEN")

@@ -1,0 +1,184 @@
+"""The only module that touches cuda-tile's bytecode writer, which is private. `writer_module` checks its version.
+
+`Writer.emit` writes any operation by its name. It takes `ValueType`s for types, and names for enumerations.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from typing import Any, TypeAlias
+
+from tilewright.errors import ToolFailed
+from tilewright.languages.tileir_from_triton.ttir import Place, Untranslated, ValueType
+
+KNOWN = ("1.7.",)
+VERSIONS = ((13, 4), (13, 3))
+"""Bytecode versions with strided views that cuda-tile 1.7 writes without development features; the best first."""
+
+Handle: TypeAlias = Any
+"""A value of the bytecode."""
+TOKEN = ValueType("token")
+NAMES = {"f8E4M3FN": "F8E4M3FN", "f8E5M2": "F8E5M2", "token": "Token"}
+HINTS = {"num_ctas": "num_cta_in_cga", "occupancy": "occupancy", "num_worker_warps": "num_worker_warps_per_cta"}
+
+
+@cache
+def writer_module() -> Any:
+    """cuda-tile's bytecode package. Raises ToolFailed if its version is another than those this module was made for."""
+    version = metadata.version("cuda-tile")
+    if not version.startswith(KNOWN):
+        known = ", ".join(f"{name}x" for name in KNOWN)
+        raise ToolFailed(f"Triton on Tile IR needs the bytecode writer of cuda-tile {known}, not {version}")
+    import cuda.tile._bytecode as bytecode
+
+    return bytecode
+
+
+@cache
+def _encoder(name: str) -> tuple[Callable[..., Any], tuple[tuple[str, Any], ...]]:
+    """The encoder of an operation, and the name and annotation of each of its parameters."""
+    function = getattr(writer_module(), f"encode_{name}Op")
+    parameters = tuple(inspect.signature(function).parameters.values())[1:]
+    return function, tuple((one.name, one.annotation) for one in parameters)
+
+
+class Writer:
+    """Writes one entry. ``code`` holds the bytecode when `entry` has ended."""
+
+    def __init__(self, arch: str, version: tuple[int, int] = VERSIONS[0]) -> None:
+        self.bytecode, self.arch, self.code = writer_module(), arch, bytearray()
+        self.version = self.bytecode.BytecodeVersion[f"V_{version[0]}_{version[1]}"]
+        self.latency: int | None = None
+
+    @contextmanager
+    def entry(
+        self, name: str, parameters: Sequence[ValueType], place: Place | None, hints: Mapping[str, int | None]
+    ) -> Iterator[tuple[Handle, ...]]:
+        """Begins the entry, whose body is what is written until the end of the context. Yields the parameters."""
+        code = self.bytecode
+        chosen = {HINTS[hint]: value for hint, value in hints.items() if hint in HINTS and value is not None}
+        attributes = {self.arch: _attribute().EntryHints(**chosen)} if chosen else {}
+        with code.write_bytecode(1, self.code, self.version) as module:
+            self.types, self.debug = module.type_table, module.debug_attr_table
+            self.scope = self._subprogram(name, place) if place else None
+            debug, types = self._location(place), [self.type(kind) for kind in parameters]
+            with module.function(name, types, [], True, attributes, debug) as function:
+                self.builder = function.code_builder
+                yield function.parameters
+
+    @contextmanager
+    def at(self, place: Place | None) -> Iterator[None]:
+        """What is written inside comes from this place in the source. An unknown place is the enclosing one."""
+        if place is None:
+            yield
+        else:
+            with self.builder.debug_attr(self._location(place)):
+                yield
+
+    def emit(self, name: str, *values: Any, **more: Any) -> Any:
+        """Writes the operation whose encoder is called ``encode_<name>Op``. Returns its result, or results."""
+        encode, parameters = _encoder(name)
+        given = {**dict(zip((one for one, _ in parameters), values, strict=False)), **more}
+        return encode(self.builder, **{one: self._converted(kind, given.get(one)) for one, kind in parameters})
+
+    def block(self, nested: Any, types: Sequence[ValueType]) -> Any:
+        """A context that writes the next block of an operation with regions, and yields the block's arguments."""
+        return nested.new_block([self.type(kind) for kind in types])
+
+    def constant(self, value: Any, kind: ValueType) -> Handle:
+        """Writes a constant: a number for all elements, or a flat list. A text is the bits of a float."""
+        items = value if isinstance(value, list) else [value]
+        if kind.element == "i1":
+            bits = [bool(item) for item in items]
+            packed = b"\xff" if all(bits) else b"\x00" if not any(bits) else None
+            if packed is None:
+                raise Untranslated("a constant of different truth values")
+            return self.emit("Constant", kind, packed)
+        return self.emit("Constant", kind, b"".join(self.bits(item, kind) for item in items))
+
+    def bits(self, value: Any, kind: ValueType) -> bytes:
+        """The bytes of an element in memory."""
+        size = kind.bits // 8
+        if isinstance(value, str):
+            return int(value, 16).to_bytes(size, "little")
+        if kind.is_float:
+            return int(self.bytecode.float_to_bits(float(value), self._simple(kind.element))).to_bytes(size, "little")
+        return (int(value) & ((1 << kind.bits) - 1)).to_bytes(size, "little")
+
+    def identity(self, value: float, kind: ValueType) -> Any:
+        """The attribute of a number, as reductions and scans need it."""
+        if kind.is_float:
+            return self.bytecode.Float(float(value), self._simple(kind.element), self.types)
+        return self.bytecode.Integer(self.type_of_element(kind), kind.bits, int(value))
+
+    def assume(self, value: Handle, kind: ValueType, divisor: int, every: int | None, along: int | None) -> Handle:
+        """Writes that each number, or each address in bytes, is a multiple of ``divisor``."""
+        return self.emit("Assume", kind, value, self.bytecode.DivBy(divisor, every, along))
+
+    def hints(self) -> Any:
+        """The optimisation hints of a load or store; None if there are none."""
+        if self.latency is None:
+            return None
+        attribute = _attribute()
+        return attribute.make_load_store_hints({self.arch: attribute.LoadStoreHints(latency=self.latency)})
+
+    def type_of_element(self, kind: ValueType) -> Any:
+        simple = self.types.simple(self._simple(kind.element))
+        return self.types.pointer(simple, self.bytecode.PtrAttr.Missing) if kind.pointer else simple
+
+    def type(self, kind: ValueType) -> Any:
+        """The type in the bytecode's table."""
+        if kind.element == "token":
+            return self.types.Token
+        return self.types.tile(self.type_of_element(kind), kind.shape)
+
+    def view_types(self, block: ValueType, padding: str) -> tuple[Any, Any]:
+        """The types of a tensor whose last axis is contiguous, and of a view of it that may begin at any element."""
+        dynamic, rank = self.bytecode.DYNAMIC_SHAPE, len(block.shape)
+        element, strides = self.type_of_element(block), [*[dynamic] * (rank - 1), 1]
+        tensor = self.types.tensor_view(element, [dynamic] * rank, strides, self.bytecode.PtrAttr.Missing)
+        order, value = list(range(rank)), self.bytecode.PaddingValue[padding]
+        return tensor, self.types.strided_view(block.shape, [1] * rank, tensor, order, value)
+
+    def _simple(self, element: str) -> Any:
+        name = NAMES.get(element, element.upper())
+        if name not in self.bytecode.SimpleType.__members__:
+            raise Untranslated(f"Tile IR has no elements of type {element}")
+        return self.bytecode.SimpleType[name]
+
+    def _converted(self, annotation: Any, value: Any) -> Any:
+        if isinstance(value, ValueType):
+            return self.type(value)
+        if isinstance(value, str) and (kind := _enumeration(annotation)):
+            return kind[value]
+        if isinstance(value, (list, tuple)):
+            return [self.type(item) if isinstance(item, ValueType) else item for item in value]
+        return value
+
+    def _subprogram(self, name: str, place: Place) -> Any:
+        folder, _, file = place.file.rpartition("/")
+        where = self.debug.file(file, folder)
+        unit = self.debug.compile_unit(where)
+        return self.debug.subprogram(where, place.line, name, name, unit, place.line)
+
+    def _location(self, place: Place | None) -> Any:
+        if place is None or self.scope is None:
+            return self.bytecode.MISSING_DEBUG_ATTR_ID
+        return self.debug.loc(self.scope, place.file, place.line, place.column)
+
+
+def _attribute() -> Any:
+    from cuda.tile._bytecode import attribute
+
+    return attribute
+
+
+def _enumeration(annotation: Any) -> Any:
+    """The enumeration of an annotation, which may be optional."""
+    kinds = (annotation, *getattr(annotation, "__args__", ()))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, enum.Enum)), None)
