@@ -23,6 +23,7 @@ def _types(values: Sequence[SsaValue], keys: Sequence[Key]) -> list[ValueType]:
 
 @translates("scf.for")
 def for_(t: Translation, op: TtirOp) -> Sequence[Handle]:
+    """A counted loop. Its ``num_stages`` becomes the latency of the loads and stores in it."""
     low, high, step, *initial = op.operands
     keys, block, count = t.tokens.carried([op]), op.body(), len(op.results)
     types, start = _types(initial, keys), [*t.all(initial), *t.tokens.take(keys)]

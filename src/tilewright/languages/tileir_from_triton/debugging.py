@@ -30,4 +30,4 @@ def _format(value: SsaValue, is_hex: bool, signed: bool) -> str:
 
 @translates("gpu.barrier", "ttg.barrier", "llvm.intr.assume", "ttg.local_barrier")
 def nothing(t: Translation, op: TtirOp) -> None:
-    """Tokens order what a barrier would; an assumption need not be used."""
+    """MemoryTokens order what a barrier would; an assumption need not be used."""

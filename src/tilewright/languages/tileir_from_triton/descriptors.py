@@ -59,6 +59,7 @@ def from_host(t: Translation, kind: ValueType, handles: Sequence[Handle]) -> Vie
 
 @translates("tt.descriptor_load")
 def load(t: Translation, op: TtirOp) -> Handle:
+    """Loads a block, which may have fewer axes than the descriptor."""
     view, indices = t[op.operands[0]], t.all(op.operands[1:])
     token = t.tokens.before(op, writes=False)
     result, done = t.emit(
@@ -71,6 +72,7 @@ def load(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.descriptor_store")
 def store(t: Translation, op: TtirOp) -> None:
+    """Stores the part of a block that is inside the tensor."""
     view, value, indices = t[op.operands[0]], op.operands[1], t.all(op.operands[2:])
     tile = t[value] if value.type.shape == view.block.shape else t.reshape(t[value], view.block)
     token = t.tokens.before(op, writes=True)
@@ -83,6 +85,7 @@ def store(t: Translation, op: TtirOp) -> None:
 
 @translates("tt.descriptor_reduce")
 def reduce(t: Translation, op: TtirOp) -> None:
+    """Combines memory with a block, each element atomically."""
     view, value, indices = t[op.operands[0]], op.operands[1], t.all(op.operands[2:])
     kind = int(op.attributes["kind"])
     if kind not in REDUCTIONS or (value.type.is_float and kind != 1):

@@ -24,6 +24,7 @@ def offset(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.load")
 def load(t: Translation, op: TtirOp) -> Handle:
+    """Loads through pointers. Elements that are masked out without ``other`` are undefined."""
     pointer, mask, other = (_optional(t, group) for group in op.groups)
     if op.operands[0].type.pointer and op.type.pointer:
         raise Untranslated("a pointer in memory")

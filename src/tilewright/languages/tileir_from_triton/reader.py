@@ -6,7 +6,15 @@ import re
 from typing import Any
 
 from tilewright.errors import ToolFailed
-from tilewright.languages.tileir_from_triton.ttir import Attribute, Dense, Place, SsaValue, TtirBlock, TtirOp, ValueType
+from tilewright.languages.tileir_from_triton.ttir import (
+    Attribute,
+    Dense,
+    SourcePlace,
+    SsaValue,
+    TtirBlock,
+    TtirOp,
+    ValueType,
+)
 
 TOKEN = re.compile(
     r"""\s*(?://[^\n]*\n\s*)*(?P<token>
@@ -21,7 +29,7 @@ OWN = ("/triton/language/", "/triton/experimental/")
 """Parts of the names of Triton's own files, which are not the user's source."""
 
 
-class Scanner:
+class TtirWords:
     """The words and signs of a text, one at a time."""
 
     def __init__(self, text: str) -> None:
@@ -74,14 +82,14 @@ def read_type(text: str) -> ValueType:
     return ValueType(text)
 
 
-class Reader(Scanner):
+class Reader(TtirWords):
     """Reads a module into `TtirOp`s."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.values: dict[str, SsaValue] = {}
         self.places: dict[str, str] = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE))
-        self.known: dict[str, Place | None] = {}
+        self.known: dict[str, SourcePlace | None] = {}
 
     def module(self) -> TtirOp:
         """Reads the whole text."""
@@ -242,25 +250,25 @@ class Reader(Scanner):
             return word.strip('"')
         return float(word) if "." in word or "e" in word else int(word)
 
-    def place(self) -> Place | None:
+    def place(self) -> SourcePlace | None:
         """Reads ``loc(…)`` if it is there. Returns the place in the user's source, or None if it is unknown."""
         if self.word != "loc":
             return None
         self.next()
         return self._resolved(self.balanced()[1:-1])
 
-    def _resolved(self, text: str) -> Place | None:
+    def _resolved(self, text: str) -> SourcePlace | None:
         if text not in self.known:
             self.known[text] = None
             self.known[text] = self._found(text)
         return self.known[text]
 
-    def _found(self, text: str) -> Place | None:
+    def _found(self, text: str) -> SourcePlace | None:
         """The innermost place that is not in Triton's own library, else the outermost."""
         if text in self.places:
             return self._resolved(self.places[text])
         if file := re.match(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)', text):
-            return Place(file[1], int(file[2]), int(file[3]))
+            return SourcePlace(file[1], int(file[2]), int(file[3]))
         if named := re.fullmatch(r'"(?:[^"\\]|\\.)*"\((.*)\)', text, re.DOTALL):
             return self._resolved(named[1])
         if text.startswith("callsite("):

@@ -17,7 +17,7 @@ Key: TypeAlias = "tuple[Set, str]"
 LAST_WRITE, LAST = "last write", "last access"
 
 
-class Tokens:
+class MemoryTokens:
     """The current tokens of a translation."""
 
     def __init__(self, writer: Writer, aliases: Aliases) -> None:

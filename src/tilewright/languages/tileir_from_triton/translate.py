@@ -20,7 +20,7 @@ from tilewright.languages.tileir_from_triton import (
 from tilewright.languages.tileir_from_triton.aliasing import Aliases
 from tilewright.languages.tileir_from_triton.generic import generic_text
 from tilewright.languages.tileir_from_triton.reader import read_ttir
-from tilewright.languages.tileir_from_triton.tokens import Tokens
+from tilewright.languages.tileir_from_triton.tokens import MemoryTokens
 from tilewright.languages.tileir_from_triton.translation import HANDLERS, Translation
 from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirOp, Untranslated, ValueType
 from tilewright.languages.tileir_from_triton.writer import VERSIONS, Handle, Writer
@@ -67,7 +67,7 @@ def translate(
     flat = [kind for kinds in expanded for kind in kinds]
     with writer.entry(name, flat, function.place, given) as handles:
         t = Translation(writer)
-        t.tokens = Tokens(writer, Aliases(function, arrays))
+        t.tokens = MemoryTokens(writer, Aliases(function, arrays))
         remaining = iter(handles)
         attributes = function.attributes.get("arg_attrs") or [{}] * len(parameters)
         for parameter, kinds, said in zip(parameters, expanded, attributes, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from tilewright.languages.tileir_from_triton.tokens import Tokens
+from tilewright.languages.tileir_from_triton.tokens import MemoryTokens
 from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirBlock, TtirOp, Untranslated, ValueType
 from tilewright.languages.tileir_from_triton.writer import Handle, Writer
 
@@ -31,7 +31,7 @@ def translates(*names: str) -> Callable[[Handler], Handler]:
 class Translation:
     """Writes the operations of one kernel."""
 
-    tokens: Tokens
+    tokens: MemoryTokens
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer

@@ -49,7 +49,7 @@ class ValueType:
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePlace:
     """A place in the source of a kernel."""
 
     file: str
@@ -86,7 +86,7 @@ class TtirOp:
     attributes: Mapping[str, Attribute]
     regions: tuple[tuple[TtirBlock, ...], ...] = ()
     successors: tuple[str, ...] = ()
-    place: Place | None = None
+    place: SourcePlace | None = None
 
     @property
     def type(self) -> ValueType:

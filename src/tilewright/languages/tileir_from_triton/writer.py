@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any, TypeAlias
 
 from tilewright.errors import ToolFailed
-from tilewright.languages.tileir_from_triton.ttir import Place, Untranslated, ValueType
+from tilewright.languages.tileir_from_triton.ttir import SourcePlace, Untranslated, ValueType
 
 KNOWN = ("1.7.",)
 VERSIONS = ((13, 4), (13, 3))
@@ -57,7 +57,7 @@ class Writer:
 
     @contextmanager
     def entry(
-        self, name: str, parameters: Sequence[ValueType], place: Place | None, hints: Mapping[str, int | None]
+        self, name: str, parameters: Sequence[ValueType], place: SourcePlace | None, hints: Mapping[str, int | None]
     ) -> Iterator[tuple[Handle, ...]]:
         """Begins the entry, whose body is what is written until the end of the context. Yields the parameters."""
         code = self.bytecode
@@ -72,7 +72,7 @@ class Writer:
                 yield function.parameters
 
     @contextmanager
-    def at(self, place: Place | None) -> Iterator[None]:
+    def at(self, place: SourcePlace | None) -> Iterator[None]:
         """What is written inside comes from this place in the source. An unknown place is the enclosing one."""
         if place is None:
             yield
@@ -160,13 +160,13 @@ class Writer:
             return [self.type(item) if isinstance(item, ValueType) else item for item in value]
         return value
 
-    def _subprogram(self, name: str, place: Place) -> Any:
+    def _subprogram(self, name: str, place: SourcePlace) -> Any:
         folder, _, file = place.file.rpartition("/")
         where = self.debug.file(file, folder)
         unit = self.debug.compile_unit(where)
         return self.debug.subprogram(where, place.line, name, name, unit, place.line)
 
-    def _location(self, place: Place | None) -> Any:
+    def _location(self, place: SourcePlace | None) -> Any:
         if place is None or self.scope is None:
             return self.bytecode.MISSING_DEBUG_ATTR_ID
         return self.debug.loc(self.scope, place.file, place.line, place.column)
