@@ -6,6 +6,7 @@ import compileall
 import hashlib
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ sys.dont_write_bytecode = False  # pytest compiles the tests themselves once, to
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where bytecode is switched off (as in many containers), each child process would compile the package anew."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background, whose children inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(str(SRC), quiet=2)
 

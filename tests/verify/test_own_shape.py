@@ -73,6 +73,7 @@ RIGHT = {"rows": ROWS.replace("FACTOR", "2.0"), "product": PRODUCT.replace("TRIP
 
 ALL_ROWS = "range(ct.bid(0), x.shape[0], ct.num_blocks(0))"
 ONE_ROW = RIGHT["rows"].replace(ALL_ROWS, "range(ct.bid(0), ct.bid(0) + 1)")
+EACH_ROW = ONE_ROW.replace("min(M, hardware.sms)", "M")
 WRONG = {
     "a grid of at most 8 blocks": (ONE_ROW.replace("min(M, hardware.sms)", "min(M, 8)"), "no block stores 'y'[8, 0]"),
     "a grid of at most 132 blocks": (ONE_ROW.replace("hardware.sms", "132"), "no block stores 'y'[132, 0]"),
@@ -86,6 +87,19 @@ WRONG = {
     ),
     "another launch for many SMs": (
         ONE_ROW.replace("min(M, hardware.sms)", "M if hardware.sms < 9 else 100"), "no block stores 'y'[100, 0]"
+    ),
+    "one of 4096 blocks branches": (
+        EACH_ROW.replace("* 2.0", "* (3.0 if ct.bid(0) == 1777 else 2.0)"), "block 1777 of the workload's own grid"
+    ),
+    "one of 4096 blocks selects": (
+        EACH_ROW.replace("* 2.0", "* ct.where(ct.bid(0) == 2901, 3.0, 2.0)"), "block 2901 of the workload's own grid"
+    ),
+    "one element of the output": (
+        EACH_ROW.replace("* 2.0", "* ct.where(ct.arange(TILE, dtype=ct.int32) + row * TILE == 3000000, 3.0, 2.0)"),
+        "block 2929 of the workload's own grid",
+    ),
+    "one block's sum is one tile short": (
+        PRODUCT.replace("TRIPS", f"{FULL_K} - ct.where(i * 100 + j == 907, 1, 0)"), "of the workload's own grid"
     ),
     "the last blocks do nothing": (
         RIGHT["product"].replace("ct.store(c", "if i < 15:\n        ct.store(c"), "no block stores 'c'[960, 0]"

@@ -5,8 +5,9 @@ an extent. Two runs show that, without computing the whole output:
 
 * All blocks of the full grid are followed without data. Every address must lie within its tensor, and the stores
   together must reach every byte of every output.
-* The first, the last and randomly drawn blocks run on data. What each of them stored is compared with the float64
-  reference, computed for some of the indices that the block stored.
+* The first, the last and randomly drawn blocks run on data, and blocks whose comparisons or loops differ from those
+  of most blocks. What each of them stored is compared with the float64 reference, computed for some of the
+  indices that the block stored.
 
 Blocks that depend on one another (atomics, locks, two blocks that store the same element) cannot run alone; then the
 own shape stays unverified.
@@ -32,6 +33,8 @@ from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import NeedsData, Unsupported
 from tilewright.tileir.run.slicing import needed
 from tilewright.tileir.watch.allocations import Allocation
+from tilewright.tileir.watch.decisions import MOST_BLOCKS as MOST_DECISIONS
+from tilewright.tileir.watch.decisions import Decisions
 from tilewright.verify import judge, tolerance
 from tilewright.verify.addresses import outside
 from tilewright.verify.arrays import Array
@@ -44,6 +47,11 @@ from tilewright.verify.tolerance import Slice
 SECONDS = 60.0
 BLOCKS = 4
 """Drawn blocks that run on data, besides the first and the last."""
+UNUSUAL = 6
+"""At most so many blocks run on data because they decide otherwise than most blocks."""
+MOST_RUN = BLOCKS + 2 + UNUSUAL
+COMPARED = (1 << 16, 1 << 12, 1 << 8, 1)
+"""Comparisons of at most so many elements are followed: the first of these limits for which the time suffices."""
 WALKED = 2e7
 """Elements of addresses that a run without data follows in a second, on one core of 2026."""
 FLOP, TENSOR_FLOP = 1e8, 1e9
@@ -74,10 +82,13 @@ class OwnShapes:
         runnable = self._runnable(configuration, dims)
         entry = runnable.module.entry()
         blocks = math.prod(runnable.launch.grid)
-        names = needed(entry)
-        self._refuse_long(blocks * (largest_tile(entry, names) + len(names)) / WALKED, "following all blocks")
+        self._refuse_long(_walk_seconds(entry, blocks, 0), "following all blocks")
+        decisions = Decisions(blocks, seed) if blocks <= MOST_DECISIONS else None
+        limits = (most for most in COMPARED if decisions and _walk_seconds(entry, blocks, most) < self.seconds / 4)
         try:
-            walked, placed = runnable.dry_run(arrays, seed=None, seconds=self.seconds)
+            walked, placed = runnable.dry_run(
+                arrays, seed=None, seconds=self.seconds, decisions=decisions, comparisons=next(limits, 0)
+            )
         except NeedsData as operation:
             raise Unverified(f"the addresses of {operation} depend on data") from None
         except (Unsupported, ToolFailed, MemoryError) as error:
@@ -87,8 +98,11 @@ class OwnShapes:
         self._judge_addresses(dims, walked.counts, placed)
         self._refuse_dependent(entry, walked.counts)
         seconds = walked.counts.flop / FLOP + walked.counts.tensor_flop / TENSOR_FLOP
-        self._refuse_long(seconds * min(1, (BLOCKS + 2) / blocks), "running some of the blocks")
-        return self._values(runnable, dims, seed, reference, _drawn_blocks(blocks, seed))
+        self._refuse_long(seconds * min(1, MOST_RUN / blocks), "running some of the blocks")
+        chosen = _drawn_blocks(blocks, seed)
+        if decisions is not None:
+            chosen = sorted({*chosen, *decisions.unusual(UNUSUAL, chosen)})
+        return self._values(runnable, dims, seed, reference, chosen)
 
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
         try:
@@ -201,11 +215,17 @@ class OwnShapes:
                 return Slice(indices)
             name = max(indices, key=lambda one: len(indices[one]), default="")
             if not name or len(indices[name]) < 2:  # what is left depends on all the rest
-                seconds = self.task.work(reduced) / REFERENCE_RATE * (BLOCKS + 2)
+                seconds = self.task.work(reduced) / REFERENCE_RATE * MOST_RUN
                 self._refuse_long(seconds, "the reference of some of the blocks")
                 return Slice(indices)
             count = len(indices[name])
             indices[name] = tuple(indices[name][at] for at in tolerance.spread(count, -(-count // 2), rng))
+
+
+def _walk_seconds(entry: KernelEntry, blocks: int, comparisons: int) -> float:
+    """Estimates the time of a run without data. ``comparisons``: as `slicing.needed` takes it."""
+    names = needed(entry, comparisons)
+    return blocks * (largest_tile(entry, names) + len(names)) / WALKED
 
 
 def _drawn_blocks(blocks: int, seed: int) -> Sequence[int]:

@@ -16,6 +16,7 @@ from tilewright.tileir.read.tree import Location, Op, Region
 from tilewright.tileir.run.counting import Counter
 from tilewright.tileir.run.memory import Access, Memory
 from tilewright.tileir.run.registry import Array
+from tilewright.tileir.watch.decisions import Decisions
 from tilewright.tileir.watch.findings import Finding, Findings, block_of
 
 Grid: TypeAlias = tuple[int, int, int]
@@ -40,6 +41,7 @@ class World:
     That is a mistake only if a result depends on the elements. ``changed_padding``: where they are other bytes.
     ``wait``: called with a loop in which a block may be waiting for another block; lets the other blocks run.
     ``stopped``: the run has ended, and no block goes on with a loop.
+    ``decisions``: records the results of comparisons and the lengths of loops, by block.
     ``until``: when a loop ends the run, by `time.monotonic`.
     """
 
@@ -56,6 +58,7 @@ class World:
     changed_padding: Location | None = None
     wait: Callable[[Op], None] = lambda op: None
     stopped: bool = False
+    decisions: Decisions | None = None
     until: float = math.inf
 
 

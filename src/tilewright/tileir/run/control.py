@@ -17,7 +17,8 @@ import numpy as np
 from tilewright.tileir.read.tree import Op, Region, TileType
 from tilewright.tileir.run.context import Context, World
 from tilewright.tileir.run.numbers import dtype_of
-from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, NeedsData, Unknown, Unsupported
+from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Elements, NeedsData, Unknown, Unsupported
+from tilewright.tileir.run.slicing import COMPARISONS
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18  # a ``loop`` with more iterations than this is reported as endless
@@ -147,6 +148,8 @@ class BlockExecutor:
                 return [*left, Exit(op.name, frame.lanes, values)]
             if op.name not in CONTROL:
                 results = self._evaluated(op, frame, partial(self._context, frame))
+                if op.name in COMPARISONS:
+                    self._decided(op.results[0], results[0], frame)
             else:
                 exits = CONTROL[op.name](self, op, frame)
                 left += [end for end in exits if end.kind != "yield"]
@@ -208,6 +211,10 @@ class BlockExecutor:
             values.update(zip(op.results, results, strict=True))
         raise Unsupported("a region of a reduction without a terminator")
 
+    def _decided(self, name: str, value: Elements, frame: Frame) -> None:
+        if self.world.decisions is not None and not isinstance(value, Unknown):
+            self.world.decisions.add(name, value, self.blocks[frame.lanes])
+
     def _if(self, op: Op, frame: Frame) -> list[Exit]:
         condition = known(frame[op.operands["condition"][0]], "if")
         branches = (op.regions[0].body, op.regions[1].body if len(op.regions) > 1 else ())
@@ -229,6 +236,7 @@ class BlockExecutor:
         left: list[Exit] = []
         if np.any(step <= 0):
             raise Unsupported("a 'for' whose step is not positive")
+        self._decided(induction, np.maximum(end - at + step - 1, 0) // step, frame)
         while True:
             goes_on = np.asarray(at < end, bool)
             if not goes_on.all():

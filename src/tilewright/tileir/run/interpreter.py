@@ -32,6 +32,7 @@ from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.numbers import constant_values, dtype_of, width_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Unsupported
 from tilewright.tileir.run.slicing import LOADS, needed
+from tilewright.tileir.watch.decisions import Decisions
 from tilewright.tileir.watch.findings import DEADLOCK, Finding
 
 Number: TypeAlias = "int | float | np.generic"
@@ -179,6 +180,8 @@ def run(
     poison: int = 0xFF,
     changed_padding: Location | None = None,
     seconds: float = math.inf,
+    decisions: Decisions | None = None,
+    comparisons: int = 0,
 ) -> Executed:
     """Runs a grid of blocks of one entry.
 
@@ -191,6 +194,8 @@ def run(
     poison: the byte that undefined values are made of.
     changed_padding: the place of a load whose undefined elements are made of other bytes.
     seconds: a loop that runs later raises Unsupported.
+    decisions: records what the blocks decide.
+    comparisons: a dry run also computes comparisons of at most so many elements, unless they depend on loaded data.
 
     Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
     addresses depend on data, and TypeError if the arguments do not match the parameters.
@@ -201,11 +206,11 @@ def run(
             place = f" ({op.location})" if op.location else ""
             raise Unsupported(f"operation '{op.name}' is not implemented{place}")
     x, y, z = (*grid, 1, 1)[:3]
-    names = needed(kernel) if dry else None
+    names = needed(kernel, comparisons) if dry else None
     world = World(
         (x, y, z), memory, Counter(), poison=poison, dry=dry, needed=names or frozenset(),
         irrelevant=tiles.irrelevant(kernel), changed_padding=changed_padding,
-        until=time.monotonic() + seconds,
+        until=time.monotonic() + seconds, decisions=decisions,
     )  # fmt: skip
     for constant in module.globals:
         values = np.ascontiguousarray(np.broadcast_to(constant_values(constant.value), constant.type.shape))

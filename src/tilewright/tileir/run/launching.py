@@ -21,6 +21,7 @@ from tilewright.tileir.run.interpreter import Executed, run
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.watch.allocations import Allocation
 from tilewright.tileir.watch.arrays import Array
+from tilewright.tileir.watch.decisions import Decisions
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Runnable:
         seed: int | None = 0,
         data: Callable[[str], Array | None] = lambda name: None,
         seconds: float = math.inf,
+        decisions: Decisions | None = None,
+        comparisons: int = 0,
     ) -> tuple[Executed, tuple[Allocation, ...]]:
         """Runs the kernel following only addresses and control flow. Also returns the tensors' places. The tensors have
         no memory. Raises the errors of `interpreter.run`.
@@ -53,8 +56,9 @@ class Runnable:
         placed = {name: memory.reserve(name, array.nbytes, partial(data, name)) for name, array in arrays.items()}
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
         executed = run(
-            self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed, seconds=seconds
-        )
+            self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed, seconds=seconds,
+            decisions=decisions, comparisons=comparisons,
+        )  # fmt: skip
         return executed, (*placed.values(), *memory.lists)
 
 

@@ -6,7 +6,7 @@ them, and through the values that loops and branches carry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tilewright.tileir.read.tree import KernelEntry, Op
 
@@ -14,26 +14,49 @@ DECIDING = {"if": ("condition",), "for": ("lowerBound", "upperBound", "step")}
 ADDRESSING = ("view", "index", "source", "destination", "pointers", "mask")
 """Operands of memory operations that are needed even if the results are not."""
 LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_cas_tko"})
+COMPARISONS = ("cmpi", "cmpf")
 LEAVES = ("continue", "break", "yield")
 
 
-def needed(entry: KernelEntry) -> frozenset[str]:
-    """Returns the names of the values that addresses and control flow depend on."""
+def needed(entry: KernelEntry, comparisons: int = 0) -> frozenset[str]:
+    """Returns the names of the values that addresses and control flow depend on. ``comparisons``: adds what comparisons
+    of at most so many elements depend on, unless this is loaded data."""
     ops = list(entry.walk())
-    carried = [flow for op in ops for flow in flows(op)]
     deciding = ((op, ADDRESSING if op.address else DECIDING.get(op.name, ())) for op in ops)
-    found = {name for op, operands in deciding for operand in operands for name in op.operands.get(operand, ())}
+    roots = {name for op, operands in deciding for operand in operands for name in op.operands.get(operand, ())}
+    if comparisons:
+        loaded = _reached(ops, {name for op in ops if op.name in LOADS for name in op.results})
+        roots |= {
+            op.results[0] for op in ops
+            if op.name in COMPARISONS and loaded.isdisjoint(op.results) and op.tile().size <= comparisons
+        }  # fmt: skip
+    carried = [flow for op in ops for flow in flows(op)]
     size = -1
-    while size != len(found):
-        size = len(found)
+    while size != len(roots):
+        size = len(roots)
         for op in reversed(ops):
-            if not op.regions and not found.isdisjoint(op.results):
+            if not op.regions and not roots.isdisjoint(op.results):
                 operands = [op.operands.get("paddingValue", ())] if op.name in LOADS else op.operands.values()
-                found.update(name for names in operands for name in names)
+                roots.update(name for names in operands for name in names)
         for targets, sources in carried:
-            if not found.isdisjoint(targets):
-                found.update(sources)
-    return frozenset(found)
+            if not roots.isdisjoint(targets):
+                roots.update(sources)
+    return frozenset(roots)
+
+
+def _reached(ops: Sequence[Op], reached: set[str]) -> set[str]:
+    """Returns the names of all values that depend on the values in ``reached``."""
+    carried = [flow for op in ops for flow in flows(op)]
+    size = -1
+    while size != len(reached):
+        size = len(reached)
+        for op in ops:
+            if not op.regions and any(not reached.isdisjoint(names) for names in op.operands.values()):
+                reached.update(op.results)
+        for targets, sources in carried:
+            if not reached.isdisjoint(sources):
+                reached.update(targets)
+    return reached
 
 
 def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:

@@ -1,0 +1,52 @@
+"""Finds blocks that decide otherwise than most blocks of their grid.
+
+A run records the result of each comparison and the length of each loop, by block. A kernel that treats one block apart
+has to tell that block from the others, so few blocks share its decisions. These blocks are worth running on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.tileir.watch.arrays import Array
+
+BITS = 64  # for the results of one operation; results of an operation that share a bit count as equal
+MOST_BLOCKS = 1 << 18  # a larger grid needs more than 2 MiB for each operation
+
+
+class Decisions:
+    """The decisions of each block of a grid. ``seed`` draws which results of an operation share a bit."""
+
+    def __init__(self, blocks: int, seed: int) -> None:
+        self._blocks, self._rng = blocks, np.random.default_rng(seed)
+        self._taken: dict[str, Array] = {}  # operation → the bits of its results, by block
+        self._weights: dict[str, Array] = {}
+
+    def add(self, name: str, results: Array, blocks: Array) -> None:
+        """Records the results of the operation ``name``. The first axis is the blocks; its length is 1 if they share
+        one result."""
+        rows = results.reshape(results.shape[0], -1).astype(np.uint64)
+        if name not in self._taken:
+            self._taken[name] = np.zeros(self._blocks, np.uint64)
+            self._weights[name] = self._rng.integers(1 << 63, size=rows.shape[1] + 1, dtype=np.uint64) * 2 + 1
+        weights = self._weights[name]
+        bit = (rows @ weights[1:] + weights[0]) * weights[0] >> np.uint64(64 - BITS.bit_length() + 1)
+        self._taken[name][blocks] |= np.uint64(1) << bit
+
+    def unusual(self, most: int, others: Sequence[int]) -> list[int]:
+        """Returns at most ``most`` blocks, each with a decision that no block before it and none of ``others`` took. The
+        rarest decisions come first."""
+        rare = []
+        for name, taken in self._taken.items():
+            for bit in range(BITS):
+                count = int(np.count_nonzero(taken >> np.uint64(bit) & np.uint64(1)))
+                if count:
+                    rare.append((count, name, np.uint64(1) << np.uint64(bit)))
+        chosen: list[int] = []
+        for _, name, bit in sorted(rare, key=lambda entry: entry[0]):
+            taken = self._taken[name]
+            if len(chosen) < most and not (taken[[*others, *chosen]] & bit).any():
+                chosen.append(int(self._rng.choice(np.flatnonzero(taken & bit))))
+        return chosen
