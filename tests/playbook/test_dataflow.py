@@ -79,6 +79,15 @@ def test_an_unknown_function_may_write_everything() -> None:
     assert Effects(source, source.functions["kernel"]).written is None
 
 
+def test_names_of_a_star_import_are_those_of_cuda_tile() -> None:
+    text = KERNEL.replace("import cuda.tile as ct", "from cuda.tile import *").replace("ct.", "")
+    source = Source("kernel.py", text.replace("EXPRESSION", "x = sum(first, axis=0); helper(x); len(x)"))
+    effects = Effects(source, source.functions["kernel"])
+    calls = {effects.name_of(call) for call in source.every(cst.Call, source.functions["kernel"])}
+    assert calls == {"bid", "load", "store", "sum", ""}
+    assert effects.written == {"b", "c"}
+
+
 def test_what_follows_from_a_name() -> None:
     source = Source("kernel.py", KERNEL.replace("EXPRESSION", "for n in range(row):\n        k = n + 1\n    m = N"))
     found = dependent(source, source.functions["kernel"], ["row"])

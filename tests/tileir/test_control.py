@@ -497,6 +497,15 @@ UNDECIDED = {
         get("%x"), f"for %i in (%0 to %x, step %1) : {I32} {{", put("%i"), "continue", "}",
     ),
     "an address that was loaded": (get("%x"), put("%1", "%x")),
+    "a view at a pointer that was loaded": (
+        get("%x"), f"%p = offset %in, %x : {PTR}, {I32} -> {PTR}",
+        "%v = make_tensor_view %p, shape = [1], strides = [1] : tensor_view<1xi32, strides=[1]>",
+        "%tiles = make_partition_view %v : partition_view<tile=(1), tensor_view<1xi32, strides=[1]>>",
+        "%m = make_token : token",
+        f"%y, %u = load_view_tko weak %tiles[%0] token = %m : "
+        f"partition_view<tile=(1), tensor_view<1xi32, strides=[1]>>, {I32} -> tile<1xi32>, token",
+        put("%1"),
+    ),
     "an address that a branch brings": (
         compared("%c", "equal", "%bx", "%1"), f"%a = if %c -> ({I32}) {{", get("%x"), f"yield %x : {I32}", "} else {",
         f"yield %0 : {I32}", "}", put("%1", "%a"),

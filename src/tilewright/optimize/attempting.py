@@ -20,8 +20,8 @@ from types import FrameType
 from tilewright.candidate.client import Candidates
 from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, ToolFailed, in_one_line
-from tilewright.hardware.architectures import Board, architecture, attainable_ctas
-from tilewright.hardware.prediction import WARPGROUP, Work, predict
+from tilewright.hardware.architectures import Board
+from tilewright.hardware.prediction import Work, occupancy_of, predict
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.gates.arena import Entrant
@@ -143,10 +143,7 @@ class Builder:
             if isinstance(code, Failed):
                 return no_variant(value, "failed", f"{workload}: {code.stage}: {code.reason}")
             grid = launch_of(task, each.unit)[0].grid
-            fits = attainable_ctas(
-                architecture(self.board.arch), registers=code.registers, threads=code.threads or WARPGROUP,
-                shared_bytes=code.shared_bytes,
-            )  # fmt: skip
+            fits = occupancy_of(code, self.board)
             if not fits.ctas:
                 return no_variant(value, "screened", f"{workload}: cannot be launched: {fits.why}")
             work = Work(judge.work(workload.dims), judge.traffic(workload.dims), judge.compute_dtype)

@@ -6,7 +6,7 @@ A `Source` never changes: `Source.changed` replaces nodes and returns a new `Sou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -167,7 +167,18 @@ class Source:
         """The name within cuda.tile: ``load`` for ``ct.load`` or an imported ``load``; "" for any other name."""
         first, _, rest = called.partition(".")
         whole = f"{self._file.imports.get(first, first)}.{rest}".rstrip(".")
-        return whole.removeprefix("cuda.tile.") if whole.startswith("cuda.tile.") else ""
+        if whole.startswith("cuda.tile."):
+            return whole.removeprefix("cuda.tile.")
+        return called if called in self._star_imported and called not in self.functions else ""
+
+    @cached_property
+    def _star_imported(self) -> Collection[str]:
+        """The names that ``from cuda.tile import *`` binds in this file."""
+        if "cuda.tile.*" not in self._file.imports.values():
+            return ()
+        import cuda.tile
+
+        return cuda.tile.__all__
 
     def spelled(self, name: str) -> str:
         """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` if only that is imported."""
@@ -179,8 +190,7 @@ class Source:
 
     def _is_tile(self, called: cst.CSTNode, *names: str) -> bool:
         """Whether the called expression is one of these names of cuda.tile."""
-        written = dotted(called)
-        return self.tile_name(written) in names or (written in names and "cuda.tile.*" in self._file.imports.values())
+        return self.tile_name(dotted(called)) in names
 
     def calls(self, *names: str, inside: cst.CSTNode | None = None) -> list[cst.Call]:
         """Calls of ``ct.<name>`` for any of the names, in tile code or below ``inside``."""

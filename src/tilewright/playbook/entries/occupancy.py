@@ -6,7 +6,7 @@ may spill. The hint helps where one CTA takes most of an SM.
 
 from __future__ import annotations
 
-from tilewright.hardware.architectures import architecture, attainable_ctas
+from tilewright.hardware.prediction import occupancy_of
 from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
@@ -31,8 +31,7 @@ class OccupancyHint(OneHint):
 
     def offer(self, facts: KernelFacts, now: Value) -> Offer:
         code = hungriest(facts)
-        sm = architecture(facts.board.arch)
-        fits = attainable_ctas(sm, registers=code.registers, threads=code.threads, shared_bytes=code.shared_bytes).ctas
+        fits = occupancy_of(code, facts.board).ctas
         values = tuple(ctas for ctas in ORDER[facts.kind] if ctas != (now or 1))
         why = f"{fits} CTAs fit on an SM: {code.registers} registers, {code.shared_bytes:,} B shared memory"
         return Offer(values, 1.0 if fits < ENOUGH else 0.4, why)
