@@ -36,8 +36,8 @@ class Decisions:
         self._taken[name][blocks] |= np.uint64(1) << bit
 
     def unusual(self, most: int, others: Sequence[int]) -> list[int]:
-        """Returns at most ``most`` blocks, each with a decision that no block before it and none of ``others`` took. The
-        rarest decisions come first."""
+        """Returns at most ``most`` blocks, those with the rarest decisions first. Each has a decision that no earlier
+        block and none of ``others`` has."""
         rare = []
         for name, taken in self._taken.items():
             for bit in range(BITS):
