@@ -178,7 +178,7 @@ class Source:
             return ()
         import cuda.tile
 
-        return cuda.tile.__all__
+        return tuple(map(str, cuda.tile.__all__))
 
     def spelled(self, name: str) -> str:
         """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` if only that is imported."""

@@ -40,13 +40,12 @@ class Decisions:
         block and none of ``others`` has."""
         rare = []
         for name, taken in self._taken.items():
-            for bit in range(BITS):
-                count = int(np.count_nonzero(taken >> np.uint64(bit) & np.uint64(1)))
-                if count:
-                    rare.append((count, name, np.uint64(1) << np.uint64(bit)))
+            for bit in np.uint64(1) << np.arange(BITS, dtype=np.uint64):
+                if count := np.count_nonzero(taken & bit):
+                    rare.append((int(count), name, bit))
         chosen: list[int] = []
         for _, name, bit in sorted(rare, key=lambda entry: entry[0]):
-            taken = self._taken[name]
-            if len(chosen) < most and not (taken[[*others, *chosen]] & bit).any():
-                chosen.append(int(self._rng.choice(np.flatnonzero(taken & bit))))
+            having = self._taken[name] & bit
+            if len(chosen) < most and not having[[*others, *chosen]].any():
+                chosen.append(int(self._rng.choice(np.flatnonzero(having))))
         return chosen
