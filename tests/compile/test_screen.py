@@ -79,6 +79,13 @@ def test_the_same_code_under_another_grid_is_no_duplicate() -> None:
     assert found["one"].duplicate_of is None and found["two"].duplicate_of is None
 
 
+def test_the_same_code_with_other_arguments_is_no_duplicate() -> None:
+    """A number that the launch passes, such as the parts of a split sum, changes the work and not the code."""
+    same = [replace(row(f"split{parts}", code_hash="same"), arguments=(parts,)) for parts in (1, 8, 8, 8.0)]
+    found = screen(same, PRODUCT, H200, classify(PRODUCT.flops, PRODUCT.bytes, "bfloat16", H200))
+    assert [one.duplicate_of for one in found] == [None, None, config("split8"), None]
+
+
 # Spilling -----------------------------------------------------------------------------------------
 
 SPILLS: dict[str, Any] = {"local_loads": 713, "local_stores": 829, "stack_bytes": 1792, "instructions": 3328}
@@ -357,6 +364,7 @@ def test_failures_keep_their_stage_beside_the_screened(monkeypatch: pytest.Monke
 
     launch = Launch(kernel=None, grid=(132,), args=())
     monkeypatch.setattr(screening, "launch_of", lambda task, unit: (launch, {"occupancy": 2}))
+    monkeypatch.setattr(screening, "language_of", lambda kernel: SimpleNamespace(arguments=lambda launch: launch.args))
     workload = Workload("w", {})
     built = Built(config("a"), "sm_90", b"", "matmul", seconds=1.0)
     failed = Failed("compile", "broken")

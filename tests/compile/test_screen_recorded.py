@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.compile import screen as screening
 from tilewright.compile.screen import ScreenRow, ranking, screen
 from tilewright.hardware.architectures import board
 from tilewright.hardware.prediction import Work
@@ -145,6 +146,14 @@ def test_one_of_the_best_predicted_is_nearly_the_best(name: str) -> None:
     case = cases()[name]
     assert case.regret(RACED) <= NEARLY, table()
     assert case.regret(6) <= MARGIN, table()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_best_that_are_raced_hold_the_winner(name: str) -> None:
+    """`tune` and the search in the caller's process race so many. Within 1 % of the winner on 20 of 21 workloads;
+    on the other, whose 36 codes are all within a third of the best, 1.6 %."""
+    limit = 1.017 if name == "rms_norm 32768x1024" else 1.01
+    assert cases()[name].regret(screening.RACED) <= limit, table()
 
 
 def test_a_third_is_dropped() -> None:

@@ -1,15 +1,16 @@
 """Screening: decides from the machine code, before anything runs, which candidates are raced.
 
-Identical machine code under the same grid is timed once, because many hints change nothing. The other rules compare a
-candidate with the best predicted one, so some candidates always stay. Spilling alone drops nothing: of a
-4000×4097×2000 product on an H200, 32 of 40 candidates spill, and so does the fastest.
+`tune` and the search in the caller's process screen alike. Equal work is timed once, because many hints change nothing.
+The other rules compare a candidate with the best predicted one, so some candidates always stay. Spilling alone drops
+nothing: of a 4000×4097×2000 product on an H200, 32 of 40 candidates spill, and so does the fastest. Where only the
+headers of the machine code are known, nothing can be predicted, and `most_stack` decides.
 
 The thresholds were chosen and are checked on the races in bench/recorded/: none of them drops a winner there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -19,9 +20,16 @@ from tilewright.compile.compile import Compiled, launch_of
 from tilewright.hardware.architectures import Occupancy
 from tilewright.hardware.boards import Board
 from tilewright.hardware.prediction import Work, occupancy_of, predict, spill_us
+from tilewright.languages import language_of
+from tilewright.languages.base import Argument
 from tilewright.records import Bound, Candidate, Configuration, Failed, MachineCode, Screened
 from tilewright.task.task import Task
 
+RACED = 10
+"""How many of the best predicted candidates are verified and raced, besides the shipped one."""
+ENOUGH_TO_START = 0.3
+"""Share of the candidates that must have arrived before the best of them are verified. With fewer, most of those
+verified would not be among the best in the end."""
 SLOWER = 2.0
 """A candidate predicted at more than this many times the shortest time is out. In the recorded cases the fastest is
 predicted at up to 1.3 times the shortest, and at up to 1.7 times if its task was left out of the fit."""
@@ -31,6 +39,9 @@ SPILLS_SLOWER = 1.5
 """`SLOWER` for candidates that spill more than `SPILL_SHARE`."""
 KEEP = 8
 """At least so many distinct codes stay, if so many can be launched."""
+SPILL_BYTES = 128
+"""Without instructions, a candidate with more stack per thread counts as spilling. Of the 158 recorded candidates that
+spill, those above this are 1.19 to 76 times slower than the best; one with 40 bytes is the fastest of its workload."""
 
 Verdict: TypeAlias = Literal["race", "last", "out"]
 
@@ -44,6 +55,25 @@ class ScreenRow:
     code: MachineCode
     occupancy: int | None = None
     """CTAs per SM that a hint asks for; None if the compiler chooses."""
+    arguments: tuple[Argument, ...] = ()
+    """The arguments of the compiled entry (`Language.arguments`)."""
+
+
+def same_work(code_hash: str, grid: tuple[int, ...], arguments: Iterable[Argument]) -> Hashable:
+    """Returns a key that is equal for launches that do the same: machine code, grid, and what the code is passed."""
+    return code_hash, grid, tuple((argument, type(argument)) for argument in arguments)
+
+
+def most_stack(stack_bytes: Iterable[int]) -> int:
+    """Returns the most stack of a candidate that is worth a launch, where only headers are known: `SPILL_BYTES`, or
+    twice the least of ``stack_bytes`` where all candidates spill."""
+    least = min(stack_bytes, default=0)
+    return SPILL_BYTES if least <= SPILL_BYTES else 2 * least
+
+
+def not_raced(place: int, ranked: int, top: int) -> str:
+    """The reason of the candidate that is predicted as number ``place`` of ``ranked``, of which ``top`` are raced."""
+    return f"predicted {place}. of {ranked}; the first {top} were raced"
 
 
 def screen(
@@ -53,12 +83,12 @@ def screen(
 
     shipped: the baseline. It represents its duplicates, and is never "out": its verdict is "last" at worst.
     """
-    members: dict[tuple[str, tuple[int, ...]], list[ScreenRow]] = {}
+    members: dict[Hashable, list[ScreenRow]] = {}
     for row in rows:
-        members.setdefault((row.code.code_hash, row.grid), []).append(row)
+        members.setdefault(same_work(row.code.code_hash, row.grid, row.arguments), []).append(row)
     groups = []
-    for (_, grid), same in members.items():
-        code = same[0].code
+    for same in members.values():
+        code, grid = same[0].code, same[0].grid
         predicted, spilling = predict(code, grid, work, board), spill_us(code, grid, work, board)
         groups.append(_Group(tuple(same), same[0], predicted, spilling, occupancy_of(code, board)))
     best = min((group for group in groups if group.fits.ctas), key=_by_time, default=None)
@@ -81,7 +111,7 @@ def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Config
 
 @dataclass(frozen=True)
 class _Group:
-    """Rows with the same machine code and grid, which therefore run alike."""
+    """Rows that do the same work, and therefore run alike."""
 
     members: tuple[ScreenRow, ...]
     row: ScreenRow
@@ -197,7 +227,8 @@ def screen_compiled(
             outcomes[config] = each.code
         else:
             launch, hints = launch_of(task, each.unit)
-            rows.append(ScreenRow(config, launch.grid, each.code, hints.get("occupancy")))
+            arguments = language_of(launch.kernel).arguments(launch)
+            rows.append(ScreenRow(config, launch.grid, each.code, hints.get("occupancy"), arguments))
     verdicts = screen(rows, work, board, bound, shipped=task.space.shipped)
     return outcomes | {row.configuration: verdict for row, verdict in zip(rows, verdicts, strict=True)}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilewright.compile.accumulators import HasToSpill, needs_unfit
 from tilewright.compile.compile import Compiled, remember
-from tilewright.compile.screen import candidate_of, ranking, screen_compiled
+from tilewright.compile.screen import candidate_of, not_raced, ranking, screen_compiled
 from tilewright.errors import MachineError
 from tilewright.progress import BEST
 from tilewright.records import (
@@ -154,7 +154,7 @@ class Field:
         ranked = self.space.ranked
         for place, config in enumerate(ranked, 1):
             if config not in self.tried:
-                reason = f"predicted {place}. of {len(ranked)}; the first {self.space.top} were raced"
+                reason = not_raced(place, len(ranked), self.space.top)
                 self.candidates[config] = replace(self.candidates[config], status="screened", reason=reason)
         by_name = {str(config): config for config in self.tried}
         best = None if race.winner is None else self.candidates[by_name[race.winner]]

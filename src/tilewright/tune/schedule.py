@@ -15,6 +15,7 @@ from itertools import count, islice
 
 from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
+from tilewright.compile.screen import ENOUGH_TO_START
 from tilewright.progress import Progress
 from tilewright.records import Workload
 from tilewright.strategies.base import Batch, Search, batches
@@ -23,9 +24,6 @@ from tilewright.tools import child
 from tilewright.tune.field import Field
 from tilewright.tune.judge import Judge
 
-ENOUGH_TO_START = 0.3
-"""Share of the candidates that must have arrived before the best of them are verified. With fewer, most of those
-verified would not be among the best in the end."""
 ENOUGH_TO_RACE = 0.7
 """Share of the candidates that must have arrived before the best of them are raced."""
 

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from typing import Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS, Unit, refuse_broken_tools
+from tilewright.compile.screen import RACED as RACED
 from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of
@@ -32,9 +33,6 @@ from tilewright.tune.judge import judge_of
 from tilewright.tune.run import PREDICTED, TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
 from tilewright.verify import tolerance as verify
-
-RACED = 10
-"""How many of the best predicted configurations are verified and raced, besides the shipped one."""
 
 
 def tune(

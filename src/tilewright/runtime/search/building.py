@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.compile.pool import CompilerPool
+from tilewright.compile.screen import same_work
 from tilewright.errors import RequestError, TilewrightError, ToolFailed, in_one_line
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument, Language, ListArgument, Lowered
@@ -82,8 +83,8 @@ class Ready:
 
     @property
     def identity(self) -> Hashable:
-        """Equal for trials with equal work: code, grid, scalars, and layout of the arrays in memory."""
-        return (self.header.code_hash, self.trial.grid, tuple((aligned(value), type(value)) for value in self.flat))
+        """Equal for trials with equal work. Of an array, its layout in memory counts."""
+        return same_work(self.header.code_hash, self.trial.grid, map(aligned, self.flat))
 
     @cached_property
     def touched(self) -> TouchedArrays:

@@ -257,7 +257,7 @@ class _SearchRun:
             outcomes[first] = replace(outcome, label=self._label(first))
             status: Status = "duplicate" if outcome.status == "timed" else outcome.status
             for other in others:
-                reason = f"same machine code, grid and arguments as {self._label(first)}"
+                reason = f"same machine code as {self._label(first)}"
                 reason += "" if status == "duplicate" else f": {outcome.reason}"
                 outcomes[other] = replace(outcome, label=self._label(other), status=status, reason=reason)
         return self._listed(outcomes, "neither compared nor timed")
