@@ -202,7 +202,9 @@ def test_a_run_is_found_by_the_beginning_of_its_name(path: Path) -> None:
         assert runs[0] == "20261125-100000-000007-ababab"
         assert ledger.run(runs[2]).run == ledger.run("20261125-12").run == runs[2]
         assert ledger.run("latest").run == runs[6]
-        with pytest.raises(RequestError, match=r"'20261125-1' is one of 7; write more of its name: 20261125-16"):
+        with pytest.raises(
+            RequestError, match=r"'20261125-1' is the beginning of 7 runs; write more of the name: 20261125-16"
+        ):
             ledger.run("20261125-1")
         for unknown in ("2025", ""):
             with pytest.raises(UnknownChoice, match=rf"unknown run '{unknown}'; known: {runs[6]}, .*, …$"):

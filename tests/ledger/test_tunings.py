@@ -586,7 +586,7 @@ def test_a_store_that_an_option_named_names_the_option(tmp_path: Path) -> None:
     for path in (tmp_path / "file" / "ledger.db", tmp_path / "file", tmp_path):
         with TuneLedger(path, variable="--store") as store, pytest.raises(StorageError) as error:
             begin(store)
-        assert "name another place with --store" in str(error.value) and "TILEWRIGHT_HOME" not in str(error.value)
+        assert "name another file with --store" in str(error.value) and "TILEWRIGHT_HOME" not in str(error.value)
 
 
 def test_a_home_that_names_a_file_is_no_empty_store(tmp_path: Path) -> None:

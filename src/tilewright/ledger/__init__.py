@@ -1,1 +1,1 @@
-"""The append-only ledger of all runs of `tune` and `optimize`."""
+"""The ledger: an append-only database of all runs of `tune` and `optimize`."""

@@ -2,9 +2,9 @@
 
 * A record becomes an object with all its fields. A `Configuration` becomes an object, knob → value, in its own order. A
   tuple becomes a list, and a NumPy scalar a Python number.
-* JSON has no infinity and no NaN. They become ``{"$float": "inf"}`` (``"-inf"``, ``"nan"``). A mapping whose only key
-  is ``$float`` is refused, so that the two cannot be confused.
-* A field with the hint `Json` or `Any` comes back as lists and dictionaries.
+* JSON has no infinity and no NaN. They become ``{"$float": "inf"}`` (``"-inf"``, ``"nan"``). To keep this unambiguous,
+  a mapping whose only key is ``$float`` is refused.
+* A field with the hint `Json` or `Any` is read as lists and dictionaries.
 * Everything else (bytes, sets, keys that are not text) is refused.
 
 Every error is a `ValueError` of one line that names the field.
@@ -50,9 +50,9 @@ def to_json(record: Encodable) -> Json:
 
 
 def from_json(kind: type[Decoded], data: Json, *, defaults: bool = False) -> Decoded:
-    """Reads what `to_json` wrote. ``kind``: a record, or a hint such as ``dict[str, float]``. ``defaults``: a missing
-    field takes its default, as for data of an older version. Raises `ValueError` for a field that is unknown, missing
-    or of another type."""
+    """Reads what `to_json` wrote. ``kind``: a record, or a hint such as ``dict[str, float]``. ``defaults``: missing
+    fields get their defaults, as for older data. Raises `ValueError` if a field is unknown, missing or of another
+    type."""
     return cast(Decoded, _Reader(defaults).read(kind, data, kind.__name__))
 
 
@@ -131,7 +131,7 @@ class _Reader:
         return tuple(self.read(hint, item, f"{where}[{index}]") for index, (hint, item) in enumerate(pairs))
 
     def _union(self, members: tuple[Any, ...], data: Json, where: str) -> Encodable:
-        """Tries a member of exactly the type of ``data`` first, so that 1 does not become 1.0."""
+        """Reads ``data`` as a member of the union: first as one of exactly its type, so that 1 does not become 1.0."""
         if type(data) in members:
             return data
         others = [member for member in members if member is not NoneType]
@@ -184,7 +184,7 @@ def _literal(choices: tuple[Value, ...], data: Json, where: str) -> Value:
 
 
 def _shaped(kind: type[Decoded], data: Json, where: str) -> Decoded:
-    """Returns ``data`` if it is an object or list, as ``kind`` demands."""
+    """Returns ``data`` if it is a ``kind``, which is ``dict`` or ``list``. Raises ValueError if it is not."""
     if not isinstance(data, kind):
         raise ValueError(f"{where}: {_shown(data)} is not {'an object' if issubclass(kind, dict) else 'a list'}")
     return data
@@ -197,7 +197,7 @@ def _shown(data: Json) -> str:
 
 @cache
 def _fields(kind: Callable[..., Dataclass]) -> Mapping[str, tuple[Any, bool]]:
-    """Field name → its hint, and whether it has a default."""
+    """Returns field name → (its hint, whether it has a default)."""
     hints = typing.get_type_hints(kind, localns={"Json": Any})
     return {
         field.name: (hints[field.name], field.default is not MISSING or field.default_factory is not MISSING)

@@ -33,7 +33,7 @@ BUSY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Schema:
-    """The tables of one kind of file. A record may gain a field with a default without a new version."""
+    """The tables of one kind of file. If a record gains a field with a default, the version stays the same."""
 
     table: str
     """The table that holds the version. Its name identifies the kind of file."""
@@ -41,14 +41,14 @@ class Schema:
     statements: tuple[str, ...]
     """The statements that create the tables."""
     variable: str = "TILEWRIGHT_HOME"
-    """The environment variable or option that names another place for the file; errors mention it."""
+    """The environment variable or option that selects another file. Errors suggest it."""
     journal: Literal["WAL", "DELETE"] = "WAL"
     """With DELETE the file can be read in a read-only folder and over a network."""
     busy_seconds: float = BUSY_SECONDS
     migrations: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Version → the statements that lead to the next version."""
     earlier: Mapping[str, str] = field(default_factory=dict)
-    """Table of another kind of our files → the error for such a file."""
+    """The table of an earlier kind of file → the error for such a file."""
 
     @property
     def elsewhere(self) -> str:
@@ -58,7 +58,7 @@ class Schema:
         return f"set {self.variable} to another directory"
 
 
-OTHER_FILE = "name another place with {variable}"
+OTHER_FILE = "name another file with {variable}"
 _FIXES = (
     ("Not a directory", "set {variable} to a folder; that is a file"),
     ("File exists", "set {variable} to a folder; that is a file"),
@@ -77,7 +77,7 @@ class Unusable(Exception):
 
 @contextmanager
 def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float = BUSY_SECONDS) -> Iterator[None]:
-    """Turns errors of SQLite, the file system and the codec into a `StorageError` about the file."""
+    """Turns errors of SQLite, the file system and the codec into a `StorageError` about ``path``."""
     try:
         yield
     except Unusable as error:
@@ -93,7 +93,7 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Iterator[None]:
-    """Commits the changes of the block, or rolls all of them back if it fails or is interrupted."""
+    """Commits the changes of the block. If the block fails or is interrupted, rolls all of them back."""
     try:
         connection.execute(f"BEGIN {kind}")
         yield
@@ -171,7 +171,7 @@ def utc_now() -> datetime:
 
 
 def text_of(moment: datetime) -> str:
-    """Returns ISO 8601 text, which sorts by time."""
+    """Returns the time as ISO 8601 text, which sorts by time."""
     return moment.isoformat(timespec="microseconds")
 
 
@@ -205,7 +205,7 @@ class DatabaseFile:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Gives one consistent view. A missing file is read as an empty one and is not created."""
+        """Yields a connection with one consistent view of the file. A missing file counts as empty; none is created."""
         with self._storage():
             exists = self._connection is not None or self._exists()
             opened = nullcontext(self._opened()) if exists else closing(connect(":memory:", self._schema))
@@ -213,7 +213,7 @@ class DatabaseFile:
                 yield connection
 
     def _exists(self) -> bool:
-        """Unlike `Path.exists`, raises an error if the folder is a file or may not be entered."""
+        """Returns whether the file exists. Raises OSError, unlike `Path.exists`, if its folder may not be entered."""
         try:
             return bool(os.stat(self.path))
         except FileNotFoundError:
@@ -235,7 +235,7 @@ class DatabaseFile:
 
 
 def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value]) -> int | None:
-    """Inserts a row, column → value, and returns its number. Lone surrogates, which SQLite refuses, become escapes."""
+    """Inserts a row (column → value), and returns its number. Lone surrogates, which SQLite refuses, become escapes."""
     marks = ", ".join("?" * len(row))
     values = [each.encode("utf-8", "backslashreplace").decode() if isinstance(each, str) else each
               for each in row.values()]  # fmt: skip
@@ -243,27 +243,27 @@ def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value])
 
 
 def number(value: float | None) -> float | None:
-    """Converts numbers, also NumPy's, to a Python float. SQLite turns NaN into NULL."""
+    """Converts a number, also of NumPy, to a Python float. SQLite turns NaN into NULL."""
     return None if value is None else float(value)
 
 
 def dump(value: Encodable) -> str | None:
-    """Returns the record as JSON text, or None (NULL) for None."""
+    """Returns the record as JSON text; None (NULL) for None."""
     return as_text(to_json(value))
 
 
 def as_text(data: Json) -> str | None:
-    """Returns JSON data as text, or None (NULL) for None."""
+    """Returns JSON data as text; None (NULL) for None."""
     return None if data is None else json.dumps(data, allow_nan=False, separators=(",", ":"))
 
 
 def parse(kind: type[Decoded], text: str) -> Decoded:
-    """Reads a record from JSON text. Missing fields take their defaults."""
+    """Reads a record from JSON text. Missing fields get their defaults. Raises `Unusable` if the data does not fit."""
     return rebuilt(kind, json.loads(text))
 
 
 def rebuilt(kind: type[Decoded], data: Json) -> Decoded:
-    """Reads a record from JSON data. Missing fields take their defaults."""
+    """Reads a record from JSON data. Missing fields get their defaults. Raises `Unusable` if the data does not fit."""
     try:
         return from_json(kind, data, defaults=True)
     except ValueError as error:
@@ -278,7 +278,7 @@ def maybe(kind: type[Decoded], text: str | None) -> Decoded | None:
     return None if text is None else parse(kind, text)
 
 
-# Where the files lie
+# Folders
 
 
 def home() -> Path:
@@ -287,7 +287,7 @@ def home() -> Path:
 
 
 def folder_in(variable: str) -> Path | None:
-    """Returns the folder that an environment variable names, or None. Raises `StorageError` if ``~`` is unknown."""
+    """Returns the folder that ``variable`` names; None if it is not set. Raises `StorageError` for an unknown ``~``."""
     value = os.environ.get(variable)
     try:
         return Path(value).expanduser() if value else None
@@ -296,7 +296,7 @@ def folder_in(variable: str) -> Path | None:
 
 
 def make_private(folder: Path) -> None:
-    """Makes the folder. In a git repository, a new folder gets a .gitignore, so that git ignores its content."""
+    """Makes the folder. In a git repository, a new folder gets a .gitignore, so that git ignores its contents."""
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     ignore = folder / ".gitignore"
@@ -306,6 +306,6 @@ def make_private(folder: Path) -> None:
 
 
 def key_of(parts: Mapping[str, Encodable]) -> str:
-    """Returns the SHA-256 of the parts, in any order. Runs with equal keys are the same."""
+    """Returns the SHA-256 (hex) of the parts, whatever their order. A run with an equal key can be resumed."""
     text = json.dumps(to_json(parts), allow_nan=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

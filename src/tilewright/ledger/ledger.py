@@ -10,7 +10,7 @@
 * Two processes may write different runs. If both append to one run, the second is refused.
 * ``perf_results.md`` (`perf_results.py`), JSON Lines (`runs.write_jsonl`) and the report are made from the ledger.
 
-The file is ``ledger.db``. The files of a run lie in ``runs/RUN/`` beside it.
+The file is ``ledger.db``. The files of a run are in ``runs/RUN/`` beside it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
                 insert(connection, "samples", sample)
 
     def finish(self, run: str, stop_reason: str, final: tuple[Metrics, ...], patch: str = "") -> None:
-        """Marks the run as finished. ``final``: the metrics of its last version on each workload. ``patch``: all
+        """Marks the run as finished. ``final``: the metrics of the last version on each workload. ``patch``: all
         changes from the baseline to the last version."""
         at = self._now()
         row = {"run": run, "event": "finished", "at": at, "stop_reason": stop_reason}
@@ -76,8 +76,9 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
     def history(
         self, *, measured: bool, arch: str | None = None, kind: str | None = None, without: str | None = None
     ) -> Mapping[str, EntryHistory]:
-        """Returns the success of each entry in earlier runs, by its id: in the measured runs, or in the predicted ones.
-        ``kind``: as `RunRecord.kind`. ``without``: a run to leave out, so that a resumed run chooses as before."""
+        """Returns entry id → the success of that entry in earlier runs. ``measured``: of the measured runs, not of the
+        predicted ones. ``kind``: as `RunRecord.kind`. ``without``: a run to leave out, so that a resumed run chooses as
+        before."""
         query = """SELECT i.* FROM iterations AS i JOIN runs AS r ON r.id = i.run
             WHERE r.measured = :measured AND (:arch IS NULL OR r.arch = :arch)
             AND (:kind IS NULL OR r.kind = :kind) AND (:without IS NULL OR r.id <> :without)
@@ -118,7 +119,7 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
     def _require_open(self, connection: sqlite3.Connection, run: str) -> None:
         super()._require_open(connection, run)
         if finish_of(connection, run) is not None:
-            raise Unusable(f"holds run {run} as finished, and a finished run takes nothing more; fix: start a run")
+            raise Unusable(f"holds run {run} as finished, and a finished run is not changed; fix: start a new run")
 
 
 def _require_next(connection: sqlite3.Connection, run: str, n: int) -> None:
@@ -131,7 +132,7 @@ def _require_next(connection: sqlite3.Connection, run: str, n: int) -> None:
         raise ValueError(f"iteration {n} of run {run} before iteration {expected}")
 
 
-# Rows. The samples are taken out of the records into their own table; reading puts them back.
+# Rows. Writing moves the samples from the records to their own table; reading puts them back.
 
 
 def _rows(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[Row]]:
@@ -143,10 +144,10 @@ def _rows(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[Row]]:
     ]
     attempts: list[Row] = []
     for position, (attempt, record) in enumerate(zip(iteration.attempts, _objects(data.pop("attempts")), strict=True)):
-        place: Row = {"run": run, "n": iteration.n, "position": position}
+        key: Row = {"run": run, "n": iteration.n, "position": position}
         outcome = {"value": attempt.value, "status": attempt.status, "reason": attempt.reason}
         code_hash = attempt.code.code_hash if attempt.code else None
-        attempts.append({**place, **outcome, "code_hash": code_hash, "record": as_text(record)})
+        attempts.append({**key, **outcome, "code_hash": code_hash, "record": as_text(record)})
     row: Row = {"run": run} | {name: getattr(iteration, name) for name in _COLUMNS}
     row |= {"latency_ms": number(iteration.latency_ms), "predicted_ms": number(iteration.predicted_ms)}
     row["record"] = as_text(data)

@@ -4,12 +4,12 @@
     | --- | --- | --- | --- | --- |
     | 0 | baseline | 0.021504 | PASS | keep |
 
-The text is made from the iterations, and the file is only appended to: its content must be the beginning of the text.
-So a line that a kill cut short is completed, and text of another program is never overwritten.
+The text is made from the iterations. The file is only appended to, so its content must be the beginning of the text. A
+line that a kill cut short is completed, and text of another program is never overwritten.
 
 The table differs from the ledger in two ways:
 
-* A row of code that crashed or is wrong has the latency of the incumbent, which stays.
+* If the code of an iteration crashed or is wrong, its row has the latency of the incumbent, which stays.
 * Correctness is PASS or FAIL. Code that could not be verified is FAIL.
 
 A run on predicted times writes ``perf_predicted.md`` instead, whose column is ``predicted_ms``.
@@ -72,8 +72,8 @@ def render(table: Iterable[PerfRow], *, measured: bool) -> str:
 
 
 def update(folder: Path, iterations: Iterable[Iteration], *, measured: bool) -> Path:
-    """Appends the missing rows to the file in ``folder``, and returns its path. Raises `StorageError`, also if the file
-    is not the beginning of the table."""
+    """Appends the missing rows to the file in ``folder``, and returns its path. Raises `StorageError` if the file
+    cannot be used, or if its content is not the beginning of the table."""
     path = folder / (MEASURED_FILE if measured else PREDICTED_FILE)
     whole = render(rows(iterations, measured=measured), measured=measured).encode()
     with storage(path):
@@ -82,7 +82,7 @@ def update(folder: Path, iterations: Iterable[Iteration], *, measured: bool) -> 
             file.seek(0)
             content = file.read()
             if not whole.startswith(content):
-                raise Unusable("was changed by somebody else; fix: move it away, and it is written anew")
+                raise Unusable("was changed by somebody else; fix: move it away, then it is written again")
             file.write(whole[len(content) :])
     return path
 

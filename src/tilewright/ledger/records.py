@@ -3,9 +3,9 @@
     RunRecord ── Iteration ─┬─ WorkloadOutcome    the value that passed the most stages, on each workload
                             └─ Attempt            every value that was tried, also those that failed
 
-`optimize` makes them, `ledger.py` stores them, `report/` shows them. Predicted and measured times have fields of their
-own. A ratio is the candidate's time over another version's, paired by rounds; below 1 is faster. Times are microseconds
-(``us``) or milliseconds (``ms``).
+`optimize` makes these records, `ledger.py` stores them, `report/` shows them. Predicted and measured times have
+different fields. A ratio is the candidate's time divided by another version's time in the same rounds; below 1, the
+candidate is faster. Times are microseconds (``us``) or milliseconds (``ms``).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MIXED = "mixed"
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadOutcome:
-    """One workload of one iteration. ``measured``, ``predicted`` and ``code`` are the candidate's."""
+    """The result of one iteration on one workload. ``measured``, ``predicted`` and ``code`` are the candidate's."""
 
     workload: str
     verdict: str
     """The decision on this workload, in words."""
     ratio: Interval | None = None
-    """Candidate over incumbent, from the confirmation, or from the race if there was no confirmation."""
+    """The candidate's time over the incumbent's: from the confirmation if there was one, else from the race."""
     against_baseline: Interval | None = None
     measured: MeasuredTime | None = None
     incumbent: MeasuredTime | None = None
@@ -46,20 +46,21 @@ class WorkloadOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One value of an entry at a site, and its outcome. The times are by workload."""
+    """One value of a playbook entry at one place in the code (`playbook.base.Site`), and its outcome."""
 
     value: str
     status: AttemptStatus
     reason: str
     code: MachineCode | None = None
     measured: Mapping[str, MeasuredTime] = field(default_factory=dict)
+    """By workload, like ``predicted``."""
     predicted: Mapping[str, PredictedTime] = field(default_factory=dict)
     diff: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Iteration:
-    """One entry at one site: the values tried, the outcome, and the reason for it."""
+    """One playbook entry at one place in the code: the values tried, the outcome, and the reason for it."""
 
     n: int
     """0 is the untouched code."""
@@ -69,17 +70,17 @@ class Iteration:
     status: IterationStatus
     reason: str
     decided: bool = True
-    """False if the noise hid whether the change is faster. It was not kept."""
+    """False if the noise hid whether the change is faster. Such a change is not kept."""
     entry: str = ""
-    """Name of the playbook's entry, such as ``tile_load``."""
+    """Name of the playbook's entry, such as ``tile_load``; "" for the baseline."""
     site: str = ""
     value: str = ""
     latency_ms: float | None = None
-    """The candidate's measured medians, geometric mean over the workloads."""
+    """The geometric mean of the candidate's measured medians over the workloads."""
     interval_ms: tuple[float, float] | None = None
     """The 95 % interval of ``latency_ms``."""
     predicted_ms: float | None = None
-    """The predicted times, geometric mean over the workloads."""
+    """The geometric mean of the predicted times over the workloads."""
     why_chosen: str = ""
     diff: str = ""
     """Unified diff against the incumbent."""
@@ -93,18 +94,18 @@ class Iteration:
     environment: Mapping[str, Json] = field(default_factory=dict)
     """The conditions of the measurement: clocks, temperature, A/A noise and so on."""
     ruled_out: tuple[str, ...] = ()
-    """Proposals that left no variant to judge, with the reasons."""
+    """Proposals without a variant that could be judged, with the reasons."""
 
     @property
     def gain(self) -> float | None:
-        """Incumbent over candidate, geometric mean over the workloads; None if nothing was measured."""
+        """The incumbent's time over the candidate's, geometric mean over the workloads; None if not measured."""
         ratios = [outcome.ratio.centre for outcome in self.outcomes if outcome.ratio is not None]
         mean = geometric_mean(ratios)
         return None if mean is None else 1 / mean
 
 
 def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
-    """Returns the changes that the branch holds: kept and not undone later."""
+    """Returns the iterations whose changes are in the branch: kept, and not undone later."""
     undone = {iteration.commit for iteration in iterations if iteration.status == "revert"}
     return [iteration for iteration in iterations[1:] if iteration.status == "keep" and iteration.commit not in undone]
 
@@ -128,17 +129,17 @@ class Metrics:
 
     @property
     def us(self) -> float | None:
-        """The measured time, or else the predicted time: a run has only one kind."""
+        """The measured time in µs, else the predicted time: a run has only one of them."""
         time = self.measured or self.predicted
         return time.us if time else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRun:
-    """The fields that runs of `tune` and `optimize` share. ``run`` and ``started`` are set when the run begins."""
+    """The fields that all runs of `tune` and `optimize` have. ``run`` and ``started`` are set when the run begins."""
 
     key: str
-    """Runs with the same key are the same (`file.key_of`)."""
+    """A later run with the same key can resume this one (`file.key_of`)."""
     task: str
     machine: Machine
     measured: bool
@@ -146,16 +147,16 @@ class BaseRun:
     """``FILE:TASK``, as in the command."""
     board: str = ""
     bandwidth_gbs: float = 0.0
-    """Peak DRAM bandwidth of the board. With `Bound.ridge` it gives both roofs."""
+    """Peak DRAM bandwidth of the board in GB/s. With `Bound.ridge` it gives both roofs."""
     dtype: str = ""
     """The dtype of the products, which sets the compute roof."""
     seed: int | None = None
     policy: Mapping[str, Json] = field(default_factory=dict)
-    """Thresholds, confidence, and how the races measure."""
+    """Thresholds, confidence, and how races measure."""
     reproduce: str = ""
     """The command that repeats this run."""
     run: str = ""
-    """The name, which sorts by time."""
+    """The name of the run. Names sort by time."""
     started: str = ""
     finished: str | None = None
     """ISO 8601 in UTC, like ``started``."""
@@ -163,13 +164,13 @@ class BaseRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord(BaseRun):
-    """One run of `optimize`. Before its end, ``final`` and ``patch`` are empty and ``stop_reason`` is None."""
+    """One run of `optimize`. Until it ends, ``final`` and ``patch`` are empty and ``stop_reason`` is None."""
 
     kernel: str
     baseline: tuple[Metrics, ...]
     options: Mapping[str, Json] = field(default_factory=dict)
     noise: Mapping[str, Interval] = field(default_factory=dict)
-    """By workload, the A/A ratio of this machine: the same code raced against itself."""
+    """Workload → the A/A ratio of this machine: the same code raced against itself."""
     environment: Mapping[str, Json] = field(default_factory=dict)
     branch: str | None = None
     base_commit: str | None = None
@@ -231,4 +232,4 @@ class EntryHistory:
     tries: int
     keeps: int
     gain: float | None
-    """Incumbent over candidate, geometric mean over the kept changes; None if none was kept."""
+    """The incumbent's time over the candidate's, geometric mean over the kept changes; None if none was kept."""

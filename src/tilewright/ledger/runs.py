@@ -3,8 +3,8 @@
     LedgerFile ── RunLedger ─┬─ Ledger        the runs of `optimize`   (ledger.py)
                              └─ TuneLedger    the runs of `tune`       (tunings.py)
 
-Earlier versions stored the runs of `tune` in ``results.db``. If that file lies beside ``ledger.db``, the first opening
-of the ledger copies its runs and renames it to ``results.db.imported``. A file that cannot be read stays, with a note.
+Earlier versions stored the runs of `tune` in ``results.db``. If that file is beside ``ledger.db``, the first opening of
+the ledger copies its runs and renames it to ``results.db.imported``. A file that cannot be read stays, with a note.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NAME, _RESULTS = "ledger.db", "results.db"
 _AT_THE_END = ("finished", "stop_reason", "final", "patch", "seconds")
 """Fields of a run that the event ``finished`` holds."""
 _NEWEST_FIRST = "ORDER BY (SELECT max(at) FROM run_events WHERE run = runs.id) DESC, runs.number DESC"
-"""The order of the runs' last events: a run that is resumed becomes the newest."""
+"""Sorts runs by their last events, so a run that is resumed becomes the newest."""
 
 
 def default_path() -> Path:
@@ -51,11 +51,11 @@ def default_path() -> Path:
 
 class LedgerFile(DatabaseFile):
     """The ledger at ``path`` (default: `default_path`). Every method may raise `StorageError`, and methods that take a
-    run may raise `UnknownChoice`. ``note`` gets a line of text when a run is resumed or an old file cannot be read.
-    ``variable``: the environment variable or option that errors suggest for another file."""
+    run may raise `UnknownChoice`. ``note``: gets a line of text when a run is resumed or an old file cannot be read.
+    ``variable``: the environment variable or option that errors suggest, to select another file."""
 
     command = ""
-    """The command whose runs are found by name; "" for all commands."""
+    """Only runs of this command are found by name; "" for all commands."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class LedgerFile(DatabaseFile):
         return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
 
     def find(self, name: str) -> tuple[str, str]:
-        """Returns the whole name of a run and its command. ``name``: as in `row_of`."""
+        """Returns the whole name of a run, and its command. ``name``: as in `row_of`."""
         with self._reading() as connection:
             row = row_of(connection, name, self.command)
             return row["id"], row["command"]
 
     def runs(self, task: str | None = None) -> tuple[RunOverview, ...]:
-        """Returns summaries of the runs of one task, or of all, the newest first."""
+        """Returns summaries of the runs of ``task``, or of all tasks, the newest first."""
         with self._reading() as connection:
             return tuple(_overview(row) for row in connection.execute(_OVERVIEWS, (task or "", self.command)))
 
@@ -114,7 +114,7 @@ class LedgerFile(DatabaseFile):
         return old if self.path.name == _NAME and old.is_file() else None
 
     def _import(self, connection: sqlite3.Connection, old: Path) -> None:
-        """Copies the runs of an old results file, and renames it afterwards, so that a kill loses no run."""
+        """Copies the runs of an old results file, then renames the file. In this order, a kill loses no run."""
         try:
             runs = _read_old(old)
         except (sqlite3.Error, OSError, ValueError) as error:
@@ -147,7 +147,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
 
     record: type[Run]
     part: str
-    """What a run consists of, in one word."""
+    """What a run consists of: "iteration" or "workload"."""
     parts_stored: str
     """The query that counts the finished parts of a run."""
     present = ""
@@ -206,7 +206,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
 
 
 def write_jsonl(stream: TextIO, run: Dataclass, kind: str, parts: Iterable[Dataclass]) -> None:
-    """Writes JSON Lines: the run, then each of its parts. The field ``record`` names the kind of each line."""
+    """Writes JSON Lines: the run, then each of its parts. ``record`` is ``run`` in the first line, else ``kind``."""
     for name, value in (("run", run), *((kind, part) for part in parts)):
         stream.write(json.dumps({"record": name, **to_json(value)}, allow_nan=False) + "\n")
 
@@ -230,7 +230,7 @@ def _overview(row: sqlite3.Row) -> RunOverview:
 
 def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whole: bool = False) -> sqlite3.Row:
     """Finds a run by its name, by a beginning that only this run has, or by ``latest`` for the newest. ``whole``:
-    accepts only whole names. Raises `UnknownChoice`, or `RequestError` if several runs share the beginning."""
+    accepts only whole names. Raises `UnknownChoice` if there is none, and `RequestError` if there are several."""
     runs = connection.execute(f"SELECT * FROM runs WHERE ? IN (command, '') {_NEWEST_FIRST}", (command,)).fetchall()
     matches = [row for row in runs if row["id"].startswith(name)] if name else []
     matches = [row for row in matches if row["id"] == name] or matches
@@ -241,7 +241,7 @@ def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whol
         raise UnknownChoice("run", name, known + ["…"] * (len(runs) > SHOWN_RUNS))
     if len(matches) > 1:
         named = ", ".join(row["id"] for row in matches[:SHOWN_RUNS])
-        raise RequestError(f"run '{name}' is one of {len(matches)}; write more of its name: {named}")
+        raise RequestError(f"'{name}' is the beginning of {len(matches)} runs; write more of the name: {named}")
     row: sqlite3.Row = matches[0]
     if whole and row["id"] != name:
         raise ValueError(f"'{name}' is the beginning of a run's name")
@@ -269,7 +269,7 @@ def insert_run(connection: sqlite3.Connection, run: BaseRun, command: str, kerne
 
 def _read_old(path: Path) -> list[tuple[TuneRun, list[tuple[Row, list[Row]]], Row | None]] | None:
     """Reads an old results file: each run, the rows of its workloads with their candidates, and the row of its end.
-    Returns None for a file of another program."""
+    Returns None if the file is of another program."""
     columns = "configuration, status, reason, code_hash, code, compile_seconds, predicted_us, predicted, median_us"
     candidates = f"""SELECT position, {columns}, measured, samples, checked FROM candidates
         WHERE run = :run AND workload = :name ORDER BY position"""
@@ -291,7 +291,7 @@ def _read_old(path: Path) -> list[tuple[TuneRun, list[tuple[Row, list[Row]]], Ro
 
 
 def _old_run(run: Row, race: dict[str, Json]) -> TuneRun:
-    """Reads an old run. Board and bandwidth were not stored; policy and seed come from one of its races."""
+    """Makes a record of an old run. Board and bandwidth were not stored. Policy and seed come from one of its races."""
     policy, machine = race.get("policy"), json.loads(str(run["machine"]))
     machine["versions"] = json.loads(str(run["versions"]))
     data: dict[str, Json] = {name: run[name] for name in ("key", "task", "started")}

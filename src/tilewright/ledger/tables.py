@@ -1,7 +1,7 @@
 """The tables of ``ledger.db``, and the triggers that make them append-only.
 
-The triggers refuse UPDATE, DELETE and INSERT OR REPLACE, also from other programs. The iterations of a run are numbered
-from 0 without a gap.
+The triggers refuse UPDATE, DELETE and INSERT OR REPLACE, also from other programs. The iterations of a run have the
+numbers 0, 1, 2 … without a gap.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _RUNS = {
 }
 """Table → its columns, and the condition under which a new row would replace an old one.
 
-``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` …; ``us`` are its times in
-microseconds in the order of the rounds. A ``record`` lacks the data that other tables hold.
+``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` …; ``samples.us`` are the times in
+microseconds in the order of the rounds. A ``record`` has no data that is in other tables.
 """
 
 _TUNING = {
@@ -64,7 +64,7 @@ _TUNING = {
         "workload = NEW.workload AND position = NEW.position",
     ),
 }
-"""The tables of `tune`, added in schema 2. Of several rows of ``workloads`` with the same run and name, the newest
+"""The tables of `tune`, added in schema 2. If ``workloads`` has several rows with the same run and name, the newest one
 counts. ``best`` is the ``position`` of the best candidate; ``samples`` are microseconds."""
 
 
@@ -104,6 +104,6 @@ LEDGER = Schema(
     migrations={1: _VERSION_2},
     earlier={
         "tilewright_schema": "holds results of an earlier Tilewright; fix: name another file. A results.db beside "
-        "ledger.db is taken over by itself"
+        "ledger.db is imported without a command"
     },
 )

@@ -3,11 +3,11 @@
     runs ─┬─ run_events                   started, resumed, finished
           └─ workloads ─── candidates     one row each, also for those that failed
 
-* A workload is saved in one transaction as soon as it is done. However the process ends, the ledger holds only whole
+* A workload is saved in one transaction as soon as it is done. However the process ends, the ledger has only whole
   workloads, and `TuneLedger.resume` finds them.
 * The records are rebuilt from the JSON columns. The plain columns (``status``, ``median_us``, ``predicted_us``,
   ``code_hash``) are for queries in SQL. Predicted and measured times have columns of their own.
-* Two processes that tune the same task may share a run. Of two rows of one workload, the newer counts.
+* Two processes that tune the same task may share a run. If a workload has two rows, the newer one counts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TuneLedger(RunLedger[TuneRun, dict[str, WorkloadResult]]):
                 insert(connection, "run_events", event)
 
     def load(self, run: str) -> TuningResult:
-        """Returns the result of a run. An unfinished run has only the finished workloads."""
+        """Returns the result of a run. If the run is unfinished, the result has only the finished workloads."""
         record = self.run(run)
         with self._reading() as connection:
             results = tuple(self._parts(connection, record.run).values())
