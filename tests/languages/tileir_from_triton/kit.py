@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +11,6 @@ import numpy as np
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    import triton
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -100,6 +98,3 @@ def compiled(code: Bytecode, arch: str) -> Built:
     done = CuTile().assemble(Lowered(Configuration.of({}), arch, code.symbol, code.code), 60)
     assert isinstance(done, Built), done
     return done
-
-
-__all__ = ["ARCHITECTURES", "Callable", "cache", "compiled", "launch", "lowered", "triton", "ttir_of"]

@@ -1,6 +1,7 @@
 """The neutral elements of a reduction's body, found by evaluating it, since TTIR does not name them.
 
-A candidate is neutral if combining it with each sample, on either side, gives the sample.
+A candidate is neutral if combining it with each sample, on either side, gives the sample. If none is, finite candidates
+are tried on finite samples: 1 and 0 are neutral for (a, b) → a · x + b, but 0 times infinity is not 0.
 """
 
 from __future__ import annotations
@@ -42,10 +43,23 @@ def neutral(block: TtirBlock, types: Sequence[ValueType]) -> tuple[Number, ...] 
     if len(types) > MOST_OPERANDS:
         return None
     samples = [tuple(_samples(kind)[(3 * at + step) % 9] for at, kind in enumerate(types)) for step in range(9)]
-    for candidate in itertools.product(*map(_candidates, types)):
+    candidates = tuple(itertools.product(*map(_candidates, types)))
+    return _first(block, candidates, samples) or _first(
+        block, *([*filter(_finite, one)] for one in (candidates, samples))
+    )
+
+
+def _finite(numbers: Sequence[Number]) -> bool:
+    return all(map(math.isfinite, numbers))
+
+
+def _first(
+    block: TtirBlock, candidates: Sequence[Sequence[Number]], samples: Sequence[Sequence[Number]]
+) -> tuple[Number, ...] | None:
+    for candidate in candidates:
         try:
-            if all(_same(block, candidate, sample, types) for sample in samples):
-                return candidate
+            if all(_same(block, candidate, sample) for sample in samples):
+                return tuple(candidate)
         except (NotImplementedError, ArithmeticError, ValueError):
             continue
     return None
@@ -67,7 +81,7 @@ def _samples(kind: ValueType) -> tuple[Number, ...]:
     return (False, True) * 5 if kind.bits == 1 else (0, 1, -1, high, -high - 1, 7, 12, -100 % high, 5)
 
 
-def _same(block: TtirBlock, candidate: Sequence[Number], sample: Sequence[Number], types: Sequence[ValueType]) -> bool:
+def _same(block: TtirBlock, candidate: Sequence[Number], sample: Sequence[Number]) -> bool:
     pairs = ((candidate, sample), (sample, candidate))
     return all(evaluated(block, (*left, *right)) == tuple(sample) for left, right in pairs)
 

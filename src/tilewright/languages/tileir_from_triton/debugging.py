@@ -15,7 +15,7 @@ def assertion(t: Translation, op: TtirOp) -> None:
 @translates("tt.print")
 def print_(t: Translation, op: TtirOp) -> None:
     """One line for each block, with whole tiles; Triton prints one for each element."""
-    text = str(op.attributes.get("prefix", "")).replace("%", "%%")
+    text = str(op.attributes.get("prefix", "")).lstrip().replace("%", "%%")
     is_hex, signs = op.attributes.get("hex", False), op.attributes.get("isSigned", [])
     kinds = [_format(one, is_hex, bool(sign)) for one, sign in zip(op.operands, signs, strict=False)]
     t.emit("PrintTko", TOKEN, t.all(op.operands), None, " ".join([text, *kinds]) + "\n")

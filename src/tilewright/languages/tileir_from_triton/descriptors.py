@@ -21,6 +21,7 @@ class View:
 
     handle: Handle
     block: ValueType
+    tensor: Handle
 
 
 @translates("tt.make_tensor_descriptor")
@@ -41,7 +42,7 @@ def view_of(
     divisor = max(1, STRIDE_BYTES * 8 // block.bits)
     steps = [t.writer.assume(one, I64, divisor, None, None) for one in strides[:-1]]
     tensor = t.emit("MakeTensorView", tensor_type, base, list(shape), steps)
-    return View(t.emit("MakeStridedView", view_type, tensor), block)
+    return View(t.emit("MakeStridedView", view_type, tensor), block, tensor)
 
 
 def parameter_types(kind: ValueType) -> list[ValueType]:
@@ -85,7 +86,7 @@ def store(t: Translation, op: TtirOp) -> None:
 
 @translates("tt.descriptor_reduce")
 def reduce(t: Translation, op: TtirOp) -> None:
-    """Combines memory with a block, each element atomically."""
+    """Combines memory with a block, each element atomically. Such a view must not have padding."""
     view, value, indices = t[op.operands[0]], op.operands[1], t.all(op.operands[2:])
     kind = int(op.attributes["kind"])
     if kind not in REDUCTIONS or (value.type.is_float and kind != 1):
@@ -93,8 +94,9 @@ def reduce(t: Translation, op: TtirOp) -> None:
     mode = "ADDF" if value.type.is_float else REDUCTIONS[kind]
     tile = t[value] if value.type.shape == view.block.shape else t.reshape(t[value], view.block)
     token = t.tokens.before(op, writes=True)
+    unpadded = t.emit("MakeStridedView", t.writer.view_types(view.block, "Missing")[1], view.tensor)
     done = t.emit(
-        "AtomicRedViewTko", TOKEN, view.handle, indices, tile, token, "RELAXED", "DEVICE", mode,
+        "AtomicRedViewTko", TOKEN, unpadded, indices, tile, token, "RELAXED", "DEVICE", mode,
         [False] * len(indices),
     )  # fmt: skip
     t.tokens.after(op, done, writes=True)

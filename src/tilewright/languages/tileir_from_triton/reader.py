@@ -24,6 +24,7 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 NUMBER = re.compile(r"-?\d|0x")
+SIGNED = re.compile(r"[su]i\d+")  # in descriptors
 TYPE = re.compile(r"(?:\d+x)*")
 OWN = ("/triton/language/", "/triton/experimental/")
 """Parts of the names of Triton's own files, which are not the user's source."""
@@ -79,7 +80,7 @@ def read_type(text: str) -> ValueType:
     if text.startswith("!tt.ptr<"):
         inner = read_type(text[len("!tt.ptr<") : -1].split(",")[0])
         return ValueType(str(inner), pointer=True) if inner.pointer else ValueType(inner.element, pointer=True)
-    return ValueType(text)
+    return ValueType(text[1:] if SIGNED.fullmatch(text) else text)
 
 
 class Reader(TtirWords):
