@@ -1,1 +1,1 @@
-"""The worker process: the messages it is sent, the session that survives its death, and the client that asks."""
+"""The worker process: its messages, the session that restarts it, and the client that sends it steps."""

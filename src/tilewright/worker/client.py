@@ -1,6 +1,7 @@
-"""The client that verifies and races contestants in the worker process: configurations or versions of the code.
+"""Verifies and races contestants in the worker process. Contestants are configurations or versions of the code.
 
-A contestant that hangs, crashes or is wrong is eliminated with a reason. The next step starts another process.
+A contestant that hangs, crashes or is wrong is eliminated with a reason. A process that died is replaced at the next
+step.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tilewright.worker.messages import Advanced, Lost, Source
 PREPARE_SILENCE = 180.0  # seconds for drawing the inputs and computing the float64 references of one workload
 TooFast = Callable[[str, "Contestant", float], str | None]
 KEPT = ("policy", "noise", "why", "stop", "settled", "rounds", "disturbed", "disturbances", "seconds")
-"""The fields of a `RaceOutcome` that go into the record of a race."""
+"""The fields of a `RaceOutcome` that are kept in the record of a race."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Contestant:
 
     name: str
     source: Source
-    cost: tuple[int, ...] = ()  # of tied contestants the one with the smallest cost wins
+    cost: tuple[int, ...] = ()  # the smallest cost wins a tie
     task: Task | None = field(default=None, compare=False, repr=False)  # a version's own code; None: the run's task
 
 
@@ -62,16 +63,17 @@ class RaceResult:
     eliminated: tuple[Eliminated, ...]
     winner: str | None = None
     record: Mapping[str, Json] = field(default_factory=dict)  # policy, A/A noise, rounds, monitor
-    lost: str = ""  # why nothing could be raced, if that is no contestant's fault
+    lost: str = ""  # why nothing could be raced, if no contestant is the reason
 
 
 def wrong_after(name: str, reason: str) -> Eliminated:
-    """Eliminates a contestant whose outputs were wrong after it had been timed, or whose time cannot be right."""
+    """Returns the elimination of a contestant whose outputs were wrong after timing, or whose time cannot be right."""
     return Eliminated(name, reason, Checked("incorrect", reason))
 
 
 def cost_of(code: MachineCode | None) -> tuple[int, ...]:
-    """Returns a configuration's cost: CTAs in a cluster, then registers and shared memory of a CTA, instructions."""
+    """Returns the cost of a configuration, which is compared item by item: CTAs in a cluster, registers of a CTA, bytes
+    of shared memory of a CTA, instructions."""
     if code is None:
         return (1 << 30,)
     return (code.cluster, code.registers * code.threads, code.shared_bytes, code.instructions)
@@ -81,8 +83,8 @@ class RaceClient:
     """Verifies and races the contestants of one run through an executor.
 
     policy: how to measure.
-    too_fast: returns why a time in µs cannot be that of a contestant on a workload, or None.
-    first: for each workload the contestant whose outputs are the reference for the others if the task has no trusted
+    too_fast: returns why a contestant cannot take so few µs on a workload; None if it can.
+    first: workload → the contestant whose outputs the other outputs are compared with, if the task has no trusted
         implementation. By default it is the first correct one.
     """
 
@@ -93,13 +95,13 @@ class RaceClient:
         self.task, self.executor, self.policy, self.seed, self.progress = task, executor, policy, seed, progress
         self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
         self._first, self._too_fast = first, too_fast
-        self.steps = 0  # contestants verified and races run, without remembered results
+        self.steps = 0  # how many contestants were verified and races run, without remembered results
         self._verified: dict[tuple[str, Source, int], Checked | Eliminated] = {}
         self._raced: dict[tuple[str, tuple[Contestant, ...]], RaceResult] = {}
 
     def prepare(self, workload: str, seed: int | None = None) -> None:
-        """Prepares inputs and references on the worker, which keeps those of several workloads. The inputs of a
-        ``seed`` that is not the run's are not kept long.
+        """Prepares inputs and references on the worker, which keeps them for several workloads. ``seed``: by default
+        the seed of the run. The inputs of another seed are not kept long.
 
         Raises TaskError if the task is wrong, and MachineError if the worker fails.
         """
@@ -117,7 +119,7 @@ class RaceClient:
         return (workload, contestant.source, self.seed) in self._verified
 
     def verify(self, workload: str, contestant: Contestant, seed: int | None = None) -> Checked | Eliminated:
-        """Compares a contestant's outputs with the references, once for each seed. `Eliminated`: it did not run."""
+        """Compares a contestant's outputs with the references, once per seed. `Eliminated`: the contestant failed."""
         key = (workload, contestant.source, self.seed if seed is None else seed)
         if key not in self._verified:
             with timed(self.seconds, "verify"):
@@ -134,7 +136,7 @@ class RaceClient:
         self, workload: str, contestants: Sequence[Contestant], *, baseline: Contestant | None = None,
         policy: Policy | None = None, needs_baseline: bool = False,
     ) -> RaceResult:  # fmt: skip
-        """Races verified contestants, and repeats the race without those that hang, crash or end wrong.
+        """Races verified contestants. Repeats the race without contestants that hang, crash or are wrong at the end.
 
         baseline: the contestant that wins ties.
         policy: replaces the run's policy. Equal races under the run's policy are run once.
@@ -178,8 +180,8 @@ class RaceClient:
         self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget,
         captures: int,
     ) -> ask.RoundsTimed | Lost:  # fmt: skip
-        """Times all contestants, and a second copy of one, in the same rounds on inputs of ``seed``. All are captured
-        anew ``captures`` times."""
+        """Times all contestants, and a second copy of that at index ``copied``, in the same rounds. ``seed``: of the
+        inputs. ``captures``: how often all code is captured anew."""
         self.prepare(workload, seed)
         policy = replace(self.policy, seed=self.seed if seed is None else seed)
         sources = tuple(each.source for each in contestants)

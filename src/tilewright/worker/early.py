@@ -1,4 +1,4 @@
-"""Starts the worker process before other modules are loaded, because it needs seconds to import torch."""
+"""Starts the worker process before other modules are loaded, because the process needs seconds to import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORKER = (sys.executable, "-m", "tilewright.worker.process.worker")
 
 
 def spawned(command: Sequence[str] = WORKER) -> subprocess.Popen[str]:
-    """Starts the process, with pipes for messages and for its errors."""
+    """Starts the process, with pipes for its messages and its errors."""
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -4,12 +4,12 @@
                        ComputeTrusted
     worker → parent    Started; Running and Advanced on the way; then the step's answer, Broken or Refused
 
-A message carries configurations, grids, arguments as specifications, outcomes and the names of files of raw bytes;
-never a pickle. No kernel's print reaches the pipe.
+A message has configurations, grids, specifications of arguments, outcomes and the names of files of raw bytes, and
+never a pickle. What a kernel prints does not reach the pipe.
 
-The candidate to judge is a `Source`: a configuration of the task as it was opened, which the worker launches through
-the task's own launch function, or a `Program`, which it launches through the driver. Edited code reaches the worker
-only as a `Program`, so it never runs in the process that judges it.
+The candidate to judge is a `Source`. A `Configured` is a configuration of the task as it was opened; the worker
+launches it through the task's own launch function. A `Program` is launched through the driver. Edited code reaches the
+worker only as a `Program`, so it never runs in the process that judges it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS: dict[str, type[Message]] = {}
 
 @dataclass(frozen=True)
 class Message:
-    """A record that can be sent. Its subclasses are found by name when a line is read."""
+    """A record that can be sent. `decode` finds its subclasses by their names."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -42,7 +42,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Step(Message, Generic[Answer]):
-    """A request. ``answer``: the type of its answer."""
+    """A request to the worker. ``answer``: the type of the answer."""
 
     @property
     def answer(self) -> type[Answer]:
@@ -58,7 +58,7 @@ class Lost:
     """The index of the candidate that was running, if the worker announced it."""
 
 
-# What is judged -----------------------------------------------------------------------------------
+# Candidates ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Configured:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The address of a tensor, by its name."""
+    """The address of the tensor with this name."""
 
     tensor: str
 
@@ -84,21 +84,21 @@ class PackedNumber:
 
 @dataclass(frozen=True)
 class Table:
-    """The address of 64-bit numbers, row by row, in memory that is filled before the launch."""
+    """The address of a table of 64-bit numbers, row by row, in memory that is filled before the launch."""
 
     rows: tuple[tuple[Pointer | int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A candidate as data: a cubin and how it is launched. Python code of the candidate is not needed."""
+    """A candidate as data: a cubin and how it is launched. The candidate's Python code is not needed."""
 
     cubin: str
-    """Base64."""
+    """The bytes in Base64."""
     symbol: str
     grid: tuple[int, ...]
     parameters: tuple[Pointer | PackedNumber | Table, ...]
-    """In the order of the kernel's parameters."""
+    """The values of the kernel's parameters, in order."""
 
 
 Source: TypeAlias = Configured | Program
@@ -125,7 +125,7 @@ class Advanced(Message):
 
     rounds: int
     live: int | None = None
-    """Candidates that are still timed."""
+    """How many candidates are still timed."""
     leader: int | None = None
     """The index of the fastest candidate so far."""
 
@@ -136,7 +136,7 @@ class Broken(Message):
 
     reason: str
     dead: bool
-    """The process ends, because its CUDA context is broken."""
+    """Whether the process ends, because its CUDA context is broken."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class InputsReady(Message):
     cases: tuple[str, ...]
     """Descriptions of what the outputs are compared with."""
     new: bool
-    """The inputs were drawn just now, not for an earlier step."""
+    """Whether the inputs were drawn just now. If not, an earlier step has drawn them."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +178,13 @@ class FieldRaced(Message):
 @dataclass(frozen=True)
 class RoundsTimed(Message):
     samples_us: tuple[tuple[float, ...], ...]
-    """The samples of each candidate, those of the copy last. The r-th samples of all belong to one round."""
+    """The samples of each candidate, the copy's last. The r-th samples of all candidates belong to one round."""
     captures: tuple[int, ...]
-    """The rounds of each capture, in order."""
+    """The number of rounds of each capture, in order."""
     disturbances: tuple[str, ...]
     monitor: Mapping[str, Json]
     after_timing: str | None
-    """The mistake in the first candidate's outputs after timing, or why its time cannot be right; None if there is
-    none."""
+    """What is wrong with the first candidate's outputs after timing, or with its time; None if nothing is."""
     trusted_us: tuple[float, ...] | None = None
 
 
@@ -231,7 +230,7 @@ class PrepareInputs(Step[InputsReady]):
     workload: str
     seed: int
     passing: bool = False
-    """The seed is used once, so its inputs are not kept long."""
+    """Whether the seed is used only once. Its inputs are then not kept long."""
     answer = InputsReady
 
 
@@ -245,30 +244,30 @@ class CheckOutputs(Step[OutputsChecked]):
 class RaceField(Step[FieldRaced]):
     sources: tuple[Source, ...]
     costs: tuple[tuple[int, ...], ...]
-    """The cost of each candidate; of tied candidates the cheapest wins."""
+    """The cost of each candidate; the lowest cost wins a tie."""
     shipped: int | None
-    """The index of the candidate that wins ties."""
+    """The index of the shipped candidate, which wins ties."""
     policy: Policy
     careful: bool = False
-    """Runs one candidate at a time and announces it, to find the one that hangs."""
+    """Whether to announce and run one candidate at a time, to find the one that hangs."""
     answer = FieldRaced
 
 
 @dataclass(frozen=True)
 class TimeRounds(Step[RoundsTimed]):
-    """Times all sources, and a second copy of one of them as an A/A check, in the same rounds. ``budget``: of all
-    captures together."""
+    """Times all sources, and a second copy of one of them as an A/A check, in the same rounds."""
 
     sources: tuple[Source, ...]
     budget: Budget
+    """For all captures together."""
     policy: Policy
     copied: int | None = None
     """The index of the source that is timed twice."""
     benchmark: bool = False
-    """Times the trusted implementation too, and drops slow candidates after a few rounds."""
+    """Whether to time the trusted implementation too, and to drop slow candidates after a few rounds."""
     captures: int = 1
     """How often all code is loaded and captured anew, in random order. Each capture gets an equal share of the budget.
-    After its seconds no capture begins, except those that the fewest rounds need."""
+    When the budget's seconds are over, a capture begins only if the fewest rounds are not reached."""
     answer = RoundsTimed
 
 
@@ -304,19 +303,19 @@ class RunImages(Step[ImagesRan]):
     outputs: tuple[str, ...]
     launches: int = 1
     place: int = 0
-    """0 or 1. Images of equal sizes have the same addresses in runs with an equal ``place``, and others otherwise."""
+    """0 or 1. Images of equal sizes have the same addresses in runs with an equal ``place``, else other addresses."""
     profile: bool = False
-    """Report the names of the kernels that ran."""
+    """Whether to report the names of the kernels that ran."""
     exact: bool = False
-    """Each tensor gets an allocation that ends with its last element, for a tool that watches allocations."""
+    """Whether each tensor gets an allocation that ends with its last element, for a tool that watches allocations."""
     fresh: tuple[str, ...] = ()
-    """Tensors whose bytes are not uploaded, so that such a tool sees them as uninitialised."""
+    """Tensors whose bytes are not uploaded, so that a tool which watches memory sees them as uninitialised."""
     answer = ImagesRan
 
 
 @dataclass(frozen=True)
 class RunOnce(Message):
-    """The request of a process that ends after one run (`worker.process.once`)."""
+    """The request to a process that ends after one run (`worker.process.once`)."""
 
     task: str
     addresses: str

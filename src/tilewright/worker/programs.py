@@ -1,4 +1,4 @@
-"""From a compiled candidate to the `Program` that the worker launches."""
+"""Makes the `Program` that the worker launches, from a compiled candidate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.worker.messages import PackedNumber, Pointer, Program, Table
 
 
 def program_of(task: Task, compiled: Compiled) -> Program:
-    """The program of a candidate that compiled. Raises TaskError for arguments that do not fit the kernel."""
+    """Returns the program of a candidate that compiled. Raises TaskError for arguments that do not fit the kernel."""
     assert isinstance(compiled.built, Built), "only what compiled can be launched"
     launch, hints = launch_of(task, compiled.unit)
     language = language_of(launch.kernel)
@@ -37,7 +37,7 @@ def program_of(task: Task, compiled: Compiled) -> Program:
 
 
 def _address(argument: Argument) -> Pointer | Table | None:
-    """None for a number."""
+    """Returns the parameter for an array or a list of arrays; None for a number."""
     if isinstance(argument, ArraySpec):
         return Pointer(argument.name)
     if not isinstance(argument, ListArgument):

@@ -30,10 +30,9 @@ class Garbled(Message):
 
 
 class Session:
-    """One worker process at a time. After a loss, the next step starts another.
+    """Runs steps in a worker process. After a process is lost, the next step starts another one.
 
-    task, files: as `loading.load_task` takes them. Without a task, the process starts to import torch, and `open` names
-        the task later.
+    task, files: as `loading.load_task` takes them. Without a task, the process imports torch, and waits for `open`.
     process: a worker that was started before (`early.early_worker`).
     """
 
@@ -97,7 +96,8 @@ class Session:
             raise
 
     def _failed(self, message: Message | None, at: int | None) -> Lost:
-        """Handles a message that ends a step without an answer. None means that the process closed its channel."""
+        """Returns the loss for a message that ends a step without an answer. ``message`` is None if the process closed
+        its channel. Raises TaskError if the task is wrong."""
         if isinstance(message, said.Refused):
             raise TaskError(message.error)
         if message is None:

@@ -1,1 +1,1 @@
-"""The process that touches the GPU; nothing else imports torch at its top."""
+"""The process that uses the GPU. Only its modules import torch at their top."""

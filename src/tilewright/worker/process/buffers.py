@@ -1,7 +1,7 @@
 """The tensors of a task on a device.
 
-Every tensor lies between two guard zones. Outputs are filled with poison before each run. torch provides memory, random
-numbers and comparisons on the device. Only modules of the worker process import it.
+Every tensor has guard bytes before and after it. Outputs are filled with poison bytes before each run. torch provides
+memory, random numbers and comparisons on the device. Only modules of the worker process import torch at their top.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.verify.tolerance import Slice, axes_of, draw
 GUARD_BYTES = 1 << 16  # on each side; a multiple of 256, which keeps the alignment of torch's allocator
 GUARD = 0xA5
 SWAPPED_BYTES = 1 << 27
-"""Most bytes of an input that alternate while candidates are timed. An H200 copies them in 62 µs (at 4.3 TB/s)."""
+"""The most bytes of an input that alternate while candidates are timed. An H200 copies them in 62 µs (at 4.3 TB/s)."""
 CHUNK = 1 << 24  # words of eight bytes that are summed at a time, to limit the memory for a checksum
 TENSORS = Tensors(torch)
 
@@ -65,7 +65,7 @@ class Buffers:
         self.all = {array.name: guarded(array.shape, getattr(torch, array.dtype), device) for array in arrays}
 
     def tensors(self, *, in_place: bool = False) -> dict[str, torch.Tensor]:
-        """Returns the tensors by name. ``in_place``: an output with ``in_place_of`` is that input."""
+        """Returns the tensors by name. ``in_place``: an output with ``in_place_of`` is the tensor of that input."""
         tensors = {name: buffer.tensor for name, buffer in self.all.items()}
         if in_place:
             for name, output in self.task.outputs.items():
@@ -79,13 +79,13 @@ class Buffers:
             _fill(self.all[name].tensor, self.task.distribution(name, self.dims), generator)
 
     def poison(self, byte: int) -> None:
-        """Poisons the outputs, and repairs guards that a candidate damaged."""
+        """Fills the outputs with ``byte`` as `spoil` does, and repairs guards that a candidate damaged."""
         for buffer in self.all.values():
             buffer.mend()
         self.spoil(byte)
 
     def spoil(self, byte: int) -> None:
-        """Poisons the outputs. An output that updates an input gets the values of that input."""
+        """Fills the outputs with ``byte``. An output that updates an input gets the values of that input instead."""
         for name, output in self.task.outputs.items():
             if output.updates:
                 self.all[name].middle.copy_(self.all[output.updates].middle)
@@ -107,10 +107,10 @@ class Buffers:
 
 
 class InputSets:
-    """Two sets of inputs that take turns at the same addresses while candidates are timed.
+    """Two sets of inputs that alternate at the same addresses while candidates are timed.
 
-    Of an input larger than `SWAPPED_BYTES` only its first bytes take turns. Offsets stay as they are: parts of two
-    tables are no table, and the work may depend on them. seeds: of the two sets; the second is in place at first.
+    Of an input larger than `SWAPPED_BYTES`, only the first bytes alternate. Arrays of offsets stay as they are: a mix
+    of two would not be valid, and the work may depend on them. seeds: of the two sets; the second is in place at first.
     """
 
     def __init__(self, buffers: Buffers, seeds: tuple[int, int]) -> None:
@@ -128,17 +128,17 @@ class InputSets:
             part.copy_(self._sets[self.current][name])
 
     def spoil(self) -> None:
-        """Poisons the outputs, so that a kernel cannot find its last answer there."""
+        """Poisons the outputs, so that a kernel cannot find its earlier results there."""
         self.buffers.spoil(POISONS[0])
 
     def record(self) -> dict[str, Json]:
-        """What is done before a launch is timed."""
+        """Returns what is done before a launch is timed, for the record of a race."""
         task, parts = self.buffers.task, dict(self._parts())
         shares = {name: parts[name].numel() / max(1, self.buffers.all[name].middle.numel()) for name in task.inputs}
         return {"outputs": "poisoned before each launch", "alternating_share_of_inputs": shares}
 
     def _parts(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The bytes of each input that take turns."""
+        """Yields the name of each input and its bytes that alternate."""
         for name in self.buffers.task.inputs:
             whole = self.buffers.all[name].middle
             offsets = self.buffers.task.distribution(name, self.buffers.dims).steps is not None

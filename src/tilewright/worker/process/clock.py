@@ -1,8 +1,8 @@
 """The clock of a race on a GPU: one launch per candidate and round, timed by CUDA events (`race.event_timer`).
 
 Graph launch (the default): the CUDA graph of a candidate poisons the outputs, flushes the L2, records an event, runs
-the kernel and records an event. Eager launch: the same steps without a graph, so host time between the events counts.
-A whole round is queued before the clock waits. Every round has other inputs than the round before it.
+the kernel and records another event. Eager launch: the same steps without a graph, so host time between the events
+counts too. A whole round is queued before the clock waits. Every round has other inputs than the round before.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class GpuClock:
     def __exit__(self, *_: object) -> None:
         torch.cuda.synchronize()
         self._timer.close()
-        self._runners.clear()  # after the graphs: a runner may own the code that they launch
+        self._runners.clear()  # after the graphs, because a runner may own the code that they launch
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
-        """Returns the times in µs, in the order given. Raises `Disturbed` if the GPU was throttled meanwhile."""
+        """Returns the times in µs, in the order of ``order``. Raises `Disturbed` if the GPU was throttled meanwhile."""
         with torch.cuda.stream(self._stream):
             self._sets.swap()
             for index in order:

@@ -1,7 +1,8 @@
-"""Launches a `Program` through the CUDA driver: a cubin, a grid and parameters, without any code of a candidate.
+"""Launches a `Program` through the CUDA driver: a cubin, a grid and parameters, without Python code of a candidate.
 
-A tile kernel is launched as cuda-tile does it: one thread a block, because the driver takes the threads, the cluster
-and the shared memory from the cubin (seen with cuda-tile 1.7's own hook on `cuLaunchKernel`; a GPU test compares both).
+A tile kernel is launched as cuda-tile does it: one thread per block, because the driver takes the threads, the cluster
+and the shared memory from the cubin. This was seen with cuda-tile 1.7's own hook on `cuLaunchKernel`. A GPU test
+compares both launches.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from tilewright.errors import MachineError
 from tilewright.worker.messages import PackedNumber, Pointer, Program, Table
 
 LOADED = 64
-"""Cubins that stay loaded."""
+"""How many cubins stay loaded."""
 ALIGNMENT = 16
-"""Bytes. Code is compiled for tensors whose addresses are multiples of this."""
+"""Bytes. Code is compiled for tensors whose addresses are multiples of this number."""
 
 
 class ProgramLaunch:
-    """Launches ``program`` on ``tensors``. Called with the handle of a CUDA stream. ``own_code``: loads the cubin once
-    more, to a place of its own, and unloads it when this object ends."""
+    """Launches ``program`` on ``tensors`` when this object is called with the handle of a CUDA stream. ``own_code``:
+    loads the cubin once more, to another address, and unloads it when this object ends."""
 
     def __init__(self, program: Program, tensors: Mapping[str, torch.Tensor], own_code: bool = False) -> None:
         if own_code:
@@ -44,8 +45,8 @@ class ProgramLaunch:
 
     def __call__(self, stream: Any) -> None:
         driver = _driver()
-        place = ctypes.addressof(self._parameters)
-        _checked(driver.cuLaunchKernel(self._kernel, *self._grid, 1, 1, 1, 0, driver.CUstream(stream), place, 0))
+        address = ctypes.addressof(self._parameters)
+        _checked(driver.cuLaunchKernel(self._kernel, *self._grid, 1, 1, 1, 0, driver.CUstream(stream), address, 0))
 
     def _bytes_of(self, parameter: Pointer | PackedNumber | Table, tensors: Mapping[str, torch.Tensor]) -> bytes:
         if isinstance(parameter, PackedNumber):
@@ -73,7 +74,7 @@ def _kernel(cubin: str, symbol: str) -> Any:
 
 
 def _loaded(cubin: str, symbol: str) -> tuple[Any, Any]:
-    """Loads the cubin. Returns its library and the kernel."""
+    """Loads the cubin. Returns its library and its kernel."""
     driver = _driver()
     library = _checked(driver.cuLibraryLoadData(base64.b64decode(cubin), [], [], 0, [], [], 0))
     return library, driver.CUfunction(int(_checked(driver.cuLibraryGetKernel(library, symbol.encode()))))
@@ -89,7 +90,7 @@ def _driver() -> Any:
 
 
 def _checked(answer: tuple[Any, ...]) -> Any:
-    """What a driver call returns after its status. Raises RuntimeError with the driver's name for an error."""
+    """Returns the value of a driver call, without its status. Raises RuntimeError with the name of the error."""
     status, *values = answer
     if int(status) != 0:
         raise RuntimeError(f"the driver refuses the launch: {status.name}")

@@ -1,7 +1,7 @@
 """Runs candidates on poisoned, guarded buffers and judges their outputs.
 
-A `DeviceExaminer` serves all candidates of a workload. It has two draws of inputs. Each has the float64 reference of a
-slice and, if the task has a trusted implementation, its whole outputs.
+A `DeviceExaminer` judges all candidates of a workload. It draws inputs twice. For each draw, it has the float64
+reference of a slice of the outputs, and the whole outputs of the trusted implementation if the task has one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Draw:
 
 class DeviceExaminer:
     def __init__(self, task: Task, dims: Dims, device: str, seed: int, draws: int = len(POISONS)) -> None:
-        """``draws``: the number of draws of inputs; one is enough for a candidate that was checked on two before."""
+        """``draws``: how often inputs are drawn. One draw is enough for a candidate that was checked on two before."""
         self.task, self.dims, self.seed, self.device = task, dict(dims), seed, device
         self.buffers = Buffers(task, dims, device)
         self._agreed: dict[int, dict[str, torch.Tensor]] = {}
@@ -57,7 +57,8 @@ class DeviceExaminer:
         return [f"seed {draw.seed}: {draw.part} against float64" for draw in self.draws]
 
     def check(self, bind: Callable[[Tensors], Runner]) -> Checked:
-        """Judges a candidate on each draw, and once in place if the task declares that. ``bind`` makes its runner."""
+        """Judges a candidate on each draw, and once in place if the task declares that. ``bind``: makes the candidate's
+        runner for given tensors."""
         worst, cases = 0.0, []
         try:
             for draw in self.draws:
@@ -87,7 +88,7 @@ class DeviceExaminer:
 
     def check_timed(self, again: Runner) -> str | None:
         """Checks a candidate on the buffers that were timed. ``again``: repeats a timed launch, with the second set of
-        `timing_sets`. Returns what is wrong, or None."""
+        `timing_sets`. Returns what is wrong; None if nothing is."""
         try:
             self._examined(self.draws[-1], self.buffers.tensors(), again)
         except Wrong as wrong:
@@ -121,7 +122,7 @@ class DeviceExaminer:
             raise TaskError(f"trusted of task '{self.task.name}' failed: {first_line(str(error))}") from error
 
     def _examined(self, draw: Draw, tensors: Tensors, runner: Runner, *, in_place: bool = False) -> float:
-        """Runs a candidate on one draw. Returns the share of the allowed error, or raises `Wrong`."""
+        """Runs a candidate on one draw. Returns its error as a share of the allowed error. Raises `Wrong`."""
         self.buffers.draw(draw.seed)
         replaced = [output.in_place_of for output in self.task.outputs.values()] if in_place else []
         memory = DeviceMemory(self.buffers, self.buffers.checksums(), replaced)
@@ -143,7 +144,7 @@ class DeviceExaminer:
         return worst.share
 
     def _judge_whole(self, draw: Draw, tensors: Tensors) -> None:
-        """Compares whole outputs with the trusted ones, or else with those of the first correct candidate."""
+        """Compares whole outputs with those of the trusted implementation, or else of the first correct candidate."""
         whose, others = "the trusted implementation", draw.trusted
         if others is None:
             whose, others = "the first correct candidate", self._agreed.get(draw.seed, tensors)
@@ -156,14 +157,14 @@ class DeviceExaminer:
 # The examiners of several workloads ------------------------------------------------------------------
 
 
-SHARE = 0.5  # of the memory that is free or held by examiners; the rest is for launching and comparing
+SHARE = 0.5  # of the memory that is free or that examiners hold; the rest is for launches and comparisons
 COPIES_OF_OUTPUTS = 4
-"""Copies of the outputs that an examiner may hold beside its buffers: those of the trusted implementation or of the
-first correct candidate for two draws, and as many while they are computed."""
+"""How many copies of the outputs an examiner may hold beside its buffers: two draws of the trusted implementation's or
+the first correct candidate's outputs, and as many while these are computed."""
 
 
 class Prepared:
-    """The examiners of several workloads. ``free``: returns the bytes that could be allocated now."""
+    """The examiners of several workloads. ``free``: returns how many bytes could be allocated now."""
 
     def __init__(self, task: Task, device: str, free: Callable[[], int] | None = None) -> None:
         self.task, self.device = task, device
@@ -173,7 +174,7 @@ class Prepared:
 
     def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
         """Returns the examiner, and whether it was made just now. ``passing``: the seed is used once, as in a
-        confirmation. Its examiners have one draw of inputs, because the candidates were checked on two before, and are
+        confirmation. Then the examiner has one draw of inputs, because the candidates were checked on two before. It is
         removed when another such seed comes."""
         if passing and seed != self._passing:
             for key in [key for key in self._held if key[1] == self._passing]:
@@ -210,6 +211,6 @@ def bytes_needed(task: Task, dims: Dims) -> int:
 
 
 def free_on_gpu() -> int:
-    """Returns the driver's free bytes, and those that torch reserved but does not use."""
+    """Returns the bytes that are free in the driver, and those that torch has reserved but does not use."""
     free, _ = torch.cuda.mem_get_info()
     return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())

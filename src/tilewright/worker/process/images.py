@@ -38,7 +38,7 @@ class BoundLaunch:
     launch: Runner
     kernel: str
     tables: int = 0
-    """Lists among the arguments. Each launch copies a table of addresses from the host for them."""
+    """How many arguments are lists. Each launch copies a table of addresses from the host for each of them."""
 
 
 def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
@@ -109,7 +109,7 @@ class Images:
     def _allocation(self, name: str, nbytes: int) -> torch.Tensor:
         """Returns the allocation for a tensor. It is replaced only if it is smaller than ``nbytes``."""
         if name in self._held and self._held[name].numel() < nbytes:
-            del self._held[name]  # before the new one is made, since both together may not fit
+            del self._held[name]  # before the new one is made, because both may not fit together
         if name not in self._held:
             self._held[name] = torch.empty(nbytes + ROOM, dtype=torch.uint8, device=self.device)
         return self._held[name]
@@ -127,8 +127,8 @@ class Images:
             torch.cuda.synchronize()
 
     def _watched(self, work: Callable[[], None]) -> tuple[list[str] | None, str]:
-        """Returns the names of the kernels and uploads that the device ran during ``work``, in order, or None and the
-        reason. A kernel of our own runs last. If the profiler does not report it, the profiler does not work here."""
+        """Returns the names of the kernels and uploads that the device ran during ``work``, in order; or None and the
+        reason. A kernel of our own runs last, to show whether the profiler works here."""
         self._wait()  # for our own uploads
         profiler, why = started_profiler()
         names: list[str] = []
@@ -158,7 +158,7 @@ def started_profiler() -> tuple[Any, str]:
 
 
 def kernel_names(events: Any) -> list[str]:
-    """Returns the kernels and the copies from the host in a profile, in the order in which they began."""
+    """Returns the names of the kernels and copies from the host in a profile, in the order of their beginnings."""
     on_device = [event for event in events or () if event.device_type == torch.autograd.DeviceType.CUDA]
     on_device.sort(key=lambda event: event.time_range.start)
     names = [str(event.name) for event in on_device]

@@ -3,7 +3,7 @@
     python -m tilewright.worker.process.once REQUEST.json
 
 The request is a `messages.RunOnce`. The allocation of every tensor ends with its last element. The tool reports only
-addresses, so the addresses of the tensors are written to the request's ``addresses`` file before the launch.
+addresses. So the addresses of the tensors are written to the request's ``addresses`` file before the launch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")  # else tensors share allocations
+os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")  # otherwise tensors share allocations
 
 from tilewright.errors import NoGpu, TilewrightError
 from tilewright.hardware.gpu import detect

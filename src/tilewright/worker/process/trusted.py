@@ -1,7 +1,7 @@
 """A process that runs a task's trusted implementation, so that the process that checks need not import torch.
 
-`verify.trusted` is the other side. A step names dimensions, and files with the raw, row-major bytes of the inputs. The
-outputs are written to such files in their declared dtypes.
+`verify.trusted` is the other side. A step has the dimensions, and names the files with the raw, row-major bytes of the
+inputs. The outputs are written to such files in their declared dtypes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.worker.messages import private_stdout, receive, send
 
 def computed(task: Task, dims: Dims, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Runs the trusted implementation of a task that has one. Returns the outputs by name, in any dtypes. Raises
-    TaskError unless it returns tensors of the declared shapes, and any exception of the task's own code."""
+    TaskError unless it returns tensors of the declared shapes. Exceptions of the task's own code are not caught."""
     assert task.trusted is not None
     what = f"trusted of task '{task.name}'"
     with torch.no_grad():
@@ -49,7 +49,7 @@ def write_outputs(task: Task, step: ask.ComputeTrusted) -> ask.TrustedWritten:
 
 
 def read(tensor: ask.TensorFile) -> torch.Tensor:
-    """Reads a tensor from raw bytes. The bytes are cast by torch, because NumPy lacks some of the dtypes."""
+    """Reads a tensor from raw bytes. torch casts the bytes, because NumPy has not all of the dtypes."""
     raw = torch.from_numpy(np.fromfile(tensor.file, np.uint8))
     return raw.view(getattr(torch, tensor.dtype)).reshape(tensor.shape)
 
@@ -59,7 +59,7 @@ def write(tensor: torch.Tensor, file: str) -> None:
 
 
 def serve(requests: IO[str], out: IO[str]) -> None:
-    """Answers requests until there are no more. The first one names the task."""
+    """Answers requests until there are no more. The first request names the task."""
     first = receive(requests)
     if not isinstance(first, ask.OpenTask):
         return
@@ -78,7 +78,7 @@ def serve(requests: IO[str], out: IO[str]) -> None:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # the parent's to handle, also where the whole group gets it
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, also if the whole process group gets them
         signal.signal(number, signal.SIG_IGN)
     serve(sys.stdin, private_stdout())
 

@@ -1,8 +1,8 @@
 """The process that uses the GPU: it verifies and races candidates, which may crash it.
 
-It answers the steps of `worker.messages`, one for each line. `session.Session` is the other side. All candidates are
-judged by the tensors, references and tolerances of the task as it was opened. A failure that breaks the CUDA context
-ends the process, and the parent starts another.
+It answers the steps of `worker.messages`, which arrive one per line. `session.Session` is the other side. All
+candidates are judged by the tensors, references and tolerances of the task as it was opened. A failure that breaks the
+CUDA context ends the process, and the parent starts another.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Worker:
         return ask.OutputsChecked(self._judge.check(lambda tensors: self._runner(step.source, tensors)))
 
     def race(self, step: ask.RaceField) -> ask.FieldRaced:
-        """Runs the A/A check of the shipped candidate, or else the first, and the race, on one clock."""
+        """Runs the A/A check, then the race, on one clock. The check times the shipped candidate, or else the first."""
         base, policy, count = step.shipped or 0, step.policy, len(step.sources)
         rng, monitor, sets = np.random.default_rng(policy.seed), Monitor(), self._judge.timing_sets()
         runners, announce = self._runners(step.sources, base), self._announcing(base, count)
@@ -91,8 +91,8 @@ class Worker:
         return ask.FieldRaced(outcome, {**monitor.record(), **sets.record()}, again)
 
     def time_rounds(self, step: ask.TimeRounds) -> ask.RoundsTimed:
-        """Times all candidates in interleaved rounds, one capture after the other. If one is copied, a timed launch of
-        the first is checked at the end."""
+        """Times all candidates in interleaved rounds, one capture after the other. If ``step.copied`` is given, a timed
+        launch of the first candidate is checked at the end."""
         sets, monitor, rng = self._judge.timing_sets(), Monitor(), np.random.default_rng(step.policy.seed)
         trusted, several = step.benchmark and self.task.trusted is not None, step.captures > 1
         size, budget = len(step.sources) + (step.copied is not None) + trusted, step.budget.share(step.captures)
@@ -124,8 +124,8 @@ class Worker:
         )  # fmt: skip
 
     def _captured(self, step: ask.TimeRounds, order: Sequence[int], monitor: Monitor, sets: InputSets) -> GpuClock:
-        """Captures all candidates of the step in this order. One of several captures loads their code anew, because
-        where it lies in memory and what was captured first are no merit of a candidate."""
+        """Captures all candidates of the step in the order of ``order``. If there are several captures, each one loads
+        the code anew, so that neither the address of the code nor the order favours a candidate."""
         sources = step.sources if step.copied is None else (*step.sources, step.sources[step.copied])
         tensors, own_code = self._judge.buffers.tensors(), step.captures > 1
         runners = [
@@ -146,11 +146,11 @@ class Worker:
         return self.examiner
 
     def _timed_again(self, clock: protocol.Clock, sets: InputSets, index: int) -> str | None:
-        """Repeats the timed launch of a candidate on the set of inputs whose outputs are known. Returns what is wrong,
-        or None."""
+        """Repeats a candidate's timed launch on the set of inputs with known outputs. Returns what is wrong, or
+        None."""
 
         def again(stream: int | None) -> None:
-            for _ in range(1 + sets.current):  # each round takes the other set; the second one is known
+            for _ in range(1 + sets.current):  # each round takes the other set; the outputs of the second set are known
                 with suppress(protocol.Disturbed):
                     clock.round([index])
 
@@ -163,11 +163,11 @@ class Worker:
         send(self.out, message)
 
     def _announcing(self, copied: int | None, count: int) -> Callable[[int], None]:
-        """Returns a function that announces the index that runs. The copy has the index ``count``."""
+        """Returns a function that announces the candidate with an index. The copy has the index ``count``."""
         return lambda index: self._say(ask.Running(index if index < count else copied))
 
     def _runners(self, sources: Sequence[ask.Source], copied: int | None = None) -> list[Runner]:
-        """Returns the runners of the sources on the timing buffers. The last one is a copy of that at ``copied``."""
+        """Returns the runners of the sources on the timing buffers. The last one copies the source at ``copied``."""
         again = () if copied is None else (sources[copied],)
         tensors = self._judge.buffers.tensors()
         return [self._runner(source, tensors) for source in (*sources, *again)]
@@ -185,7 +185,7 @@ ANSWERS: dict[type[Message], Callable[[Worker, Any], Message]] = {
 
 
 def _drop_the_slow(rounds: Rounds) -> bool:
-    """Times only the fast candidates after `FEW_ROUNDS`. Returns False: the rounds go on."""
+    """Drops the slow candidates after `FEW_ROUNDS`. Returns False, so that the rounds go on."""
     if len(rounds.rows) == FEW_ROUNDS:
         medians = np.median(rounds.rows, axis=0)
         rounds.live = [index for index in rounds.live if medians[index] < SLOW * medians.min()]
@@ -236,7 +236,7 @@ def context_is_broken() -> bool:
 def main() -> None:
     """Loads the task that the first message names, and answers steps until there are no more."""
     faulthandler.enable()
-    for number in (signal.SIGINT, signal.SIGTERM):  # the parent's to handle, also where the whole group gets it
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, also if the whole process group gets them
         signal.signal(number, signal.SIG_IGN)
     out = private_stdout()
     if not isinstance(first := receive(sys.stdin), ask.OpenTask):
