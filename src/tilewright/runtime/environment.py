@@ -36,7 +36,7 @@ class Left(Exception):
 
 
 def search(trials: Sequence[Trial | FailedTrial], **options: Any) -> SearchResult:
-    """Calls `searching.search`. The import is in here because most programs never search."""
+    """Calls `searching.search`. The import is inside the function, because most programs never search."""
     from tilewright.runtime.search import searching
 
     def stop_when_leaving(stage: str, done: int, total: int | None, note: str = "") -> None:
@@ -71,7 +71,7 @@ def on_stream(stream: Stream) -> AbstractContextManager[object]:
 
 @cache
 def hardware_of(device: int) -> Board:
-    """Returns the `Board` of the GPU with this index: its SMs, bandwidth and rates. Raises `NoGpu`."""
+    """Returns the `Board` of the GPU with this index: its SMs, bandwidth and rates. Raises `NoGpu` if there is none."""
     from tilewright.hardware.architectures import board_for_gpu
 
     torch = sys.modules.get("torch")

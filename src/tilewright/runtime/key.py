@@ -34,7 +34,7 @@ def toolkit() -> str:
 
 @cache
 def board_of(device: int) -> str:
-    """Returns name and architecture of the GPU with this index (``NVIDIA H200 sm_90``). Raises `NoGpu` without it."""
+    """Returns the GPU's name and architecture, such as ``NVIDIA H200 sm_90``. Raises `NoGpu` if there is none."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(device)
@@ -82,7 +82,8 @@ def flag_part(value: object, by_value: bool = True) -> Json:
 
 
 def digest(parts: Mapping[str, Json]) -> str:
-    """Returns the SHA-256 (hex) of the parts as canonical JSON. The order of names does not matter; types do."""
+    """Returns the SHA-256 (hex) of the parts as canonical JSON. The order of names does not count, but 1 and True
+    differ."""
     try:
         text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     except TypeError as error:

@@ -27,12 +27,13 @@ Container: TypeAlias = Mapping[Any, Text]
 
 
 class Mode(str, Enum):
-    """What the first call with a new key does.
+    """What the first call with a new key does, by mode.
 
-    NOW: tunes, then launches the winner.
-    BACKGROUND: launches the shipped configuration and tunes in another thread. Later calls launch the winner.
-    STORED: never searches. Launches the configuration in the store or the config file, or else the shipped one.
-    OFF: launches the shipped configuration, whatever is stored.
+    NOW: the call tunes, then launches the winner.
+    BACKGROUND: the call launches the shipped configuration. Another thread tunes, and later calls launch the winner.
+    STORED: the call launches the configuration in the store or the config file, else the shipped one. It never
+        searches.
+    OFF: the call launches the shipped configuration, whatever is stored.
     """
 
     NOW = "now"

@@ -20,7 +20,7 @@ from tilewright.task.task import Task
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import Advanced, Lost, Source
 
-PREPARE_SILENCE = 180.0  # seconds for drawing the inputs and computing the float64 references of one workload
+PREPARE_SILENCE = 180.0  # seconds: drawing the inputs and computing the float64 references takes long
 TooFast = Callable[[str, "Contestant", float], str | None]
 KEPT = ("policy", "noise", "why", "stop", "settled", "rounds", "disturbed", "disturbances", "seconds")
 """The fields of a `RaceOutcome` that are kept in the record of a race."""

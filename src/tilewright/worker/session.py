@@ -17,7 +17,7 @@ from tilewright.worker.messages import Advanced, Lost, Message, OpenTask, Step, 
 
 START_SECONDS = 120.0  # importing torch and making a CUDA context takes 5 s on an idle machine
 SILENCE_SECONDS = 30.0  # a kernel that runs longer counts as hung
-EXIT_SECONDS = 10.0  # from a process's last message to its end: it gives back the GPU's memory
+EXIT_SECONDS = 10.0  # from a process's last message to its end, because it gives back the GPU's memory
 Answer = TypeVar("Answer")
 Entered = TypeVar("Entered", bound="Session")
 

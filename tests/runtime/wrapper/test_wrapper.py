@@ -449,7 +449,7 @@ def test_undeclared_outputs_are_said_once(world: World) -> None:
         ({"buckets": 5}, "buckets= is no mapping"),
         ({"buckets": {"x": 5}}, r"buckets\['x'\] is no function; pass tilewright.powers_of_two"),
         ({"buckets": {"x": ("rows", None)}}, r"buckets\['x'\] is no function"),
-        ({"parameters": ("x", "y")}, "the kernel's factor would get no value"),
+        ({"parameters": ("x", "y")}, "no value for the kernel's factor"),
         ({"config_file": "/nowhere.json"}, "cannot read /nowhere.json"),
     ],
 )

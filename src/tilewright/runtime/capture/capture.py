@@ -58,7 +58,7 @@ def install(
         data_bytes = int(mebibytes) << 20
     if exact is None:
         if (setting := os.environ.get(EXACT_VARIABLE, "")) not in ("", "0", "1"):
-            raise RequestError(f"{EXACT_VARIABLE}='{setting}' is neither 1 nor 0")
+            raise RequestError(f"{EXACT_VARIABLE}='{setting}' is neither 1 nor 0; 1 examines every launch")
         exact = setting == "1"
     with _LOCK:
         if _active is not None:

@@ -73,7 +73,7 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
     made, language = Launch(kernel, launch.grid, args), language_of(kernel)
     lowered = language.lower(made, dict(launch.hints), Configuration(()), ARCH)
     if isinstance(lowered, Failed):
-        raise RequestError(f"{launch.kernel} is not lowered: {lowered.reason}")
+        raise RequestError(f"{launch.kernel} cannot be lowered to Tile IR: {lowered.reason}")
     try:
         module = read_bytecode(lowered.code)
     except ToolFailed as error:

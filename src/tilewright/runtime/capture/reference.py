@@ -117,7 +117,7 @@ class Captured:
         launch = self._launched(dims, arrays)
         lowered = language_of(launch.kernel).lower(launch, {}, Configuration(()), ARCH)
         if isinstance(lowered, Failed):
-            raise TaskError(f"the captured kernel is not lowered for these dimensions: {lowered.reason}")
+            raise TaskError(f"the captured kernel cannot be lowered for these dimensions: {lowered.reason}")
         if (key := (lowered.code, element)) not in self._read:
             module = read_bytecode(lowered.code)
             self._read[key] = module if element is None else in_precision(module, element)

@@ -70,8 +70,8 @@ def _taken(path: str) -> bool:
         taken = _locked(path)
     except OSError as error:
         warn_once(
-            f"cannot lock files in {os.path.dirname(path)} ({error.strerror}): several processes may tune "
-            f"one kernel at a time; fix: set {winners.VARIABLE} to a directory that you can write"
+            f"cannot lock files in {os.path.dirname(path)} ({error.strerror}): several processes may "
+            f"tune the same kernel at once; fix: set {winners.VARIABLE} to a directory that you can write"
         )
         taken, _held_locks[path] = True, NO_FILE
     finally:

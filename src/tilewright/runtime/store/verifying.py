@@ -133,7 +133,7 @@ def verify(
                 raise _Cannot(f"an earlier entry broke the GPU's context: {lost}")
             launches = _launches(winner, here)
             if device is None:
-                raise _Cannot("there is no GPU here to race it on; its source is unchanged")
+                raise _Cannot("there is no GPU here to race it on, but its source is unchanged")
             with device.active():
                 verified = _WinnerRace(winner, launches, device, seconds, seed, memory).verdict()
         except (_WrongWinner, DeviceLost) as error:

@@ -115,7 +115,7 @@ class Declared:
             _function(f"arguments['{name}']", function, "lambda call, config: …")
         missing = {*self.kernel_parameters} - {*self.parameters, *self.derived, *self.space.constants}
         if self.arguments is None and missing:
-            raise RequestError(f"the kernel's {', '.join(sorted(missing))} would get no value; add to parameters=")
+            raise RequestError(f"no value for the kernel's {', '.join(sorted(missing))}; fix: name it in parameters=")
 
     def hints(self, config: Mapping[str, Value]) -> dict[str, Value]:
         """Returns the hints that the space names. The kernel keeps its other hints. An ``opt_level`` of None is left

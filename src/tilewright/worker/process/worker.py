@@ -44,7 +44,7 @@ from tilewright.worker.process.images import Images, Tensors, bound
 
 AA_ROUNDS = 40
 FEW_ROUNDS = 5
-CAPTURE_WARMUP = 1  # rounds of each of several captures that do not count; each kernel ran once before its capture
+CAPTURE_WARMUP = 1  # how many first rounds of each of several captures do not count; each kernel ran once before
 SLOW = 3.0  # a benchmark times candidates that are this many times slower than the fastest only `FEW_ROUNDS` times
 
 
