@@ -526,7 +526,7 @@ WRONG = (
     ("%0 = constant <i32: 1.5> : tile<i32>", "1.5 is no i32"),
     ('%0 = constant <i32: "0x00"> : tile<4xi32>', "1 bytes for tile<4xi32>"),
     ("%0 = assume even<2>, %x : tile<f32>", "unknown assumption 'even'"),
-    ('"cuda_tile.negf"(%x) : (tile<f32>) -> tile<f32>', "generic form"),
+    ('"cuda_tile.negf"(%x) : (tile<f32>) -> tile<f32>', "operations in MLIR's generic form"),
     ("if %x {", "the text ends inside a region"),
 )
 

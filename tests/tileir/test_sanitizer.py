@@ -490,7 +490,7 @@ def test_two_tensors_over_the_same_elements(read_first: bool) -> None:
     (found,) = machine.findings
     assert found.kind == ALIAS and found.count == 4
     assert (found.tensor, found.index) == (("b", (0,)) if read_first else ("a", (32,)))
-    assert f"also touches as {'a' if read_first else 'b'}" in found.message
+    assert f"also accesses as {'a' if read_first else 'b'}" in found.message
 
 
 def test_overlapping_tensors_that_are_only_read_or_touched_apart_or_may_alias() -> None:

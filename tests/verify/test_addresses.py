@@ -82,7 +82,7 @@ def test_an_index_of_32_bits_wraps_round(file: Path, name: str) -> None:
     """Also where a mask hides it: what is not read and not written is wrong too."""
     found = reached(load_task(f"{file}:{name}"))
     assert found.verdict == "incorrect"
-    assert "wraps round in 32 bits" in found.reason and "ops.py:1" in found.reason
+    assert "overflows 32 bits" in found.reason and "ops.py:1" in found.reason
 
 
 def test_where_data_decides_it_is_unverified(file: Path) -> None:

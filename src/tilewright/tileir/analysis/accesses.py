@@ -1,5 +1,6 @@
-"""Describes memory operations by traits that can be compared: how they access memory, and with which shape, padding,
-order and hints. Also finds the first difference between two kernels.
+"""Describes memory operations by traits that can be compared, and finds the first difference between two kernels.
+
+The traits say how an operation accesses memory, and with which shape, padding, order and hints.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ PASSED = (
     "make_partition_view", "make_strided_view", "make_gather_scatter_view", "make_tensor_view", "assume",
     "reshape", "broadcast", "offset", "ptr_to_ptr", "permute",
 )  # fmt: skip
-"""Operations that make an address from another one, which is one of the operands `ADDRESSES`."""
+"""Operations that make an address from another address. The other address is one of the operands `ADDRESSES`."""
 ADDRESSES = ("tensor_view", "base", "value", "source", "ptr")
-SHOWN = 4  # values of a constant that are written out
+SHOWN = 4  # a text shows at most so many values of a constant
 DEFAULTS: tuple[tree.Attribute, ...] = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero", None, (), {})
 
 
 class Definitions:
-    """The definitions of an entry's values. ``tensors``: parameters (with their %) → names of arrays in the source."""
+    """The definitions of a kernel's values. ``tensors``: parameter (with its %) → name of the array in the source."""
 
     def __init__(self, entry: tree.KernelEntry, tensors: Mapping[str, str]) -> None:
         self._tensors = tensors
@@ -61,7 +62,7 @@ class Definitions:
         return None
 
     def constant(self, name: str) -> str:
-        """Returns the constant that all elements of the value are, or ``a value`` if they are not one constant."""
+        """Returns the constant that all elements of the value ``name`` equal, or the text ``a value`` if none."""
         definition = self._ops.get(name)
         while definition is not None and definition.name in ("reshape", "broadcast"):
             definition = self._ops.get(definition.operands["source"][0])
@@ -111,7 +112,7 @@ def traits(op: Op, definitions: Definitions) -> dict[str, Trait]:
 
 
 def moved_type(op: Op) -> tree.Type | None:
-    """Returns the type of the tile that is loaded or stored."""
+    """Returns the type of the tile that ``op`` loads or stores, or None."""
     kinds: list[tree.Type] = [kind for kind in op.result_types if not isinstance(kind, tree.TokenType)]
     for operand in ("tile", "value", "arg", "val"):
         kinds += op.operand_types.get(operand, ())
@@ -119,7 +120,7 @@ def moved_type(op: Op) -> tree.Type | None:
 
 
 def type_text(type_: tree.Type) -> str:
-    """Returns a short text for a type. For a view it names the kind and the tile."""
+    """Returns a short text for a type. The text for a view names the kind of view and the tile."""
     if isinstance(type_, (tree.TileType, tree.TokenType)):
         return str(type_)
     if isinstance(type_, tree.TensorViewType):
@@ -137,9 +138,11 @@ def first_difference(
     after: tree.KernelEntry,
     globals_: tuple[Sequence[tree.Global], Sequence[tree.Global]] = ((), ()),
 ) -> Op | None:
-    """Returns the first operation of ``after`` that differs from ``before``, or None if both kernels do the same. If
-    ``after`` ends early, that is its last operation. ``globals_``: the globals of both modules. Kernel hints are not
-    compared."""
+    """Returns the first operation of ``after`` that differs from ``before``, or None if both kernels do the same.
+
+    If ``after`` ends early, returns its last operation. Does not compare the hints of the kernels.
+    globals_: the globals of both modules.
+    """
     last = None
     for old, new in zip_longest(_lines(before, globals_[0]), _lines(after, globals_[1])):
         last = new[1] if new else last
@@ -174,7 +177,7 @@ def _shown(value: tree.Attribute) -> str:
 
 
 def _lines(entry: tree.KernelEntry, globals_: Sequence[tree.Global]) -> Iterator[tuple[str, Op | None]]:
-    """Yields a text for each operation, in which values are numbered in order, so names do not matter."""
+    """Yields a text for each operation. In the text, values are numbered in order, so their names do not matter."""
     numbers: dict[str, int] = {}
 
     def define(names: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
-"""Matches the lines of two versions of a source, although their numbers shift.
+"""Matches the lines of two versions of a source, although the line numbers shift.
 
-The lines of the two kernels are matched with one another, and the lines around them separately. So two kernels of one
-file match line by line, and so do kernels that were moved.
+The lines of the two kernels are matched with one another. The lines around the kernels are matched separately. So two
+kernels of one file match line by line, and so do kernels that were moved.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ PAIRED_LINES = 2500  # lines before × lines after of a changed block; in larger
 
 
 def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int = 0) -> dict[int, int]:
-    """Returns line numbers of ``before`` → line numbers of ``after``, from 1, for lines that are equal or alike.
-    kernel_before, kernel_after: a line inside each kernel, or 0 if unknown. Indentation is ignored, so a line that
-    moved into a loop still matches."""
+    """Returns line number in ``before`` → line number in ``after``, from 1, for lines that are equal or alike.
+
+    kernel_before, kernel_after: a line inside each kernel, or 0 if unknown.
+    Indentation is ignored, so a line that moved into a loop still matches.
+    """
     old, new = before.splitlines(), after.splitlines()
     inside_old, inside_new = _function(before, kernel_before), _function(after, kernel_after)
     if not inside_old or not inside_new:
@@ -34,7 +36,7 @@ def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int =
 
 
 def _function(source: str, line: int) -> range:
-    """Returns the lines of the innermost function around ``line``, or none."""
+    """Returns the line numbers of the innermost function around ``line``; an empty range if there is no function."""
     try:
         functions = SourceFile(Path(), source).functions
     except (SyntaxError, ValueError):

@@ -1,7 +1,8 @@
-"""Compares two versions of a kernel's Tile IR, by line of their own source.
+"""Compares two versions of a kernel's Tile IR, by line of the kernel's source.
 
 Operations are counted by line, name and type. Memory operations are matched one to one, first by line, then by the
-array that they access. Matched operations are compared in how they access memory, and for which operations they wait.
+array that they access. For matched operations, the way in which they access memory is compared, and the operations for
+which they wait.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from tilewright.tileir.read.tree import Global, KernelEntry, Op, TokenType
 
 @dataclass(frozen=True)
 class Version:
-    """A kernel, the text of its source file, and the parameters (with their %) that are addresses → names of arrays."""
+    """A version of a kernel.
+
+    source: the text of its source file.
+    tensors: parameter that is an address (with its %) → name of the array.
+    """
 
     entry: KernelEntry
     source: str = ""
@@ -45,8 +50,11 @@ class Place:
 
 @dataclass(frozen=True)
 class OperationChange:
-    """How often a line has an operation, before and after. ``type``: that of its first result, or of the tile that it
-    stores. ``details``: the attributes that are not the default, e.g. ``value=128``."""
+    """How often a line has an operation, before and after.
+
+    type: the type of the operation's first result, or of the tile that the operation stores.
+    details: the attributes that are not the default, e.g. ``value=128``.
+    """
 
     operation: str
     type: str
@@ -57,7 +65,7 @@ class OperationChange:
 
 @dataclass(frozen=True)
 class LineChange:
-    """A line whose operations differ. A place is None if that version does not have the line."""
+    """A line whose operations differ. ``before`` or ``after`` is None if this version lacks the line."""
 
     before: Place | None
     after: Place | None
@@ -68,7 +76,7 @@ class LineChange:
 
 @dataclass(frozen=True)
 class Reference:
-    """A memory operation for which another one waits."""
+    """A memory operation for which another memory operation waits."""
 
     operation: str
     tensor: str | None
@@ -83,7 +91,8 @@ class Reference:
 
 @dataclass(frozen=True)
 class MemoryOperation:
-    """``chain``: how many memory operations must run one after another before this one, in one iteration."""
+    """A memory operation of one version. ``chain``: how many memory operations must run one after another before it, in
+    one iteration."""
 
     operation: str
     tensor: str | None
@@ -106,7 +115,7 @@ class TraitChange:
 
 @dataclass(frozen=True)
 class AccessChange:
-    """A memory operation that accesses memory in another way, or that only one version has."""
+    """A memory operation that accesses memory differently in the two versions, or that only one version has."""
 
     before: MemoryOperation | None
     after: MemoryOperation | None
@@ -115,7 +124,7 @@ class AccessChange:
 
 @dataclass(frozen=True)
 class ChainChange:
-    """A memory operation of both versions that waits for other operations. The ``lost`` ones have places of before."""
+    """A memory operation that waits for other operations than before. ``lost``: with lines of the version before."""
 
     before: MemoryOperation
     after: MemoryOperation
@@ -138,10 +147,11 @@ class ChainChange:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The differences of two kernels. ``identical``: they have the same operations with the same operands and hints.
+    """The differences of two kernels.
 
-    ``hints`` are those of the whole kernel, e.g. ``occupancy``. ``reordered`` is set if only the order or the operands
-    differ: the first such line of the version after.
+    identical: whether the kernels have the same operations with the same operands and hints.
+    hints: changed hints of the whole kernel, e.g. ``occupancy``.
+    reordered: the first line of the version after that differs, if only the order or the operands of operations differ.
     """
 
     identical: bool
@@ -226,7 +236,7 @@ class _Indexed:
 
 
 def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
-    """Returns the place in the other version, whose line numbers are ``lines``; None if it is not there."""
+    """Returns the same place in the other version, or None if that lacks it. ``lines``: line → line in the other."""
     if place.line == 0:
         return place
     helper = lines.get(place.helper_line) if place.helper_line is not None else None
@@ -276,7 +286,7 @@ def _pairing_key(access: MemoryOperation, place: Place | None, line: bool, array
 
 
 def _accesses(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[AccessChange]:
-    """Yields changed accesses in the order of the version after, then removed ones."""
+    """Yields changed accesses in the order of the version after, then removed accesses."""
     before = {new: old for old, new in pairs.items()}
     for op, access in b.memory.items():
         if op not in before:
@@ -287,8 +297,8 @@ def _accesses(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[Acce
 
 
 def _chains(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[ChainChange]:
-    """Yields changed waits. Operations count, not their lines, so a shifted line is no change. Nor is it a change if an
-    operation now waits for another one through a third."""
+    """Yields changed waits. Operations are compared, not their lines, so a shifted line is no change. If an operation
+    now waits for another operation through a third, that is no change either."""
     for old, new in sorted(pairs.items(), key=lambda pair: pair[1].text_line):
         formerly = {(pairs.get(w.op, w.op), w.earlier_iteration) for w in a.chains.all_before(old)}
         now = {(w.op, w.earlier_iteration) for w in b.chains.all_before(new)}
@@ -305,7 +315,7 @@ def _differences(before: Mapping[str, Trait], after: Mapping[str, Trait]) -> tup
 
 
 def _flat(entry: KernelEntry) -> dict[str, Trait]:
-    """Returns the kernel's hints by name, with the architecture in front unless it is ``default``."""
+    """Returns the kernel's hints: name → value. The name begins with the architecture unless that is ``default``."""
     return {
         hint if architecture == "default" else f"{architecture}.{hint}": value
         for architecture, hints in entry.hints.items()

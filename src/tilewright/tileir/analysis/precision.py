@@ -1,8 +1,8 @@
 """Rewrites a kernel so that all its floating-point numbers have one precision.
 
-In float64 the interpreter then computes the kernel almost without rounding errors: a reference for kernels that have
-none. Extents, strides and indices do not change, because Tile IR counts in elements. Kernels that use the bits of
-numbers are refused.
+In float64 the interpreter then computes the kernel almost without rounding errors. The result is a reference for
+kernels that have none. Extents, strides and indices do not change, because Tile IR counts in elements. Kernels that use
+the bits of numbers are refused.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ ROUGH = ("approx", "full")  # rounding modes that only float32 has
 
 
 def in_precision(module: TileModule, element: str) -> TileModule:
-    """Returns the module with every floating-point element type replaced by ``element`` (``f32`` or ``f64``). Raises
-    Unsupported, naming the operation, if the kernel depends on the bits of its numbers."""
+    """Returns the module with every floating-point element type replaced by ``element`` (``f32`` or ``f64``).
+
+    Raises Unsupported, naming the operation, if the kernel depends on the bits of its numbers.
+    """
     assert element in PRECISIONS
     changed: TileModule = _changed(module, element)
     return changed
 
 
 def _changed(value: Any, element: str) -> Any:
-    """Returns a part of the tree with the element types replaced."""
+    """Returns ``value``, a part of the tree, with the element types replaced."""
     if isinstance(value, Constant):
         if not is_float(value.element):
             return value
@@ -50,8 +52,8 @@ def _changed(value: Any, element: str) -> Any:
 
 
 def _operations(op: Op, element: str) -> tuple[Op, ...]:
-    """Returns ``op`` in the new precision. ``fma`` becomes a product and a sum, because one rounding is slow in float64
-    and makes no difference here."""
+    """Returns ``op`` in the new precision. ``fma`` becomes a product and a sum, because a float64 ``fma`` with a single
+    rounding is slow, and the second rounding makes no difference here."""
     kinds = (*op.operand_types["source"], *op.result_types) if op.name == "bitcast" else ()
     if op.name in OF_BITS or any(isinstance(kind, TileType) and is_float(kind.element) for kind in kinds):
         place = f" ({op.location})" if op.location else ""

@@ -1,7 +1,8 @@
-"""Token chains: the memory operations for which each memory operation waits.
+"""Finds token chains: the memory operations for which each memory operation waits.
 
 Tile IR orders memory accesses by tokens only. A token may pass through ``join_tokens``, branches, and loops that carry
-it to the next iteration. These are followed, so the chains consist of operations that access memory, print or fence.
+the token to the next iteration. The search follows the token there, so the chains consist of operations that access
+memory, print or fence.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from tilewright.tileir.read.tree import KernelEntry, Op, TokenType
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait for ``op``, perhaps only for its execution in an earlier iteration of a loop around both operations."""
+    """A wait for ``op``. ``earlier_iteration``: only for the execution of ``op`` in an earlier iteration of a loop
+    around both operations."""
 
     op: Op
     earlier_iteration: bool
 
 
 class TokenChains:
-    """The token chains of one entry."""
+    """The token chains of one kernel entry."""
 
     def __init__(self, entry: KernelEntry) -> None:
         self._makers: dict[str, Op] = {}
-        # Token → the tokens that it may be, and whether from the iteration before.
+        # Token → the tokens from which it may come, and whether from the previous iteration.
         self._sources: dict[str, list[tuple[str, bool]]] = defaultdict(list)
         self._collect(entry.body, None)
         self._waits: dict[Op, tuple[Wait, ...]] = {}
@@ -47,7 +49,7 @@ class TokenChains:
         return self._waits[op]
 
     def all_before(self, op: Op) -> frozenset[Wait]:
-        """Returns all operations for which ``op`` waits, directly or through others."""
+        """Returns all operations for which ``op`` waits, directly or through other operations."""
         found: set[Wait] = set()
         open_ = list(self._waits[op])
         while open_:
@@ -109,11 +111,11 @@ class TokenChains:
 
 
 def is_ordered(op: Op) -> bool:
-    """Whether tokens order this operation. It takes a token or may take one, but is no ``join_tokens``."""
+    """Tells whether tokens order this operation: it can take a token, and is no ``join_tokens``."""
     return op.name.endswith("_tko") or "token" in op.operands
 
 
 def _carried(loop: Op) -> tuple[str, ...]:
-    """Returns the names inside a loop of the values that it carries."""
+    """Returns the names, inside the loop, of the values that the loop carries."""
     names = tuple(name for name, _ in loop.regions[0].arguments)
     return names[1:] if loop.name == "for" else names

@@ -1,4 +1,4 @@
-"""Finds the arrays that a kernel reads and those that it writes: follows the address of every access to the parameters.
+"""Finds the arrays that a kernel reads and writes, by following the address of every access back to the parameters.
 
 The answer is conservative. An array in the answer may be untouched in this launch, for example because a branch is not
 taken. An array that is not in the answer is never touched. An access with an unknown address counts for every array.
@@ -16,9 +16,9 @@ from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tileir.run.slicing import flows
 
 ORIGIN = {"make_tensor_view": "base", "offset": "ptr", "extract": "source"}
-"""Operation that makes an address from another one → the operand with that address. Other operands count or index."""
+"""Operation that makes an address from another address → the operand with the other address."""
 LIST, ARRAY = 0, 1
-"""Loads between a list parameter and an address: 0 for the list's own memory, 1 for its arrays."""
+"""Number of loads between a list parameter and an address: 0 for the list's own memory, 1 for the list's arrays."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TouchedArrays:
 
 
 def touched(entry: KernelEntry, arguments: Sequence[Argument]) -> TouchedArrays:
-    """Returns the arrays that ``entry`` touches. ``arguments``: `Language.arguments`, one for each parameter."""
+    """Returns the arrays that ``entry`` touches. ``arguments``: from `Language.arguments`, one for each parameter."""
     every = frozenset(name for argument in arguments for name in _names(argument))
     if len(arguments) != len(entry.parameters):
         return TouchedArrays(every, every)
@@ -59,7 +59,8 @@ class _Origins:
                     self._carried.setdefault(target, set()).update(sources)
 
     def arrays(self, place: str) -> frozenset[str] | None:
-        """Returns the arrays that an address may point into: empty for a list's own memory, None if unknown."""
+        """Returns the arrays into which the address ``place`` may point; empty for a list's own memory, None if
+        unknown."""
         found: set[str] = set()
         waiting, seen = [(place, 0)], set()  # type: list[tuple[str, int]], set[tuple[str, int]]
         while waiting:
@@ -80,7 +81,7 @@ class _Origins:
         return frozenset(found)
 
     def _before(self, value: str) -> Iterator[tuple[str, int]]:
-        """Yields the values that a value is made from, each with the number of loads between them (0 or 1)."""
+        """Yields the values from which ``value`` is made, each with the number of loads between the two (0 or 1)."""
         yield from ((source, 0) for source in self._carried.get(value, ()))
         made = self._made.get(value)
         if made is None:

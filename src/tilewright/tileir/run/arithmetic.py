@@ -1,14 +1,14 @@
 """Handlers for element-wise floating-point operations.
 
 f32 and f64 follow IEEE 754 and are rounded once, in the direction that the operation names. f16 and bf16 are computed
-in f32 and rounded to their type. The dialect calls some of their operations native (addition, multiplication, ``fma``,
-``sqrt``); the result of these equals that of one rounding.
+in f32 and then rounded. For the f16 and bf16 operations that the dialect calls native (addition, multiplication,
+``fma``, ``sqrt``), the result is the same as with a single rounding.
 
 Mathematical functions are computed in float64, and rounded to f32 and then to f16 or bf16 (the dialect: "emulated in
-f32"). For f64 they are NumPy's. ``approx`` and ``full`` are computed as precisely as the rest, so a GPU may differ by
-some units in the last place. ``flush_to_zero`` (f32 only) replaces subnormal operands and results by zeros.
+f32"). f64 functions are those of NumPy. ``approx`` and ``full`` are computed as precisely as the rest, so a GPU may
+differ by some units in the last place. ``flush_to_zero`` (f32 only) replaces subnormal operands and results by zeros.
 
-NaN results are quiet. Their other bits are NumPy's, not the GPU's 0x7FFFFFFF.
+NaN results are quiet. Their other bits are those of NumPy, not the GPU's 0x7FFFFFFF.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "addf": operator.add, "subf": operator.sub, "mulf": operator.mul, "divf": operator.truediv, "sqrt": np.sqrt,
     "fma": lambda a, b, c: a * b + c,
 }  # fmt: skip
-"""On arrays and, except for the square root, on fractions."""
+"""Operation → function, of arrays or (except for the square root) of fractions."""
 FUNCTIONS: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "rsqrt": lambda values: 1.0 / np.sqrt(values), "atan2": np.arctan2, "fpowf": np.power, "fpowi": np.power,
@@ -96,7 +96,7 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
-    """Returns a float64 result for f32 operands. It rounds to f32 as the exact result does, and a zero has its sign."""
+    """Returns a float64 result of f32 operands. It rounds to f32 as the exact result does, also to a signed zero."""
     if name == "mulf":
         return wide[0] * wide[1]
     if name in ("divf", "sqrt"):
@@ -112,9 +112,12 @@ def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
 
 
 def _fused(operands: tuple[Array, ...], element: str) -> Array:
-    """Computes ``lhs * rhs + acc``, rounded once to nearest even. The product is exact in float64. The sum is rounded
-    to float64 and then to ``element``. Rounding twice gives another result only if the float64 sum is halfway between
-    two numbers of ``element``, or subnormal there. Those sums are computed again, rounded to odd."""
+    """Computes ``lhs * rhs + acc``, rounded once to nearest even.
+
+    The product is exact in float64. The sum is rounded to float64 and then to ``element``. Rounding twice can be wrong
+    only if the float64 sum is halfway between two numbers of ``element``, or is subnormal in ``element``. Such sums are
+    computed again, rounded to odd.
+    """
     lhs, rhs, acc = (operand.astype(np.float64) for operand in operands)
     product = lhs * rhs
     total = np.asarray(product + acc)
@@ -148,8 +151,11 @@ def change_sign(op: Op, source: Array) -> Array:
 
 @implements("maxf", "minf")
 def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
-    """Computes maximum and minimum of IEEE 754-2019 with ``propagate_nan``, else its maximumNumber and minimumNumber.
-    -0 is less than +0. Without ``propagate_nan``, a number and NaN give the number."""
+    """Computes the maximum or minimum of IEEE 754-2019. -0 is less than +0.
+
+    With ``propagate_nan``, a number and NaN give NaN (maximum, minimum). Without, they give the number (maximumNumber,
+    minimumNumber).
+    """
     element = _element(op)
     largest = op.name == "maxf"
     with np.errstate(all="ignore"):
@@ -158,7 +164,7 @@ def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
             first, second = flushed(first), flushed(second)
         result = np.asarray((np.maximum if largest else np.minimum)(first, second))
         zero = result == 0
-        if zero.any():  # NumPy may return either of two zeros
+        if zero.any():  # of +0 and -0, NumPy may return either
             together = first + second if largest else -(-first - second)
             result = np.where(zero & (first == second), together, result)
         if (result != result).any():
@@ -179,7 +185,7 @@ def whole(op: Op, source: Array) -> Array:
 
 @implements("cmpf")
 def cmpf(op: Op, lhs: Array, rhs: Array) -> Array:
-    """Compares. With a NaN operand an ordered comparison is false, and an unordered one is true."""
+    """Compares. With a NaN operand, an ordered comparison is false and an unordered comparison is true."""
     _element(op)
     with np.errstate(all="ignore"):
         first, second = _single(lhs), _single(rhs)
@@ -190,9 +196,11 @@ def cmpf(op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements(*FUNCTIONS)
 def function(op: Op, **named: Array) -> Array:
-    """Computes a function in float64, and rounds it to f32 and then to the element type if that is narrower. The first
-    operand of ``atan2`` is the ordinate, although the dialect calls it x: cuTile's ``atan2(y, x)`` passes its operands
-    in this order. Powers are those of C's ``pow``. The integers of ``fpowi`` are signed."""
+    """Computes a function in float64, rounds the result to f32, and then to a narrower element type.
+
+    The first operand of ``atan2`` is the ordinate, although the dialect calls it x: cuTile's ``atan2(y, x)`` passes its
+    operands in this order. Powers are those of C's ``pow``. The integers of ``fpowi`` are signed.
+    """
     element, mode = _element(op), op.attributes.get("rounding_mode", "full")
     if mode not in (*APPROXIMATE, "nearest_even"):
         raise Unsupported(f"{op.name}: rounding '{mode}'; known: {', '.join(APPROXIMATE)}")
@@ -233,8 +241,10 @@ def directed_sum(a: Array, b: Array, mode: str) -> Array:
 
 
 def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: str) -> Array:
-    """Computes the operation ``name`` on float64 ``operands`` with fractions, and rounds once by ``mode``. ``near`` is
-    the result of float64 arithmetic. It is kept if an operand is infinite or NaN, and for divisions by zero."""
+    """Computes the operation ``name`` on float64 ``operands`` with fractions, and rounds once by ``mode``.
+
+    near: the result of float64 arithmetic. It is kept if an operand is infinite or NaN, and for divisions by zero.
+    """
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
     columns = [np.broadcast_to(operand, shape).ravel() for operand in operands]
     results = np.array(np.broadcast_to(near, shape), np.float64).ravel()
@@ -255,7 +265,8 @@ def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: s
 
 
 def _zero(name: str, numbers: list[float], mode: str) -> float:
-    """Returns the zero for an exact result of zero: with the terms' common sign, else with the sign of the rounding."""
+    """Returns +0 or -0 for a result that is exactly zero. A product or quotient has the product of the signs. A sum has
+    the terms' common sign; if the signs differ, ``mode`` decides."""
     product = math.copysign(1.0, numbers[0]) * math.copysign(1.0, numbers[1])
     if name in ("mulf", "divf"):
         return math.copysign(0.0, product)
@@ -267,7 +278,7 @@ def _zero(name: str, numbers: list[float], mode: str) -> float:
 
 
 def _rounded_root(number: float, mode: str) -> float:
-    """Returns the square root, computed from an integer root of at least 60 bits."""
+    """Returns the square root, rounded by ``mode``. It is computed from an integer root of at least 60 bits."""
     exact = Fraction(number)
     shift = 2 * (120 + exact.denominator.bit_length())
     scaled = (exact.numerator << shift) // exact.denominator  # exact, because the denominator is a power of two

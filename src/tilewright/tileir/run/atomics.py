@@ -1,8 +1,8 @@
-"""Atomic updates of many elements at once, with the result of making them one after another.
+"""Makes many atomic updates at once, with the same result as one after another.
 
-If no element is updated twice, one pass over arrays makes all updates. Otherwise they are made in rounds: the first
-update of every element, then the second update of every element, and so on. If a few elements get many updates, as in a
-histogram, running totals are used instead.
+If no element is updated twice, one pass over arrays makes all updates. Otherwise the updates are made in rounds: the
+first update of every element, then the second update of every element, and so on. If a few elements get many updates,
+as in a histogram, running totals are used instead.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("xchg", "cas"), ("int32", "int64", "float32", "float64")),
     "addf": ("float16", "bfloat16", "float32", "float64"),
 }
-"""Mode → element types: those of Tile IR, and ``addf`` of bf16."""
+"""Mode → element types of Tile IR; also ``addf`` of bf16."""
 Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, Mask | None]]"
-"""Old elements, values, comparands → new elements, and which were written (None for all)."""
+"""(Old elements, values, comparands) → new elements, and which of them were written (None for all)."""
 
 
 def check(operation: str, mode: str, dtype: DType) -> None:
@@ -38,9 +38,11 @@ def check(operation: str, mode: str, dtype: DType) -> None:
 def update(
     elements: Array, at: Indices, values: Array, mode: str, compare: Array | None, wanted: bool
 ) -> tuple[Array, Mask]:
-    """Updates ``elements[at]`` in the order of ``at``. ``elements`` and ``values`` have the same type. Returns the
-    element before each update, and whether the update wrote: a compare-and-swap may not. The elements before the
-    updates are undefined unless ``wanted``."""
+    """Updates ``elements[at]`` in the order of ``at``. ``elements`` and ``values`` have the same type.
+
+    Returns the element before each update (undefined unless ``wanted``), and whether the update wrote. A
+    compare-and-swap may not write.
+    """
     bits = np.dtype(f"u{elements.itemsize}")
     if mode == "cas":
         assert compare is not None
@@ -64,7 +66,7 @@ def _swapped(old: Array, new: Array, compare: Array | None) -> tuple[Array, Mask
 
 
 def _combined(elements: Array, at: Indices, values: Array, combine: np.ufunc, wanted: bool) -> Array:
-    """Combines ``elements[at]`` with ``values``. Returns the element before each update."""
+    """Combines ``elements[at]`` with ``values``. Returns the element before each update, if ``wanted``."""
     if not _repeats(len(elements), at):
         found = elements[at]
         elements[at] = combine(found, values)
@@ -100,7 +102,7 @@ def _in_rounds(elements: Array, at: Indices, values: Array, compare: Array | Non
 
 
 def _rounds(size: int, at: Indices) -> Sequence[Indices | slice]:
-    """Divides the positions in ``at`` into rounds: no round has equal values, and equal values keep their order."""
+    """Divides the positions in ``at`` into rounds. The values within a round differ; equal values keep their order."""
     if not _repeats(size, at):
         return [slice(None)]
     order, firsts = _ordered(at)
@@ -111,15 +113,17 @@ def _rounds(size: int, at: Indices) -> Sequence[Indices | slice]:
 
 
 def _ordered(at: Indices) -> tuple[Indices, Indices]:
-    """Sorts the positions in ``at`` by value, stably. Returns them, and where each value begins among them."""
+    """Sorts the positions in ``at`` by value, stably. Returns the positions, and where in them each value begins."""
     order = np.argsort(at, kind="stable")
     values = at[order]
     return order, np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 
 def _repeats(size: int, at: Indices) -> bool:
-    """Whether any two values of ``at`` are equal; all are below ``size``. Writes each position into an array at its
-    value, and reads it back. That is faster than sorting."""
+    """Tells whether two values of ``at`` are equal. All values are below ``size``.
+
+    Writing each position into an array at its value, and reading the array back, is faster than sorting.
+    """
     if len(at) < 2:
         return False
     positions = np.arange(len(at), dtype=np.int32)

@@ -1,6 +1,6 @@
-"""The part of the interpreter that handlers use: which blocks run, their memory, and where to report.
+"""Holds the part of the interpreter that handlers use: which blocks run, their memory, and where to report.
 
-`World` is the state of one run of a grid. `Context` gives a handler that state, and the lanes that run the operation.
+`World` is the state of one run of a grid. `Context` gives a handler this state and the lanes that run the operation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.tileir.watch.decisions import Decisions
 from tilewright.tileir.watch.findings import Finding, Findings, block_of
 
 Grid: TypeAlias = tuple[int, int, int]
-CHANGED = 0x94  # bits of a poison byte that other poison does not share: 0xFF (NaN) becomes 0x6B (a large number)
+CHANGED = 0x94  # bits to flip in a poison byte for ``changed_padding``: 0xFF (NaN) becomes 0x6B (a large number)
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,15 @@ class Printed:
 class World:
     """One run of a grid: the state that all its blocks share.
 
-    ``needed``: the values that a dry run computes.
-    ``irrelevant``: the assumptions that need not be true (`tiles.irrelevant`).
-    ``undefined``: the places where elements without a value were loaded: outside a view without padding, or masked out.
-    That is a mistake only if a result depends on the elements. ``changed_padding``: where they are other bytes.
-    ``wait``: called with a loop in which a block may be waiting for another block; lets the other blocks run.
-    ``stopped``: the run has ended, and no block goes on with a loop.
-    ``decisions``: records the results of comparisons and the lengths of loops, by block.
-    ``until``: when a loop ends the run, by `time.monotonic`.
+    poison, dry, changed_padding: as in `interpreter.run`.
+    needed: the values that a dry run computes.
+    irrelevant: the assumptions that need not be true (`tiles.irrelevant`).
+    undefined: locations of loads that returned undefined elements: outside a view without padding, or masked out. Such
+        a load is a mistake only if a result depends on the elements.
+    wait: called after each iteration of a ``loop``, in which a block may wait for another. Lets other blocks run.
+    stopped: whether the run has ended, so that no block continues a loop.
+    decisions: records the results of comparisons and the lengths of loops, by block.
+    until: the time, by `time.monotonic`, after which a loop ends the run.
     """
 
     grid: Grid
@@ -63,8 +64,12 @@ class World:
 
 
 class Context:
-    """The part of a run that a handler gets. Its active lanes run ``blocks``. ``run_region`` runs a region on arrays,
-    whose first axis need not be the lanes. It returns what the region yields."""
+    """The part of a run that a handler gets.
+
+    blocks: the block number of each active lane.
+    run_region: runs a region on arrays, and returns the values that the region yields. The arrays' first axis need not
+        be the lanes.
+    """
 
     def __init__(
         self, world: World, blocks: Array, run_region: Callable[[Region, Sequence[Array]], tuple[Array, ...]]
@@ -74,8 +79,11 @@ class Context:
         self.run_region = run_region
 
     def loads(self, op: Op, addresses: Array, mask: Array | None = None) -> bool:
-        """Whether a dry run loads from ``addresses``: what addresses or control flow depend on, if there is data and no
-        block waits for it."""
+        """Tells whether a dry run loads from ``addresses``.
+
+        It does so if addresses or control flow depend on the result, the access has no memory order, and the data is
+        known.
+        """
         if self.world.needed.isdisjoint(op.results) or access_of(self, op).order != "weak":
             return False
         if mask is not None:
@@ -93,7 +101,7 @@ class Context:
         self.world.counter.traffic(op, direction, total_bytes, starts, run_bytes)
 
     def undefined(self, op: Op) -> int:
-        """Records that ``op`` loads undefined elements. Returns the byte that they are made of."""
+        """Records that ``op`` loads undefined elements. Returns the byte that these elements consist of."""
         self.world.undefined[op.location] = None
         changed = op.location is not None and op.location == self.world.changed_padding
         return self.poison ^ CHANGED if changed else self.poison
@@ -103,6 +111,6 @@ class Context:
 
 
 def access_of(context: Context, op: Op) -> Access:
-    """Describes the access of ``op`` by the active lanes, for the memory."""
+    """Returns the access of ``op`` by the active lanes, as `Memory` takes it."""
     order = op.attributes.get("memory_ordering_semantics", "weak")
     return Access(op, context.blocks, order, op.attributes.get("memory_scope"), context)

@@ -1,7 +1,7 @@
 """Runs the operations of a batch of blocks, with branches and loops in which the lanes may diverge.
 
-A body is run for all its lanes at once. Lanes that leave it through the same terminator make one `Exit`. So a ``break``
-inside an ``if`` inside a loop is no special case: its `Exit` leaves the ``if`` and reaches the loop.
+A body runs for all its lanes at once. Lanes that leave a body through the same terminator make one `Exit`. So a
+``break`` inside an ``if`` inside a loop is no special case: its `Exit` leaves the ``if`` and reaches the loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.tileir.run.slicing import COMPARISONS
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18  # a ``loop`` with more iterations than this is reported as endless
 VARIADIC = frozenset({"index", "dynamicShape", "dynamicStrides", "operands", "args", "indices"})
-"""Operands that a handler gets as a tuple. It gets no tokens, and no optional operand that is absent."""
+"""Operands that a handler gets as a tuple. A handler gets no tokens, and no operands that are absent."""
 
 Value = Any
 """An array whose first axis is the lanes (length 1 if they share the value), a view, `Unknown`, or None for a token."""
@@ -32,8 +32,10 @@ _ABSENT = object()
 
 
 class Frame:
-    """The values of some lanes, by name. ``lanes`` are positions in the batch, in ascending order. A value that is not
-    in the frame is looked up in the parent, and cut down to the lanes of this frame."""
+    """The values of some lanes, by name. ``lanes``: positions in the batch, in ascending order.
+
+    A value that is not in the frame is looked up in the parent, and cut down to the lanes of this frame.
+    """
 
     __slots__ = ("_cut", "_parent", "_values", "lanes")
 
@@ -61,7 +63,8 @@ class Frame:
 
 @dataclass(frozen=True)
 class Exit:
-    """Lanes that reached a terminator (``yield``, ``continue``, ``break``, ``return``), and its operands' values."""
+    """Lanes that reached a terminator (``kind``: ``yield``, ``continue``, ``break`` or ``return``), and the values of
+    its operands."""
 
     kind: str
     lanes: Array
@@ -78,7 +81,7 @@ def taken(value: Value, index: Array) -> Value:
 
 
 def merged(exits: Sequence[Exit]) -> tuple[Array, tuple[Value, ...]]:
-    """Joins several exits: all their lanes in ascending order, and the values of these lanes in the same order."""
+    """Joins several exits. Returns all their lanes in ascending order, and the values in the same order."""
     if len(exits) == 1:
         return exits[0].lanes, exits[0].values
     lanes = np.concatenate([part.lanes for part in exits])
@@ -89,7 +92,8 @@ def merged(exits: Sequence[Exit]) -> tuple[Array, tuple[Value, ...]]:
 
 
 def _joined(values: Sequence[Value], counts: Sequence[int], order: Array) -> Value:
-    """Joins one value of several exits with ``counts`` lanes each, and sorts the lanes by ``order``."""
+    """Joins the ``values`` of several exits for one operand. ``counts``: lanes of each exit. ``order`` sorts all
+    lanes."""
     first = values[0]
     if all(value is first for value in values) and (first is None or isinstance(first, Unknown)):
         return first
@@ -139,7 +143,7 @@ class BlockExecutor:
         self._latest: _FrameContext | None = None
 
     def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
-        """Runs ``body`` for all lanes of ``frame``. Returns an exit for each terminator that some of them reached."""
+        """Runs ``body`` for all lanes of ``frame``. Returns an exit for each terminator that some lanes reached."""
         left: list[Exit] = []
         for op in body:
             self.world.counter.executed(op, len(frame.lanes))
@@ -184,8 +188,10 @@ class BlockExecutor:
         return () if not op.results else (result,)
 
     def _unknown(self, op: Op, values: dict[str, Value]) -> tuple[Value, ...] | None:
-        """Returns unknown results for an operation that a dry run skips, or None if it must be computed. A dry run
-        skips an operation with an unknown operand, and one whose results no address and no branch needs."""
+        """Returns unknown results for an operation that a dry run skips, or None if it must be computed.
+
+        A dry run skips an operation if an operand is unknown, or if no address and no branch needs the results.
+        """
         flat = [part for value in values.values() for part in (value if isinstance(value, tuple) else (value,))]
         is_needed = not op.results or not self.world.needed.isdisjoint(op.results)
         if is_needed and not any(isinstance(part, Unknown) for part in flat):
@@ -211,7 +217,7 @@ class BlockExecutor:
                 return tuple(scope[name] for name in op.operands["operands"])
             results = self._evaluated(op, scope, lambda: _RegionContext(self, outer))
             values.update(zip(op.results, results, strict=True))
-        raise Unsupported("a region of a reduction without a terminator")
+        raise Unsupported("the region of a reduction has no terminator")
 
     def _decided(self, name: str, value: Elements, frame: Frame) -> None:
         if self.world.decisions is not None and not isinstance(value, Unknown):
@@ -274,13 +280,15 @@ class BlockExecutor:
     def _iteration(
         self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], left: list[Exit]
     ) -> tuple[Frame, tuple[Value, ...], Array | None]:
-        """Runs one iteration of a loop for the lanes of ``active``, and adds to ``left`` the exits from the loop.
-        Returns the lanes that continue, the values that they carry, and, if lanes have left, the positions in
-        ``active`` of those that continue."""
+        """Runs one iteration of a loop for the lanes of ``active``, and adds the exits from the loop to ``left``.
+
+        Returns a frame of the lanes that continue, the values that they carry, and their positions in ``active`` (None
+        if all lanes continue).
+        """
         if self.world.stopped:
             raise Endless("the run has ended", op)
         if monotonic() > self.world.until:
-            raise Unsupported("the run takes too long: its blocks loop over many tiles")
+            raise Unsupported("the run exceeds its time limit: its blocks loop over many tiles")
         region = op.regions[0]
         names = [name for name, _ in region.arguments[-len(carried) :]] if carried else []
         for name, value in zip(names, carried, strict=True):
@@ -300,7 +308,8 @@ class BlockExecutor:
 
 
 CONTROL = {"if": BlockExecutor._if, "for": BlockExecutor._for, "loop": BlockExecutor._loop}
-"""Each returns the exits from the operation. The lanes of a ``yield`` continue behind it; others leave its body too."""
+"""Operation → method that runs it, and returns the exits. The lanes of a ``yield`` continue after the operation. Other
+lanes also leave the body that contains the operation."""
 
 
 class _FrameContext(Context):
@@ -325,5 +334,5 @@ class _RegionScope:
             return self.values[name]
         value = self.outer[name]
         if isinstance(value, np.ndarray) and value.shape[0] != 1:
-            raise Unsupported(f"a region that uses '{name}', which differs from block to block")
+            raise Unsupported(f"a region uses '{name}', which differs from block to block")
         return value

@@ -27,8 +27,10 @@ def _float(op: Op, element: Element) -> str:
 
 @implements("ftof")
 def ftof(op: Op, from_: Array) -> Array:
-    """Rounds once, in the direction of ``rounding_mode``. `numbers.round_to` documents numbers out of range. (The
-    compiler converts f64 to 8 or fewer bits by way of f32, so a GPU may round twice.)"""
+    """Rounds once, in the direction of ``rounding_mode``. For numbers out of range see `numbers.round_to`.
+
+    The compiler converts f64 to 8 or fewer bits by way of f32, so a GPU may round twice.
+    """
     source, result = (_float(op, element) for element in _elements(op, "from_"))
     if source == "f8E8M0FNU" and result in NARROW:
         raise Unsupported(f"ftof from {source} to {result}")
@@ -37,8 +39,11 @@ def ftof(op: Op, from_: Array) -> Array:
 
 @implements("itof")
 def itof(op: Op, from_: Array) -> Array:
-    """Rounds once. Numbers out of range become what IEEE 754 says if the result has 16 bits or more. For narrower
-    results they are refused: the dialect says infinity or NaN, but the compiler (tileiras 13.4) saturates."""
+    """Rounds once. Numbers out of range follow IEEE 754 if the result has 16 bits or more.
+
+    With narrower results, numbers out of range raise Unsupported: the dialect says infinity or NaN, but the compiler
+    (tileiras 13.4) saturates.
+    """
     source, result = _elements(op, "from_")
     name = _float(op, result)
     if name == "f8E8M0FNU":
@@ -71,8 +76,10 @@ def _parts(integers: Array) -> tuple[Array, Array]:
 @implements_in_context("ftoi")
 def ftoi(context: Context, op: Op, from_: Array) -> Array:
     """Rounds towards zero. Numbers out of range become the least or greatest number of the result type, NaN becomes 0.
-    Without ``saturating`` these operands are reported, because the compiler gives another result: the low bits of a
-    wider conversion (tileiras 13.4, f32 to i8)."""
+
+    Without ``saturating``, NaN and numbers out of range are reported, because the compiler gives another result: the
+    low bits of a wider conversion (tileiras 13.4, f32 to i8).
+    """
     source, result = _elements(op, "from_")
     _float(op, source)
     mode = op.attributes.get("rounding_mode", "nearest_int_to_zero")
@@ -84,11 +91,11 @@ def ftoi(context: Context, op: Op, from_: Array) -> Array:
     low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if is_signed(op) else (0, (1 << width) - 1)
     inside = (whole >= low) & (whole < float(high + 1))
     if not op.attributes.get("saturating"):
-        report(context, op, ~inside, f"ftoi, not saturating, of NaN or of a number that {result} does not have")
+        report(context, op, ~inside, f"ftoi without saturation of NaN or of a number that {result} cannot hold")
     whole = np.where(np.isnan(whole), 0.0, whole)
     if width < 64:
         return numbers.wrapped(np.clip(whole, low, high).astype(np.int64), result)
-    # float64 has neither 2**63 - 1 nor 2**64 - 1, so numbers beyond the range are replaced after the conversion.
+    # float64 cannot hold 2**63 - 1 or 2**64 - 1, so numbers beyond the range are replaced after the conversion.
     kind = np.int64 if is_signed(op) else np.uint64
     inside |= whole == 0  # was NaN
     converted = np.where(inside, whole, 0.0).astype(kind)

@@ -1,4 +1,4 @@
-"""The work of a run: operations, floating-point work and memory traffic, for each line of the source.
+"""Counts the work of a run: operations, floating-point work and memory traffic, for each line of the source.
 
 The work is counted for each Tile IR operation while blocks run, and added up afterwards. Loaded and stored bytes count
 every access. *Distinct* bytes count each byte of memory once: the traffic that even a perfect cache does not save.
@@ -20,7 +20,7 @@ PER_ELEMENT: Mapping[str, int] = {"fma": 2} | dict.fromkeys((
     "sin", "cos", "tan", "sinh", "cosh", "tanh", "atan2", "fpowf", "fpowi",
 ), 1)  # fmt: skip
 """FLOP of one element. A transcendental function counts 1; conversions, comparisons and changes of sign count 0."""
-COMPACT_AT = 1 << 20  # with more runs of memory than this, overlapping runs are merged
+COMPACT_AT = 1 << 20  # with more address ranges than this, overlapping ranges are merged
 
 
 class Counter:
@@ -41,13 +41,13 @@ class Counter:
         self._iterated[id(op)] += lanes
 
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Array, run_bytes: int) -> None:
-        """Counts the bytes of a load, store or atomic: runs of ``run_bytes`` from the addresses ``starts``."""
+        """Counts the bytes of a load, store or atomic. It accesses ``run_bytes`` from each address in ``starts``."""
         self._moved[id(op), direction] += int(total_bytes)
         for way in ("load", "store") if direction == "atomic" else (direction,):
             self._runs[way].add(starts, run_bytes)
 
     def counts(self, blocks: int, grid_blocks: int) -> Counts:
-        """Returns the counts so far, for ``blocks`` of the grid's ``grid_blocks``."""
+        """Returns the counts so far. ``blocks`` of the ``grid_blocks`` in the grid have run."""
 
         def moved(key: int, direction: str) -> int:
             return self._moved.get((key, direction), 0) + self._moved.get((key, "atomic"), 0)
@@ -61,7 +61,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class OpCount:
-    """The work of one operation in the text, over all blocks that ran. ``iterations`` are those of a loop."""
+    """The work of one operation in the text, over all blocks that ran. ``iterations``: of a loop, else 0."""
 
     op: Op
     executed: int
@@ -71,13 +71,13 @@ class OpCount:
 
     @property
     def tensor_flop(self) -> int:
-        """Work on the tensor cores: 2·M·N·K for each product of a batch."""
+        """FLOP on the tensor cores: 2·M·N·K for each matrix product of a batch."""
         on_tensor_cores = self.op.name in ("mmaf", "mmaf_scaled", "mmai")
         return self.executed * 2 * self.op.tile().size * self.op.tile("lhs").shape[-1] if on_tensor_cores else 0
 
     @property
     def flop(self) -> int:
-        """Floating-point work outside the tensor cores."""
+        """FLOP outside the tensor cores."""
         return self.executed * vector_flop(self.op)
 
 
@@ -105,7 +105,7 @@ class _Sums:
 
     @property
     def by_kind(self) -> dict[str, int]:
-        """The number of executions by name of the operation."""
+        """Name of the operation → number of executions."""
         executions: dict[str, int] = defaultdict(int)
         for one in self.ops:
             executions[one.op.name] += one.executed
@@ -123,8 +123,10 @@ class LineCount(_Sums):
 
 @dataclass(frozen=True)
 class Counts(_Sums):
-    """The work of the blocks that ran; `scaled` extrapolates it to the whole grid. The runs are the disjoint [start,
-    end) byte addresses that were accessed, shape (n, 2)."""
+    """The work of the blocks that ran; `scaled` extrapolates to the whole grid.
+
+    loaded_runs, stored_runs: the accessed addresses as disjoint ranges [start, end), shape (n, 2).
+    """
 
     blocks: int
     grid_blocks: int
@@ -144,12 +146,12 @@ class Counts(_Sums):
         return _length(self.stored_runs)
 
     def scaled(self, number: int) -> float:
-        """Extrapolates a sum over the sampled blocks to the whole grid."""
+        """Extrapolates ``number``, a sum over the blocks that ran, to the whole grid."""
         return number * self.grid_blocks / self.blocks if self.blocks else 0.0
 
     def lines(self) -> tuple[LineCount, ...]:
-        """Returns the work by line of the kernel's own source, in order. Functions count for the line that calls
-        them."""
+        """Returns the work by line of the kernel's own source, in order. A function counts for the line that calls
+        it."""
         groups: dict[tuple[str, int], tuple[Location | None, list[OpCount]]] = {}
         for count in self.ops:
             place = count.op.location.outermost if count.op.location else None
@@ -172,7 +174,7 @@ def vector_flop(op: Op) -> int:
 
 
 class _Runs:
-    """A set of byte addresses, kept as runs. Now and then overlapping runs are merged."""
+    """A set of byte addresses, kept as ranges. If there are many, overlapping ranges are merged."""
 
     def __init__(self) -> None:
         self._pending: list[Array] = []
@@ -188,7 +190,7 @@ class _Runs:
             self.united()
 
     def united(self) -> Array:
-        """Merges overlapping and adjacent runs, and returns all in ascending order: [start, end), shape (n, 2)."""
+        """Merges overlapping and adjacent ranges. Returns all ranges [start, end) in ascending order, shape (n, 2)."""
         if not self._pending:
             return np.zeros((0, 2), np.int64)
         runs = np.concatenate(self._pending)

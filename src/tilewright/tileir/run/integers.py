@@ -38,7 +38,7 @@ def is_signed(op: Op) -> bool:
 
 
 def read(op: Op, operands: tuple[Array, ...], element: Element) -> tuple[Array, ...]:
-    """Returns the operands, integers of type ``element``, as signed or unsigned numbers, as the operation says."""
+    """Returns operands of type ``element`` as signed or unsigned numbers, as the operation's ``signedness`` says."""
     return tuple(signed(operand) if is_signed(op) else unsigned(operand, element) for operand in operands)
 
 
@@ -50,16 +50,20 @@ def report(context: Context, op: Op, violated: Array, message: str) -> None:
 
 
 def check_wrap(context: Context, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]) -> None:
-    """Reports the overflows that the operation excludes. The two functions say where the result wraps around. A dry run
-    reports every signed overflow, because addresses and branches depend on all values that it computes."""
+    """Reports the overflows that the operation excludes.
+
+    signed_wrap, unsigned_wrap: return which elements wrap around.
+    A dry run reports every signed overflow, because it computes only values that addresses and branches depend on.
+    """
     overflow = op.attributes.get("overflow", "none")
     if overflow in ("no_signed_wrap", "no_wrap"):
-        report(context, op, signed_wrap(), f"{op.name} declared to have no signed overflow overflows")
+        report(context, op, signed_wrap(), f"{op.name} overflows, but is declared to have no signed overflow")
     elif context.dry:
-        message = f"{op.name} wraps round in {width_of(element_of(op))} bits, and an address or a branch depends on it"
+        bits = width_of(element_of(op))
+        message = f"{op.name} overflows {bits} bits, and an address or a branch depends on the result"
         report(context, op, signed_wrap(), message)
     if overflow in ("no_unsigned_wrap", "no_wrap"):
-        report(context, op, unsigned_wrap(), f"{op.name} declared to have no unsigned overflow overflows")
+        report(context, op, unsigned_wrap(), f"{op.name} overflows, but is declared to have no unsigned overflow")
 
 
 @implements_in_context("addi", "subi")
@@ -124,7 +128,7 @@ def _high_product(a: Array, b: Array) -> Array:
 
 @implements("absi")
 def absi(op: Op, source: Array) -> Array:
-    """Returns the magnitude. That of the least signed number, 2**(width-1), wraps around to the same number."""
+    """Returns the magnitude. The least signed number stays the same, as its magnitude 2**(width-1) wraps around."""
     with np.errstate(over="ignore"):
         return wrapped(np.abs(signed(source)), element_of(op))
 
@@ -183,7 +187,7 @@ def combined(op: Op, lhs: Array, rhs: Array) -> Array:
 
 
 def _amount(context: Context, op: Op, rhs: Array) -> tuple[Array, Array]:
-    """Reports shifts by the width or more. Returns the amounts limited to ``width - 1``, and which were larger."""
+    """Reports shifts by the width or more. Returns the amounts limited to width - 1, and which amounts were larger."""
     element = element_of(op)
     amount, width = unsigned(rhs, element), width_of(element)
     beyond = amount >= width

@@ -2,10 +2,11 @@
 
 The blocks of a grid are ordered (randomly, by seed) and run in batches. The blocks of a batch are called lanes. Every
 operation is one NumPy operation on all lanes, or on each group of lanes if control flow separates them (`control`).
-Blocks that may wait for one another run in turns instead (`Turns`).
+If blocks may wait for one another, one block runs at a time, and blocks take turns (`Turns`).
 
-A dry run computes only what addresses and control flow depend on. All other values, and all loaded data, are `Unknown`.
-It counts the work of a whole grid quickly, and raises `NeedsData` if an address or a branch depends on data.
+A dry run computes only the values that addresses and control flow depend on. All other values, and all loaded data, are
+`Unknown`. So a dry run counts the work of a whole grid quickly. It raises `NeedsData` if an address or a branch depends
+on data that is not known.
 """
 
 from __future__ import annotations
@@ -40,42 +41,44 @@ Number: TypeAlias = "int | float | np.generic"
 HANDLERS = (arithmetic, conversions, integers, pointers, products, reductions, tiles, views)
 """The modules that register handlers when they are imported."""
 IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})
-"""Names of the operations that the interpreter runs. A kernel with others is refused before a block starts."""
-BATCH_ELEMENTS = 1 << 21  # of the kernel's largest tile, over all lanes of a batch: limits the memory of a run
-IDLE_ROUNDS = 4  # after so many rounds of turns without a change in memory, the blocks are in a deadlock
+"""Names of the operations that the interpreter runs. A kernel with other operations is refused before a block runs."""
+BATCH_ELEMENTS = 1 << 21  # elements of the kernel's largest tile times lanes in a batch: limits the memory of a run
+IDLE_ROUNDS = 4  # if every block has waited so many times without a change in memory, the blocks are in a deadlock
 LARGE_GRID = 1 << 22
 AT_MOST = 4096  # blocks that may wait for one another in one run
 
 
 def may_wait(entry: KernelEntry) -> bool:
-    """Whether a block may spin until another block has written."""
+    """Tells whether a block may spin until another block has written."""
     inside = (inner for op in entry.walk() if op.name == "loop" for inner in op.walk())
     return any(op.name in LOADS and op.attributes.get("memory_ordering_semantics") != "weak" for op in inside)
 
 
 class Deadlock(Endless):
-    """No remaining block can continue. ``op`` is the loop in which one of them waits."""
+    """No remaining block can continue. ``op``: the loop in which one of the blocks waits."""
 
 
 class Turns:
-    """Runs functions in threads, only one at a time. The function whose turn it is passes the turn on by `wait`.
+    """Runs functions in threads, only one at a time. The running function lets the next function run by `wait`.
 
-    A function that waits without a change of memory sleeps until another function writes what it has read in an order.
-    If all sleep, all are woken, since a loop may also count its iterations.
+    If memory has not changed, the waiting function sleeps. It wakes when another function writes to an address that it
+    has read with a memory order. If all functions sleep, all are woken, since a loop may also end by a count.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._own = threading.local()
         self._ready: deque[int] = deque()
-        self._sleeping: dict[int, list[tuple[int, int]]] = {}  # function → first and last address of what it has read
+        self._sleeping: dict[int, list[tuple[int, int]]] = {}  # function → (first, last) addresses that it has read
         self._idle, self._version = 0, -1
         self._failure: BaseException | None = None
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Runs all functions to their end. Raises the first error of a function, or `Deadlock`. No thread is left,
-        also if this is interrupted."""
-        self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in (*jobs, self)]  # the last is this thread's own
+        """Runs all functions to their end. Raises the first error of a function, or `Deadlock`.
+
+        Leaves no thread behind, even if interrupted.
+        """
+        self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in (*jobs, self)]  # the last is for this thread
         self._jobs, self._begun, self._threads = jobs, set[int](), list[threading.Thread]()
         self._ready.extend(range(len(jobs)))
         self._world.memory.ordered = []
@@ -93,7 +96,7 @@ class Turns:
             raise self._failure
 
     def wait(self, op: Op) -> None:
-        """Passes the turn on after an iteration of the loop ``op``. Returns when it is this function's turn again."""
+        """Lets other functions run after an iteration of the loop ``op``. Returns when this function may run again."""
         reads, version = self._noticed(), self._world.memory.version
         if version == self._version:
             self._idle += 1
@@ -122,7 +125,10 @@ class Turns:
             self._turns[-1].put(None)
 
     def _noticed(self) -> list[tuple[int, int]]:
-        """Wakes the functions that have read what was written in this turn. Returns what this turn has read."""
+        """Wakes the functions that have read an address written in this turn.
+
+        Returns the (first, last) addresses of the reads in this turn.
+        """
         reads: list[tuple[int, int]] = []
         for writes, low, high in self._world.memory.ordered or ():
             if not writes:
@@ -136,7 +142,8 @@ class Turns:
         return reads
 
     def _pass_on(self, free: bool) -> int | None:
-        """Passes the turn on. Returns the function that begins with it if this thread is ``free`` to run it."""
+        """Lets the next function run. If that function has not begun and this thread is ``free``, returns its number
+        for this thread to run it. Otherwise returns None."""
         if not self._ready:
             self._ready.extend(self._sleeping)
             self._sleeping.clear()
@@ -155,9 +162,11 @@ class Turns:
 
 @dataclass(frozen=True)
 class Executed:
-    """The observations of a run. The kernel's results are in the memory that the run was given. ``blocks``: how many
-    blocks ran. ``undefined``: where elements without a value were loaded: outside a view without padding, or
-    masked out."""
+    """The observations of a run. The kernel's results are in the memory that the run was given.
+
+    blocks: the number of blocks that ran.
+    undefined: locations of loads that returned undefined elements: outside a view without padding, or masked out.
+    """
 
     findings: tuple[Finding, ...]
     counts: Counts
@@ -188,14 +197,16 @@ def run(
     arguments: numbers, and addresses for pointers, in the order of the entry's parameters.
     grid: the number of blocks along x, y and z.
     memory: the memory that the addresses point to, which also receives the results.
-    seed: orders the blocks; None runs them in ascending order.
-    sample: how many blocks to run, drawn with the seed; None runs all.
-    only: the blocks to run, by number (x runs fastest), in this order.
-    poison: the byte that undefined values are made of.
-    changed_padding: the place of a load whose undefined elements are made of other bytes.
-    seconds: a loop that runs later raises Unsupported.
-    decisions: records what the blocks decide.
-    comparisons: a dry run also computes comparisons of at most so many elements, unless they depend on loaded data.
+    entry: the name of the entry; None if the module has only one.
+    seed: orders the blocks randomly; None runs the blocks in ascending order.
+    sample: the number of blocks to run, drawn with the seed; None runs all blocks.
+    only: the blocks to run, by number (x varies fastest), in this order.
+    dry: compute only addresses and control flow.
+    poison: the byte that undefined values consist of.
+    changed_padding: the location of a load whose undefined elements consist of another byte than ``poison``.
+    seconds: the time limit of the run. After it, a loop raises Unsupported.
+    decisions: records the results of comparisons and the lengths of loops, by block.
+    comparisons: a dry run also computes comparisons of at most so many elements that do not depend on loaded data.
 
     Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
     addresses depend on data, and TypeError if the arguments do not match the parameters.
@@ -221,7 +232,7 @@ def run(
     try:
         if not dry and may_wait(kernel):
             if len(blocks) > AT_MOST:
-                raise Unsupported(f"{len(blocks)} blocks that may wait for one another; at most {AT_MOST}")
+                raise Unsupported(f"{len(blocks)} blocks may wait for one another; the interpreter runs {AT_MOST}")
             turns = Turns(world)
             world.wait = turns.wait
             turns.run([partial(run_batch, np.array([block])) for block in blocks])
@@ -247,7 +258,7 @@ def _chosen(total: int, seed: int | None, sample: int | None) -> Array:
 
 
 def bind(kernel: KernelEntry, arguments: Sequence[Number]) -> dict[str, Array]:
-    """Returns the parameters as values that all blocks share. Raises TypeError if the arguments do not match."""
+    """Returns parameter → value. All blocks share the values. Raises TypeError if the arguments do not match."""
     if len(arguments) != len(kernel.parameters):
         raise TypeError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}")
     pairs = zip(kernel.parameters, arguments, strict=True)
@@ -264,12 +275,11 @@ def _argument(value: Number, kind: Type, name: str) -> Array:
         return np.asarray([value]).astype(dtype)
     number, bits = operator.index(value), width_of(kind.element)  # type: ignore[arg-type]
     if not -(1 << (bits - 1)) <= number < 1 << bits:  # an unsigned argument may exceed the signed range
-        raise TypeError(f"argument {name} is {number}, which has no {bits} bits")
+        raise TypeError(f"argument {name} is {number}, which does not fit into {bits} bits")
     return np.asarray([number - (1 << bits) if number >= 1 << (bits - 1) else number], dtype)
 
 
 def _run_batch(world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array) -> None:
-    """Runs ``blocks`` together."""
     frame = Frame(np.arange(len(blocks)))
     for name, value in bound.items():
         frame[name] = value
@@ -278,7 +288,7 @@ def _run_batch(world: World, kernel: KernelEntry, bound: dict[str, Array], block
 
 
 def largest_tile(kernel: KernelEntry, names: frozenset[str] | None = None) -> int:
-    """Returns the number of elements of the largest tile among the results with these names, by default among all."""
+    """Returns the number of elements of the largest tile among the results called ``names``, by default all results."""
     results = (pair for op in kernel.walk() for pair in zip(op.results, op.result_types, strict=True))
     kinds = (kind for name, kind in results if names is None or name in names)
     return max((kind.size for kind in kinds if isinstance(kind, TileType)), default=1)

@@ -1,4 +1,4 @@
-"""Makes a launch of any front end runnable: lowers its kernel to Tile IR, reads that, and binds the arguments."""
+"""Makes a launch of any front end runnable: lowers the kernel to Tile IR, reads the text, and binds the arguments."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ class Runnable:
         decisions: Decisions | None = None,
         comparisons: int = 0,
     ) -> tuple[Executed, tuple[Allocation, ...]]:
-        """Runs the kernel following only addresses and control flow. Also returns the tensors' places. The tensors have
-        no memory. Raises the errors of `interpreter.run`.
+        """Runs the kernel, but computes only addresses and control flow. The tensors get addresses without memory.
 
-        data: makes the elements of a tensor that addresses or control flow depend on; None if it cannot.
+        data: name of a tensor that addresses or control flow depend on → its elements, or None if they are not known.
+        Other parameters and errors are those of `interpreter.run`.
+        Returns the observations, and the allocations of the tensors and lists.
         """
         memory = Memory(watch=False)
         placed = {name: memory.reserve(name, array.nbytes, partial(data, name)) for name, array in arrays.items()}
@@ -63,7 +64,7 @@ class Runnable:
 
 
 def bound(arguments: Sequence[Argument], addresses: Mapping[str, int], memory: Memory) -> tuple[int | float, ...]:
-    """Returns the ``arguments`` with an address for each array. The rows of list arguments are put into ``memory``."""
+    """Returns ``arguments`` with an address in place of each array. Puts the rows of list arguments into ``memory``."""
 
     def value(argument: int | ArraySpec) -> int:
         return addresses[argument.name] if isinstance(argument, ArraySpec) else argument
@@ -84,7 +85,7 @@ class Launcher:
         self._read: dict[bytes, TileModule | Failed] = {}
 
     def runnable(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Runnable | Failed:
-        """Returns the launch of ``configuration`` on ``arrays``. Errors until then are returned as `Failed`."""
+        """Returns the launch of ``configuration`` on ``arrays``, or `Failed` if it cannot be made, lowered or read."""
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)
         except Exception as error:

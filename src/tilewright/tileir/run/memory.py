@@ -1,9 +1,9 @@
-"""The memory of an interpreted kernel, and every access to it.
+"""Holds the memory of an interpreted kernel, and makes every access to it.
 
-Each tensor lies at a synthetic address, far from its neighbours, so an access that leaves it does not hit another one.
-A tensor may be a strided or misaligned part of a larger array. The other bytes of the array exist, but belong to no
-tensor. `load`, `store` and `atomic` take the addresses of whole tiles, and handle all lanes and elements at once. If
-the memory is watched, each access is recorded in the tensor's shadow (`watch`), which finds races.
+Each tensor lies at a synthetic address, far from its neighbours. So an access outside a tensor does not hit another
+tensor. A tensor may be a strided or misaligned part of a larger array. The other bytes of the array exist, but belong
+to no tensor. `load`, `store` and `atomic` take the addresses of whole tiles, and handle all lanes and elements at once.
+If the memory is watched, each access is recorded in the tensor's shadow (`watch`), which finds races.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ _SUB_BYTE = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
 
 
 class _Picked(NamedTuple):
-    """The elements of a tile that an access does not mask out, each of ``width`` bytes. ``how``: READ, WRITE or UPDATE.
+    """The elements of a tile that an access does not mask out: the picked elements.
 
-    ``shape`` is (rows, *tile), with one row if all lanes access the same elements. ``where`` holds the positions of the
-    elements in it; None means all. ``blocks`` holds the block of each element, or the only block; None if all access
-    all.
+    how: READ, WRITE or UPDATE.
+    width: bytes of an element.
+    shape: (rows, *tile). There is one row if all lanes access the same elements.
+    where: positions of the picked elements in ``shape``; None if all are picked.
+    blocks: the block of each picked element, or the only block; None if all blocks access all picked elements.
     """
 
     access: Access
@@ -50,26 +52,27 @@ class _Picked(NamedTuple):
     blocks: Blocks | None
 
     def of(self, values: Array) -> Array:
-        """Returns the picked elements of an array that broadcasts to ``shape``, as one axis."""
+        """Returns the picked elements of ``values``, which broadcasts to ``shape``, as an array with one axis."""
         flat = np.broadcast_to(values, self.shape).reshape(-1)
         return flat if self.where is None else flat[self.where]
 
     def touched(self, allocation: Allocation, of: Indices | None = None) -> Touched:
-        """Describes the access to the picked elements ``of`` (by default all), which lie in ``allocation``."""
+        """Returns the access to picked elements that lie in ``allocation``. ``of``: their positions, by default all."""
         blocks = self.blocks if of is None or not isinstance(self.blocks, np.ndarray) else self.blocks[of]
         addresses = self.addresses if of is None else self.addresses[of]
         return Touched(self.access, allocation, addresses - allocation.start, self.width, self.how, blocks)
 
 
 class _Part(NamedTuple):
-    """The picked elements ``of`` (None for all) in one allocation. Either all or none of them are aligned."""
+    """The picked elements in one allocation, either all aligned or all misaligned. ``of``: their positions among all
+    picked elements; None for all."""
 
     touched: Touched
     of: Indices | None
     aligned: bool
 
     def of_these(self, values: Array) -> Array:
-        """Returns the values for the elements of this part, from values for all picked elements."""
+        """Returns the values of this part's elements. ``values``: a value for each picked element."""
         return values if self.of is None else values[self.of]
 
     def bits(self) -> Array:
@@ -78,11 +81,13 @@ class _Part(NamedTuple):
 
 
 class Memory:
-    """The memory of one run. ``watch``: look for races and for reads of memory that was never written. ``poison``: the
-    byte that undefined values are made of.
+    """The memory of one run.
 
-    ``version`` grows with each store, and with each atomic update that changes something. ``ordered``: for `Turns`,
-    accesses since it took the list: whether it wrote, and the first and the last address. None if blocks do not wait.
+    watch: whether to look for races and for reads of memory that was never written.
+    poison: the byte that undefined values consist of.
+    version: a number that grows with each store, and with each atomic update that changes memory.
+    ordered: the writes and the reads with a memory order since `Turns` took this list, each as (writes, first address,
+        last address). None if no blocks wait for one another.
     """
 
     def __init__(self, watch: bool = True, poison: int = 0xFF) -> None:
@@ -112,17 +117,15 @@ class Memory:
         """Gives ``array`` an address. The kernel reads and writes the array itself.
 
         written: whether the elements have values before the kernel runs; may be an array with an entry per element.
-        within: the contiguous array that ``array`` is a view of, if it is strided, misaligned, or has guard zones.
-            Its first byte gets an aligned address, so a misaligned view stays misaligned. Bytes that are not elements
-            of ``array`` are out of bounds.
-        same_memory_as: another tensor in the same memory, whose ``within`` is used. This tensor gets addresses of its
-            own, so the sanitizer knows through which tensor a kernel accesses the memory.
-        may_alias: the kernel allows this tensor to overlap others in the same memory.
+        within: the contiguous array of which ``array`` is a view, if ``array`` is strided, misaligned, or has guard
+            zones. The first byte of ``within`` gets an aligned address, so a misaligned view stays misaligned. Bytes
+            that are not elements of ``array`` are out of bounds.
+        same_memory_as: another tensor in the same memory, whose ``within`` is used. The new tensor gets different
+            addresses, so the sanitizer knows through which tensor a kernel accesses the memory.
+        may_alias: whether the kernel allows this tensor to overlap others in the same memory.
         """
         whole = array if within is None else within
-        assert same_memory_as or whole.flags.c_contiguous, (
-            "a strided tensor needs `within`, the array that it is part of"
-        )
+        assert same_memory_as or whole.flags.c_contiguous, "a strided tensor needs `within`, the array around it"
         raw = same_memory_as.raw if same_memory_as else whole.reshape(-1).view(np.uint8)
         offset = int(array.__array_interface__["data"][0] - raw.__array_interface__["data"][0])
         low, high = extent_of(array.shape, array.strides, array.itemsize)
@@ -142,16 +145,17 @@ class Memory:
         return self._entered(new, may_alias)
 
     def reserve(self, name: str, size: int, data: Callable[[], Array | None] = lambda: None) -> Allocation:
-        """Gives a tensor of ``size`` bytes an address, but no memory. For a dry run, which loads from the tensor only
-        what addresses and control flow depend on. ``data``: makes the elements when they are needed; None if it
-        cannot."""
+        """Gives a tensor of ``size`` bytes an address, but no memory, for a dry run.
+
+        data: makes the elements, when addresses or control flow depend on them; returns None if it cannot.
+        """
         new = Allocation(name, np.empty(0, np.uint8), self._place(size), 0, size, 0, (size,), (1,), 1, Shadow(0, 1, 0))
         self._data[new.start] = data
         return self._entered(new, may_alias=False)
 
     def has_data(self, addresses: Array) -> bool:
-        """Whether a dry run may load from all of ``addresses``: from lists, and from reserved tensors, whose data is
-        made here."""
+        """Tells whether a dry run may load from all of ``addresses``. It may load from lists, and from reserved tensors
+        whose data can be made. Makes the data."""
         for place in np.unique(np.searchsorted(np.array(self._starts), addresses, side="right") - 1):
             if place < 0:
                 return False
@@ -164,7 +168,7 @@ class Memory:
         return True
 
     def next_launch(self) -> None:
-        """Prepares for the next kernel. Earlier accesses are ordered before it, and memory keeps its content."""
+        """Prepares for the next kernel. Memory keeps its content, and all accesses so far count as earlier."""
         self._watch.restart()
         for allocation in self.allocations:
             allocation.shadow.restart()
@@ -178,9 +182,12 @@ class Memory:
     def allocate_local(
         self, name: str, elements: tuple[int, int], alignment: int, blocks: Array, private: bool = True
     ) -> Allocation:
-        """Allocates uninitialised memory with a part for each of ``blocks``: ``elements`` = (count, bytes of each). If
-        it is ``private``, no other block may access a part. Parts start ``strides[0]`` bytes apart; the bytes between
-        them belong to no block."""
+        """Allocates uninitialised memory with a part for each of ``blocks``.
+
+        elements: the elements of a part: (count, bytes of each).
+        private: whether only the block itself may access its part.
+        Parts start ``strides[0]`` bytes apart. The bytes between them belong to no block.
+        """
         count, width = elements
         alignment = max(alignment, ALIGNMENT)
         step = -(-(count * width + ALIGNMENT) // alignment) * alignment
@@ -219,7 +226,9 @@ class Memory:
         self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Array | None = None
     ) -> Array:
         """Returns the elements at ``addresses`` (rows, *tile), with one row if all lanes read the same elements.
-        Elements that are masked out are ``fill``, or poison without one. Elements outside all memory are poison."""
+
+        Elements that are masked out are ``fill``, or poison without ``fill``. Elements outside all memory are poison.
+        """
         dtype = np.dtype(dtype)
         picked = _picked(access, READ, dtype, addresses, mask, () if fill is None else np.shape(fill))
         found = None
@@ -240,7 +249,7 @@ class Memory:
         return self._filled(picked, bits.view(dtype), None if fill is None else np.asarray(fill, dtype))
 
     def _filled(self, picked: _Picked, found: Array, fill: Array | None) -> Array:
-        """Returns a whole tile: the picked elements ``found``, and ``fill`` (or poison) for those masked out."""
+        """Returns a whole tile: the picked elements ``found``, and ``fill`` (or poison) in place of the others."""
         if picked.where is None:
             return found.reshape(picked.shape)
         if fill is None:
@@ -251,8 +260,8 @@ class Memory:
         return result.reshape(picked.shape)
 
     def store(self, access: Access, addresses: Array, mask: Array | None, values: Array) -> None:
-        """Writes ``values`` where ``mask`` is true or None. Elements outside all memory are dropped. If several lanes
-        write an element, the last lane's value stays."""
+        """Writes ``values`` where ``mask`` is true (None: everywhere). Drops elements outside all memory. If several
+        lanes write an element, the last lane's value stays."""
         picked = _picked(access, WRITE, values.dtype, addresses, mask, values.shape)
         bits = picked.of(values).view(WORDS[picked.width])
         for part in self._parts(picked):
@@ -274,7 +283,7 @@ class Memory:
         another: lane by lane, and within a tile in row-major order.
 
         Returns the elements before each update, (L, *tile); undefined if the operation has no such result. Elements
-        that are masked out are ``compare``, or poison without one.
+        that are masked out are ``compare``, or poison without ``compare``.
         """
         dtype, lanes = values.dtype, (len(access.blocks), *(1,) * (addresses.ndim - 1))
         picked = _picked(access, UPDATE, dtype, addresses, mask, np.broadcast_shapes(values.shape, lanes))
@@ -319,7 +328,7 @@ class Memory:
         return np.full(count * dtype.itemsize, self.poison, np.uint8).view(dtype)
 
     def _parts(self, picked: _Picked) -> Iterator[_Part]:
-        """Yields the picked elements that exist, by allocation. Reports the others, and those that are misaligned."""
+        """Yields the picked elements inside tensors, by allocation. Reports elements that are outside or misaligned."""
         addresses, width = picked.addresses, picked.width
         if not len(addresses):
             return
@@ -353,7 +362,7 @@ class Memory:
 
 
 def _outside(touched: Touched) -> Mask:
-    """Returns which elements are not completely in the tensor, or belong to another block."""
+    """Returns which elements are not completely inside the tensor, or belong to another block."""
     allocation, offsets = touched.allocation, touched.offsets
     outside = (offsets < allocation.low) | (offsets > allocation.high - touched.width)
     inside = np.flatnonzero(~outside)
@@ -363,8 +372,11 @@ def _outside(touched: Touched) -> Mask:
 
 
 def _foreign(touched: Touched) -> Mask | None:
-    """Returns which elements lie in gaps between the tensor's elements or belong to another block; None if the tensor
-    has neither. All elements must lie between the tensor's first and last byte."""
+    """Returns which elements lie in gaps between the tensor's elements, or belong to another block.
+
+    All elements must lie between the tensor's first and last byte. Returns None if the tensor has no gaps and no
+    owners.
+    """
     allocation = touched.allocation
     if allocation.gaps is None and allocation.owners is None:
         return None
@@ -380,8 +392,10 @@ def _foreign(touched: Touched) -> Mask | None:
 def _picked(
     access: Access, how: str, dtype: DType, addresses: Array, mask: Array | None, shape: tuple[int, ...]
 ) -> _Picked:
-    """Returns the elements that ``mask`` leaves of a tile of ``addresses``, broadcast with ``shape``. Raises
-    Unsupported for element types that the memory cannot hold."""
+    """Returns the elements of a tile for which ``mask`` is true. ``addresses`` and ``mask`` broadcast with ``shape``.
+
+    Raises Unsupported for element types that the memory cannot hold.
+    """
     if dtype.name in _SUB_BYTE or dtype.itemsize not in WORDS:
         raise Unsupported(f"{access.op.name}: elements of type {dtype.name} in memory")
     shape = np.broadcast_shapes(addresses.shape, shape, () if mask is None else mask.shape)

@@ -1,4 +1,4 @@
-"""The element types of Tile IR as NumPy stores them, and rounding to them.
+"""Stores the element types of Tile IR as NumPy types, and rounds numbers to them.
 
 Every number is rounded once. An intermediate result of higher precision is either exact or "rounded to odd": towards
 zero, with the last bit set if bits were lost. Rounding such a number to a type with at least two bits fewer gives the
@@ -27,14 +27,15 @@ STORAGE: Mapping[str, DType] = {
         "f4E2M1FN": ml_dtypes.float4_e2m1fn,
     }.items()
 }  # fmt: skip
-"""The array type that stores a tile's elements. An i4 is a sign-extended int8; an f4E2M1FN the low four bits of a byte;
-a tf32 a float32 whose low 13 bits are zero."""
+"""Element type → NumPy type that stores it. An i4 is stored as a sign-extended int8, an f4E2M1FN in the low four bits
+of a byte, a tf32 as a float32 whose low 13 bits are zero."""
 
 SUB_BYTE_BITS = {"i4": 4, "f4E2M1FN": 4}
-"""Bits in memory of elements that share a byte, the first in the low half (`packed`). An i1 takes a byte, 0 or 1."""
+"""Element type → bits in memory, where two elements share a byte. The first is in the low half (`packed`). An i1 takes
+a byte, 0 or 1."""
 WITHOUT_ADDRESS = ("i4", "f4E2M1FN", "tf32")
-"""Elements that the interpreter does not load or store. A 4-bit element has no address of its own. For tf32 the
-specification does not define the layout: memory holds 23 bits of fraction, a value only 10."""
+"""Elements that the interpreter does not load or store. A 4-bit element has no address of its own. The specification
+does not define the layout of tf32 in memory: memory holds 23 bits of fraction, a value only 10."""
 
 MODES = ("nearest_even", "zero", "negative_inf", "positive_inf", "nearest_away")
 PREDICATES: Mapping[str, np.ufunc] = {
@@ -45,11 +46,11 @@ PREDICATES: Mapping[str, np.ufunc] = {
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format. ``precision`` counts the bits of the significand with the leading one;
-    ``2**smallest`` is the smallest normal number.
+    """A binary floating-point format.
 
-    ``overflow``: the result of rounding a number beyond the range to nearest. It is infinity, or ``largest`` if
-    conversions saturate.
+    precision: bits of the significand, including the leading one.
+    smallest: 2**smallest is the smallest normal number.
+    overflow: the result of rounding a too large number to nearest: infinity, or ``largest`` if conversions saturate.
     """
 
     precision: int
@@ -68,12 +69,12 @@ def _format(element: str) -> Format:
 FORMATS: Mapping[str, Format] = {
     element: _format(element) for element in ("f16", "bf16", "f32", "tf32", "f8E4M3FN", "f8E5M2", "f4E2M1FN")
 }
-"""The signed formats that are narrower than f64. The 8-bit and 4-bit ones saturate, also for infinities, because the
-hardware has only conversions that do (PTX ``cvt…satfinite``)."""
+"""The signed formats that are narrower than f64. The 8-bit and 4-bit formats saturate, also for infinities, because the
+hardware has only saturating conversions (PTX ``cvt…satfinite``)."""
 
 
 def dtype_of(element: Element) -> DType:
-    """Returns the NumPy type that stores elements. A pointer is an int64. Raises Unsupported for unknown elements."""
+    """Returns the NumPy type that stores ``element``. A pointer is an int64. Raises Unsupported for unknown types."""
     if isinstance(element, PointerType):
         return np.dtype(np.int64)
     if element not in STORAGE:
@@ -82,7 +83,7 @@ def dtype_of(element: Element) -> DType:
 
 
 def bits_of(element: Element) -> int:
-    """Returns how many bits an element has in memory. Raises Unsupported for unknown elements."""
+    """Returns how many bits an element has in memory. Raises Unsupported for unknown types."""
     return SUB_BYTE_BITS.get(str(element), 8 * dtype_of(element).itemsize)
 
 
@@ -93,9 +94,9 @@ def is_float(element: Element) -> bool:
 def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
     """Rounds floating-point ``values`` of any element type to ``element``, once.
 
-    Modes: ``nearest_even``, ``nearest_away`` (ties away from zero), ``zero``, ``negative_inf``, ``positive_inf``.
-    Numbers beyond the range become infinity or the largest number, as IEEE 754 says; the 8-bit and 4-bit formats
-    saturate (`FORMATS`). NaN stays NaN; f4E2M1FN has no NaN, so it becomes 6 (PTX ``cvt``).
+    mode: ``nearest_even``, ``nearest_away`` (ties away from zero), ``zero``, ``negative_inf`` or ``positive_inf``.
+    Numbers beyond the range become infinity or the largest number, as IEEE 754 says. The 8-bit and 4-bit formats
+    saturate (`FORMATS`). NaN stays NaN, but becomes 6 in f4E2M1FN, which has no NaN (PTX ``cvt``).
     """
     if mode not in MODES:
         raise Unsupported(f"rounding '{mode}' in a conversion to {element}; known: {', '.join(MODES)}")
@@ -121,7 +122,7 @@ def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
 
 
 def _tf32(values: Array, mode: str) -> Array:
-    """Rounds float32 to tf32: adds to the low bits, so that a carry rounds the others up, and clears the low bits."""
+    """Rounds float32 to tf32: adds to the low 13 bits, whose carry rounds the upper bits up, and clears them."""
     bits = values.view(np.uint32)
     if mode == "nearest_even":
         bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
@@ -131,7 +132,7 @@ def _tf32(values: Array, mode: str) -> Array:
 
 
 def _stored(values: Array, element: str) -> Array:
-    """Returns numbers in the storage of ``element``. They are exact there, or rounded to nearest."""
+    """Returns ``values`` in the storage of ``element``: exactly, or rounded to nearest."""
     if element == "f4E2M1FN":
         values = np.where(np.isnan(values), values.dtype.type(FORMATS[element].largest), values)
     return values.astype(STORAGE[element])
@@ -142,7 +143,7 @@ def _round_by_scaling(values: Array, form: Format, mode: str) -> Array:
     exact = values.astype(np.float64)
     exponents = np.frexp(exact)[1].astype(np.int64)
     unit = np.maximum(exponents - form.precision, form.smallest - form.precision + 1)
-    # In two steps, because 2**-unit overflows float64 if the number is subnormal there.
+    # Scaled in two steps, because 2**-unit overflows float64 if the number is subnormal in float64.
     scaled = np.ldexp(np.ldexp(exact, -(unit // 2)), -(unit - unit // 2))
     rounded = np.ldexp(rounded_to_integer(scaled, mode), unit)
     finite = np.isfinite(exact)
@@ -171,7 +172,7 @@ def _round_to_powers_of_two(values: Array, mode: str) -> Array:
 
     Numbers out of range, also zero, become the nearer end of the range (PTX ``cvt.satfinite``). Modes are ``zero``,
     ``positive_inf``, and for constants ``nearest_even``, which rounds ties up. Raises Unsupported for negative numbers,
-    whose result is documented nowhere.
+    because their result is not documented.
     """
     exact = values.astype(np.float64)
     if np.any(exact < 0) or mode not in ("nearest_even", "zero", "positive_inf"):
@@ -185,8 +186,8 @@ def _round_to_powers_of_two(values: Array, mode: str) -> Array:
 
 
 def odd_float32(values: Array) -> Array:
-    """Rounds float64 to float32, to odd. Infinity and NaN stay. Numbers that are too large become the largest number,
-    those that are too small the smallest."""
+    """Rounds float64 to float32, to odd. Infinity and NaN stay. A too large magnitude becomes the largest number, a too
+    small magnitude the smallest."""
     near = np.asarray(values.astype(np.float32))
     back = near.astype(np.float64)
     bits = near.view(np.int32)
@@ -198,7 +199,7 @@ def odd_float32(values: Array) -> Array:
 
 
 def flushed(values: Array) -> Array:
-    """Replaces subnormal f32 by zeros of their sign."""
+    """Replaces subnormal f32 by zeros of the same sign."""
     small = np.abs(values) < np.float32(2.0**-126)  # the smallest normal number
     return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
 
@@ -209,7 +210,7 @@ def width_of(element: Element) -> int:
 
 
 def unsigned(values: Array, element: Element) -> Array:
-    """Reads the same bits as unsigned numbers, in the unsigned type of the storage's size."""
+    """Reads the same bits as unsigned numbers, in an unsigned NumPy type of the same size."""
     if values.dtype == np.bool_:
         return values.view(np.uint8)
     bits = values.view(f"u{values.dtype.itemsize}")
@@ -230,15 +231,17 @@ def wrapped(values: Array, element: Element) -> Array:
 
 
 def poisoned(dtype: DType, byte: int) -> Array:
-    """Returns an undefined value of shape (), whose bytes are all ``byte``."""
+    """Returns an undefined element, shape (). All its bytes are ``byte``."""
     if dtype == np.bool_:
         return np.array(byte != 0)
     return np.full(dtype.itemsize, byte, np.uint8).view(dtype).reshape(())
 
 
 def constant_values(constant: Constant) -> Array:
-    """Returns the values of a ``constant`` in the storage of its element type, shape (number of values,). Floats are
-    rounded to nearest even, and integers wrap around."""
+    """Returns the values of a ``constant`` in the storage of its element type, shape (number of values,).
+
+    Floats are rounded to nearest even, and integers wrap around.
+    """
     values, element = constant.values, constant.element
     if constant.is_bits and is_float(element):
         return from_bits(np.array([int(value) for value in values], np.uint64), element)
@@ -251,7 +254,7 @@ def constant_values(constant: Constant) -> Array:
 
 
 def from_bits(bits: Array, element: Element) -> Array:
-    """Returns the floating-point numbers with these bits, which are unsigned integers. A tf32 has 19 bits."""
+    """Returns the floating-point numbers with the ``bits``, given as unsigned integers. A tf32 has 19 bits."""
     if element == "tf32":
         return (bits.astype(np.uint32) << np.uint32(13)).view(np.float32)
     dtype = dtype_of(element)

@@ -1,9 +1,9 @@
 """Handlers for the operations on pointers: pointer arithmetic, loads, stores and atomic updates.
 
-Elements that are masked out are never accessed. A masked load returns the padding value for them. Without a padding
-value they are undefined, so the result holds poison bytes there; the same goes for a masked read-modify-write. Elements
-of 4 bits are refused because they have no address of their own. tf32 is refused because its layout in memory is not
-defined.
+Elements that are masked out are never accessed. A masked load returns the padding value in their place. Without a
+padding value, these elements are undefined, so the load returns poison bytes. A masked read-modify-write returns poison
+bytes too. Elements of 4 bits are refused because they have no address of their own. tf32 is refused because its layout
+in memory is not defined.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from tilewright.tileir.run.numbers import WITHOUT_ADDRESS, dtype_of, poisoned
 from tilewright.tileir.run.registry import Elements, NeedsData, Unknown, Unsupported, implements, implements_in_context
 from tilewright.tileir.watch.arrays import Array, DType
 
-SORT_BELOW = 4  # mean elements of a contiguous run; with shorter runs, sorting the addresses makes fewer runs
+SORT_BELOW = 4  # if the runs have fewer elements on average, the addresses are sorted to make longer runs
 LENGTHS = 8  # with more different lengths of runs than this, traffic is counted element by element
 Loaded: TypeAlias = "tuple[Elements, None]"  # with a token
 DIRECTIONS = {"source": "load", "destination": "store", "pointers": "atomic"}  # by the name of the pointer operand
 
 
 def pointee_of(op: Op, operand: str | None = None) -> DType:
-    """Returns the NumPy type that a tile of pointers points to: the operand's tile, or the result's. Raises Unsupported
-    for element types that have no address."""
+    """Returns the NumPy type of the elements that an operand's pointers (by default the result's) point to.
+
+    Raises Unsupported for element types that have no address.
+    """
     pointer = op.tile(operand).element
     assert isinstance(pointer, PointerType)
     if pointer.pointee in WITHOUT_ADDRESS:
@@ -50,8 +52,10 @@ def get_global(context: Context, op: Op) -> Array:
 
 @implements_in_context("alloca")
 def alloca(context: Context, op: Op) -> Array:
-    """Allocates memory for each block and returns its addresses, shape (L,). Every execution allocates again. Other
-    blocks may access the memory only if the operation has the flag ``global``."""
+    """Allocates memory for each lane's block. Returns the addresses, one for each of the L lanes.
+
+    Every execution allocates again. Other blocks may access the memory only if the operation has the flag ``global``.
+    """
     width = pointee_of(op).itemsize
     count, alignment = int(op.attributes["num_elem"]), int(op.attributes["alignment"])
     shared = bool(op.attributes.get("global_") or op.attributes.get("global"))
@@ -64,7 +68,7 @@ def alloca(context: Context, op: Op) -> Array:
 def load_ptr_tko(
     context: Context, op: Op, source: Elements, mask: Elements | None = None, paddingValue: Elements | None = None
 ) -> Loaded:
-    """Loads the elements that ``source``, shape (L, *tile), points to. Returns them and a token."""
+    """Loads the elements that ``source``, shape (L, *tile), points to. Returns the elements and a token."""
     addresses, chosen, dtype = _accessed(context, op, "source", source, mask)
     if context.dry and not context.loads(op, addresses, chosen):
         return Unknown((1, *addresses.shape[1:]), dtype), None
@@ -78,7 +82,7 @@ def load_ptr_tko(
 def store_ptr_tko(
     context: Context, op: Op, destination: Elements, value: Elements, mask: Elements | None = None
 ) -> None:
-    """Stores ``value``, shape (L, *tile), where the pointers point. Its result is a token."""
+    """Stores ``value``, shape (L, *tile), where the pointers point. Returns None, which stands for a token."""
     addresses, chosen, _ = _accessed(context, op, "destination", destination, mask)
     if not context.dry:
         assert not isinstance(value, Unknown)
@@ -90,8 +94,10 @@ def atomic(
     context: Context, op: Op, pointers: Elements, mask: Elements | None = None, *, cmp: Elements | None = None,
     **values: Elements,
 ) -> Loaded:  # fmt: skip
-    """Combines each element with ``arg``, or replaces it by ``val`` if its bits equal those of ``cmp``. Returns the
-    elements before the update (``cmp`` where masked out), and a token."""
+    """Combines each element with ``arg``; or, with ``cmp``, replaces an element by ``val`` if its bits equal ``cmp``.
+
+    Returns the elements before the update (``cmp`` where masked out), and a token.
+    """
     addresses, chosen, dtype = _accessed(context, op, "pointers", pointers, mask)
     if context.dry:
         return Unknown((1, *addresses.shape[1:]), dtype), None
@@ -103,8 +109,10 @@ def atomic(
 def _accessed(
     context: Context, op: Op, operand: str, addresses: Elements, mask: Elements | None
 ) -> tuple[Array, Array | None, DType]:
-    """Counts the traffic of an access. Returns its addresses, its mask if it has one, and the type of its elements.
-    Raises NeedsData if a dry run does not know the addresses or the mask."""
+    """Counts the traffic of an access. Returns the addresses, the mask or None, and the type of the elements.
+
+    Raises NeedsData if a dry run does not know the addresses or the mask.
+    """
     dtype = pointee_of(op, operand)
     if isinstance(addresses, Unknown) or isinstance(mask, Unknown):
         raise NeedsData(op.name)
@@ -120,7 +128,7 @@ def _accessed(
 
 
 def _first_of_runs(addresses: Array, width: int) -> Array:
-    """Returns the positions of addresses that do not continue the address before them."""
+    """Returns the positions in ``addresses`` where a contiguous run begins. ``width``: bytes of an element."""
     return np.flatnonzero(np.concatenate([[True], np.diff(addresses) != width]))
 
 

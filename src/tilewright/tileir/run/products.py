@@ -1,11 +1,11 @@
 """Handlers for the matrix products `mmaf`, `mmai` and `mmaf_scaled`.
 
-f64 is computed in float64, every other type in float32. There the product of two elements is exact, except for f32
+f64 is computed in float64, every other type in float32. In float32 the product of two elements is exact, except for f32
 inputs, which keep all their bits on a GPU too. The sum is rounded to float32 in the order of NumPy's BLAS, which is not
 the order of a GPU's tensor cores. The accumulator is added last.
 
-An f16 accumulator stays in float32 during the operation, and is rounded once at its end. An H200 does the same: it adds
-31 ones to 2048 and loses none. ``fast_acc``, by which Hopper keeps fewer bits of a sum of fp8 products, has no effect.
+An f16 accumulator stays in float32 during the operation, and is rounded once at the end. So does an H200, which adds 31
+ones to 2048 and loses none. ``fast_acc`` has no effect, although Hopper then keeps fewer bits of a sum of fp8 products.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ ACCUMULATORS = {
     **dict.fromkeys(("bf16", "tf32", "f32"), ("f32",)),
     "f64": ("f64",),
 }
-"""Element of the inputs → elements of the accumulator (cuda.tile.mma's documentation, 1.7.0)."""
+"""Element type of an input → possible element types of the accumulator (cuda.tile.mma's documentation, 1.7.0)."""
 SCALED = {
     ("f8E4M3FN", "f8E8M0FNU"): (32,), ("f8E5M2", "f8E8M0FNU"): (32,),
     ("f4E2M1FN", "f8E8M0FNU"): (16, 32), ("f4E2M1FN", "f8E4M3FN"): (16,),
 }  # fmt: skip
-"""Types of input and scale → how many elements along K share a scale (cuda.tile.mma_scaled's documentation, 1.7.0)."""
+"""(Type of input, type of scale) → possible numbers of elements along K that share a scale (documentation of
+cuda.tile.mma_scaled, 1.7.0)."""
 
 
 @implements("mmaf")
@@ -46,9 +47,11 @@ def mmaf(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 
 @implements("mmai")
 def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
-    """Computes lhs · rhs + acc of 8-bit integers, each side signed or unsigned, modulo 2**32. A product of two elements
-    is below 2**16 in magnitude. So the sums are exact in float32 up to K = 256, and in float64 for any tile. Both are
-    faster than NumPy's integer products."""
+    """Computes lhs · rhs + acc of 8-bit integers, each side signed or unsigned, modulo 2**32.
+
+    A product of two elements is below 2**16 in magnitude. So the sums are exact in float32 up to K = 256, and in
+    float64 for any tile. Both are faster than NumPy's integer products.
+    """
     elements = tuple(_element(op, operand) for operand in ("lhs", "rhs", "acc"))
     if elements != ("i8", "i8", "i32"):
         raise Unsupported(f"mmai of {elements[0]} and {elements[1]} into {elements[2]}")
@@ -61,8 +64,10 @@ def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 @implements("mmaf_scaled")
 def mmaf_scaled(op: Op, lhs: Array, rhs: Array, acc: Array, lhs_scale: Array, rhs_scale: Array) -> Array:
     """Computes lhs · rhs + acc. K/Kₛ elements along K share a scale of ``lhs_scale`` (M×Kₛ) or ``rhs_scale`` (Kₛ×N).
+
     Scaled products are exact in float64. Their sum with the accumulator is rounded to f32 once, which is more precise
-    than on a GPU. A NaN scale gives NaN."""
+    than on a GPU. A NaN scale gives NaN.
+    """
     for side, axis in (("lhs", -1), ("rhs", -2)):
         pair = (_element(op, side), _element(op, f"{side}_scale"))
         extent, scales = (op.tile(name).shape[axis] for name in (side, f"{side}_scale"))
@@ -85,9 +90,11 @@ def _element(op: Op, operand: str) -> str:
 
 
 def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
-    """Returns the matrix product in ``dtype`` for each lane and batch. `np.matmul` broadcasts a side that lanes share,
-    and calls BLAS for each lane in place. One large product of all lanes' rows would round a row by its place in it, so
-    that a block's bits would depend on the order of the blocks."""
+    """Returns the matrix product in ``dtype`` for each lane and batch.
+
+    `np.matmul` broadcasts a side that lanes share, and calls BLAS for each lane. A single large product of all lanes'
+    rows would round each row by its position. Then a block's bits would depend on the order of the blocks.
+    """
     return np.asarray(np.matmul(_for_blas(lhs, dtype), _for_blas(rhs, dtype)))
 
 

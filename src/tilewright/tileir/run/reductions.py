@@ -1,13 +1,13 @@
 """Handlers for `reduce` and `scan`, whose bodies combine two elements.
 
-For each operand the body has two arguments: first the combination so far, then the current element. (In Ops.td the text
-has the other order, and the example this one. Scans with an associative, non-commutative body gave the same elements
-here as on an H200 with tileiras 13.4, 2026-11-21.)
+For each operand the body has two arguments: first the combination so far, then the current element. (Ops.td describes
+the opposite order, but its example has this order. Scans with an associative, non-commutative body gave the same
+elements here as on an H200 with tileiras 13.4, 2026-11-21.)
 
-Tile IR leaves the order of the combinations open. Here they form a tree over neighbours, which keeps the elements in
-order. A GPU does not keep them in order, so a body that is not commutative has no defined result. Every step rounds to
-the element type, as on the H200: 256 and 255 ones of bf16 sum up to 510 on both. The tree depends on the extent only,
-so the size of a batch does not change the results.
+Tile IR leaves the order of the combinations open. Here, neighbours are combined as a tree, which keeps the elements in
+order. A GPU does not keep the order, so a body that is not commutative has no defined result. Every step rounds to the
+element type, as on the H200: 256 and 255 ones of bf16 sum up to 510 on both. The tree depends only on the extent, so
+the size of a batch does not change the results.
 
 The identities in the text are not used: no tile is empty, and combining with an identity changes nothing.
 """
@@ -23,7 +23,7 @@ from tilewright.tileir.run.context import Context
 from tilewright.tileir.run.registry import Array, implements_in_context
 
 Combine = Callable[[Sequence[Array], Sequence[Array]], tuple[Array, ...]]
-"""For each operand: the combinations so far, the current elements → their combinations."""
+"""(Combinations so far by operand, current elements by operand) → new combinations by operand."""
 
 WRAPPING: dict[str, np.ufunc] = {
     "addi": np.add, "muli": np.multiply, "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
@@ -36,7 +36,7 @@ ROUNDING: dict[str, np.ufunc] = {"addf": np.add, "mulf": np.multiply}
 
 @implements_in_context("reduce")
 def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
-    """Combines all elements along the axis ``dim``, which the results do not have. Takes any number of operands."""
+    """Combines all elements along the axis ``dim``, which the results lack. Takes any number of operands."""
     axis = 1 + int(op.attributes["dim"])
     single = single_operation(op)
     if single is not None and (result := _reduced_by_numpy(single, operands[0], axis)) is not None:
@@ -53,8 +53,10 @@ def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array, 
 
 @implements_in_context("scan")
 def scan(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
-    """Combines, for each element, all elements up to and including it along the axis ``dim``; from the end to the start
-    if ``reverse`` is set. Each step of the general case doubles the number of combined elements."""
+    """Replaces each element by the combination of all elements up to this one along the axis ``dim``.
+
+    With ``reverse``, starts from the end. Each step of the general case doubles the number of combined elements.
+    """
     axis, reverse = 1 + int(op.attributes["dim"]), bool(op.attributes["reverse"])
     values = [np.flip(value, 0) if reverse else value for value in _along_first(operands, axis)]
     if (result := _scanned_by_numpy(op, values[0])) is not None:
@@ -75,7 +77,7 @@ def _along_first(operands: Sequence[Array], axis: int) -> list[Array]:
 
 
 def _combination(context: Context, region: Region) -> Combine:
-    """Returns a function that runs the body on arrays. The body works on scalars, so all axes are flattened to one."""
+    """Returns a function that runs the body of ``region`` on arrays. The body takes scalars, so axes are flattened."""
 
     def combine(before: Sequence[Array], current: Sequence[Array]) -> tuple[Array, ...]:
         shape, size = current[0].shape, current[0].size
@@ -98,7 +100,7 @@ def single_operation(op: Op) -> Op | None:
 
 
 def _numpy_is_exact(single: Op) -> bool:
-    """Whether NumPy computes the same on the stored elements as the operation does on the Tile IR elements."""
+    """Tells whether NumPy's operation on stored elements gives the same as the Tile IR operation."""
     mode = single.attributes.get("rounding_mode", "nearest_even")
     elements = ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
     return not single.attributes.get("flush_to_zero") and mode == "nearest_even" and single.tile().element in elements
@@ -121,7 +123,7 @@ def _reduced_by_numpy(single: Op, values: Array, axis: int) -> Array | None:
     ufunc = LARGEST[name][bool(single.attributes.get("propagate_nan"))]
     wide = values.astype(np.float32) if values.dtype.itemsize == 2 else values  # exact, and faster in NumPy
     result = np.asarray(ufunc.reduce(wide, axis))
-    # The bits of a NaN and the sign of a zero depend on the operation itself, so NumPy's are not taken.
+    # NumPy's result may have another sign of zero, or other bits of a NaN, than the operation's.
     return None if np.any((result == 0) | np.isnan(result)) else result.astype(values.dtype, copy=False)
 
 

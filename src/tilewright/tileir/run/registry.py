@@ -1,4 +1,4 @@
-"""The handlers: which function runs which operation, by the operation's name in the text of Tile IR.
+"""Registers the handlers. A handler is the function that runs an operation of Tile IR.
 
 The handler of an operation without side effects takes arrays (`implements`). The handler of an operation that accesses
 memory, runs a region or depends on the block also takes a `context.Context` (`implements_in_context`).

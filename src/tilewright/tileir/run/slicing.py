@@ -1,7 +1,7 @@
-"""Finds the values that branches, loop bounds and memory addresses of a kernel depend on. A dry run computes these.
+"""Finds the values on which branches, loop bounds and addresses of a kernel depend. A dry run computes only these.
 
-The search goes backwards from the operands of branches, loops and memory accesses: through the operations that define
-them, and through the values that loops and branches carry.
+The search starts at the operands of branches, loops and memory accesses. It goes backwards through the operations that
+define a value, and through the values that loops and branches carry.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from tilewright.tileir.read.tree import KernelEntry, Op
 
 DECIDING = {"if": ("condition",), "for": ("lowerBound", "upperBound", "step")}
 ADDRESSING = ("view", "index", "source", "destination", "pointers", "mask")
-"""Operands of memory operations that are needed even if the results are not."""
+"""Operands of memory operations that a dry run needs, even if it does not need the results."""
 LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_cas_tko"})
 COMPARISONS = ("cmpi", "cmpf")
 LEAVES = ("continue", "break", "yield")
 
 
 def needed(entry: KernelEntry, comparisons: int = 0) -> frozenset[str]:
-    """Returns the names of the values that addresses and control flow depend on. ``comparisons``: adds what comparisons
-    of at most so many elements depend on, unless this is loaded data."""
+    """Returns the names of the values that addresses and control flow depend on.
+
+    comparisons: adds comparisons of at most so many elements that do not depend on loaded data, and the values that
+        they depend on.
+    """
     ops = list(entry.walk())
     deciding = ((op, ADDRESSING if op.address else DECIDING.get(op.name, ())) for op in ops)
     roots = {name for op, operands in deciding for operand in operands for name in op.operands.get(operand, ())}
@@ -60,8 +63,8 @@ def _reached(ops: Sequence[Op], reached: set[str]) -> set[str]:
 
 
 def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
-    """Yields the values that an operation with regions carries: names that get a value, and names of its possible
-    sources."""
+    """Yields, for each value that an operation with regions carries, the names that receive the value and the names
+    from which it may come."""
     if op.name in ("reduce", "scan"):
         ends = op.regions[0].body[-1].operands.get("operands", ())
         inside = {name for name, _ in op.regions[0].arguments}

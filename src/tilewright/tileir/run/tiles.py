@@ -1,13 +1,13 @@
-"""Handlers that make and rearrange tiles, read the block's index, and check, print or assume something.
+"""Handlers that make and rearrange tiles, read the block's index, and check, print or assume values.
 
 Operations that rearrange a tile return a NumPy view of their operand if they can.
 
-Tokens order memory accesses. This interpreter makes all accesses of a block in the order of the text, which is an order
-that the tokens allow. So a token is None, and the operations on tokens do nothing.
+Tokens order memory accesses. This interpreter makes all accesses of a block in the order of the text, which every chain
+of tokens allows. So a token is None, and the operations on tokens do nothing.
 
-The compiler relies on an `assume` without checking it, and if the assumption is false the result on a GPU is undefined.
-The interpreter checks the assumption: a false one is a finding, and the block continues. Integers are checked as signed
-numbers, pointers as byte addresses.
+The compiler relies on an `assume` without a check. If the assumption is false, the result on a GPU is undefined. The
+interpreter checks the assumption: a false assumption is a finding, and the block continues. Integers are checked as
+signed numbers, pointers as byte addresses.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ def cat(op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements_in_context("extract")
 def extract(context: Context, op: Op, source: Array, indices: Sequence[Array]) -> Array:
-    """Returns one slice of the source, of the result's shape. ``indices`` count slices, not elements. A slice that does
-    not exist is a finding, and its elements are undefined: bytes of `Context.poison`."""
+    """Returns one slice of the source, with the result's shape. ``indices`` count slices, not elements.
+
+    A slice that does not exist is a finding. Its elements are undefined: bytes of `Context.poison`.
+    """
     slices = _slices(source, op.tile().shape)
     at, wrong = _checked_indices(context, op, indices, slices.shape[1 : 1 + len(indices)])
     lane = np.arange(len(source)) if len(source) > 1 else np.zeros(1, np.int64)
@@ -82,8 +84,10 @@ def extract(context: Context, op: Op, source: Array, indices: Sequence[Array]) -
 
 @implements_in_context("insert")
 def insert(context: Context, op: Op, source: Array, destination: Array, indices: Sequence[Array]) -> Array:
-    """Returns the destination with one slice, of the source's shape, replaced by the source. `extract` reads it back.
-    If the slice does not exist, that is a finding, and nothing is replaced."""
+    """Returns the destination with one slice replaced by the source. ``indices`` count slices of the source's shape.
+
+    A slice that does not exist is a finding, and nothing is replaced.
+    """
     lanes = max(map(len, (source, destination, *indices)))
     changed = np.broadcast_to(destination, (lanes, *destination.shape[1:])).copy()
     slices = _slices(changed, source.shape[1:])
@@ -106,7 +110,7 @@ def _slices(values: Array, size: Sequence[int]) -> Array:
 def _checked_indices(
     context: Context, op: Op, indices: Sequence[Array], counts: Sequence[int]
 ) -> tuple[tuple[Array, ...], Array]:
-    """Reports the indices that are out of range. Returns the indices clipped into range, and the lanes in question."""
+    """Reports the indices that are out of range. Returns the indices clipped into range, and which lanes were wrong."""
     wrong = np.zeros(max(map(len, indices), default=1), np.bool_)
     for axis, (index, count) in enumerate(zip(indices, counts, strict=True)):
         bad = np.broadcast_to((index < 0) | (index >= count), wrong.shape)
@@ -120,7 +124,7 @@ def _checked_indices(
 
 @implements("pack")
 def pack(op: Op, source: Array) -> Array:
-    """Returns the bytes of a 1-D tile, little-endian. Of two 4-bit elements the first is the low half of the byte."""
+    """Returns the bytes of a 1-D tile, little-endian. Of two 4-bit elements in a byte, the first is the low half."""
     element, whole = _packable(op, op.tile("source")), np.ascontiguousarray(source)
     return (numbers.packed(whole) if numbers.bits_of(element) == 4 else whole).view(np.int8)
 
@@ -141,7 +145,7 @@ def _packable(op: Op, kind: TileType) -> str:
 
 @implements_in_context("get_tile_block_id")
 def get_tile_block_id(context: Context, op: Op) -> tuple[Array, ...]:
-    """Returns the block's index along x, y and z: one value for all lanes along an axis where the grid has extent 1."""
+    """Returns the block's index along x, y and z. Along an axis of the grid with extent 1, lanes share one value."""
     x, y, _ = context.grid
     places = zip((context.blocks % x, context.blocks // x % y, context.blocks // (x * y)), context.grid, strict=True)
     return tuple(np.zeros(1, np.int32) if extent == 1 else place.astype(np.int32) for place, extent in places)
@@ -155,7 +159,9 @@ def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
 @implements("make_token", "join_tokens", "memory_fence_alias_tko", "gdc_wait_tko", "gdc_launch_dependents_tko")
 def token(op: Op) -> None:
     """Does nothing. A fence orders accesses that alias, which are in the order of the text anyway (see the module).
-    Grids run one after another, so an earlier grid has ended before this one, and a later one starts after it."""
+
+    The gdc operations order grids. Here, grids run one after another.
+    """
 
 
 @implements_in_context("assert")
@@ -189,10 +195,10 @@ def formatted(text: str, tiles: Sequence[Array], elements: Sequence[Element]) ->
 
     The output is that of an H200 (tileiras 13.4). Integers below 32 bits are sign-extended to 32 bits before they are
     printed as unsigned; an infinity or a NaN is padded with blanks. One difference: a 64-bit integer needs no ``ll``
-    here, while the GPU prints other digits without it.
+    here, while the GPU prints other digits without ``ll``.
 
-    Integers print as d i u o x X, floating-point numbers as e E f F g G a A. Raises `Unsupported` for other pairs,
-    whose output the dialect leaves undefined, and if the number of expressions is not that of the tiles.
+    Integers print as d i u o x X, floating-point numbers as e E f F g G a A. The dialect leaves the output of other
+    pairs undefined, so they raise `Unsupported`. So does a number of expressions other than the number of tiles.
     """
     arguments = iter(zip(tiles, elements, strict=True))
     done = EXPRESSION.sub(lambda match: "%" if match["kind"] == "%" else _printed(match, arguments), text)
@@ -244,9 +250,11 @@ def _hexadecimal(value: float, flags: str, size: str, kind: str) -> str:
 
 @implements_in_context("assume")
 def assume(context: Context, op: Op, value: Array | TensorView) -> Array | TensorView:
-    """Reports the first element of each lane for which the assumption is false. Returns ``value``. ``div_by`` of a
-    pointer or a tensor view is about the byte address, and is reported as misaligned. Raises `Unsupported` for an
-    assumption that the dialect does not allow on the value's type."""
+    """Reports the first element of each lane for which the assumption is false. Returns ``value``.
+
+    ``div_by`` of a pointer or a tensor view is about the byte address, and is reported as misaligned. Raises
+    `Unsupported` for an assumption that the dialect does not allow on the value's type.
+    """
     predicate: Assumption = op.attributes["predicate"]
     if op.results[0] in context.world.irrelevant:
         return value
@@ -265,9 +273,11 @@ def assume(context: Context, op: Op, value: Array | TensorView) -> Array | Tenso
 
 
 def irrelevant(kernel: KernelEntry) -> frozenset[str]:
-    """Returns the results of ``assume`` that are used only as strides of axes of extent 1. No address depends on these.
-    cuTile 1.7 assumes each such stride to be a multiple of 16 bytes, even if it is not, to make the compiler take
-    another axis for the contiguous one. So a false assumption of this kind is no mistake of the program."""
+    """Returns the results of ``assume`` that are used only as strides of axes of extent 1. No address depends on them.
+
+    cuTile 1.7 assumes that each such stride is a multiple of 16 bytes, even if it is not, so that the compiler takes
+    another axis as the contiguous axis. So a false assumption of this kind is not a mistake of the program.
+    """
     used: Counter[str] = Counter()
     strides: Counter[str] = Counter()
     assumed: set[str] = set()
@@ -301,9 +311,11 @@ def _holds(predicate: Assumption, integers: Array, kind: TileType) -> Array:
 
 
 def divisible(integers: Array, predicate: Assumption, step: int) -> Array:
-    """Returns, for each element, whether ``div_by`` holds. The divisor is a power of two. Without groups every element
-    must be divisible. With groups of ``every`` elements along the axis ``along``, the first of a group must be
-    divisible, and each other element must be larger by ``step`` than the one before it."""
+    """Returns, for each element, whether ``div_by`` is true. The divisor is a power of two.
+
+    Without groups every element must be divisible. With groups of ``every`` elements along the axis ``along``, the
+    first element of a group must be divisible, and each next element must be larger by ``step``.
+    """
     even = (integers & np.int64(predicate.divisor - 1)) == 0
     if predicate.every in (None, 1) or predicate.along is None:
         return np.asarray(even)

@@ -1,14 +1,14 @@
-"""Views of memory at run time, and the handlers of the operations that make, measure and access them.
+"""Defines views of memory at run time, and the handlers of the operations that make, measure and access views.
 
-A `TensorView` holds where a tensor lies in memory. A `TileView` holds how it is divided into tiles. Both have one
-number for each lane: int64 arrays of shape (L,), or of shape (1,) if the number is the same for all lanes.
+A `TensorView` holds where a tensor lies in memory. A `TileView` holds how the tensor is divided into tiles. Both have
+one number for each lane: int64 arrays of shape (L,), or of shape (1,) if the number is the same for all lanes.
 
 Elements inside a view are accessed through `memory`, which checks allocations, races and initialisation. Elements
 outside are never accessed: a load returns the view's padding for them (poison if it has none), and a store skips them.
-They are a finding only if the operation declares the axis to be in bounds.
+An access outside is a finding only if the operation declares the axis to be in bounds.
 
-All lanes are computed at once, from a few numbers for each axis. The addresses of a tile are the address of its first
-element plus a pattern of offsets, which lanes with the same strides share. Along each axis the elements inside are a
+All lanes are computed at once, from a few numbers for each axis. The address of an element is the address of the tile's
+first element plus an offset. Lanes with the same strides share the offsets. Along each axis the elements inside are a
 range. Counting traffic needs only these numbers, so a dry run never makes an array with an entry for each element.
 
 Indices, extents and strides are signed. An extent below 0 is an empty axis.
@@ -30,8 +30,8 @@ from tilewright.tileir.watch.arrays import Array, DType
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 
 FARTHEST = 2**62
-"""Limit of a tile's first element along an axis. It is outside every tensor, and addresses do not overflow."""
-STARTS = 1 << 20  # at most so many starts of runs in one array; a tile may have a run for each element
+"""Limit of a tile's first element along an axis: outside every tensor, but addresses do not overflow."""
+STARTS = 1 << 20  # `runs` yields at most so many start addresses at once; a tile may have a run for each element
 PADDINGS = {"zero": 0.0, "neg_zero": -0.0, "nan": math.nan, "pos_inf": math.inf, "neg_inf": -math.inf}
 
 
@@ -42,8 +42,8 @@ def kept(values: Array, lanes: Array) -> Array:
 
 @dataclass(frozen=True)
 class TileAxis:
-    """One axis of a tile: the tile with index i starts at element ``i * step`` of the tensor's axis ``of``. A sparse
-    axis has an index for each of its elements."""
+    """One axis of a tile, with ``length`` elements. The tile with index i starts at element ``i * step`` of the
+    tensor's axis ``of``. A sparse axis has an index for each of its elements."""
 
     of: int
     length: int
@@ -55,9 +55,9 @@ class TileAxis:
 class AxisRange:
     """The elements that the lanes access along one axis. ``stride`` is in bytes.
 
-    A dense axis starts at ``start``; its elements ``low`` to ``high`` (exclusive) are inside the view; all have the
-    shape (L,). On a sparse axis ``start`` is the place of each element, and ``inside`` whether it is inside the view;
-    both have the shape (L, length).
+    A dense axis starts at the tensor's element ``start``. The tile's elements ``low`` to ``high`` (exclusive) are
+    inside the view. All three have the shape (L,). On a sparse axis, ``start`` holds the tensor's element for each
+    element of the tile, and ``inside`` tells which elements are inside the view. Both have the shape (L, length).
     """
 
     axis: TileAxis
@@ -85,7 +85,7 @@ class AxisRange:
         return np.asarray((place >= self.low[:, None]) & (place < self.high[:, None]))
 
     def first_outside(self) -> tuple[int, int]:
-        """Returns the first lane with an element outside, and that element's place along the tensor's axis."""
+        """Returns the first lane with an element outside, and the element's position along the tensor's axis."""
         outside = ~self.mask()
         lane, element = divmod(int(outside.argmax()), outside.shape[1])
         start = self.start[lane if len(self.start) > 1 else 0]
@@ -131,7 +131,7 @@ class Tiles:
         return np.broadcast_to(addresses, (self.lanes, *addresses.shape[1:]))
 
     def mask(self) -> Array | None:
-        """Returns which elements are inside the view, broadcastable to (L, *tile), or None if all are."""
+        """Returns which elements are inside the view, broadcastable to (L, *tile); None if all are inside."""
         mask: Array | None = None
         for a, along in enumerate(self.ranges):
             if not along.complete():
@@ -146,9 +146,11 @@ class Tiles:
         return max(map(len, (self.base, *arrays)))
 
     def runs(self) -> Iterator[tuple[int, Array, int]]:
-        """Yields the contiguous runs of bytes: (bytes, start addresses, length of each run). The bytes count every
-        lane, and are 0 if they were counted with an earlier item. Equal tiles of several lanes make one run. Lanes
-        whose part inside the view has the same shape and strides share an item."""
+        """Yields the contiguous runs of bytes that the tiles cover: (bytes, start addresses, length of each run).
+
+        ``bytes`` counts every lane; it is 0 if an earlier item has counted them. Equal tiles of several lanes make one
+        run. Lanes whose part inside the view has the same shape and strides share an item.
+        """
         first, dense = self._parts(self.lanes)
         counts = [count for count, _ in dense]
         inside = np.all([np.broadcast_to(c > 0, first.shape) for c in counts], axis=0) if counts else True
@@ -163,9 +165,11 @@ class Tiles:
                 yield (0 if begin else moved), starts.reshape(-1), run
 
     def _parts(self, lanes: int) -> tuple[Array, list[tuple[Array, Array]]]:
-        """Divides the tiles into parts: the whole tile of a lane or, with a sparse axis, what one sparse index selects.
-        Returns the address of each part's first element inside the view, (P,), and for each dense axis the count of
-        elements and the stride, each (P,) or (1,)."""
+        """Divides the tiles into P parts. A part is the tile of a lane or, with a sparse axis, what one index selects.
+
+        Returns the address of each part's first element inside the view, (P,). Also returns, for each dense axis, the
+        count of elements and the stride in bytes, each (P,) or (1,).
+        """
         begin, dense, sparse = self.base, [], None
         for along in self.ranges:
             if along.inside is not None:
@@ -183,7 +187,8 @@ class Tiles:
 
 
 def _groups(first: Array, numbers: Sequence[Array], inside: Array | bool) -> Iterator[Array]:
-    """Yields the parts that are ``inside``, as positions in ``first``, grouped by equality of all ``numbers``."""
+    """Yields groups of the parts that are ``inside``. In a group, all parts have equal ``numbers``. A group is an array
+    of positions in ``first``."""
     code = np.zeros(len(first), np.int64)
     for values in numbers:
         if len(values) > 1:
@@ -197,7 +202,9 @@ def _groups(first: Array, numbers: Sequence[Array], inside: Array | bool) -> Ite
 
 def _pattern(shape: Sequence[tuple[int, int]], itemsize: int) -> tuple[Array, int]:
     """Returns the offsets of a tile's contiguous runs from its first byte, and the length of each run in bytes.
-    ``shape`` is (count, stride in bytes) by axis. Axes that are contiguous with one another make one run."""
+
+    shape: (count of elements, stride in bytes) by axis. Axes that are contiguous with one another make one run.
+    """
     offsets, run = np.zeros(1, np.int64), itemsize
     for count, stride in sorted(shape, key=lambda axis: abs(axis[1])):
         if count == 1 or stride == 0:
@@ -239,7 +246,7 @@ class TileView:
 
     @property
     def axes(self) -> tuple[TileAxis, ...]:
-        """The axes of a tile. The dense axes of a gather/scatter view are indexed by element, not by tile (cuTile's
+        """The axes of a tile. An index along a dense axis of a gather/scatter view counts elements, not tiles (cuTile's
         `load_advanced_indexing`: a slice begins at "a runtime element-space offset")."""
         kind = self.type
         if isinstance(kind, GatherScatterViewType):
@@ -252,7 +259,8 @@ class TileView:
 def make_tensor_view(
     context: Context, op: Op, base: Array, dynamicShape: Sequence[Array] = (), dynamicStrides: Sequence[Array] = ()
 ) -> TensorView:
-    """Makes a tensor at ``base``. The dynamic extents and strides fill in, in order, what the type leaves open."""
+    """Makes a tensor at ``base``. ``dynamicShape`` and ``dynamicStrides`` are, in order, those that the type leaves
+    open."""
     type_ = op.result_types[0]
     assert isinstance(type_, TensorViewType)
     if type_.element in WITHOUT_ADDRESS:
@@ -285,8 +293,11 @@ def get_tensor_shape(op: Op, src: TensorView) -> Array | tuple[Array, ...]:
 
 @implements("get_index_space_shape")
 def get_index_space_shape(op: Op, src: TileView) -> Array | tuple[Array, ...]:
-    """Returns the number of tiles that start inside the tensor, along each axis of the tile. That is ceil(extent /
-    step), also if the tiles overlap or leave gaps (as tileiras does for steps of 1 and 3, tiles of 8)."""
+    """Returns the number of tiles that start inside the tensor, along each axis of the tile.
+
+    The number is ceil(extent / step), also if the tiles overlap or leave gaps. tileiras computes the same (steps of 1
+    and 3, tiles of 8).
+    """
     if isinstance(src.type, GatherScatterViewType):
         raise Unsupported("get_index_space_shape of a gather_scatter_view")
     extents = [np.maximum(src.tensor.extents[axis.of], 0) for axis in src.axes]
@@ -306,7 +317,7 @@ def _shape(op: Op, numbers: Sequence[Array]) -> Array | tuple[Array, ...]:
 
 @implements_in_context("load_view_tko")
 def load_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Array]) -> tuple[Elements, None]:
-    """Loads the tile at ``index``, (L, *tile). Returns it and a token."""
+    """Loads the tile at ``index``. Returns the tile, (L, *tile), and a token."""
     tiles = _tiles(context, op, view, index, "load")
     if context.dry and not context.loads(op, view.tensor.base):
         return Unknown((1, *view.type.tile), view.tensor.dtype), None
@@ -320,7 +331,7 @@ def load_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Arra
 
 @implements_in_context("store_view_tko")
 def store_view_tko(context: Context, op: Op, tile: Elements, view: TileView, index: Sequence[Array]) -> None:
-    """Stores the elements of ``tile``, (L, *tile), that are inside the view. Its result is a token."""
+    """Stores the elements of ``tile``, (L, *tile), that are inside the view. Returns None, which stands for a token."""
     tiles = _tiles(context, op, view, index, "store")
     if not context.dry:
         assert not isinstance(tile, Unknown)
@@ -329,7 +340,7 @@ def store_view_tko(context: Context, op: Op, tile: Elements, view: TileView, ind
 
 @implements_in_context("atomic_red_view_tko")
 def atomic_red_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Array], value: Elements) -> None:
-    """Combines the elements inside the view with ``value``, (L, *tile), each atomically. Its result is a token."""
+    """Combines each element inside the view with ``value``, (L, *tile), atomically. Returns None for a token."""
     tiles = _tiles(context, op, view, index, "atomic")
     if not context.dry:
         assert not isinstance(value, Unknown)
@@ -338,9 +349,11 @@ def atomic_red_view_tko(context: Context, op: Op, view: TileView, index: Sequenc
 
 
 def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], direction: str) -> Tiles:
-    """Returns the tiles at ``index``, which is (L,) for each axis, or (L, length) for a sparse axis. Counts their
-    traffic, and reports the axes that exceed the tensor although they are declared to be in bounds. Does not access the
-    memory. Raises NeedsData if a dry run does not know an index."""
+    """Returns the tiles at ``index``, which is (L,) for each axis, or (L, length) for a sparse axis.
+
+    Counts the tiles' traffic. Reports the axes that exceed the tensor although they are declared to be in bounds. Does
+    not access the memory. Raises NeedsData if a dry run does not know an index.
+    """
     if any(isinstance(along, Unknown) for along in index):
         raise NeedsData(op.name)
     tensor, itemsize = view.tensor, view.tensor.dtype.itemsize
@@ -361,8 +374,7 @@ def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], dir
 
 def padding(kind: str | None, element: str, poison: int) -> Array:
     """Returns the value that a load gives outside the view, shape (): ``kind`` as an ``element``, or poison bytes if
-    the view leaves it undefined. Raises Unsupported if the element type does not have the value, as f8E8M0FNU has no
-    zero: such a load is refused only if an element lies outside."""
+    ``kind`` is None. Raises Unsupported if the element type does not have the value: f8E8M0FNU has no zero."""
     dtype = np.dtype(STORAGE[element])
     if kind is None:
         return poisoned(dtype, poison)

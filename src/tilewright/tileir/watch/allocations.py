@@ -1,4 +1,4 @@
-"""Tensors at synthetic addresses: the place of each, the bytes that belong to it, and the index of each element."""
+"""Describes tensors at synthetic addresses: a tensor's address, its bytes, and the index of each element."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from tilewright.tileir.watch.arrays import Array, Bytes, DType, Indices, Int32s,
 from tilewright.tileir.watch.shadow import Shadow
 
 WORDS: dict[int, DType] = {width: np.dtype(f"u{width}") for width in (1, 2, 4, 8)}
-"""Integers that carry an element's bits, by its bytes."""
+"""Bytes of an element → unsigned integer type that holds the element's bits."""
 
 
 @dataclass(eq=False)
 class Allocation:
-    """A tensor in the memory ``raw``, which begins at the address ``start``. ``strides`` are in bytes.
+    """A tensor in the memory ``raw``, which begins at the address ``start``.
 
-    The tensor's elements are in the bytes ``low`` to ``high`` of ``raw``; element (0, …) is at ``offset``, which is
-    more than ``low`` if a stride is negative. The rest is about granules of the ``shadow``. ``gaps`` are the granules
-    of no element; None if the elements fill ``low`` to ``high``. ``owners`` holds for each granule the only block, plus
-    1, that may access it; None if all blocks may. ``bit`` identifies the tensor among those in the same memory.
+    low, high: the tensor's elements are in the bytes ``low`` to ``high`` of ``raw``.
+    offset: byte of element (0, …) in ``raw``. It is more than ``low`` if a stride is negative.
+    strides: in bytes.
+    gaps: which granules of the ``shadow`` belong to no element; None if the elements fill ``low`` to ``high``.
+    owners: for each granule, the number (from 1) of the only block that may access it; None if all blocks may.
+    bit: identifies the tensor among the tensors in the same memory.
     """
 
     name: str
@@ -55,8 +57,8 @@ class Allocation:
         return self._words[width]
 
     def index_of(self, offset: int) -> tuple[int, ...]:
-        """Returns the index of the element at a byte of ``raw``. For a byte outside all elements, the index along the
-        axis with the longest stride may exceed its extent; the others are clipped."""
+        """Returns the index of the element at the byte ``offset`` of ``raw``. For a byte outside all elements, the
+        index along the axis with the longest stride may exceed the extent; the other indices are clipped."""
         rest = (offset - self.offset) // self.element_bytes * self.element_bytes
         index = [0] * len(self.shape)
         order = sorted(range(len(self.shape)), key=lambda axis: -abs(self.strides[axis]))
@@ -70,13 +72,13 @@ class Allocation:
         return tuple(index)
 
     def gather(self, offsets: Indices, width: int, aligned: bool) -> Array:
-        """Returns the bits of the elements at ``offsets``."""
+        """Returns the bits of the elements of ``width`` bytes at ``offsets``."""
         if aligned:
             return np.asarray(np.take(self.words(width), offsets >> (width.bit_length() - 1)))
         return np.asarray(self.raw[offsets[:, None] + np.arange(width)].reshape(-1).view(WORDS[width]))
 
     def scatter(self, offsets: Indices, values: Array, aligned: bool) -> None:
-        """Writes the bits ``values`` to the elements at ``offsets``. Of several values for an element the last
+        """Writes the bits ``values`` to the elements at ``offsets``. If an element gets several values, the last
         stays."""
         width = values.itemsize
         if aligned:
@@ -86,7 +88,7 @@ class Allocation:
 
 
 def extent_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Returns the range of bytes that contains all elements, from the first byte of element (0, …)."""
+    """Returns the first byte of all elements and the end of the last, counted from element (0, …)."""
     if math.prod(shape) == 0:
         return 0, 0
     reach = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]

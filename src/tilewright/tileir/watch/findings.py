@@ -1,4 +1,4 @@
-"""The findings of the sanitizer: one record for each kind of mistake, place in the source and tensor."""
+"""Collects the findings of the sanitizer: one for each kind of mistake, place in the source and tensor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = (OUT_OF_BOUNDS, UNINITIALISED, PADDING, RACE, ALIAS, MISALIGNED, ASSUMPT
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake of the kernel. ``index``: the first element of ``tensor``. ``count``: over all blocks."""
+    """A mistake of the kernel. ``index``: the first wrong element of ``tensor``. ``count``: in all blocks together."""
 
     kind: str
     message: str
@@ -40,7 +40,7 @@ class Finding:
 
 
 class Findings:
-    """Findings in the order of their first occurrence. Equal kind, location and tensor make one finding."""
+    """Findings in the order of their first occurrence. Findings with equal kind, location and tensor are merged."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, Location | None, str | None], Finding] = {}

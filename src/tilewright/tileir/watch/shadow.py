@@ -1,14 +1,14 @@
-"""The sanitizer's record of a piece of memory: what was written, by which block, and through which tensor.
+"""Records the accesses to a piece of memory for the sanitizer: by which block, and through which tensor.
 
 The memory is divided into granules of the size of the tensor's elements. There are four kinds of access: weak and
-strong (atomic, or with a memory order) reads and writes. For each kind a `Trace` keeps the last block. One block is
-enough: if an access is ordered after an earlier one of its kind, only the later one matters, and if they are not
+strong (atomic, or with a memory order) reads and writes. For each kind, a `Trace` keeps the last block that accessed a
+granule. One block is enough: of two ordered accesses of a kind, only the later access matters. If accesses are not
 ordered, the granule's entry becomes ``MANY`` or ``LISTED``. Two accesses of different blocks conflict if one of them
 writes and one of them is weak.
 
-Order is found by vector clocks. A block's clock advances with each release, which leaves a snapshot of all clocks that
-the block knows. A block that acquires the granule then knows these clocks too. The epoch of an access is its block's
-clock at that time.
+Vector clocks show the order. A block's clock advances with each release. The release leaves, at the granule, a snapshot
+of all clocks that the block knows. A block that acquires the granule then knows these clocks too. The epoch of an
+access is its block's clock at that time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ TENSORS = 8  # at most so many tensors may share memory: bits of a byte
 
 
 class Clocks:
-    """The clocks of all blocks that each block knows. They are ``active`` after the first release. Before it every
-    epoch is 0, and no accesses are ordered."""
+    """The clocks of all blocks that each block knows. They are ``active`` after the first release. Before the first
+    release, every epoch is 0 and no accesses are ordered."""
 
     def __init__(self) -> None:
         self.active = False
@@ -47,7 +47,7 @@ class Clocks:
         self._numbers: list[Int32s] = []
 
     def epoch(self, block: Blocks) -> Blocks:
-        """Returns the present clock of the block, or of each block."""
+        """Returns the current clock of one block, or of each of several blocks."""
         if isinstance(block, int):
             return int(self._own[block]) if block < len(self._own) else 0
         self._own = _longer(self._own, int(block.max()) + 1)
@@ -60,14 +60,19 @@ class Clocks:
         return np.asarray(known[others] > epochs)
 
     def acquire(self, block: int, snapshots: Int32s) -> None:
-        """Adds to the knowledge of ``block`` the snapshots of the elements that it read (0 for none)."""
+        """Makes ``block`` know the clocks in the snapshots of the elements that it read.
+
+        snapshots: numbers of snapshots, 0 for none.
+        """
         for snapshot in np.unique(snapshots):
             if snapshot:
                 self._known[block] = _joined(self._known.get(block), self._snapshots[int(snapshot)])
 
     def release(self, block: int, earlier: int = 0) -> int:
-        """Makes a snapshot when ``block`` releases, and returns its number. A read-modify-write also keeps the
-        ``earlier`` snapshot of the element."""
+        """Makes a snapshot when ``block`` releases, and returns the snapshot's number.
+
+        earlier: the number of the element's snapshot, which a read-modify-write keeps too; 0 for none.
+        """
         self.active = True
         self._own = _longer(self._own, block + 1)
         self._own[block] += 1
@@ -88,7 +93,7 @@ class Clocks:
         return new
 
     def _drop_unused(self) -> None:
-        """Drops the snapshots that no granule has."""
+        """Drops the snapshots to which no granule refers."""
         used = {int(number) for numbers in self._numbers for number in np.unique(numbers)} | {self._last}
         self._snapshots = {number: one for number, one in self._snapshots.items() if number in used}
         self._limit = max(256, 2 * len(self._snapshots))
@@ -110,8 +115,11 @@ def _joined(one: Int32s | None, other: Int32s) -> Int32s:
 
 
 class Trace:
-    """The last block that made one kind of access to each granule. ``who``: 0 for none, the block's number from 1, MANY
-    or LISTED. ``early``: blocks with accesses before the clocks were active."""
+    """The last block that made one kind of access to each granule.
+
+    who: for each granule, the block's number from 1, 0 for none, MANY or LISTED.
+    early: blocks with accesses before the clocks were active.
+    """
 
     def __init__(self, size: int) -> None:
         self.who = np.zeros(size, np.int32)
@@ -120,8 +128,10 @@ class Trace:
         self._listed: dict[tuple[int, int, int, int], list[Indices]] = {}
 
     def others(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Int32s | None:
-        """Returns for each granule another block whose earlier access is not ordered before this one, or 0. Returns
-        None if there is no such granule."""
+        """Returns for each granule another block, whose earlier access is not ordered before this access, or 0.
+
+        Returns None if there is no such granule.
+        """
         who = np.take(self.who, granules)
         if not who.any():
             return None
@@ -132,7 +142,7 @@ class Trace:
         return np.where(unordered, who, np.int32(0)) if unordered.any() else None
 
     def record(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Mask | None:
-        """Records an access. Returns the granules that other lanes of the same access touch too, or None."""
+        """Records an access. Returns which granules other lanes of the same access touch too; None if none."""
         old = np.take(self.who, granules)
         now: Blocks = blocks
         if old.any():
@@ -180,7 +190,7 @@ class Trace:
                     known.append(some)
 
     def _before(self, blocks: Blocks, who: Int32s, granules: Indices, clocks: Clocks) -> Mask:
-        """Returns, for each granule, whether all recorded accesses are ordered before an access by its block now."""
+        """Returns, for each granule, whether all recorded accesses are ordered before an access by ``blocks`` now."""
         done = np.zeros(len(who), np.bool_)
         mine = np.broadcast_to(np.asarray(blocks, np.int32), who.shape)
         for block in np.unique(mine):
@@ -213,12 +223,12 @@ def _at(blocks: Blocks, places: Indices) -> Blocks:
 
 
 def _runs(blocks: Int32s) -> Int32s:
-    """Returns the blocks of the elements, without repeating the block of the element before."""
+    """Returns the blocks of the elements in order. Adjacent elements with the same block count once."""
     return np.asarray(blocks[np.concatenate([[True], blocks[1:] != blocks[:-1]])])
 
 
 class Shadow:
-    """The record of one piece of memory, which several tensors may share. ``names``: theirs, in order of bits."""
+    """The record of one piece of memory, which several tensors may share. ``names``: the tensors' names, by bit."""
 
     def __init__(self, nbytes: int, grain: int, offset: int) -> None:
         self._nbytes = nbytes
@@ -238,7 +248,7 @@ class Shadow:
         self.size = (self._nbytes + self._pad + grain - 1) // grain
 
     def fit(self, element_bytes: int, offset: int) -> bool:
-        """Makes the granules small enough for another tensor, before the kernel runs. Returns whether they changed."""
+        """Makes the granules small enough for another tensor, before the kernel runs. Tells whether they changed."""
         grain = min(self.grain, element_bytes)
         if (offset + self._pad) % grain:
             grain = 1
@@ -252,8 +262,10 @@ class Shadow:
         return True
 
     def join(self, name: str, may_alias: bool) -> int:
-        """Adds a tensor in this memory, and returns its bit. Unless it ``may_alias``, a kernel must not access an
-        element both through this tensor and through another one."""
+        """Adds a tensor in this memory, and returns the tensor's bit.
+
+        may_alias: whether a kernel may access an element both through this tensor and through another tensor.
+        """
         assert len(self.names) < TENSORS, f"more than {TENSORS} tensors over the same memory"
         bit = 1 << len(self.names)
         for other in range(0 if may_alias else len(self.names)):
@@ -269,12 +281,12 @@ class Shadow:
         self._unwritten[granules] = True
 
     def restart(self) -> None:
-        """Forgets all accesses. What was written stays initialised."""
+        """Forgets all accesses. Memory that was written stays initialised."""
         self._traces = [None] * 4
         self._snapshots = self._through = None
 
     def granules(self, offsets: Indices, width: int) -> tuple[Indices, int]:
-        """Returns the granules of the elements of ``width`` bytes at ``offsets``, and how many each element has."""
+        """Returns the granules of the elements of ``width`` bytes at ``offsets``, and the number per element."""
         begin = offsets + self._pad if self._pad else offsets
         count = max(width // self.grain, 1)
         inside = min(width, self.grain) - 1
@@ -287,7 +299,7 @@ class Shadow:
         return np.minimum(first[:, None] + np.arange(count), last[:, None]).reshape(-1), count
 
     def unwritten(self, granules: Indices) -> Mask | None:
-        """Returns which granules were never written, or None if all were."""
+        """Returns which granules were never written, or None if all were written."""
         if self._unwritten is None:
             return None
         found = np.take(self._unwritten, granules)
@@ -296,8 +308,11 @@ class Shadow:
     def enter(
         self, kind: int, blocks: Blocks, granules: Indices, clocks: Clocks
     ) -> tuple[list[tuple[int, Int32s]], Mask | None]:
-        """Records an access of one kind. Returns the kinds of earlier accesses that conflict with it, each with the
-        block at each granule (0 for none); and the granules that other lanes of this access write too, or None."""
+        """Records an access of one kind. Returns the conflicts, and which granules other lanes of this access write too
+        (None if none).
+
+        A conflict is the kind of an earlier access, and the block that made it at each granule (0 for none).
+        """
         conflicts = []
         for other in CONFLICTS[kind]:
             trace = self._traces[other]
@@ -310,13 +325,16 @@ class Shadow:
         return conflicts, again if kind == WEAK_WRITE else None
 
     def shared_by(self, blocks: list[int]) -> None:
-        """Notes that all these blocks made the recorded accesses, before the clocks were active."""
+        """Records that all these blocks made the recorded accesses, before the clocks were active."""
         for trace in filter(None, self._traces):
             trace.early.update(blocks)
 
     def other_tensors(self, bit: int, writes: bool, granules: Indices) -> Bytes | None:
-        """Records through which tensor an access goes. Returns for each granule the bits of other tensors through which
-        it was accessed, where that is forbidden and one of the accesses writes; None if there are none."""
+        """Records that an access goes through the tensor with ``bit``. Returns the forbidden accesses, or None.
+
+        Two accesses to a granule through different tensors are forbidden if a tensor may not alias the other and one of
+        the accesses writes. The result has, for each granule, the bits of the other tensors.
+        """
         apart = self._apart[bit.bit_length() - 1]
         if not apart:
             return None
@@ -330,7 +348,7 @@ class Shadow:
         return np.asarray(found, np.uint8) if found.any() else None
 
     def released(self, granules: Indices) -> Int32s | None:
-        """Returns the numbers of the snapshots that releases have left, or None if there were no releases."""
+        """Returns the numbers of the snapshots at ``granules``, or None if there were no releases."""
         return None if self._snapshots is None else np.take(self._snapshots, granules)
 
     def release(self, block: int, granules: Indices, clocks: Clocks, update: bool) -> None:

@@ -1,4 +1,4 @@
-"""The sanitizer: records each access in the shadow of its memory, and reports the findings.
+"""Defines the sanitizer, which records each access in the memory's shadow (`shadow`), and reports the findings.
 
 An access without synchronisation is recorded for all its lanes at once. An access that acquires or releases is recorded
 lane by lane, in the order in which the lanes' accesses take effect.
@@ -30,8 +30,11 @@ class HasGrid(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """An access to memory: its operation, order and scope. ``blocks`` are the linear block numbers of all lanes, also
-    if all lanes access the same elements. Findings name blocks by the grid of ``context``."""
+    """An access to memory by an operation, with its memory order and scope.
+
+    blocks: the linear block numbers of all lanes, also if all lanes access the same elements.
+    context: has the grid, from which findings compute a block's coordinates.
+    """
 
     op: Op
     blocks: Array
@@ -181,7 +184,8 @@ class Watch:
                 yield write, wrote
 
     def report(self, kind: str, touched: Touched, elements: Indices, because: str) -> None:
-        """Adds a finding about ``elements``, positions among those touched. It names the first of them."""
+        """Adds a finding about ``elements``, and names the first of them. ``elements``: positions in ``touched``.
+        ``because``: the end of the message."""
         first, op = int(elements[0]), touched.access.op
         name, index = touched.allocation.name, touched.allocation.index_of(int(touched.offsets[first]))
         text = f"{op.name} {touched.how} {name}[{', '.join(map(str, index))}]{because}"
@@ -189,12 +193,13 @@ class Watch:
         self.findings.add(Finding(kind, text, op.location, where, name, index, len(np.unique(elements))))
 
     def block(self, access: Access, number: int) -> tuple[int, int, int]:
-        """Returns the coordinates of a block that is numbered from 1."""
+        """Returns the coordinates (x, y, z) of the block with a ``number`` from 1."""
         grid = access.context.grid if access.context is not None else (1 << 31, 1, 1)
         return block_of(number - 1, grid)
 
     def _race(self, touched: Touched, kind: int, who: Array, element: Indices | None, per_element: int) -> None:
-        """Reports that the access conflicts with others of ``kind``, made by the blocks ``who`` at each granule."""
+        """Reports that the access conflicts with earlier accesses of ``kind``. ``who``: for each granule, the block of
+        the earlier access (0 for none)."""
         at = np.flatnonzero(who)
         elements = at // per_element if element is None else element[at]
         first = int(who[at[0]])
@@ -202,8 +207,10 @@ class Watch:
         self.report(RACE, touched, elements, f", which {name} {_WORDS[kind]} without synchronisation between them")
 
     def written_twice(self, touched: Touched, lost: Indices) -> None:
-        """Reports elements to which one block stores twice. ``lost``: elements of the store that do not have the value
-        that it stored. Elements to which two blocks store are reported as a race elsewhere."""
+        """Reports elements to which one block stores twice. `_show` reports elements to which two blocks store.
+
+        lost: positions in ``touched`` of the elements that no longer have the value that the store wrote there.
+        """
         who = np.int32(0) if touched.blocks is None else np.asarray(touched.blocks, np.int32)
         of = np.isin(touched.offsets, touched.offsets[lost])
         blocks = np.broadcast_to(who, touched.offsets.shape)[of]
@@ -225,5 +232,5 @@ class Watch:
         elements = at // per_element if element is None else element[at]
         bits = int(through[at[0]])
         names = [n for place, n in enumerate(touched.allocation.shadow.names) if bits >> place & 1]
-        because = f", which the kernel also touches as {' and '.join(names)}, one of them writing, undeclared"
+        because = f", which the kernel also accesses as {' and '.join(names)}; one access writes, which is not declared"
         self.report(ALIAS, touched, elements, because)
