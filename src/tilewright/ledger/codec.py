@@ -131,7 +131,7 @@ class _Reader:
         return tuple(self.read(hint, item, f"{where}[{index}]") for index, (hint, item) in enumerate(pairs))
 
     def _union(self, members: tuple[Any, ...], data: Json, where: str) -> Encodable:
-        """Reads ``data`` as a member of the union: first as one of exactly its type, so that 1 does not become 1.0."""
+        """Reads ``data`` as a member of the union, first as one of exactly the same type: 1 must not become 1.0."""
         if type(data) in members:
             return data
         others = [member for member in members if member is not NoneType]

@@ -39,7 +39,7 @@ LATEST = "latest"
 SHOWN_RUNS = 5
 _NAME, _RESULTS = "ledger.db", "results.db"
 _AT_THE_END = ("finished", "stop_reason", "final", "patch", "seconds")
-"""Fields of a run that the event ``finished`` holds."""
+"""Fields of a run that are stored in the event ``finished``."""
 _NEWEST_FIRST = "ORDER BY (SELECT max(at) FROM run_events WHERE run = runs.id) DESC, runs.number DESC"
 """Sorts runs by their last events, so a run that is resumed becomes the newest."""
 
@@ -195,7 +195,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
         return database.rebuilt(self.record, data)
 
     def _end(self, finish: sqlite3.Row) -> dict[str, Json]:
-        """Returns the fields that the event ``finished`` holds."""
+        """Returns the fields that are stored in the event ``finished``."""
         raise NotImplementedError
 
     def _parts(self, connection: sqlite3.Connection, run: str) -> Parts:

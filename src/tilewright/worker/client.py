@@ -180,7 +180,7 @@ class RaceClient:
         self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget,
         captures: int,
     ) -> ask.RoundsTimed | Lost:  # fmt: skip
-        """Times all contestants, and a second copy of that at index ``copied``, in the same rounds. ``seed``: of the
+        """Times all contestants, and a second copy of the one at index ``copied``, in the same rounds. ``seed``: of the
         inputs. ``captures``: how often all code is captured anew."""
         self.prepare(workload, seed)
         policy = replace(self.policy, seed=self.seed if seed is None else seed)

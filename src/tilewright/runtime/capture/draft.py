@@ -294,7 +294,8 @@ class TaskDraft:
         return self.launch.module == PROGRAM and not is_quiet(Path(self.launch.file))
 
     def _root(self) -> str | None:
-        """Returns the folder to import the kernel's package from; None if it is installed or is no package."""
+        """Returns the folder to import the kernel's package from; None if it is installed, or if there is no
+        package."""
         if "." not in self.launch.module:
             return None
         import importlib.util

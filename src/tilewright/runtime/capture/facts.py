@@ -39,7 +39,7 @@ RESERVED = (
 WRITTEN_OUT = 256
 """A task file lists the captured numbers of an array, as values to draw from, if there are at most this many."""
 LARGEST_STEP = 128
-"""The largest step of sequence lengths. If their common divisor is larger, this is taken as a coincidence."""
+"""The largest step of sequence lengths in a task file. A larger common divisor counts as a coincidence."""
 
 
 @dataclass(frozen=True)

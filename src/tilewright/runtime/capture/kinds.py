@@ -33,15 +33,15 @@ from tilewright.runtime.capture.described import DescribedLaunch, array_of
 from tilewright.runtime.capture.record import Recorded, Times
 
 EXACT = 1000
-"""The number of first launches of a kernel that are all examined: twenty steps of a model with 50 layers."""
+"""All of the first ``EXACT`` launches of a kernel are examined: twenty steps of a model with 50 layers."""
 ALWAYS = sys.maxsize
 """Used instead of `EXACT` to examine every launch."""
 GROWTH, BLOCK = 64, 128
 """After n launches, a block has n/GROWTH launches, so about a hundred of a few thousand launches are examined. A block
 has at most BLOCK launches, because then examining costs less per launch than counting. Of 100,000 launches about 850
-are examined. They show the share of a kind with 10 % of the launches to within 2 points (95 % confidence)."""
+are examined. From these, a share of 10 % of the launches is known within 2 percentage points (95 % confidence)."""
 FIRST = 4
-"""The number of first launches of a kind that are all timed."""
+"""All of the first ``FIRST`` launches of a kind are timed."""
 SHARE = 8
 """After launch n, the next launch to be timed is n + n/SHARE. So timing disturbs at most one launch in SHARE."""
 WAITING = 16

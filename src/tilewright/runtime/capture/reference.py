@@ -102,7 +102,7 @@ class Captured:
         return [name for name, declared in self.tensors.items() if isinstance(declared, kind)]
 
     def _before(self, name: str) -> str | None:
-        """Returns the input with a tensor's values before the launch; None for an output that updates nothing."""
+        """Returns the name of the input with a tensor's values before the launch; None if there is none."""
         declared = self.tensors[name]
         return declared.updates if isinstance(declared, Output) else name
 
@@ -112,7 +112,7 @@ class Captured:
         return launch
 
     def _interpreted(self, dims: Dims, inputs: Mapping[str, Elements], element: str | None) -> list[Elements]:
-        """Interprets the kernel's Tile IR. element: a type for all floating-point numbers; None changes none."""
+        """Interprets the kernel's Tile IR. element: a type for all floating-point numbers; None keeps their own."""
         arrays = {name: _specification(name, declared, dims) for name, declared in self.tensors.items()}
         launch = self._launched(dims, arrays)
         lowered = language_of(launch.kernel).lower(launch, {}, Configuration(()), ARCH)

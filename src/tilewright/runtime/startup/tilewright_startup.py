@@ -71,7 +71,7 @@ def _is_waiting(finder: object, module: str) -> bool:
 
 
 def _installer(module: str, verb: str) -> Callable[[], None]:
-    """Returns a function that calls ``install()`` of a module. If this fails, it warns, and the program goes on."""
+    """Returns a function that calls ``install()`` of a module. If ``install()`` fails, it warns and goes on."""
 
     def install() -> None:
         try:

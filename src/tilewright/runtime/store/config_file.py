@@ -34,7 +34,7 @@ SOURCES = ("source", "sources", "functions")
 """The parts that are source code: of the kernel (``sources`` in winners of `tilewright run`), and of the author's
 functions that make the grid and the arguments of a configuration."""
 ARRAY = frozenset(("dtype", "shape", "strides", "alignment"))
-"""The names in an array's part (`key.array_part`)."""
+"""The names of the items in an array's part of a key (`key.array_part`)."""
 
 Config: TypeAlias = Mapping[str, Value]
 Parts: TypeAlias = Mapping[str, Json]

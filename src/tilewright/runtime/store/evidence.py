@@ -77,8 +77,8 @@ def winner_us(winner: Winner) -> float | None:
 
 
 def shipped_us(winner: Winner) -> float | None:
-    """Returns the shipped configuration's time in µs from the same race; None if it was not timed. That configuration
-    is the first of a list, but may be anywhere in a declared space."""
+    """Returns the shipped configuration's time in µs from the same race; None if it was not timed. The configuration is
+    found by its label, because a declared space may have it at any index."""
     shown = "" if winner.shipped is None else label(winner.shipped)
     index = next((index for index, outcome in enumerate(winner.outcomes) if outcome.get("label") == shown), 0)
     return _us(winner, index, "shipped_us")

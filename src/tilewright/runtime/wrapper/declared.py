@@ -173,7 +173,8 @@ def _settled(value: CallValue, keyed: bool) -> bool:
 
 
 def _function(what: str, given: CallFunction, form: str) -> None:
-    """Raises `RequestError` unless ``given`` is a function whose source can be part of a key. ``form``: an example."""
+    """Raises `RequestError` unless ``given`` is a function whose source can be in a key. ``form``: shown as an
+    example."""
     try:
         function_of(given)
     except TypeError:

@@ -122,7 +122,7 @@ class DeviceExaminer:
             raise TaskError(f"trusted of task '{self.task.name}' failed: {first_line(str(error))}") from error
 
     def _examined(self, draw: Draw, tensors: Tensors, runner: Runner, *, in_place: bool = False) -> float:
-        """Runs a candidate on one draw. Returns its error as a share of the allowed error. Raises `Wrong`."""
+        """Runs a candidate on one draw. Returns its error as a share of the allowed error, or raises `Wrong`."""
         self.buffers.draw(draw.seed)
         replaced = [output.in_place_of for output in self.task.outputs.values()] if in_place else []
         memory = DeviceMemory(self.buffers, self.buffers.checksums(), replaced)

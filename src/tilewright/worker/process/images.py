@@ -158,7 +158,7 @@ def started_profiler() -> tuple[Any, str]:
 
 
 def kernel_names(events: Any) -> list[str]:
-    """Returns the names of the kernels and copies from the host in a profile, in the order of their beginnings."""
+    """Returns the names of the kernels and copies from the host in a profile, in the order of their start times."""
     on_device = [event for event in events or () if event.device_type == torch.autograd.DeviceType.CUDA]
     on_device.sort(key=lambda event: event.time_range.start)
     names = [str(event.name) for event in on_device]

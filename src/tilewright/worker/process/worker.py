@@ -146,8 +146,7 @@ class Worker:
         return self.examiner
 
     def _timed_again(self, clock: protocol.Clock, sets: InputSets, index: int) -> str | None:
-        """Repeats a candidate's timed launch on the set of inputs with known outputs. Returns what is wrong, or
-        None."""
+        """Repeats a candidate's timed launch on the inputs with known outputs. Returns what is wrong, or None."""
 
         def again(stream: int | None) -> None:
             for _ in range(1 + sets.current):  # each round takes the other set; the outputs of the second set are known
@@ -163,7 +162,7 @@ class Worker:
         send(self.out, message)
 
     def _announcing(self, copied: int | None, count: int) -> Callable[[int], None]:
-        """Returns a function that announces the candidate with an index. The copy has the index ``count``."""
+        """Returns a function that takes an index and announces that candidate. The copy has the index ``count``."""
         return lambda index: self._say(ask.Running(index if index < count else copied))
 
     def _runners(self, sources: Sequence[ask.Source], copied: int | None = None) -> list[Runner]:
