@@ -64,10 +64,8 @@ def cluster_problem(num_ctas: Value, arch: int) -> str | None:
 
 
 def read(name: str, text: str, known: Sequence[Value]) -> Value:
-    """Returns the value of a constant that ``text`` spells: one of ``known``, or a new value of the same type.
-
-    Raises SpaceError.
-    """
+    """Returns the value of a constant that ``text`` spells: one of ``known``, or a new value of the same type. Raises
+    SpaceError."""
     for value in known:
         if text == spell(value):
             return value

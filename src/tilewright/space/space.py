@@ -30,10 +30,8 @@ MOST_POINTS = 1_000_000  # a larger product is treated as a mistake
 
 
 class Predicate:
-    """One constraint: a function such as ``lambda TILE_N, N: TILE_N <= N``.
-
-    The function's parameters have the names of knobs, workload dimensions or ``arch``.
-    """
+    """One constraint: a function such as ``lambda TILE_N, N: TILE_N <= N``. The function's parameters have the names of
+    knobs, workload dimensions or ``arch``."""
 
     def __init__(self, function: Callable[..., bool]):
         if not callable(function):
@@ -165,9 +163,7 @@ class Space:
 
     def configurations(self, arch: int, dims: Mapping[str, Value]) -> tuple[Configuration, ...]:
         """Returns the configurations to try on ``sm_<arch>``: the shipped one, then the others that the space allows.
-
-        The others keep the order of the declaration. The last knob varies fastest.
-        """
+        The others keep the order of the declaration. The last knob varies fastest."""
         rest = self.only if self.only is not None else self._product()
         tried = (config for config in (*self.include, *rest) if self.allows(config, arch, dims) is None)
         return tuple(dict.fromkeys((self.shipped, *tried)))
@@ -177,10 +173,8 @@ class Space:
         return next(self._problems(config, arch, dims), None)
 
     def dropped(self, arch: int, dims: Mapping[str, Value]) -> tuple[str, ...]:
-        """Returns a line for each declared value that no configuration for ``sm_<arch>`` has.
-
-        The line says why, such as ``TILE=1000 is not a power of two of at least 1; …``.
-        """
+        """Returns a line for each declared value that no configuration for ``sm_<arch>`` has. The line says why, such
+        as ``TILE=1000 is not a power of two of at least 1; …``."""
         tried = self.configurations(arch, dims)
         reasons = []
         for name, values in self._declared().items():
@@ -193,9 +187,7 @@ class Space:
 
     def parse(self, text: str) -> Configuration:
         """Reads a configuration such as ``"TILE_M=128,occupancy=auto"``. Missing knobs take their shipped values.
-
-        Raises `UnknownChoice` for an unknown knob, `SpaceError` for a bad value.
-        """
+        Raises `UnknownChoice` for an unknown knob, `SpaceError` for a bad value."""
         given: dict[str, Value] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = (word.strip() for word in part.partition("="))

@@ -1,1 +1,1 @@
-"""Tile IR on a CPU: read it, run it, watch its memory, count its work, compare two versions."""
+"""Reads and runs Tile IR on a CPU, watches the memory, counts the work, and compares two versions of a kernel."""

@@ -1,1 +1,1 @@
-"""Analyses of Tile IR that do not run it: accesses, token chains, differences between versions."""
+"""Analyses Tile IR without running it: accesses, token chains, differences between versions."""

@@ -34,7 +34,8 @@ class Version:
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the kernel, 0 if unknown. ``helper_line``: the line in a function of the same file that it calls."""
+    """A line of the kernel, 0 if unknown. ``helper_line``: if the line calls a function of the same file, the line in
+    this function."""
 
     line: int
     helper_line: int | None = None
@@ -124,7 +125,8 @@ class AccessChange:
 
 @dataclass(frozen=True)
 class ChainChange:
-    """A memory operation that waits for other operations than before. ``lost``: with lines of the version before."""
+    """A memory operation that waits for other operations than in the old version. ``lost`` has lines of the old
+    version."""
 
     before: MemoryOperation
     after: MemoryOperation
@@ -151,7 +153,7 @@ class Comparison:
 
     identical: whether the kernels have the same operations with the same operands and hints.
     hints: changed hints of the whole kernel, e.g. ``occupancy``.
-    reordered: the first line of the version after that differs, if only the order or the operands of operations differ.
+    reordered: if only the order or the operands of operations differ, the first different line of the new version.
     """
 
     identical: bool
@@ -286,7 +288,7 @@ def _pairing_key(access: MemoryOperation, place: Place | None, line: bool, array
 
 
 def _accesses(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[AccessChange]:
-    """Yields changed accesses in the order of the version after, then removed accesses."""
+    """Yields changed accesses in the order of the new version, then removed accesses."""
     before = {new: old for old, new in pairs.items()}
     for op, access in b.memory.items():
         if op not in before:

@@ -1,1 +1,1 @@
-"""From Tile IR bytecode to a typed tree: disassembler, scanner, types, operations, regions."""
+"""Reads Tile IR bytecode into a typed tree: disassembler, scanner, types, operations, regions."""

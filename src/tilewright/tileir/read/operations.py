@@ -19,10 +19,8 @@ Value: TypeAlias = tuple[str, Type]
 
 @dataclass
 class Reading:
-    """The state of reading a kernel entry: the position in the text, and the values that are defined there.
-
-    Two regions may use one name for two values. The second value gets a number (``%arg3@2``), so that names are unique.
-    """
+    """The state of reading a kernel entry: the position in the text, and the values that are defined there. Two regions
+    may use one name for two values. The second value gets a number (``%arg3@2``), so that names are unique."""
 
     scanner: Scanner
     places: Places
@@ -80,10 +78,8 @@ class Draft:
     regions: list[Region] = field(default_factory=list)
 
     def finish(self, reading: Reading) -> Op:
-        """Reads the location, defines the results, and returns the operation.
-
-        Raises ReadError if the number of result names differs from the number of result types.
-        """
+        """Reads the location, defines the results, and returns the operation. Raises ReadError if the number of result
+        names differs from the number of result types."""
         if len(self.results) != len(self.names):
             message = f"'{self.name}' has {len(self.results)} results, but {len(self.names)} are named"
             raise reading.scanner.error(message, self.start)

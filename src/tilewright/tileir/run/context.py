@@ -79,11 +79,8 @@ class Context:
         self.run_region = run_region
 
     def loads(self, op: Op, addresses: Array, mask: Array | None = None) -> bool:
-        """Tells whether a dry run loads from ``addresses``.
-
-        It does so if addresses or control flow depend on the result, the access has no memory order, and the data is
-        known.
-        """
+        """Tells whether a dry run loads from ``addresses``. Addresses or control flow must depend on the result, the
+        access must have no memory order, and the data must be known."""
         if self.world.needed.isdisjoint(op.results) or access_of(self, op).order != "weak":
             return False
         if mask is not None:

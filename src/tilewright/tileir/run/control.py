@@ -32,10 +32,8 @@ _ABSENT = object()
 
 
 class Frame:
-    """The values of some lanes, by name. ``lanes``: positions in the batch, in ascending order.
-
-    A value that is not in the frame is looked up in the parent, and cut down to the lanes of this frame.
-    """
+    """The values of some lanes, by name. ``lanes``: positions in the batch, in ascending order. A value that is not in
+    the frame is looked up in the parent, and cut down to the lanes of this frame."""
 
     __slots__ = ("_cut", "_parent", "_values", "lanes")
 
@@ -188,10 +186,8 @@ class BlockExecutor:
         return () if not op.results else (result,)
 
     def _unknown(self, op: Op, values: dict[str, Value]) -> tuple[Value, ...] | None:
-        """Returns unknown results for an operation that a dry run skips, or None if it must be computed.
-
-        A dry run skips an operation if an operand is unknown, or if no address and no branch needs the results.
-        """
+        """Returns unknown results for an operation that a dry run skips, or None if it must be computed. A dry run
+        skips an operation if an operand is unknown, or if no address and no branch needs the results."""
         flat = [part for value in values.values() for part in (value if isinstance(value, tuple) else (value,))]
         is_needed = not op.results or not self.world.needed.isdisjoint(op.results)
         if is_needed and not any(isinstance(part, Unknown) for part in flat):

@@ -74,10 +74,8 @@ class Turns:
         self._failure: BaseException | None = None
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Runs all functions to their end. Raises the first error of a function, or `Deadlock`.
-
-        Leaves no thread behind, even if interrupted.
-        """
+        """Runs all functions to their end. Raises the first error of a function, or `Deadlock`. Leaves no thread
+        behind, even if interrupted."""
         self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in (*jobs, self)]  # the last is for this thread
         self._jobs, self._begun, self._threads = jobs, set[int](), list[threading.Thread]()
         self._ready.extend(range(len(jobs)))
@@ -125,10 +123,8 @@ class Turns:
             self._turns[-1].put(None)
 
     def _noticed(self) -> list[tuple[int, int]]:
-        """Wakes the functions that have read an address written in this turn.
-
-        Returns the (first, last) addresses of the reads in this turn.
-        """
+        """Wakes the functions that have read an address written in this turn. Returns the (first, last) addresses of
+        the reads in this turn."""
         reads: list[tuple[int, int]] = []
         for writes, low, high in self._world.memory.ordered or ():
             if not writes:
@@ -142,8 +138,8 @@ class Turns:
         return reads
 
     def _pass_on(self, free: bool) -> int | None:
-        """Lets the next function run. If that function has not begun and this thread is ``free``, returns its number
-        for this thread to run it. Otherwise returns None."""
+        """Lets the next function run. Returns the function's number if this thread must run it: if the function has not
+        begun and this thread is ``free``. Otherwise returns None."""
         if not self._ready:
             self._ready.extend(self._sleeping)
             self._sleeping.clear()

@@ -372,11 +372,8 @@ def _outside(touched: Touched) -> Mask:
 
 
 def _foreign(touched: Touched) -> Mask | None:
-    """Returns which elements lie in gaps between the tensor's elements, or belong to another block.
-
-    All elements must lie between the tensor's first and last byte. Returns None if the tensor has no gaps and no
-    owners.
-    """
+    """Returns which elements lie in gaps between the tensor's elements, or belong to another block. All elements must
+    lie between the tensor's first and last byte. Returns None if the tensor has no gaps and no owners."""
     allocation = touched.allocation
     if allocation.gaps is None and allocation.owners is None:
         return None
@@ -393,9 +390,7 @@ def _picked(
     access: Access, how: str, dtype: DType, addresses: Array, mask: Array | None, shape: tuple[int, ...]
 ) -> _Picked:
     """Returns the elements of a tile for which ``mask`` is true. ``addresses`` and ``mask`` broadcast with ``shape``.
-
-    Raises Unsupported for element types that the memory cannot hold.
-    """
+    Raises Unsupported for element types that the memory cannot hold."""
     if dtype.name in _SUB_BYTE or dtype.itemsize not in WORDS:
         raise Unsupported(f"{access.op.name}: elements of type {dtype.name} in memory")
     shape = np.broadcast_shapes(addresses.shape, shape, () if mask is None else mask.shape)

@@ -122,7 +122,7 @@ def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
 
 
 def _tf32(values: Array, mode: str) -> Array:
-    """Rounds float32 to tf32: adds to the low 13 bits, whose carry rounds the upper bits up, and clears them."""
+    """Rounds float32 to tf32: adds to the low 13 bits, so that a carry rounds up, and then clears the low 13 bits."""
     bits = values.view(np.uint32)
     if mode == "nearest_even":
         bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))

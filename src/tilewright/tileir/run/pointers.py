@@ -26,10 +26,8 @@ DIRECTIONS = {"source": "load", "destination": "store", "pointers": "atomic"}  #
 
 
 def pointee_of(op: Op, operand: str | None = None) -> DType:
-    """Returns the NumPy type of the elements that an operand's pointers (by default the result's) point to.
-
-    Raises Unsupported for element types that have no address.
-    """
+    """Returns the NumPy type of the elements that an operand's pointers (by default the result's) point to. Raises
+    Unsupported for element types that have no address."""
     pointer = op.tile(operand).element
     assert isinstance(pointer, PointerType)
     if pointer.pointee in WITHOUT_ADDRESS:
@@ -52,10 +50,8 @@ def get_global(context: Context, op: Op) -> Array:
 
 @implements_in_context("alloca")
 def alloca(context: Context, op: Op) -> Array:
-    """Allocates memory for each lane's block. Returns the addresses, one for each of the L lanes.
-
-    Every execution allocates again. Other blocks may access the memory only if the operation has the flag ``global``.
-    """
+    """Allocates memory for each lane's block. Returns the addresses, one for each of the L lanes. Every execution
+    allocates again. Other blocks may access the memory only if the operation has the flag ``global``."""
     width = pointee_of(op).itemsize
     count, alignment = int(op.attributes["num_elem"]), int(op.attributes["alignment"])
     shared = bool(op.attributes.get("global_") or op.attributes.get("global"))
@@ -95,9 +91,7 @@ def atomic(
     **values: Elements,
 ) -> Loaded:  # fmt: skip
     """Combines each element with ``arg``; or, with ``cmp``, replaces an element by ``val`` if its bits equal ``cmp``.
-
-    Returns the elements before the update (``cmp`` where masked out), and a token.
-    """
+    Returns the elements before the update (``cmp`` where masked out), and a token."""
     addresses, chosen, dtype = _accessed(context, op, "pointers", pointers, mask)
     if context.dry:
         return Unknown((1, *addresses.shape[1:]), dtype), None
@@ -109,10 +103,8 @@ def atomic(
 def _accessed(
     context: Context, op: Op, operand: str, addresses: Elements, mask: Elements | None
 ) -> tuple[Array, Array | None, DType]:
-    """Counts the traffic of an access. Returns the addresses, the mask or None, and the type of the elements.
-
-    Raises NeedsData if a dry run does not know the addresses or the mask.
-    """
+    """Counts the traffic of an access. Returns the addresses, the mask or None, and the type of the elements. Raises
+    NeedsData if a dry run does not know the addresses or the mask."""
     dtype = pointee_of(op, operand)
     if isinstance(addresses, Unknown) or isinstance(mask, Unknown):
         raise NeedsData(op.name)

@@ -69,10 +69,8 @@ def cat(op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements_in_context("extract")
 def extract(context: Context, op: Op, source: Array, indices: Sequence[Array]) -> Array:
-    """Returns one slice of the source, with the result's shape. ``indices`` count slices, not elements.
-
-    A slice that does not exist is a finding. Its elements are undefined: bytes of `Context.poison`.
-    """
+    """Returns one slice of the source, with the result's shape. ``indices`` count slices, not elements. A slice that
+    does not exist is a finding. Its elements are undefined: bytes of `Context.poison`."""
     slices = _slices(source, op.tile().shape)
     at, wrong = _checked_indices(context, op, indices, slices.shape[1 : 1 + len(indices)])
     lane = np.arange(len(source)) if len(source) > 1 else np.zeros(1, np.int64)
@@ -84,10 +82,8 @@ def extract(context: Context, op: Op, source: Array, indices: Sequence[Array]) -
 
 @implements_in_context("insert")
 def insert(context: Context, op: Op, source: Array, destination: Array, indices: Sequence[Array]) -> Array:
-    """Returns the destination with one slice replaced by the source. ``indices`` count slices of the source's shape.
-
-    A slice that does not exist is a finding, and nothing is replaced.
-    """
+    """Returns the destination with one slice replaced by the source. ``indices`` count slices of the source's shape. A
+    slice that does not exist is a finding, and nothing is replaced."""
     lanes = max(map(len, (source, destination, *indices)))
     changed = np.broadcast_to(destination, (lanes, *destination.shape[1:])).copy()
     slices = _slices(changed, source.shape[1:])
@@ -99,7 +95,7 @@ def insert(context: Context, op: Op, source: Array, destination: Array, indices:
 
 
 def _slices(values: Array, size: Sequence[int]) -> Array:
-    """Returns a view of shape (L, slices along each axis…, extents of a slice…)."""
+    """Returns a NumPy view of shape (L, slices along each axis…, extents of a slice…). ``size``: extents of a slice."""
     whole = values.shape[1:]
     pairs = [extent for n, part in zip(whole, size, strict=True) for extent in (n // part, part)]
     rank = len(whole)
@@ -110,7 +106,7 @@ def _slices(values: Array, size: Sequence[int]) -> Array:
 def _checked_indices(
     context: Context, op: Op, indices: Sequence[Array], counts: Sequence[int]
 ) -> tuple[tuple[Array, ...], Array]:
-    """Reports the indices that are out of range. Returns the indices clipped into range, and which lanes were wrong."""
+    """Reports indices out of range. Returns the indices clipped into range, and which lanes had one out of range."""
     wrong = np.zeros(max(map(len, indices), default=1), np.bool_)
     for axis, (index, count) in enumerate(zip(indices, counts, strict=True)):
         bad = np.broadcast_to((index < 0) | (index >= count), wrong.shape)
@@ -158,10 +154,8 @@ def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
 
 @implements("make_token", "join_tokens", "memory_fence_alias_tko", "gdc_wait_tko", "gdc_launch_dependents_tko")
 def token(op: Op) -> None:
-    """Does nothing. A fence orders accesses that alias, which are in the order of the text anyway (see the module).
-
-    The gdc operations order grids. Here, grids run one after another.
-    """
+    """Does nothing. A fence orders accesses that alias, which are in the order of the text anyway (see the module). The
+    gdc operations order grids. Here, grids run one after another."""
 
 
 @implements_in_context("assert")

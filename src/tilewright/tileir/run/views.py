@@ -293,11 +293,8 @@ def get_tensor_shape(op: Op, src: TensorView) -> Array | tuple[Array, ...]:
 
 @implements("get_index_space_shape")
 def get_index_space_shape(op: Op, src: TileView) -> Array | tuple[Array, ...]:
-    """Returns the number of tiles that start inside the tensor, along each axis of the tile.
-
-    The number is ceil(extent / step), also if the tiles overlap or leave gaps. tileiras computes the same (steps of 1
-    and 3, tiles of 8).
-    """
+    """Returns the number of tiles that start inside the tensor, along each axis of the tile: ceil(extent / step), also
+    if the tiles overlap or leave gaps. tileiras computes the same (steps of 1 and 3, tiles of 8)."""
     if isinstance(src.type, GatherScatterViewType):
         raise Unsupported("get_index_space_shape of a gather_scatter_view")
     extents = [np.maximum(src.tensor.extents[axis.of], 0) for axis in src.axes]

@@ -1,1 +1,1 @@
-"""The sanitizer: which accesses of an interpreted kernel are out of bounds, uninitialised or racing."""
+"""The sanitizer: finds accesses of an interpreted kernel that are out of bounds, uninitialised or racing."""

@@ -88,7 +88,7 @@ class Allocation:
 
 
 def extent_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Returns the first byte of all elements and the end of the last, counted from element (0, …)."""
+    """Returns the range of bytes [low, high) that contains all elements, counted from the start of element (0, …)."""
     if math.prod(shape) == 0:
         return 0, 0
     reach = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]

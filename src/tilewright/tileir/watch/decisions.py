@@ -1,7 +1,7 @@
 """Finds blocks that decide otherwise than most blocks of their grid.
 
 A run records the result of each comparison and the length of each loop, by block. A kernel that treats one block apart
-has to tell that block from the others, so few blocks share its decisions. These blocks are worth running on data.
+has to tell this block from the others by such a decision. So blocks with rare decisions are worth running on data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ MOST_BLOCKS = 1 << 18  # a larger grid needs more than 2 MiB for each operation
 
 
 class Decisions:
-    """The decisions of each block of a grid. ``seed`` draws which results of an operation share a bit."""
+    """The decisions of each block of a grid. Each result of an operation sets one of `BITS` bits; ``seed`` draws which
+    one."""
 
     def __init__(self, blocks: int, seed: int) -> None:
         self._blocks, self._rng = blocks, np.random.default_rng(seed)
@@ -25,8 +26,8 @@ class Decisions:
         self._weights: dict[str, Array] = {}
 
     def add(self, name: str, results: Array, blocks: Array) -> None:
-        """Records the results of the operation ``name``. The first axis is the blocks; its length is 1 if they share
-        one result."""
+        """Records the ``results`` of the operation ``name``. Their first axis is the blocks, of length 1 if all share a
+        result."""
         rows = results.reshape(results.shape[0], -1).astype(np.uint64)
         if name not in self._taken:
             self._taken[name] = np.zeros(self._blocks, np.uint64)
@@ -36,8 +37,8 @@ class Decisions:
         self._taken[name][blocks] |= np.uint64(1) << bit
 
     def unusual(self, most: int, others: Sequence[int]) -> list[int]:
-        """Returns at most ``most`` blocks, those with the rarest decisions first. Each has a decision that no earlier
-        block and none of ``others`` has."""
+        """Returns at most ``most`` blocks, those with the rarest decisions first. Each block has a decision that no
+        block before it in the result, and no block in ``others``, has made."""
         rare = []
         for name, taken in self._taken.items():
             for bit in np.uint64(1) << np.arange(BITS, dtype=np.uint64):

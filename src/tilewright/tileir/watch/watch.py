@@ -82,7 +82,7 @@ class Touched:
         return np.broadcast_to(np.asarray(first, np.int32), self.offsets.shape)
 
     def some(self, at: Indices | slice) -> Touched:
-        """Selects the elements at these positions."""
+        """Returns the elements at the positions ``at``."""
         blocks = self.blocks[at] if isinstance(self.blocks, np.ndarray) else self.blocks
         wrote = None if self.wrote is None else self.wrote[at]
         return replace(self, offsets=self.offsets[at], blocks=blocks, wrote=wrote)
@@ -106,7 +106,7 @@ class Watch:
         self._clocks = Clocks()
 
     def restart(self) -> None:
-        """Starts anew for the next kernel: all accesses so far are ordered before all later ones."""
+        """Starts anew for the next kernel: all accesses so far are ordered before all later accesses."""
         self._clocks = Clocks()
 
     def show(self, touched: Touched) -> None:
