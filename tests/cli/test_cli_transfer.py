@@ -96,7 +96,7 @@ def test_json_has_everything(file: Path) -> None:
 
 def test_nothing_to_transfer_is_the_answer_no(file: Path) -> None:
     text = run(f"{file}:softmax", code=1)
-    assert "nothing of it has an equivalent in cuTile" in text
+    assert "none of its fields has an equivalent in cuTile" in text
     assert "tw.Space" not in text
 
 
@@ -111,7 +111,7 @@ def test_the_example_of_this_repository_transfers() -> None:
     [
         (["none.py"], "cannot read none.py: No such file"),
         (["{file}:gelu"], "'gelu'; known: matmul, softmax"),
-        (["{file}", "--to", "triton"], "writes down no configuration"),
+        (["{file}", "--to", "triton"], "contains no configuration"),
         (["{file}", "--arch", "sm_1"], "sm_1"),
         (["{file}", "--rename", "BLOCK"], "'BLOCK' is not of the form OLD=NEW"),
         (["{file}", "--rename", "BLOCK_SIZE_M=class"], "'BLOCK_SIZE_M=class' is not of the form OLD=NEW"),

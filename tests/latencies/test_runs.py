@@ -91,7 +91,7 @@ def test_runs_of_other_code_are_no_samples_of_this_one() -> None:
     beside = tuple(run(t, commit="b") for t in BEFORE)
     comparison = compare(run(0.1), beside, runs(BEFORE))
     assert comparison.results[0].verdict == "not enough runs"
-    assert comparison.notes == ("4 runs of other revisions of the code are not counted with this one",)
+    assert comparison.notes == ("4 earlier runs are not counted: they ran other revisions of the code",)
 
 
 def test_what_else_changed_is_said() -> None:
@@ -181,7 +181,7 @@ def test_only_a_file_is_replaced(tmp_path: Path, kind: str) -> None:
         path.mkdir()
     else:
         path.symlink_to(os.devnull if kind == "device" else path)
-    with pytest.raises(StorageError, match=r"cannot write .*runs\.json: (it is no file|Too many levels)"):
+    with pytest.raises(StorageError, match=r"cannot write .*runs\.json: (it is not a regular file|Too many levels)"):
         appendable(path)
 
 

@@ -87,7 +87,9 @@ def test_comprehensions_names_loops_and_functions(tmp_path: Path) -> None:
     assert [(f["BLOCK_M"], f["BLOCK_N"], f["num_warps"]) for f in fields(by_name["one"])] == [
         (32, 32, 4), (32, 32, 8), (64, 64, 4), (64, 64, 8), (64, 32, 4), (64, 32, 8),
     ]  # fmt: skip
-    assert by_name["one"].notes == ("a function of the file drops some of them when it runs; here all are taken",)
+    assert by_name["one"].notes == (
+        "a function of the file drops some configurations when it runs; here all are taken",
+    )
     assert sorted(f["BLOCK_K"] for f in fields(by_name["two"])) == [16, 64, 256]
     assert fields(lists(tmp_path, (tmp_path / "kernels.py").read_text(), name="pairs")[0]) == [
         {"BLOCK_K": 16}, {"BLOCK_K": 64},
@@ -110,12 +112,12 @@ def test_what_only_running_tells_is_said_and_not_lost(tmp_path: Path) -> None:
         """,
     )
     assert len(one.configurations) == 4
-    assert one.notes == ("whether `on_hopper()` holds shows only when the file runs; here all branches are taken",)
+    assert one.notes == ("only running the file can decide `on_hopper()`; here all branches are taken",)
     done = transfer(one.configurations)
     assert dicts(done.configurations) == [{"TILE_M": 128}, {"TILE_M": 64}]
     assert [one.reason for one in done.dropped if not one.field] == [
-        "BLOCK_M is `size in sizes`, which only running the file can tell",
-        "kwargs is `given`, which only running the file can tell",
+        "BLOCK_M is `size in sizes`, whose value is not known without running the file",
+        "kwargs is `given`, whose value is not known without running the file",
     ]
     assert [(one.field, one.value) for one in done.dropped if one.field] == [("num_warps", "warps()")]
 
@@ -145,7 +147,7 @@ def test_cutile_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x = 1\n", "writes down no configuration: there is no triton.Config"),
+        ("x = 1\n", "contains no configuration: there is no triton.Config"),
         ("def f(:\n", "kernels.py:1: "),
         ("Config({'BLOCK_M': 64})\n", "there is no triton.Config"),
     ],

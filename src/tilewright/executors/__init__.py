@@ -1,4 +1,4 @@
-"""Executors, which run the steps of a task: one per file."""
+"""Executors, one in each file. An executor runs the steps of a task."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from tilewright.plugins import plugin_of
 
 
 def executor_of(name: str) -> type[Executor]:
-    """Returns the executor of that name: a module here binds it to `EXECUTOR`, or a package has it in the entry point
-    group ``tilewright.executors``."""
+    """Returns the executor called ``name``: a module's `EXECUTOR` or an entry point of ``tilewright.executors``."""
     executor: type[Executor] = plugin_of("executor", "tilewright.executors", "EXECUTOR", name)
     return executor

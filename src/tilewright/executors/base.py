@@ -1,17 +1,17 @@
-"""The protocol of an executor, which runs the steps of `worker.messages` one after the other.
+"""Defines the protocol of an executor, which runs the steps of `worker.messages` one after the other.
 
     class Inline(Executor):
         name = "inline"
 
-        def open(self, task, files=None): ...       # starts with a task and returns at once
+        def open(self, task, files=None): ...       # starts the executor for a task and returns at once
         def run(self, step, *, silence=None, on_progress=ignore): ...
         def close(self, wait=True): ...
 
     EXECUTOR = Inline
 
-Put the file into this folder, or name it in the entry point group ``tilewright.executors`` of your package.
-`tilewright.testing.executors.ExecutorContract` tests it. If a candidate crashes or hangs the process, `run` returns
-`Lost` with the reason, and the next step runs normally.
+Put the file into this folder, or name the executor in the entry point group ``tilewright.executors`` of your package.
+Test it with `tilewright.testing.executors.ExecutorContract`. If a candidate crashes or hangs the process, `run` must
+return `Lost` with the reason, and the next step must run normally.
 """
 
 from __future__ import annotations
@@ -27,28 +27,36 @@ Entered = TypeVar("Entered", bound="Executor")
 
 
 def ignore(advanced: Advanced) -> None:
-    """Ignores progress."""
+    """Does nothing: the default of ``on_progress``."""
 
 
 class Executor(ABC):
-    """Runs the steps of one task. The end of its ``with`` block closes it. ``name``: how users choose it."""
+    """Runs the steps of one task. Users select an executor by its ``name``. Leaving a ``with`` block closes it."""
 
     name: str
 
     @abstractmethod
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
-        """Starts with the task that checks all steps. ``task`` and ``files``: as in `loading.load_task`."""
+        """Starts the executor for one task, which checks the results of all steps.
+
+        task, files: where the task is, as in `loading.load_task`.
+        """
 
     @abstractmethod
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
     ) -> Answer | Lost:
-        """Runs a step, and returns its answer, or `Lost` with the reason. ``silence``: seconds without progress after
-        which the step counts as hung. Raises TaskError for an error in the task, MachineError if no step can run."""
+        """Runs a step. Returns its answer, or `Lost` with the reason.
+
+        silence: the seconds without progress after which the step counts as hung; None: no limit.
+        on_progress: called with each report of progress.
+
+        Raises TaskError for an error in the task, MachineError if no step can run.
+        """
 
     @abstractmethod
     def close(self, wait: bool = True) -> None:
-        """Ends the executor. ``wait``: returns only when it has ended."""
+        """Ends the executor. With ``wait``, returns only after the end."""
 
     def __enter__(self: Entered) -> Entered:
         return self

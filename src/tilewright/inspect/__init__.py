@@ -1,1 +1,1 @@
-"""Static views of a kernel without a GPU: registers and spills, work and bytes, differences of two versions."""
+"""Facts about a kernel that need no GPU: registers and spills, work and bytes, differences between two versions."""

@@ -1,7 +1,7 @@
-"""`tilewright compare`: the differences between two versions of a kernel, in Tile IR and in machine code.
+"""Implements `tilewright compare`: the differences between two versions of a kernel, in Tile IR and in machine code.
 
-A version is a task with one configuration; both versions may be of one task. They are compiled for the same board.
-No GPU is needed, and no time is measured.
+A version is a task with one configuration; both versions may be of one task. Both are compiled for the same board. No
+GPU is needed, and no time is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.tileir.run.launching import Launcher, Runnable
 
 @dataclass(frozen=True)
 class Side:
-    """One version: a task with a configuration and a workload. ``where``: its ``FILE[:TASK]``."""
+    """One version: a task with a configuration and a workload. ``where`` is the task as ``FILE[:TASK]``."""
 
     where: str
     task: Task
@@ -50,7 +50,7 @@ class Code:
     instruction_mix: Mapping[str, int]
 
     def to_json(self) -> dict[str, Encodable]:
-        """Returns the facts of the machine code under the same names as `inspect --json`."""
+        """Returns the facts about the machine code, under the same names as in `inspect --json`."""
         facts = {name: value for name, value in vars(self.code).items() if name not in ("symbol", "sm")}
         return {**facts, "instruction_mix": dict(self.instruction_mix)}
 
@@ -60,7 +60,7 @@ class VersionComparison:
     """The differences between two versions.
 
     code_before, code_after: `Failed` if the version does not compile.
-    grids: the blocks of both launches, which are not part of the code.
+    grids: the grids of both launches, which are not part of the code.
     """
 
     before: Side
@@ -73,7 +73,7 @@ class VersionComparison:
 
     @property
     def same_code(self) -> bool | None:
-        """Whether the machine code is identical; None if a version has none."""
+        """Whether the machine code is identical; None if a version did not compile."""
         a, b = self.code_before, self.code_after
         return None if isinstance(a, Failed) or isinstance(b, Failed) else a.code.code_hash == b.code.code_hash
 
@@ -82,7 +82,7 @@ class VersionComparison:
         return self.tile_ir.identical and self.same_code is True
 
     def to_json(self) -> dict[str, Encodable]:
-        """Returns the value of `compare --json`; scripts rely on these names."""
+        """Returns the value that `compare --json` prints. Scripts rely on these names."""
         chains = [{**asdict(chain), "text": str(chain)} for chain in self.tile_ir.chains]
         sides = {}
         for side, code in (("before", self.code_before), ("after", self.code_after)):
@@ -100,10 +100,10 @@ def versions(
     wheres: tuple[str, str], tasks: tuple[Task, Task], configs: tuple[str | None, str | None],
     workload: str | None = None,
 ) -> tuple[Side, Side]:  # fmt: skip
-    """Returns both versions. Knobs that ``configs`` does not name keep the values that each task ships.
+    """Returns both versions. Knobs that a text in ``configs`` does not name keep the values that the task ships.
 
-    workload: its name, in both tasks. By default the first of the first task, and in the second task the workload of
-        that name, or else the first.
+    workload: the name of the workload in both tasks. By default, the first workload of the first task; in the second
+        task, the workload of the same name, or the first if there is none.
     Raises UnknownChoice for an unknown workload or knob, SpaceError for a bad value.
     """
     a, b = tasks
@@ -116,10 +116,10 @@ def versions(
 
 
 def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_SECONDS) -> VersionComparison:
-    """Compares two versions, compiled for one board.
+    """Compiles two versions for one board and compares them.
 
-    seconds: wall time of each compiler. If one takes longer or fails, only the Tile IR is compared.
-    Raises RequestError for a version that gives no Tile IR, with the reason.
+    seconds: the most wall time of a compilation. If one fails or takes longer, only the Tile IR is compared.
+    Raises RequestError, with the reason, for a version that gives no Tile IR.
     """
     tile_ir, grids = compare_tile_ir(before, after, board)
     units = [Unit(side.workload, side.configuration, board) for side in (before, after)]
@@ -136,7 +136,7 @@ def compare_tile_ir(
 ) -> tuple[comparing.Comparison, tuple[tuple[int, ...], tuple[int, ...]]]:
     """Compares only the Tile IR, which needs no compiler. Returns the differences and both grids.
 
-    Raises RequestError for a version that gives no Tile IR, with the reason.
+    Raises RequestError, with the reason, for a version that gives no Tile IR.
     """
     runnables = [_lowered(name, side, board) for name, side in (("A", before), ("B", after))]
     comparison = comparing.compare(*(_readable(runnable) for runnable in runnables))
@@ -153,7 +153,7 @@ def _lowered(name: str, version: Side, board: Board) -> Runnable:
 
 
 def _readable(runnable: Runnable) -> comparing.Version:
-    """Returns the kernel's Tile IR with its source and the names of its arrays, as far as they are known."""
+    """Returns the kernel's Tile IR, with its source ("" if it cannot be read) and the names of its arrays."""
     entry = runnable.module.entry()
     parameters = zip(entry.parameters, runnable.arguments, strict=False)
     tensors = {name: value.name for (name, _), value in parameters if isinstance(value, ArraySpec)}

@@ -1,6 +1,6 @@
-"""`tilewright inspect`: registers, spills and predicted times of each configuration, from its machine code.
+"""Implements `tilewright inspect`: registers, spills and predicted times of configurations, from machine code.
 
-It compiles for any architecture and needs no GPU.
+`inspect` compiles for any architecture and needs no GPU.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ CODE_FACTS = (
     "registers", "stack_bytes", "shared_bytes", "local_loads", "local_stores", "tensor_path", "tensor_instructions",
     "copies", "threads", "cluster", "code_hash",
 )  # fmt: skip
-"""The fields of `records.MachineCode` that the JSON has."""
+"""The fields of `records.MachineCode` that the JSON contains."""
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """One configuration on one architecture and workload. ``remarks``: the compiler's, about lines of the source."""
+    """One configuration on one architecture and workload. ``remarks`` are the compiler's, about source lines."""
 
     arch: str
     board: Board
@@ -45,7 +45,7 @@ class Inspected:
         return f"{candidate.configuration} on {self.arch}: {candidate.status}, {candidate.reason}"
 
     def to_json(self) -> dict[str, Encodable]:
-        """Returns one element of the value of `inspect --json`; scripts rely on these names."""
+        """Returns one element of the list that `inspect --json` prints. Scripts rely on these names."""
         candidate, code, predicted = self.candidate, self.candidate.code, self.candidate.predicted
         facts = vars(code) if code else dict.fromkeys(CODE_FACTS)
         return {
@@ -67,9 +67,11 @@ def inspect(
     """Compiles every configuration of the space, or only ``config``, for each architecture.
 
     task: a task, or ``FILE[:TASK]``.
-    archs: names, or one name; by default this machine's GPU, or else the default architecture.
-    config: one or several, as text or as mappings of knob to value.
-    workload: name of the workload to compile for; by default the task's first.
+    archs: one name or several, such as ``sm_90``; by default this machine's GPU or, without a GPU, the default.
+    config: one configuration or several, as text or as mappings from knob to value.
+    workload: the name of the workload to compile for; by default the task's first.
+    jobs: the number of compilers at a time.
+    seconds: the most wall time of each compilation.
     Raises UnknownChoice for an architecture or a workload that does not exist.
     """
     task = task_of(task)

@@ -1,6 +1,6 @@
-"""Refuses measured times in which a board cannot do the counted work.
+"""Refuses measured times that are too short for the counted work on this board.
 
-A refused time is not that of the work, whatever the reason: skipped work, a launch that failed, or a wrong clock.
+The reason for such a time may be skipped work, a launch that failed, or a wrong clock.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tilewright.worker.client import Contestant
 from tilewright.worker.messages import Configured
 
 MARGIN = 0.9
-"""Times below this share of the limit are refused. The tensor rate of an H200 is stated at 1830 MHz, and its clock
-reaches 1980 MHz."""
+"""Times below ``MARGIN`` × the limit are refused. It is below 1 because real clocks can be higher than those of the
+stated rates: the tensor rate of an H200 is stated at 1830 MHz, and its clock reaches 1980 MHz."""
 
 
 def fastest_tflops(task: Task, board: Board) -> float:
     """Returns the highest rate at which products of the task's dtypes can run, in TFLOP/s.
 
-    float32 may use tfloat32. The table has the rates with float32 accumulation. With 16-bit accumulation 16-bit floats
-    reach half the rate of int8, and 8-bit floats the whole.
+    Products of float32 may use tfloat32. The board's table states the rates with float32 accumulation. With 16-bit
+    accumulation, 16-bit floats can reach half the rate of int8, and 8-bit floats the full rate of int8.
     """
     tensor = board.tensor_tflops
     others = {2: tensor.get("int8", 0) / 2, 1: tensor.get("int8", 0), 4: tensor.get("tfloat32", 0)}
@@ -34,18 +34,18 @@ def fastest_tflops(task: Task, board: Board) -> float:
 
 @dataclass(frozen=True)
 class SpeedLimit:
-    """The limits of one task on one board."""
+    """Checks the measured times of one task on one board."""
 
     task: Task
     board: Board
     policy: Policy
 
     def refusal(self, workload: str, contestant: Contestant, us: float) -> str | None:
-        """Returns why a contestant cannot take ``us``, or None.
+        """Returns the reason why the time ``us`` (µs) of a contestant is too short for its work; None if it is not.
 
-        The limit follows from the least work: as the task declares, or as counted in the shipped or in the contestant's
-        code. Work whose addresses depend on data is not counted; if nothing is counted, no time is refused. Counting is
-        slow, so it is done only if the time is too short for the declared work.
+        The limit follows from the smallest of three amounts of work: declared by the task, counted in the shipped code,
+        and counted in the contestant's code. Work whose addresses depend on data is not counted. If nothing is counted,
+        no time is refused. Counting is slow, so it is done only if ``us`` is too short for the declared work.
         """
         case, tflops = self.task.workload(workload), fastest_tflops(self.task, self.board)
         arrays = self.task.arrays(case.dims)
@@ -63,16 +63,18 @@ class SpeedLimit:
         name, bandwidth = self.board.name, self.board.bandwidth_gbs
         return (
             f"measured {us:.4g} µs, but {name} needs at least {limit:.4g} µs for its work: {bytes_ / 1e6:.3g} MB at "
-            f"{bandwidth:g} GB/s, {flops / 1e9:.3g} GFLOP at {tflops:g} TFLOP/s; if less is enough, fix: declare it "
-            "as flops= and bytes_moved= of the task"
+            f"{bandwidth:g} GB/s, {flops / 1e9:.3g} GFLOP at {tflops:g} TFLOP/s; if less work is enough, fix: declare "
+            "it as flops= and bytes_moved= of the task"
         )
 
     def _least_us(self, bytes_: float, flops: float, tflops: float) -> float:
         return max(bytes_ / (self.board.bandwidth_gbs * 1e3), flops / (tflops * 1e6))
 
     def _cold(self, bytes_: float, stored: float) -> float:
-        """Returns the bytes that must pass the memory while a launch is timed: none with a warm L2, and without those
-        that may stay in the L2 after the launch."""
+        """Returns the bytes that must move between L2 and memory during a timed launch.
+
+        With a warm L2 these are none. Otherwise, ``stored`` bytes do not count if they may stay in the L2.
+        """
         return 0.0 if self.policy.l2 == "warm" else max(0.0, bytes_ - min(stored, self.board.l2_bytes))
 
     def _counted(

@@ -1,10 +1,13 @@
-"""The work of a workload: its FLOP and bytes, counted in the kernel's Tile IR, and the bound that follows from them.
+"""Counts the work of a workload (FLOP and bytes) in the kernel's Tile IR, and computes the bound from it.
 
-A dry run of the shipped configuration covers all blocks. It counts the floating-point operations that are executed,
-also in masked and padded parts, and each byte of memory that is touched, once. Only inputs on which addresses depend
-are drawn. Where they depend on what the kernel writes, a sample of the blocks runs on drawn inputs. Where that is
-impossible too, the numbers that the task declares are used.
-The result says which of the three it is. `classify` compares the work with the roofline.
+There are three ways; the result says which one was used:
+
+- a dry run of all blocks, which counts the floating-point operations, also on masked and padded elements, and counts
+  each accessed byte once. Random data is made only for inputs on which addresses depend;
+- if addresses depend on values that the kernel itself writes, a run of a sample of the blocks with random inputs;
+- if that is impossible, too, the numbers that the task declares.
+
+`classify` compares the work with the roofline.
 """
 
 from __future__ import annotations
@@ -31,21 +34,21 @@ from tilewright.verify.tolerance import draw
 
 SAMPLED_BLOCKS = 64
 DRY_ELEMENTS = 1 << 22
-"""Most elements of the largest tile of addresses times the blocks. Above it a dry run takes a sample of the blocks."""
+"""The most blocks × elements of the largest tile of addresses. For more, a dry run takes a sample of the blocks."""
 DRY_BLOCKS = 1 << 17
-"""Most blocks of a dry run. With 50 tiles each they take some seconds."""
+"""The most blocks of a dry run. With 50 tiles in each block, so many blocks take some seconds."""
 DATA_BYTES = 1 << 28
-"""Most bytes of inputs that are drawn."""
+"""The most bytes of inputs for which random data is made."""
 
 
 @dataclass(frozen=True)
 class CountedWork:
     """FLOP and bytes of one launch of a workload.
 
-    bytes: the bytes that are touched, each counted once.
-    source: how FLOP and bytes were found, in words.
-    counts: None if the numbers that the task declares are used.
-    static: counted, and no address depends on data.
+    bytes: the bytes that are accessed, each counted once.
+    source: a sentence that says how FLOP and bytes were found.
+    counts: None if the numbers are those that the task declares.
+    static: True if the work was counted and no address depends on data.
     """
 
     flops: float
@@ -56,7 +59,7 @@ class CountedWork:
 
 
 def count(task: Task, workload: Workload, board: Board, configuration: Configuration | None = None) -> CountedWork:
-    """Counts the work of ``configuration``, by default of the one shipped today."""
+    """Counts the work of ``configuration`` (default: the shipped one) on a workload."""
     configuration = configuration or task.space.shipped
     arrays = task.arrays(workload.dims)
     try:
@@ -80,7 +83,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
 
 
 def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
-    """Returns the bound of the counted work. If the task declares less work, that sets the speed of light."""
+    """Returns the bound of the counted work. If the task declares less work, the speed of light follows from that."""
     work = count(task, workload, board)
     least_flops = min(work.flops, task.work(workload.dims))
     least_bytes = min(work.bytes, task.traffic(workload.dims))
@@ -93,9 +96,11 @@ def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
 def _counts(
     task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]
 ) -> tuple[Counts | str, bool]:  # fmt: skip
-    """Counts over all blocks, or over a sample if tiles of addresses are large. Draws only the inputs that addresses or
-    control flow depend on. Where these depend on what the kernel itself writes, counts a sample with all data. Returns
-    the reason if that is impossible. The second value: without data."""
+    """Returns the counts, or the reason why counting is impossible; and whether no data was needed.
+
+    Counts all blocks, or a sample if tiles of addresses are large. Makes data only for inputs on which addresses or
+    control flow depend. If these depend on values that the kernel itself writes, runs a sample with all data.
+    """
     rng, drawn = np.random.default_rng(0), 0
 
     def data(name: str) -> Array | None:
@@ -129,9 +134,9 @@ def _declared(task: Task, workload: Workload, reason: str) -> CountedWork:
 
 
 MEMORY_BELOW = 10.0
-"""FLOP per byte under which a kernel is called memory-bound."""
+"""A kernel with fewer FLOP per byte is called memory-bound."""
 COMPUTE_ABOVE = 50.0
-"""FLOP per byte over which a kernel is called compute-bound."""
+"""A kernel with more FLOP per byte is called compute-bound."""
 
 
 def classify(
@@ -140,15 +145,15 @@ def classify(
 ) -> Bound:  # fmt: skip
     """Returns the bound of a launch of ``flops`` FLOP that moves ``bytes_`` bytes, with its reason.
 
-    The kind follows from fixed thresholds (10 and 50 FLOP per byte). It only decides the order in which optimizations
-    are tried. The speed of light follows from the roofline of the board, whose rates are the vendor's peaks: no kernel
-    can be faster. The two may disagree: 60 FLOP per byte is above 50, but under the ridge of an H200. Then the reason
-    says both.
+    The kind of bound follows from fixed thresholds (10 and 50 FLOP per byte). It only decides the order in which
+    optimizations are tried. The speed of light follows from the roofline of the board, whose rates are the vendor's
+    peaks: no kernel can be faster. Kind and roofline may disagree: 60 FLOP per byte is above 50, but under the ridge of
+    an H200. Then the reason says both.
 
     flops: 0 for a pure copy.
-    dtype: of the products. A dtype without a tensor path gets the float32 rate of the CUDA cores.
-    least_flops, least_bytes: the minimum of any kernel for this workload, if the given kernel does more.
-    source: where the numbers come from.
+    dtype: the dtype of the products. A dtype without a tensor path gets the float32 rate of the CUDA cores.
+    least_flops, least_bytes: the least work of any kernel for this workload, if the given kernel does more.
+    source: a sentence that says where the numbers come from.
     Raises RequestError if ``flops`` is negative, ``bytes_`` is not above 0, or either is not finite.
     """
     if not (math.isfinite(flops) and flops >= 0 and math.isfinite(bytes_) and bytes_ > 0):
@@ -180,5 +185,5 @@ def classify(
 
 
 def _number(value: float) -> str:
-    """Writes three significant digits, and whole numbers from 100 on: 1365, 206, 4.37."""
+    """Writes a number with three significant digits, or as a whole number from 100 on: 1365, 206, 4.37."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

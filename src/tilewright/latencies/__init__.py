@@ -1,1 +1,1 @@
-"""Latencies that a project's own tests record: read, stored over runs, compared."""
+"""Reads, stores and compares the latencies that a project's own tests record."""

@@ -1,16 +1,16 @@
 """Decides whether a test became slower: compares the medians of whole runs, for each test and direction.
 
-One run is not enough: the median of the same code moves by several percent from run to run, and the deviation inside
-one record does not show that. If there are too few runs, the verdict says how many more are needed.
+One run is not enough: the median of the same code changes by several percent from run to run, and the deviation within
+one record does not show this. If there are too few runs, the verdict says how many more are needed.
 
-`stats.ratio_interval` needs pairs of times, which runs before and after a change do not have. The assumption here is
-that without a change the runs of both groups could have come in any order, and that a change multiplies every time by
-one factor. Then all splits of the runs into two groups are equally likely, which gives an interval from ranks, without
-a normal distribution: of the m·n ratios after/before, the k-th smallest and the k-th largest enclose the factor. k is
-the largest number with P(U <= k - 1) <= tail, and U counts the pairs with after < before (H. B. Mann and D. R. Whitney
-1947; the interval is L. E. Moses's, in M. Hollander and D. A. Wolfe, Nonparametric Statistical Methods, 2nd ed. 1999,
-section 4.3). Ties only widen its coverage. The most extreme split of m and n runs has the probability 1 / C(m + n, m),
-so 95 % needs C(m + n, m) >= 40, for example 4 and 4 runs, or 3 and 5.
+Runs before and after a change are not paired, so `stats.ratio_interval` does not apply. The interval here is computed
+from ranks. It assumes that a change multiplies every time by one factor, and that without a change the runs could have
+come in any order. It does not assume a normal distribution. Of the m·n ratios after/before, the k-th smallest and the
+k-th largest enclose the factor. k is the largest number with P(U <= k - 1) <= tail, and U counts the pairs with
+after < before (H. B. Mann and D. R. Whitney 1947; the interval is L. E. Moses's, in M. Hollander and D. A. Wolfe,
+Nonparametric Statistical Methods, 2nd ed. 1999, section 4.3). With ties, the interval covers the factor even more
+often. The most extreme split of m and n runs has the probability 1 / C(m + n, m). So 95 % needs C(m + n, m) >= 40, for
+example 4 and 4 runs, or 3 and 5.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tilewright.race.stats import Array, Interval
 
 CONFIDENCE = 0.95
 FEWEST = 3
-"""The fewest runs on each side. One run against forty would satisfy the arithmetic, but a disturbance of that one run,
-such as another program on the GPU, would then decide alone."""
+"""The fewest runs on each side. By the formula, one run against 40 would do. But then a single disturbance, such as
+another program on the GPU during that run, would decide."""
 
 Verdict: TypeAlias = Literal["faster", "slower", "no difference shown", "not enough runs", "new"]
 Key: TypeAlias = tuple[str, str, str]
@@ -48,7 +48,7 @@ class LatencyChange:
     verdict: Verdict
     reason: str
     before_ms: float | None
-    """Median of the runs' medians; None if the baseline has no such test."""
+    """The median of the runs' medians; None if the baseline has no such test."""
     after_ms: float
     ratio: Interval | None
 
@@ -66,14 +66,16 @@ class LatencyComparison:
         return sum(change.ratio is not None and change.ratio.decided for change in self.results)
 
     def slower_by(self, percent: float) -> tuple[LatencyChange, ...]:
-        """Returns the tests that are slower by more than ``percent`` over their whole interval."""
+        """Returns the changes whose whole interval is more than ``percent`` slower."""
         limit = 1.0 + percent / 100.0
         return tuple(change for change in self.results if change.ratio is not None and change.ratio.low > limit)
 
 
 def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteRun]) -> LatencyComparison:
-    """Compares ``run``, which ends now, and earlier runs ``beside`` it with the runs of the ``baseline``. Only runs on
-    the same host count, and of ``beside`` only runs of the same revision of the code."""
+    """Compares the current ``run``, together with earlier runs ``beside`` it, with the runs of the ``baseline``.
+
+    Only runs on the same host count. Of ``beside``, only runs of the same revision of the code count.
+    """
     here, old = ([other for other in runs if other.place == run.place] for runs in (beside, baseline))
     same = [other for other in here if other.revision == run.revision]
     after, before = _medians((*same, run)), _medians(old)
@@ -83,7 +85,7 @@ def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteR
         places = ", ".join(sorted({str(other.place) for other in elsewhere}))
         notes.append(f"{len(elsewhere)} runs are not compared: they ran elsewhere ({places}; here: {run.place})")
     if others := len(here) - len(same):
-        notes.append(f"{others} runs of other revisions of the code are not counted with this one")
+        notes.append(f"{others} earlier runs are not counted: they ran other revisions of the code")
     if len({other.revision for other in old}) > 1:
         notes.append("the baseline mixes runs of several revisions of the code")
     return LatencyComparison(results, (*notes, *_differences(run, old)))
@@ -116,7 +118,7 @@ def _change(key: Key, after: tuple[float, ...], before: tuple[float, ...]) -> La
 
 
 def _differences(run: SuiteRun, old: Sequence[SuiteRun]) -> Iterator[str]:
-    """Yields sentences about differences in driver, versions and settings."""
+    """Yields a sentence for each difference between the runs in driver, versions and settings."""
     settings = sorted({*run.settings, *(name for other in old for name in other.settings)})
 
     def environment(one: SuiteRun) -> dict[str, str]:
@@ -130,9 +132,11 @@ def _differences(run: SuiteRun, old: Sequence[SuiteRun]) -> Iterator[str]:
 
 
 def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Returns an interval of the factor between two groups of positive times; below 1, ``after`` is faster. Its centre
-    is the median of all ratios (J. L. Hodges and E. L. Lehmann 1963). It is (0, inf) if the groups are too small for
-    the confidence."""
+    """Returns an interval of the factor between two groups of positive times; below 1, ``after`` is faster.
+
+    Its centre is the median of all ratios (J. L. Hodges and E. L. Lehmann 1963). If the groups are too small for the
+    confidence, the interval is (0, inf).
+    """
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
     a: Array = np.asarray(after, dtype=np.float64)
@@ -146,8 +150,10 @@ def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: flo
 
 
 def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, int]:
-    """Returns how many more runs each side needs for an interval, as few as possible in all. Prefers more runs on one
-    side only, and of the new code, because the old code may be gone."""
+    """Returns the numbers of further runs ``(after, before)`` that an interval needs, with the smallest sum.
+
+    Of equal sums, prefers runs on one side only, and runs of the new code, because the old code may be gone.
+    """
     needed = 2.0 / (1.0 - confidence)
     most = math.ceil(needed)
     choices = (
@@ -161,7 +167,7 @@ def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, i
 
 @lru_cache(maxsize=1024)
 def _rank(m: int, n: int, tail: float) -> int:
-    """Returns the largest k with P(U <= k - 1) <= ``tail``; 0 if there is none. Exact, with integers."""
+    """Returns the largest k with P(U <= k - 1) <= ``tail``; 0 if there is none. Counts with exact integers."""
     allowed = tail * math.comb(m + n, m)
     cumulative, k = 0, 0
     for ways in _ways(m, n):
@@ -173,11 +179,11 @@ def _rank(m: int, n: int, tail: float) -> int:
 
 
 def _ways(m: int, n: int) -> list[int]:
-    """Returns in how many of the C(m + n, m) splits U is 0, 1, … m·n: the coefficients of a Gaussian binomial."""
+    """Returns, for each U from 0 to m·n, how many of the C(m + n, m) splits have it (a Gaussian binomial)."""
     ways = [1] + [0] * (m * n)
     for i in range(1, m + 1):
-        for u in range(m * n, n + i - 1, -1):  # times 1 - q^(n + i)
+        for u in range(m * n, n + i - 1, -1):  # multiplies by 1 - q^(n + i)
             ways[u] -= ways[u - n - i]
-        for u in range(i, m * n + 1):  # over 1 - q^i
+        for u in range(i, m * n + 1):  # divides by 1 - q^i
             ways[u] += ways[u - i]
     return ways

@@ -1,7 +1,7 @@
 """Declares the options of `pytest --tilewright`, which shows, stores and compares the latency records of tests.
 
-pytest imports this module in every run where Tilewright is installed, so all other code is in `session.py`, which is
-imported only with `--tilewright`. pytest need not rewrite assertions here (PYTEST_DONT_REWRITE).
+pytest imports this module in every run if Tilewright is installed. So all other code is in `session.py`, which is
+imported only with `--tilewright`. PYTEST_DONT_REWRITE tells pytest not to rewrite assertions here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     show = "Show the latency records that tests leave with record_property('benchmark', …)."
     group.addoption("--tilewright", action="store_true", help=show)
     group.addoption("--tilewright-baseline", metavar="FILE", help="Compare with the runs in FILE, by medians of runs.")
-    group.addoption("--tilewright-save", metavar="FILE", help="Append this run to FILE, which is made if needed.")
-    slower = "Exit with 1 if the whole interval of a test is slower than the baseline by more than this."
+    group.addoption("--tilewright-save", metavar="FILE", help="Append this run to FILE, which is created if missing.")
+    slower = "Exit with 1 if a test's whole confidence interval is more than this slower than the baseline."
     group.addoption("--tilewright-fail-slower", metavar="PERCENT", type=float, help=slower)
     machine = "Name of this machine; runs on different machines are never compared.  [default: its host name]"
     group.addoption("--tilewright-machine", metavar="NAME", help=machine)

@@ -1,8 +1,8 @@
 """Reads the latency records that tests leave in pytest's ``user_properties``, and formats them.
 
-A record maps a direction (forward, backward) to its times in milliseconds. TileGym maps the backend to such records,
-``{"cutile": {"forward": {…}}}``. A record without the backend is read too: its backend is a whole word in the test's
-name, so ``cutile_rs`` is not ``cutile``. A record that cannot be read becomes a `Malformed`; `read` raises nothing.
+A record maps a direction (forward, backward) to its times in milliseconds. TileGym maps each backend to such a record:
+``{"cutile": {"forward": {…}}}``. For a record without a backend, the backend is found in the test's name, as a whole
+word: ``cutile_rs`` is not ``cutile``. A record that cannot be read becomes a `Malformed`; `read` raises nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from numbers import Real
 from tilewright.records import Value
 
 PROPERTY = "benchmark"
-"""The name of the property with a test's record."""
+"""The name of the pytest property that holds a test's record."""
 NUMBERS = ("mean", "std", "rel_std", "median", "min", "max", "nrep", "peak_mem_mb")
-"""The keys of one direction. ``rel_std`` is in percent, ``peak_mem_mb`` in MiB, times are in ms."""
+"""The keys of one direction. Times are in ms, ``rel_std`` is in percent, ``peak_mem_mb`` in MiB."""
 BACKENDS = ("cutile", "cutile_rs", "tilecpp", "triton", "pytorch")
-"""TileGym's backends, as the names of its tests have them."""
+"""TileGym's backends, as they are written in the names of its tests."""
 UNNAMED = "unnamed"
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The times of one direction, in ms. The comparison uses the median."""
+    """The times of one direction, in ms. Comparisons use the median."""
 
     mean: float
     std: float
@@ -63,8 +63,10 @@ class Malformed:
 
 
 def read(test: str, properties: Iterable[tuple[str, object]]) -> tuple[tuple[Record, ...], tuple[Malformed, ...]]:
-    """Returns the records of one test, one for each backend, and the problems of records that cannot be read. Of two
-    records of a backend the last one counts. properties: pairs of name and value, from pytest's report."""
+    """Returns the records of one test, one for each backend, and the problems of records that cannot be read.
+
+    If a backend has two records, the last one counts. ``properties`` are pairs of name and value, from pytest's report.
+    """
     records: dict[str, Record] = {}
     problems: list[Malformed] = []
     for name, value in properties:
@@ -81,7 +83,7 @@ def read(test: str, properties: Iterable[tuple[str, object]]) -> tuple[tuple[Rec
 
 
 def line_of(record: Record) -> str:
-    """Returns, for example, ``Cutile: {'forward': {'mean': 0.0123, …}} ms``. 6 digits are more than a timer has."""
+    """Returns a line such as ``Cutile: {'forward': {'mean': 0.0123, …}} ms``, with 6 digits of each number."""
     shown = {}
     for direction, latency in record.directions.items():
         values: dict[str, Value] = {key: getattr(latency, key) for key in NUMBERS} | dict(latency.extra)
@@ -90,7 +92,7 @@ def line_of(record: Record) -> str:
 
 
 def backend_of(test: str) -> str:
-    """Returns the backend that the parameters of a test name, as in ``test_op[cutile_rs-1024]``."""
+    """Returns the backend in the parameters of a test's name, as in ``test_op[cutile_rs-1024]``; else `UNNAMED`."""
     words = re.split(r"\W+", test.partition("[")[2])
     return next((word for word in words if word in BACKENDS), UNNAMED)
 
@@ -109,7 +111,7 @@ def _read(test: str, value: object) -> Iterator[Record | Malformed]:
 
 def _record(test: str, backend: str, directions: object) -> Record | Malformed:
     if not isinstance(directions, Mapping) or not any(isinstance(times, Mapping) for times in directions.values()):
-        return Malformed(test, f"its benchmark record holds nothing of {backend}: {_kind(directions)}")
+        return Malformed(test, f"its benchmark record has no times for {backend}: {_kind(directions)}")
     latencies: dict[str, Latency] = {}
     for direction, numbers in directions.items():
         if isinstance(numbers, Mapping):  # other keys, without times, are allowed
@@ -139,7 +141,7 @@ def _latency(numbers: Mapping[str, object]) -> Latency:
             extra[str(key)] = value
     for key in ("mean", "median", "min", "max"):
         if not (math.isfinite(plain[key]) and plain[key] > 0):
-            raise ValueError(f"{key} is {plain[key]}, and a time is positive and finite")
+            raise ValueError(f"{key} is {plain[key]}, but a time must be positive and finite")
     count = plain.pop("nrep")
     if not math.isfinite(count) or count < 1 or int(count) != count:
         raise ValueError(f"nrep is {count:g}, not a count")

@@ -4,8 +4,8 @@ A run is one `pytest` process: its records, its host and the revision of the cod
 (machine, GPU, number of tests at a time) are never compared. Driver, versions, settings of the benchmark and the
 revision may differ; the comparison reports this.
 
-An append takes a lock, writes a new file beside the old one and renames it. If the process is killed, the old file
-stays; if two processes append at the same time, both succeed.
+`append` takes a lock, writes a new file beside the old one and renames it. If the process is killed, the old file
+stays. If two processes append at the same time, both succeed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SETTINGS = ("CUPTI", "CUDAGRAPH", "WARMUP", "REP", "MIN_REP", "SEED")
 
 @dataclass(frozen=True)
 class Host:
-    """All that must be equal for times to be comparable."""
+    """The facts that must be equal for times to be comparable."""
 
     machine: str
     gpu: str | None
     arch: str | None
     workers: int
-    """How many tests ran at a time. Several tests disturb one another's times."""
+    """The number of tests that ran at a time. Several tests disturb one another's times."""
 
     def __str__(self) -> str:
         beside = f", {self.workers} tests at a time" if self.workers > 1 else ""
@@ -50,7 +50,7 @@ class Host:
 
 @dataclass(frozen=True)
 class SuiteRun:
-    """The records of one process. ``revision``: the commit and a hash of uncommitted changes; None without git."""
+    """The records of one `pytest` process. ``revision``: see the function `revision`."""
 
     created: str
     place: Host
@@ -64,7 +64,7 @@ class SuiteRun:
 def current(
     records: tuple[Record, ...], *, machine: str | None, workers: int, folder: Path, own: tuple[Path, ...] = ()
 ) -> SuiteRun:
-    """Returns the run that ends now. own: files that this plug-in writes; the revision of the code ignores them."""
+    """Returns the run that ends now. ``own``: the files that this plug-in writes; `revision` ignores them."""
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import driver_version, installed_version
 
@@ -79,7 +79,10 @@ def current(
 
 
 def revision(folder: Path, own: tuple[Path, ...] = ()) -> str | None:
-    """Returns ``commit`` or ``commit+hash of the changes``; None if ``folder`` is in no repository with a commit."""
+    """Returns ``commit``, or ``commit+hash`` with a hash of the uncommitted changes in files other than ``own``.
+
+    None if ``folder`` is not in a git repository with a commit.
+    """
     from tilewright.optimize.versions.git import Git
 
     try:
@@ -96,32 +99,32 @@ def revision(folder: Path, own: tuple[Path, ...] = ()) -> str | None:
 
 
 def load(path: Path) -> tuple[SuiteRun, ...]:
-    """Returns the runs in a file, oldest first. Raises `StorageError` if it cannot be read."""
+    """Returns the runs in a file, the oldest first. Raises `StorageError` if the file cannot be read."""
     with _storage(f"read {path}"):
         try:
             return _decoded(path, path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            makes = f"`pytest --tilewright --tilewright-save {path}` makes it"
+            makes = f"`pytest --tilewright --tilewright-save {path}` creates it"
             raise StorageError(f"no such file: {path}; {makes}") from None
 
 
 def appendable(path: Path) -> None:
-    """Raises `StorageError` if ``path`` cannot be appended to. Called before the tests, so that no run is lost."""
+    """Raises `StorageError` if no run can be appended to ``path``. Called before the tests, so that no run is lost."""
     file = _link_target(path)
     with _storage(f"write {path}"), suppress(FileNotFoundError):
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise StorageError(f"cannot write {path}: it is no file")
-        if status.st_size:  # a killed append may leave an empty file
+            raise StorageError(f"cannot write {path}: it is not a regular file")
+        if status.st_size:  # an append that was killed may leave an empty file
             load(path)
     if not file.parent.is_dir():
         raise StorageError(f"cannot write {path}: no such folder: {file.parent}")
     if not os.access(file.parent, os.W_OK):
-        raise StorageError(f"cannot write {path}: its folder cannot be written")
+        raise StorageError(f"cannot write {path}: no permission to write to its folder")
 
 
 def append(path: Path, run: SuiteRun) -> tuple[SuiteRun, ...]:
-    """Adds ``run`` to the file, makes it if needed, and returns all its runs. Raises `StorageError`."""
+    """Adds ``run`` to the file, which is created if missing. Returns all runs in the file. Raises `StorageError`."""
     with _storage(f"write {path}"), _locked(file := _link_target(path)) as text:
         runs = (*(_decoded(path, text) if text else ()), run)
         data = {"format": FORMAT, "version": VERSION, "runs": to_json(runs)}
@@ -131,7 +134,7 @@ def append(path: Path, run: SuiteRun) -> tuple[SuiteRun, ...]:
 
 @contextmanager
 def _storage(what: str) -> Iterator[None]:
-    """Raises errors of the file system as `StorageError`. what: e.g. "write runs.json"."""
+    """Turns errors of the file system into `StorageError`. ``what``: the failed action, such as "write runs.json"."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
@@ -163,7 +166,10 @@ def _decoded(path: Path, text: str) -> tuple[SuiteRun, ...]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[str]:
-    """Makes the file if needed, and yields its text. No other process replaces the file inside the ``with`` block."""
+    """Locks the file, which is created if missing, and yields its text.
+
+    Inside the ``with`` block no other process replaces the file.
+    """
     while True:
         with path.open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -178,7 +184,7 @@ def _locked(path: Path) -> Iterator[str]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Writes a new file and renames it, so that there is always a complete file."""
+    """Writes a new file and renames it to ``path``, so that ``path`` is always a complete file."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "w", encoding="utf-8") as file:

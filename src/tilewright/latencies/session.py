@@ -1,7 +1,7 @@
-"""A session of `pytest --tilewright`: collects the latency records of tests, stores, compares and prints them.
+"""Collects the latency records of tests in a session of `pytest --tilewright`; stores, compares and prints them.
 
-The files are read before the first test, so that an error in them does not cost a run. The latency of a failed test
-does not count, because its kernel was wrong.
+The files are read before the first test, so that an error in a file does not cost a run. The latencies of failed tests
+do not count, because their kernels were wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.latencies.runs import SuiteRun, append, appendable, current, loa
 
 
 class LatencySession:
-    """The pytest plugin, registered in the process that prints."""
+    """The pytest plug-in, which is registered only in the process that prints the results."""
 
     def __init__(self, config: pytest.Config):
         """Checks the options and reads the baseline. Raises RequestError, or StorageError if a file cannot be used."""
@@ -27,13 +27,13 @@ class LatencySession:
         self._machine: str | None = config.getoption("tilewright_machine")
         self._save, self._baseline = (_path(config, name) for name in ("save", "baseline"))
         self._limit: float | None = config.getoption("tilewright_fail_slower")
-        """In percent."""
+        """The limit of ``--tilewright-fail-slower``, in percent."""
         if self._limit is not None and self._baseline is None:
             raise RequestError("--tilewright-fail-slower needs --tilewright-baseline FILE")
         if self._limit is not None and not (math.isfinite(self._limit) and self._limit >= 0):
             raise RequestError(f"--tilewright-fail-slower {self._limit:g}: give a percentage of at least 0, like 5")
         if self._save and self._baseline and self._save.resolve() == self._baseline.resolve():
-            why = "runs of this code would become their own baseline; save to another file"
+            why = "the runs of this code would be compared with themselves; save to another file"
             raise RequestError(f"--tilewright-save and --tilewright-baseline both name {self._save}: {why}")
         if self._save:
             appendable(self._save)
@@ -46,7 +46,7 @@ class LatencySession:
         self._comparison: LatencyComparison | None = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Reads the records from the report of the teardown, which has the records of all phases."""
+        """Reads the records from the report of a test's teardown, which has the records of all its phases."""
         test = report.nodeid
         if report.when == "setup":
             self._failed.discard(test)  # a test may run again
@@ -125,7 +125,7 @@ class LatencySession:
         yield from _table(("before ms", "after ms", "ratio", "verdict", "why", *_NAMES), rows)
         yield from comparison.notes
         if self._save is None and any(change.verdict == "not enough runs" for change in comparison.results):
-            yield "runs of this code add up in a file of their own: --tilewright-save FILE"
+            yield "to collect several runs of this code, add --tilewright-save FILE, with a file of its own"
         if (n := comparison.decidable) > 1:
             chance = f"about {n * (1.0 - CONFIDENCE):.1f} of them are called faster or slower by chance"
             yield f"{n} comparisons at {100 * CONFIDENCE:.0f} %: {chance}"
@@ -136,7 +136,7 @@ class LatencySession:
 
 _NAMES = ("backend", "direction", "test")
 _WORDS = (*_NAMES, "verdict", "why")
-"""Columns of text, which are aligned on the left."""
+"""The columns that contain text. They are aligned left."""
 
 
 def _times(latency: Latency) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def _compared(change: LatencyChange) -> tuple[str, ...]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields the lines of a table. Columns of numbers are aligned on the right."""
+    """Yields the lines of a table. Columns of numbers are aligned right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     align = [str.ljust if name in _WORDS else str.rjust for name in head]
     for row in (head, *rows):

@@ -216,7 +216,7 @@ class Entry(ABC):
         return ()
 
     def applies(self, source: Source, site: Site) -> bool:
-        """Whether the first value of a site can be applied."""
+        """Returns whether the first value of a site can be applied."""
         return unless_refused(self.apply, source, site, site.values[0]) is not None
 
 

@@ -12,11 +12,11 @@ from tilewright.errors import RequestError, UnknownChoice, in_one_line
 
 
 def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[Any]:
-    """Yields the plug-ins of one kind: those in ``folder``, sorted by name, then the installed ones.
+    """Yields the plug-ins of one kind: first the modules in ``folder``, then the installed entry points, by name.
 
     folder: a package such as ``tilewright.languages``.
-    attribute: the name to which a module binds its plug-in, such as ``LANGUAGE``. Modules without it are skipped.
-    group: the group of entry points; by default the name of the folder.
+    attribute: the name to which a module assigns its plug-in, such as ``LANGUAGE``. Other modules are skipped.
+    group: the group of entry points; by default ``folder``.
 
     Entry points are read last, because reading the metadata of all installed packages takes time. Raises RequestError
     for an entry point that does not load.
@@ -33,7 +33,7 @@ def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[A
 
 
 def plugin_of(kind: str, folder: str, attribute: str, name: str) -> Any:
-    """Returns the plug-in of that ``name``. Raises UnknownChoice with all names. ``kind``: the error's word for it."""
+    """Returns the plug-in called ``name``. Otherwise raises UnknownChoice, which lists all names of this ``kind``."""
     for plugin in plugins(folder, attribute):
         if plugin.name == name:
             return plugin

@@ -1,1 +1,1 @@
-"""Python source read without running it: kernels, launches, configurations and where values come from."""
+"""Reads Python source without running it: kernels, launches, configurations, and the values of names."""

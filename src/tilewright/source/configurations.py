@@ -1,9 +1,9 @@
 """Reads the configurations in a Python file from its syntax, without running the file.
 
-For Triton it finds every ``triton.Config(…)`` and groups them by the kernel whose ``@triton.autotune`` uses them, also
-through variables, comprehensions, loops and functions that return lists. For cuTile it finds `Space`, and
-``SimpleNamespace(…)`` and dictionaries with a tile size. Where a condition is known only when the file runs, both
-branches are taken, and a note says so.
+For Triton, `read` finds each ``triton.Config(…)`` and the kernel whose ``@triton.autotune`` uses it, also through
+variables, comprehensions, loops and functions that return lists. For cuTile, `read` finds `Space`, and
+``SimpleNamespace(…)`` and dictionaries with a tile size. If only running the file can decide a condition, both branches
+are taken, and a note says so.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tilewright.space.knobs import HINTS, is_tile
 KernelLanguage: TypeAlias = Literal["triton", "cutile"]
 
 TRITON_ARGUMENTS = ("kwargs", "num_warps", "num_stages", "num_ctas", "maxnreg", "pre_hook", "ir_override")
-"""The parameters of ``triton.Config``, in their order (triton 3.9)."""
+"""The positional parameters of ``triton.Config``, in order (triton 3.9)."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """One configuration in a file, as pairs because it may have a name twice."""
+    """One configuration in a file. ``fields`` are pairs of name and value, because a name may occur twice."""
 
     line: int
     fields: tuple[tuple[str, Known], ...]
@@ -43,11 +43,11 @@ class Listed:
     line: int
     configurations: tuple[Written, ...]
     notes: tuple[str, ...]
-    """What is known only when the file runs."""
+    """Sentences that say what only running the file can decide."""
 
 
 def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple[Listed, ...]:
-    """All lists of configurations in the file at ``path``, or only that of the function or variable ``name``.
+    """Returns all lists of configurations in the file, or only the list of the function or variable ``name``.
 
     Raises RequestError if the file cannot be read or has no configurations, UnknownChoice for an unknown name.
     """
@@ -56,10 +56,10 @@ def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple
         lists = reader.lists()
         named = None if name is None else reader.named(name)
     except RecursionError as error:
-        raise RequestError(f"{path}: {TOO_DEEP}; give a file of the configurations alone") from error
+        raise RequestError(f"{path}: {TOO_DEEP}; give a file that contains only the configurations") from error
     if not lists:
         what = "triton.Config(…)" if language == "triton" else "SimpleNamespace(TILE_M=…) or tilewright.Space(…)"
-        raise RequestError(f"{path} writes down no configuration: there is no {what} in it")
+        raise RequestError(f"{path} contains no configuration: there is no {what} in it")
     if name is None:
         return lists
     chosen = next((listed for listed in lists if listed.name == name), named)
@@ -70,7 +70,7 @@ def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple
 
 @dataclass
 class _Walk:
-    """One walk through a syntax tree, and the configurations that it found."""
+    """Walks through syntax trees and collects the configurations in them."""
 
     file: SourceFile
     language: KernelLanguage
@@ -83,7 +83,7 @@ class _Walk:
         return Listed(name, line, tuple(self.written), tuple(self.notes))
 
     def undecided(self, condition: ast.expr) -> None:
-        note = f"whether `{ast.unparse(condition)}` holds shows only when the file runs; here all branches are taken"
+        note = f"only running the file can decide `{ast.unparse(condition)}`; here all branches are taken"
         self.notes[note] = None
 
     def visit_all(self, nodes: Iterable[ast.AST], names: Names) -> None:
@@ -124,7 +124,7 @@ class _Walk:
             self.undecided(test)
 
     def configurations(self, node: ast.Call | ast.Dict, names: Names) -> list[Written] | None:
-        """The configuration that ``node`` is, or those that it lists; None if it is neither."""
+        """Returns the configurations that ``node`` writes: one, or all of a `Space`; None for any other node."""
         if isinstance(node, ast.Dict):
             fields = _mapping(values.value_of(node, names))
             simple = not any(isinstance(value, (list, dict)) for value in fields.values())
@@ -144,13 +144,13 @@ class _Walk:
         return [Written(node.lineno, tuple(fields.items()))]
 
     def of_space(self, node: ast.Call, names: Names) -> list[Written] | None:
-        """The points of a `Space`. Its predicates are not applied, because they are functions."""
+        """Returns the points of a `Space`, without applying its predicates, because these are functions."""
         given = values.arguments(node, names)
         shipped = _mapping(given.get("shipped"))
         if not shipped:
             return None
         if "where" in given:
-            self.notes["the predicates of the space are not applied; here all its points are taken"] = None
+            self.notes["the predicates of the space are not applied; here all points of the space are taken"] = None
         points = [_mapping(point) for point in _list(given.get("include"))]
         if given.get("only") is not None:
             points += [_mapping(point) for point in _list(given["only"])]
@@ -169,7 +169,7 @@ class _ConfigurationReader:
         self._functions = {node.name: node for node in file.functions}
 
     def lists(self) -> tuple[Listed, ...]:
-        """The lists of the kernels first, then those that no kernel of the file uses."""
+        """Returns the lists that kernels of the file use, then all other lists."""
         lists: list[Listed] = []
         used: set[ast.AST] = set()
         for function in self._functions.values():
@@ -184,7 +184,7 @@ class _ConfigurationReader:
         return tuple(listed for listed in lists if listed.configurations)
 
     def named(self, name: str) -> Listed | None:
-        """The list of the function or variable ``name``."""
+        """Returns the list of the function or variable ``name``; None if it writes no configuration."""
         node = self._functions.get(name) or self._names.get(name)
         listed = self._walked([node]).listed(name, node.lineno) if node is not None else None
         return listed if listed and listed.configurations else None
@@ -196,11 +196,11 @@ class _ConfigurationReader:
         walk = self._walked(self._reached(configs))
         calls = self._file.every(ast.Call, configs)
         if "prune_configs_by" in keywords(decorator) or any(called_name(call) == "filter" for call in calls):
-            walk.notes["a function of the file drops some of them when it runs; here all are taken"] = None
+            walk.notes["a function of the file drops some configurations when it runs; here all are taken"] = None
         return walk
 
     def _reached(self, start: ast.expr) -> list[ast.AST]:
-        """The expression, and the functions and values that it names, directly or not."""
+        """Returns ``start``, and the functions and assigned values that it names, directly or indirectly."""
         nodes: list[ast.AST] = [start]
         for node in nodes:
             for name in self._file.every(ast.Name, node):
@@ -223,7 +223,7 @@ def _of_triton(node: ast.Call, names: Names) -> Written:
 
 
 def _mapping(value: Known) -> dict[str, Known]:
-    """A dictionary whose keys are all strings; empty for any other value."""
+    """Returns ``value`` if it is a dictionary whose keys are all strings; otherwise an empty dictionary."""
     if not isinstance(value, dict):
         return {}
     names = {name: inner for name, inner in value.items() if isinstance(name, str)}

@@ -18,12 +18,12 @@ WRAPPERS = {"list", "tuple", "sorted", "reversed"}
 """Functions whose result has the same elements as their argument."""
 
 Record: TypeAlias = dict[str, ast.expr]
-"""One configuration: field → expression."""
+"""One configuration: field → the expression of its value."""
 
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel function, with the hints of its decorator."""
+    """A kernel function, with the hints that its decorator sets."""
 
     node: Named
     hints: Mapping[str, ast.expr]
@@ -35,7 +35,7 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class LaunchSite:
-    """One call of `ct.launch`. An argument behind a star (``*args``) is None."""
+    """One call of `ct.launch`. An argument is None if it is missing, or passed by a star (``*args``)."""
 
     call: ast.Call
     grid: ast.expr | None
@@ -45,7 +45,7 @@ class LaunchSite:
 
 @dataclass(frozen=True)
 class SearchSite:
-    """One call of `exhaustive_search`. An argument that is not given is None."""
+    """One call of `exhaustive_search`. A missing argument is None."""
 
     call: ast.Call
     space: ast.expr | None
@@ -62,18 +62,18 @@ class SearchSite:
 
 @dataclass(frozen=True)
 class HintedKernel:
-    """A call that makes a new kernel object. ``hints`` is None if the call has a ``**`` argument."""
+    """A call that makes a new kernel object from ``kernel``. ``hints`` is None if the call has a ``**`` argument."""
 
     call: ast.Call
     kernel: ast.expr | None
     hints: Mapping[str, ast.expr] | None
     keeps: bool
-    """Whether other hints keep their value, as with `replace_hints`."""
+    """Whether hints that the call does not name keep their value, as with `replace_hints`."""
 
 
 @remembered
 def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
-    """The functions with the decorator ``@ct.kernel``, then those in ``name = ct.kernel(function, …)``."""
+    """Returns the functions decorated with ``@ct.kernel``, then the functions passed to a call of ``ct.kernel``."""
     kernels: dict[Named, KernelSource] = {}
     for node in file.functions:
         for decorator in node.decorator_list:
@@ -89,7 +89,7 @@ def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
 
 
 def kernels_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> tuple[KernelSource, ...]:
-    """The kernels that an expression may stand for, through names, conditions and changed hints.
+    """Returns the kernels that an expression may mean, through names, conditional expressions and changed hints.
 
     Empty if the text does not show all of them.
     """
@@ -112,7 +112,7 @@ def kernels_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> tu
 
 @remembered
 def launches(file: SourceFile) -> tuple[LaunchSite, ...]:
-    """The calls of `ct.launch`."""
+    """Returns the calls of `ct.launch`."""
     return tuple(
         LaunchSite(call, argument(call, 1, "grid"), argument(call, 2, "kernel"), argument(call, 3, "kernel_args"))
         for call in file.every(ast.Call)
@@ -122,20 +122,20 @@ def launches(file: SourceFile) -> tuple[LaunchSite, ...]:
 
 @remembered
 def searches(file: SourceFile) -> tuple[SearchSite, ...]:
-    """The calls of `exhaustive_search`."""
+    """Returns the calls of `exhaustive_search`."""
     return tuple(SearchSite.of(call) for call in file.every(ast.Call) if file.dotted(call.func) in SEARCHES)
 
 
 @remembered
 def hinted(file: SourceFile) -> tuple[HintedKernel, ...]:
-    """Every `k.replace_hints(…)`, and every call of `ct.kernel` that does not decorate a function."""
+    """Returns the calls of `replace_hints`, and the calls of `ct.kernel` that do not decorate a function."""
     decorators = {decorator for function in file.functions for decorator in function.decorator_list}
     calls = (as_hinted(file, call) for call in file.every(ast.Call) if call not in decorators)
     return tuple(call for call in calls if call is not None)
 
 
 def as_hinted(file: SourceFile, call: ast.Call) -> HintedKernel | None:
-    """A call that makes a kernel object, as a `HintedKernel`; None for any other call."""
+    """Returns ``call`` as a `HintedKernel` if it makes a kernel object; otherwise None."""
     hints = None if any(keyword.arg is None for keyword in call.keywords) else keywords(call)
     if isinstance(call.func, ast.Attribute) and call.func.attr == "replace_hints":
         return HintedKernel(call, call.func.value, hints, keeps=True)
@@ -150,18 +150,18 @@ def as_hinted(file: SourceFile, call: ast.Call) -> HintedKernel | None:
 
 
 def hints_of_kernel(file: SourceFile, kernel: ast.expr | None) -> set[str]:
-    """The hints that the calls behind a name set, as in ``k = base.replace_hints(…)``."""
+    """Returns the hints that were set when ``kernel`` was made, as in ``kernel = base.replace_hints(…)``."""
     made = (as_hinted(file, value) for value in file.values(kernel) if isinstance(value, ast.Call))
     return {name for hinted in made if hinted is not None for name in hinted.hints or ()}
 
 
 def tasks(file: SourceFile) -> list[ast.Call]:
-    """The calls of `tilewright.Task`."""
+    """Returns the calls of `tilewright.Task`."""
     return [call for call in file.every(ast.Call) if file.dotted(call.func) == "tilewright.Task"]
 
 
 def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:
-    """The expressions that launches and searches may pass as ``"grid"`` or as ``"arguments"``."""
+    """Yields the expressions that launches and searches may pass as ``what``: ``"grid"`` or ``"arguments"``."""
     given = [launch.grid if what == "grid" else launch.arguments for launch in launches(file)]
     for search in searches(file):
         given += returned(file.function(search.grid_fn if what == "grid" else search.args_fn))
@@ -173,7 +173,7 @@ def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:
 
 
 def given_hints(file: SourceFile, hints_fn: ast.expr | None) -> set[str] | None:
-    """The hints that a ``hints_fn`` may set, empty if there is none; None if the text does not show them."""
+    """Returns the hints that ``hints_fn`` may set (empty without one); None if the text does not show them."""
     if hints_fn is None:
         return set()
     function = file.function(hints_fn)
@@ -181,7 +181,7 @@ def given_hints(file: SourceFile, hints_fn: ast.expr | None) -> set[str] | None:
 
 
 def keys_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> set[str] | None:
-    """The keys of the dictionary that an expression makes; None if the text does not show them all."""
+    """Returns the keys of the dictionary that an expression makes; None if the text does not show them all."""
     if not depth:
         return None
     if isinstance(node, ast.Dict):
@@ -200,14 +200,14 @@ def keys_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> set[s
 
 
 def _added_keys(file: SourceFile, name: ast.Name) -> Iterator[set[str] | None]:
-    """The keys that ``name[key] = …`` sets in the scope of a name."""
+    """Yields the keys of assignments ``name[key] = …`` in the scope of ``name``; None for a key that is no literal."""
     for subscript in file.every(ast.Subscript, file.scope(name)):
         if isinstance(subscript.ctx, ast.Store) and ast.unparse(subscript.value) == name.id:
             yield {str(subscript.slice.value)} if isinstance(subscript.slice, ast.Constant) else None
 
 
 def _union(sets: Iterable[set[str] | None]) -> set[str] | None:
-    """The union; None if one of the sets is None."""
+    """Returns the union of the sets; None if one of them is None."""
     union: set[str] = set()
     for keys in sets:
         if keys is None:
@@ -222,9 +222,9 @@ def _union(sets: Iterable[set[str] | None]) -> set[str] | None:
 def configurations(
     file: SourceFile, node: ast.AST | None, depth: int = DEPTH, *, is_list: bool = True
 ) -> Iterator[Record]:
-    """The configurations that the text of a search space shows; none if they come from elsewhere.
+    """Yields the configurations in the expression ``node`` of a search space, as far as the text shows them.
 
-    is_list: whether the expression ``node`` is a list or generator of configurations, or one configuration.
+    is_list: True if ``node`` is a list or generator of configurations, False if it is one configuration.
     """
     record = None if is_list else _record(file, node)
     if record is not None:
@@ -235,7 +235,10 @@ def configurations(
 
 
 def _record(file: SourceFile, node: ast.AST | None) -> Record | None:
-    """One configuration: a dictionary, or a call with keywords of anything but a function of the file."""
+    """Returns a dictionary or a call with keywords as a configuration; None for other nodes.
+
+    A call of a function of this file does not count: the function may return any number of configurations.
+    """
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
         return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
@@ -246,7 +249,7 @@ def _record(file: SourceFile, node: ast.AST | None) -> Record | None:
 
 
 def _parts(file: SourceFile, node: ast.AST | None, is_list: bool) -> Iterator[tuple[ast.AST | None, bool]]:
-    """The expressions that an expression stands for or consists of, each with whether it is a list itself."""
+    """Yields the values or parts of an expression, each with True if it is itself a list of configurations."""
     match node:
         case ast.Name():
             yield from ((value, is_list) for value in file.values(node))
@@ -271,7 +274,7 @@ def _parts(file: SourceFile, node: ast.AST | None, is_list: bool) -> Iterator[tu
 
 
 def _fields(cls: ast.AST | None) -> Iterator[str]:
-    """The annotated names of a class, such as a dataclass."""
+    """Yields the annotated names in the body of a class, such as the fields of a dataclass."""
     for statement in cls.body if isinstance(cls, ast.ClassDef) else ():
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             yield statement.target.id

@@ -1,8 +1,8 @@
 """Hashes a kernel's code: its source, the source of its helpers, and the constants that they use.
 
-The names in the kernel's syntax tree are resolved as the front end does at compile time, also `module.name` and
-`object.name`: a function counts with its source, a constant with its value. Comments and layout do not count, nor
-does the source of the packages in `_VERSIONED`: users of the hash add their versions.
+The names in the kernel's syntax tree, also `module.name` and `object.name`, are resolved as the front end does at
+compile time. The hash contains the source of each function and the value of each constant. Comments and layout do not
+change the hash. The source of the packages in `_VERSIONED` is left out: users of the hash add the packages' versions.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from tilewright.source.source_file import source_of_object
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _VERSIONED = ("builtins", "cuda.tile", "numpy", "scipy", "torch", "triton")
-"""Packages whose code counts by its name."""
+"""Packages whose functions enter the hash by name, without source."""
 
 _PARSED: dict[int, tuple[CodeType, ast.AST | None, str]] = {}
-"""id of the code → the code, its tree and its text. The key is an id because equal code may have other decorators; the
-code is in the value so that its id is not used again."""
+"""id of a code object → the code object, its tree and its text.
+
+The key is an id because equal code objects may have different decorators. The value holds the code object, so that no
+other object gets the same id.
+"""
 
 
 def source_of(*kernels: Any) -> str:
-    """SHA-256 of the source of kernels, or of other functions, and of all helpers and global constants that they use,
-    directly or not."""
+    """Returns the SHA-256 of the source of kernels or other functions.
+
+    Includes all helpers and global constants that they use, directly or indirectly.
+    """
     functions = [function_of(kernel) for kernel in kernels]
     lines = [_described(kernel, functions) for kernel in kernels if isinstance(kernel, partial)]
-    for function in functions:  # grows while it is walked
+    for function in functions:  # the list grows during the loop
         defaults = _described((function.__defaults__, function.__kwdefaults__), [])
         lines.append(f"{function.__qualname__}: {_parsed(function)[1]} {defaults}")
         lines += [f"  {name} = {_described(value, functions)}" for name, value in _used(function)]
@@ -40,9 +45,9 @@ def source_of(*kernels: Any) -> str:
 
 
 def function_of(thing: Any) -> FunctionType:
-    """The Python function of a kernel, a tile function, a method, a `functools.partial` or a callable object.
+    """Returns the Python function of a kernel, a tile function, a method, a `functools.partial` or a callable object.
 
-    Raises TypeError if there is none.
+    Raises TypeError for any other object.
     """
     inner = inspect.unwrap(_python_of(thing))
     if isinstance(inner, partial):
@@ -50,18 +55,18 @@ def function_of(thing: Any) -> FunctionType:
     for function in (inner, getattr(inner, "__func__", None), inspect.getattr_static(type(inner), "__call__", None)):
         if isinstance(function, FunctionType):
             return function
-    raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel or @triton.jit made")
+    raise TypeError(f"{thing!r} is not a kernel; pass a function decorated with @ct.kernel or @triton.jit")
 
 
 def _python_of(thing: Any) -> Any:
-    """The function under a cuTile kernel or tile function, or under Triton's decorators. Other things as they are."""
+    """Returns the function in a cuTile kernel, a tile function or Triton's decorators; any other object unchanged."""
     while type(thing).__module__.startswith("triton.") and hasattr(thing, "fn"):
         thing = thing.fn
     return getattr(thing, "_pyfunc", thing)
 
 
 def has_source(thing: Any) -> bool:
-    """Whether `function_of` finds a function: not for None, or for a function that is written in C."""
+    """Returns whether `function_of` finds a Python function. False for None and for functions written in C."""
     try:
         function_of(thing)
     except TypeError:
@@ -70,7 +75,7 @@ def has_source(thing: Any) -> bool:
 
 
 def _parsed(function: FunctionType) -> tuple[ast.AST | None, str]:
-    """The function's syntax tree, None without source, and its code as text."""
+    """Returns the function's syntax tree (None without source), and its source or code as text."""
     code = function.__code__
     if id(code) not in _PARSED:
         file = source_of_object(code)
@@ -84,13 +89,13 @@ def _bare(code: CodeType) -> str:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that code uses, also in its inner functions and generators."""
+    """Returns the global names and attributes that code uses, also in its inner functions and generators."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """The values from outside that a function uses, with their dotted names, sorted by name."""
+    """Yields the dotted names and the values that a function uses from outside its body, sorted by name."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)
@@ -106,7 +111,7 @@ def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
                 break
             try:
                 value = getattr(value, name)
-            except Exception:  # an attribute that only tile code has, so the object itself counts
+            except Exception:  # an attribute that exists only in tile code: the object itself enters the hash
                 break
             path.append(name)
         yield ".".join(path), value
@@ -126,7 +131,7 @@ def _contents(value: Any) -> Any:
 
 
 def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
-    """All names in a tree, with their attributes: ``a.b.c`` as ("a", "b", "c")."""
+    """Yields all names in a tree, with their attributes: ``a.b.c`` as ("a", "b", "c")."""
     inner: set[ast.AST] = set()
     for node in ast.walk(tree):  # the walk gives ``a.b`` before ``a``
         if node in inner:
@@ -144,7 +149,7 @@ def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 
 
 def _described(value: Any, functions: list[FunctionType], depth: int = 0) -> str:
-    """A value as text that is the same in every process. Adds the functions in the value to ``functions``."""
+    """Returns a value as text that is the same in every process. Adds the functions in the value to ``functions``."""
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}={value.value!r}"
     if isinstance(value, _PLAIN):

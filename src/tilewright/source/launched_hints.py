@@ -1,9 +1,9 @@
 """Reads the hints with which a search's caller launches the kernel, from the caller's source.
 
 Some code, such as TileGym's attention, searches without ``hints_fn`` and then launches
-``kernel.replace_hints(occupancy=2)``, so the search times another kernel than the caller launches. Trials therefore get
-these hints too, but only certain ones: the caller sets the kernel's hints to literal integers once, after the search,
-and never uses the kernel there without them.
+``kernel.replace_hints(occupancy=2)``. Its search times another kernel than the caller launches, so trials get these
+hints, too. But the hints must be certain: after the search, the caller sets them once, to literal integers, and never
+uses the kernel without them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tilewright.source.values import called_name
 SEARCH = "exhaustive_search"
 HINTING = ("replace_hints", "cached_replace_hints")
 FRAMES = 4
-"""Most stack frames to look at, because functions that log may wrap the search."""
+"""The most stack frames to look at. Wrappers, for example for logging, may be between the caller and the search."""
 
 
 @dataclass(frozen=True)
 class HintedSearch:
-    """One call of a search in a function: its lines, the name of its kernel, and the hints launched after it."""
+    """One call of a search: its first and last line, the name of its kernel, and the hints launched after the call."""
 
     first_line: int
     last_line: int
@@ -36,7 +36,7 @@ class HintedSearch:
 
 
 def launched_hints(caller: FrameType | None, kernel: Any) -> Mapping[str, int]:
-    """The hints that ``caller`` launches ``kernel`` with after its search; empty if they are not certain."""
+    """Returns the hints with which ``caller`` launches ``kernel`` after its search; empty if they are not certain."""
     frame = caller
     for _ in range(FRAMES):
         if frame is None:
@@ -59,9 +59,9 @@ def _value(frame: FrameType, dotted: str) -> Any:
 
 @lru_cache(maxsize=256)
 def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
-    """The searches in a function's source that a launch with certain hints follows."""
+    """Returns the searches in a function's source that are followed by a launch with certain hints."""
     if SEARCH not in code.co_names or not set(HINTING) & set(code.co_names):
-        return ()  # saves reading the source
+        return ()  # without reading the source
     file = source_of_object(code)
     searches = []
     for call in file.every(ast.Call) if file is not None else ():
@@ -75,9 +75,10 @@ def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
 
 
 def _hints_after(file: SourceFile, kernel: str, end: int) -> tuple[tuple[str, int], ...]:
-    """The literal hints that ``kernel`` gets after line ``end``.
+    """Returns the literal hints that ``kernel`` gets after line ``end``.
 
-    Empty if two calls differ, a hint is not literal, the name is assigned, or the kernel is used without hints.
+    Empty if two calls set different hints, if a hint is not an integer literal, if the name ``kernel`` is assigned, or
+    if the kernel is used without hints after line ``end``.
     """
     hints, hinted_nodes = set(), set[ast.AST]()
     for call in file.every(ast.Call):
@@ -93,7 +94,7 @@ def _hints_after(file: SourceFile, kernel: str, end: int) -> tuple[tuple[str, in
 
 
 def _literal(hinted: HintedKernel) -> tuple[tuple[str, int], ...] | None:
-    """The hints, sorted by name; None if one is not a literal integer."""
+    """Returns the hints, sorted by name; None if one is not a literal integer."""
     if hinted.hints is None:
         return None
     values = {name: value.value if isinstance(value, ast.Constant) else None for name, value in hinted.hints.items()}

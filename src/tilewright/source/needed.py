@@ -1,6 +1,6 @@
-"""Takes from a Python file only the top-level statements that a kernel needs, directly or not.
+"""Takes from a Python file only the top-level statements that a kernel needs, directly or indirectly.
 
-Loading a program runs it, so it is not loaded again to get one of its kernels.
+So a kernel of a program can be loaded without running the program.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.
 
 
 def needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
-    """The top-level statements of ``file`` that define ``qualname`` and all that it uses, in their order.
+    """Returns the top-level statements of ``file`` that define ``qualname`` and all names that it uses, in text order.
 
-    Raises RequestError if the file does not define it at its top level.
+    Raises RequestError if the file does not define ``qualname`` at its top level.
     """
     first = qualname.split(".")[0]
     defined = {statement: set(_defines(statement)) for statement in file.tree.body}
@@ -36,7 +36,7 @@ def needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
 
 
 def source_of_needed(path: Path, qualname: str) -> str:
-    """The text of the statements that `needed` returns, with their comments and decorators."""
+    """Returns the text of the statements that `needed` finds, with their comments and decorators."""
     file = SourceFile.requested(path)
     text = ""
     for statement in needed(file, qualname):
@@ -47,7 +47,7 @@ def source_of_needed(path: Path, qualname: str) -> str:
 
 
 def is_quiet(path: Path) -> bool:
-    """Whether loading the file only defines names; code below ``if __name__ == "__main__"`` is not loaded."""
+    """Returns whether loading the file only defines names. Code below ``if __name__ == "__main__"`` does not count."""
     try:
         body = SourceFile.requested(path).tree.body
     except RequestError:
@@ -57,7 +57,7 @@ def is_quiet(path: Path) -> bool:
 
 
 def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
-    """A module called ``name`` that holds only the statements that `needed` returns, with their line numbers."""
+    """Returns a module called ``name`` with only the statements that `needed` finds, at their old line numbers."""
     module = ModuleType(name)
     module.__file__ = str(path)
     code = compile(ast.Module(needed(SourceFile.requested(path), qualname), []), str(path), "exec")
@@ -70,7 +70,7 @@ def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
 
 
 def _defines(statement: ast.AST) -> Iterator[str]:
-    """The names that a top-level statement binds, also inside conditions; none for a main guard."""
+    """Yields the names that a top-level statement binds, also inside conditions; none for a main guard."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         yield from ((alias.asname or alias.name.split(".")[0]) for alias in statement.names)
     elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -85,7 +85,7 @@ def _defines(statement: ast.AST) -> Iterator[str]:
 
 
 def _uses(statement: ast.stmt) -> set[str]:
-    """The names of the module that a statement uses. A function's parameters and own variables are left out."""
+    """Returns the names of the module that a statement uses, without a function's parameters and local variables."""
     names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         own = set[str]().union(*map(stored, statement.body))

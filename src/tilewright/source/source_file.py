@@ -1,8 +1,8 @@
 """Reads a Python file without running it: text, syntax tree, imports and scopes.
 
-All parts of the package that read Python source use this module: `SourceFile` reads a file, `source_of_object` a
-function or class of this process. A name is resolved through imports (`import cuda.tile as ct`) and through the
-assignments in the text. Where the text does not show what a name stands for, the answer is empty.
+`SourceFile` reads a file, and `source_of_object` reads a function or class of this process. A name is resolved through
+imports (`import cuda.tile as ct`) and through the assignments in the text. If the text does not show the value of a
+name, the result is empty.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ BindingKind: TypeAlias = Literal["value", "part", "parameter", "function", "clas
 Node = TypeVar("Node", bound=ast.AST)
 
 remembered = lru_cache(maxsize=4)
-"""Caches the result of a function of one `SourceFile`."""
+"""Decorator that caches the results of a function for the last four `SourceFile`s."""
 
 DEPTH = 8
-"""Most steps that are followed from a name to its value."""
+"""The most steps that are followed from a name to its value."""
 TOO_DEEP = "its expressions are nested too deep to be followed"
-"""The message where Python's recursion limit is reached, for example by a sum of 900 terms."""
+"""The message if Python's recursion limit is reached, for example by a sum of 900 terms."""
 
 
 @dataclass(frozen=True)
 class Binding:
-    """One place where a name gets a value.
+    """The node ``place`` gives a name its value.
 
-    ``value`` is the assigned expression, or the function or class. For a "part" it is the whole expression that is
-    unpacked into several names.
+    ``value`` is the assigned expression, or the function or class. If the kind is "part", ``value`` is the whole
+    expression that is unpacked into several names.
     """
 
     kind: BindingKind
@@ -53,16 +53,16 @@ class Binding:
 class SourceFile:
     """One parsed file.
 
-    first_line: number of the text's first line, above 1 for a part of a file.
+    first_line: the number of the text's first line; more than 1 if the text is a part of a file.
 
-    Raises SyntaxError or ValueError for text that is not Python, RecursionError if it is nested too deep.
+    Raises SyntaxError or ValueError for text that is not Python, RecursionError for text that is nested too deep.
     """
 
     def __init__(self, path: Path, text: str, first_line: int = 1) -> None:
         self.path = path
         self.text = text
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they are meant for the user who runs the file
+            warnings.simplefilter("ignore")  # Python shows these warnings when the user runs the file
             try:
                 self.tree = ast.parse(text)
             except MemoryError as error:  # the parser's own stack is full
@@ -81,13 +81,13 @@ class SourceFile:
 
     @classmethod
     def read(cls, path: Path) -> SourceFile:
-        """Reads the file at ``path`` in the encoding that it declares. Raises also OSError."""
+        """Reads the file at ``path`` in the encoding that the file declares. Raises OSError, too."""
         with tokenize.open(path) as opened:
             return cls(path, opened.read())
 
     @classmethod
     def requested(cls, path: Path) -> SourceFile:
-        """As `read`, but raises RequestError if the file cannot be read. For a file that the user named."""
+        """Reads a file that the user named. Raises RequestError if it cannot be read."""
         try:
             return cls.read(path)
         except OSError as error:
@@ -106,7 +106,7 @@ class SourceFile:
         return tuple(node for node in self.nodes if isinstance(node, Named))
 
     def every(self, kind: type[Node], inside: ast.AST | None = None) -> Iterator[Node]:
-        """All nodes of one class, in the order of the text."""
+        """Yields all nodes of one class: in the whole file, in text order; or below ``inside``, breadth first."""
         nodes: Iterable[ast.AST] = self.nodes if inside is None else ast.walk(inside)
         return (node for node in nodes if isinstance(node, kind))
 
@@ -114,9 +114,9 @@ class SourceFile:
         return self._parents.get(node)
 
     def above(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """The nodes around ``node``, from the nearest to the whole file, each with its child that holds ``node``.
+        """Yields the nodes around ``node``, from the nearest to the module, each with its child that contains ``node``.
 
-        Leaves out a function whose decorators or defaults hold the node, because these run outside of it.
+        Leaves out a function if ``node`` is in its decorators or defaults, because these run outside the function.
         """
         child = node
         while (parent := self._parents.get(child)) is not None:
@@ -125,27 +125,27 @@ class SourceFile:
             child = parent
 
     def within(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """The pairs of `above` inside the named function around ``node``."""
+        """Yields the pairs that `above` yields, up to the named function around ``node``."""
         return takewhile(lambda pair: not isinstance(pair[0], Named), self.above(node))
 
     def scope(self, node: ast.AST) -> Scope:
-        """The innermost function that evaluates ``node``; the file if there is none."""
+        """Returns the innermost function that evaluates ``node``; the file if there is none."""
         return next((parent for parent, _ in self.above(node) if isinstance(parent, Function)), self.tree)
 
     def owner(self, node: ast.AST) -> Named | None:
-        """The innermost named function that evaluates ``node``; None at the top of the file or of a class."""
+        """Returns the innermost named function that evaluates ``node``; None at the top of the file or of a class."""
         return next((parent for parent, _ in self.above(node) if isinstance(parent, Named)), None)
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines as the tree counts them. `str.splitlines` would end a line at a form feed, Python does not."""
+        """The lines as the tree numbers them. Unlike `str.splitlines`, Python does not end a line at a form feed."""
         return self.text.split("\n")
 
     # Names --------------------------------------------------------------------------------------------
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """Name in this file → dotted origin, which begins with a dot for a relative import."""
+        """Name in this file → dotted origin. The origin of a relative import begins with a dot."""
         return _origins(self.nodes)
 
     @cached_property
@@ -155,11 +155,11 @@ class SourceFile:
 
     @property
     def packages_at_top(self) -> set[str]:
-        """The packages that are imported as soon as the file is: not those that a function imports."""
+        """The packages that loading the file imports, without those that only its functions import."""
         return {origin.split(".")[0] for origin in _origins(self.tree.body).values()} - {""}
 
     def dotted(self, node: ast.AST | None) -> str:
-        """The full name of an expression: ``cuda.tile.launch`` for ``ct.launch``; "" if it is not a name."""
+        """Returns the full name of a name or attribute: ``cuda.tile.launch`` for ``ct.launch``; "" for other nodes."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -201,7 +201,7 @@ class SourceFile:
         return Binding("value" if whole is name else "part", value, parent)
 
     def bindings(self, name: str, at: ast.AST) -> tuple[Binding, ...]:
-        """All bindings of a name in the nearest scope around ``at`` that binds it."""
+        """Returns all bindings of a name in the nearest scope around ``at`` that binds it."""
         scope: Scope = self.scope(at)
         while name not in self._bindings.get(scope, {}):
             if isinstance(scope, ast.Module):
@@ -210,13 +210,14 @@ class SourceFile:
         return tuple(self._bindings[scope][name])
 
     def at_top(self, name: str) -> tuple[Binding, ...]:
-        """All bindings of a name at the top of the file."""
+        """Returns all bindings of a name at the top of the file."""
         return tuple(self._bindings.get(self.tree, {}).get(name, ()))
 
     def values(self, node: ast.AST | None, depth: int = DEPTH) -> tuple[ast.AST, ...]:
-        """The expressions, functions or classes that ``node`` may stand for: itself, or all values of its name.
+        """Returns all values that ``node`` may have: for a name, the expressions, functions or classes bound to it.
 
-        Empty if the text does not show one of the values, as for a parameter, and for None.
+        The only value of any other expression is the expression itself. Empty for None, and if the text does not show
+        one of the values, as for a parameter.
         """
         if not isinstance(node, ast.Name):
             return () if node is None else (node,)
@@ -228,17 +229,17 @@ class SourceFile:
         return tuple(values)
 
     def value(self, node: ast.AST | None) -> ast.AST | None:
-        """As `values` if there is exactly one, else None."""
+        """Returns the only element of `values`; None if there are several or none."""
         values = self.values(node)
         return values[0] if len(values) == 1 else None
 
     def function(self, node: ast.AST | None) -> Function | None:
-        """The function that an expression stands for, if any."""
+        """Returns the function that is the only value of an expression; None if it has another value."""
         value = self.value(node)
         return value if isinstance(value, Function) else None
 
     def calls_of(self, function: Named) -> tuple[tuple[ast.Call, ...], bool]:
-        """The calls of a function by its name in this file, and whether the function is also used as a value."""
+        """Returns the calls of a function in this file, and whether its name is also used without a call."""
         calls, passed_on = [], False
         for name in self._loads.get(function.name, ()):
             if not any(binding.value is function for binding in self.bindings(name.id, name)):
@@ -260,9 +261,9 @@ class SourceFile:
 
 
 def source_of_object(thing: CodeType | type) -> SourceFile | None:
-    """The source of a function's code or of a class of this process, with the line numbers of its file.
+    """Returns the source of a function's code or of a class of this process, with the line numbers of its file.
 
-    None if there is no source (typed in or generated), or it is only a part of a statement (a lambda).
+    None if there is no source (typed in or generated), or if the source is only a part of a statement (a lambda).
     """
     try:
         lines, first = inspect.getsourcelines(thing)
@@ -288,7 +289,7 @@ def _origins(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 def argument(call: ast.Call, position: int, keyword: str) -> ast.expr | None:
-    """An argument of a call, by position or by name; None if it is not given, or behind a star (``*args``)."""
+    """Returns an argument of a call, by position or by name; None if it is missing, or behind a star (``*args``)."""
     if position < len(call.args):
         hidden = any(isinstance(before, ast.Starred) for before in call.args[: position + 1])
         return None if hidden else call.args[position]
@@ -300,7 +301,7 @@ def keywords(call: ast.Call) -> dict[str, ast.expr]:
 
 
 def own(function: Function | ast.Module, kind: type[Node]) -> Iterator[Node]:
-    """The nodes of one class in a function's body, but not inside its inner functions and classes."""
+    """Yields the nodes of one class in a function's body, without those in inner functions and classes."""
     waiting: list[ast.AST] = [function.body] if isinstance(function, ast.Lambda) else list(function.body)
     while waiting:
         node = waiting.pop(0)
@@ -311,7 +312,7 @@ def own(function: Function | ast.Module, kind: type[Node]) -> Iterator[Node]:
 
 
 def returned(function: ast.AST | None) -> tuple[ast.expr, ...]:
-    """The expressions that a function returns or yields; none for another node."""
+    """Returns the expressions that a function returns or yields; none for another node."""
     if isinstance(function, ast.Lambda):
         return (function.body,)
     if not isinstance(function, Named):
@@ -321,27 +322,27 @@ def returned(function: ast.AST | None) -> tuple[ast.expr, ...]:
 
 
 def parameters(function: Function) -> tuple[ast.arg, ...]:
-    """The positional parameters in their order, then the keyword-only ones."""
+    """Returns the positional parameters, then the keyword-only parameters."""
     return (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
 
 
 def assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """Name and value of each assignment among the nodes that has a single name as its target."""
+    """Yields the name and the value of each assignment ``name = value`` among the nodes."""
     for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node.value
 
 
 def elements(node: ast.AST | None) -> list[ast.expr]:
-    """The elements of a tuple or list display; none for another node."""
+    """Returns the elements of a tuple or list display; none for another node."""
     return list(node.elts) if isinstance(node, (ast.Tuple, ast.List)) else []
 
 
 def stored(node: ast.AST) -> set[str]:
-    """The names that are assigned below ``node``."""
+    """Returns the names that are assigned below ``node``."""
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
 
 
 def names(node: ast.AST) -> set[str]:
-    """The names that are read below ``node``."""
+    """Returns the names that are read below ``node``."""
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}

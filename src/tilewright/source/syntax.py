@@ -1,7 +1,7 @@
 """Changes a kernel's source with libcst, which keeps format and comments.
 
-A `Source` never changes: `Source.changed` replaces nodes and returns a new `Source`. Imports and values come from
-`source_file` and `values`.
+A `Source` never changes: `Source.changed` replaces nodes and returns a new `Source`. The modules `source_file` and
+`values` resolve imports and values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Function = cst.FunctionDef
 Expression = cst.BaseExpression
 Line = cst.SimpleStatementLine
 Changes: TypeAlias = Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]
-"""Node → its replacement; for a statement also several statements or none."""
+"""Node → its replacement. Several statements, or none, may replace one statement."""
 
 
 class _Parsed:
@@ -43,7 +43,7 @@ class _Parsed:
 
     @cached_property
     def order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
-        """All nodes in the order of the text, and node → first and last index of its subtree among them."""
+        """All nodes in the order of the text, and node → the range of its subtree's indices in this list."""
         nodes: list[cst.CSTNode] = []
         reach: dict[cst.CSTNode, tuple[int, int]] = {}
 
@@ -63,10 +63,9 @@ _parsed_text = lru_cache(64)(_Parsed)  # every playbook entry reads the text of 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of one file that may be changed."""
+    """The text of one file. ``name`` is the name of the file, for messages."""
 
     name: str
-    """File name, for messages."""
     text: str
 
     @property
@@ -81,7 +80,7 @@ class Source:
         return self._parsed.wrapper.module
 
     def place(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Line (from 1) and column (from 0) where ``node`` begins."""
+        """Returns the line (from 1) and the column (from 0) where ``node`` begins."""
         start = self._parsed.positions[node].start  # type: ignore[attr-defined]
         return start.line, start.column
 
@@ -89,7 +88,7 @@ class Source:
         return self._parsed.parents.get(node)
 
     def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """The nodes around ``node``, from the nearest to the module."""
+        """Yields the nodes around ``node``, from the nearest to the module."""
         above = self.parent(node)
         while above is not None:
             yield above
@@ -99,18 +98,18 @@ class Source:
         return self.module.code_for_node(node)
 
     def every(self, kind: type[Node], inside: cst.CSTNode | None = None) -> list[Node]:
-        """All nodes of one class in the order of the text, below ``inside`` or in the whole file."""
+        """Returns all nodes of one class in the order of the text, below ``inside`` or in the whole file."""
         root, (nodes, reach) = inside or self.module, self._parsed.order
         # Uses the nodes of one walk, because libcst makes new children at each request.
         below: Iterable[cst.CSTNode] = nodes[slice(*reach[root])] if root in reach else _walk(root)
         return [node for node in below if isinstance(node, kind)]
 
     def changed(self, changes: Changes) -> Source:
-        """The source with nodes replaced by others. A statement may be replaced by several."""
+        """Returns the source with the nodes in ``changes`` replaced."""
         return Source(self.name, self.replaced(changes))
 
     def replaced(self, changes: Changes) -> str:
-        """As `changed`, but returns only the text."""
+        """Returns the text with the nodes in ``changes`` replaced."""
         changed = self.module.visit(_Swap(changes))
         assert isinstance(changed, cst.Module)
         return changed.code
@@ -128,7 +127,7 @@ class Source:
         return {name: kernel for name, kernel in self.functions.items() if self.kernel_decorator(kernel) is not None}
 
     def kernel_decorator(self, function: Function) -> cst.Decorator | None:
-        """The ``@ct.kernel`` of a function."""
+        """Returns the decorator ``@ct.kernel`` of a function; None if it is no kernel."""
         for decorator in function.decorators:
             called = decorator.decorator
             if self._is_tile(called.func if isinstance(called, cst.Call) else called, "kernel"):
@@ -137,12 +136,12 @@ class Source:
 
     @cached_property
     def tile_code(self) -> dict[str, Function]:
-        """The kernels and the functions of this file that they call, in the order of the text."""
+        """The kernels, and the functions of this file that kernels call, in the order of the text."""
         reached = self.called_by(set(self.kernels))
         return {name: function for name, function in self.functions.items() if name in reached}
 
     def called_by(self, names: Iterable[str]) -> set[str]:
-        """``names`` and all functions of this file that they call, directly or not."""
+        """Returns ``names`` and the names of all functions of this file that they call, directly or indirectly."""
         open_ = list(names)
         reached = set(open_)
         while open_:
@@ -164,7 +163,7 @@ class Source:
         return next((name for name, origin in self._file.imports.items() if origin == "cuda.tile"), "cuda.tile")
 
     def tile_name(self, called: str) -> str:
-        """The name within cuda.tile: ``load`` for ``ct.load`` or an imported ``load``; "" for any other name."""
+        """Returns the name within cuda.tile: ``load`` for ``ct.load`` or an imported ``load``; "" for other names."""
         first, _, rest = called.partition(".")
         whole = f"{self._file.imports.get(first, first)}.{rest}".rstrip(".")
         if whole.startswith("cuda.tile."):
@@ -181,7 +180,7 @@ class Source:
         return tuple(map(str, cuda.tile.__all__))
 
     def spelled(self, name: str) -> str:
-        """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` if only that is imported."""
+        """Returns how this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` if imported so; else ""."""
         imported = self._file.imports
         if self.tile_module in imported or "cuda" in imported.values():
             return f"{self.tile_module}.{name}"
@@ -189,20 +188,20 @@ class Source:
         return next((here for here, origin in imported.items() if origin == f"cuda.tile.{name}"), everything)
 
     def _is_tile(self, called: cst.CSTNode, *names: str) -> bool:
-        """Whether the called expression is one of these names of cuda.tile."""
+        """Returns whether the called expression is one of these names of cuda.tile."""
         return self.tile_name(dotted(called)) in names
 
     def calls(self, *names: str, inside: cst.CSTNode | None = None) -> list[cst.Call]:
-        """Calls of ``ct.<name>`` for any of the names, in tile code or below ``inside``."""
+        """Returns the calls of ``ct.<name>``, for any of the names, below ``inside`` (default: in all tile code)."""
         roots = [inside] if inside is not None else list(self.tile_code.values())
         return [call for root in roots for call in self.every(cst.Call, root) if self._is_tile(call.func, *names)]
 
     def calls_named(self, name: str, inside: cst.CSTNode | None = None) -> list[cst.Call]:
-        """Calls of ``name`` and ``<module>.<name>``, in the whole file or below ``inside``."""
+        """Returns the calls of ``name`` and ``<module>.<name>`` below ``inside`` (default: in the whole file)."""
         return [call for call in self.every(cst.Call, inside) if dotted(call.func).split(".")[-1] == name]
 
     def function_of(self, node: cst.CSTNode) -> str:
-        """The name of the top-level function around ``node``; "" outside of all functions."""
+        """Returns the name of the top-level function around ``node``; "" outside of all functions."""
         around = (node, *self.parents(node))
         return next((outer.name.value for outer in reversed(around) if isinstance(outer, cst.FunctionDef)), "")
 
@@ -223,7 +222,7 @@ def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def dotted(node: cst.CSTNode) -> str:
-    """The text of a name or attribute, such as ``ct.load``; "" for any other expression."""
+    """Returns the text of a name or attribute, such as ``ct.load``; "" for any other expression."""
     if isinstance(node, cst.Name):
         return node.value
     if isinstance(node, cst.Attribute) and (left := dotted(node.value)):
@@ -232,7 +231,7 @@ def dotted(node: cst.CSTNode) -> str:
 
 
 def argument(call: cst.Call, name: str, place: int | None = None) -> cst.BaseExpression | None:
-    """The value of a call's argument, by keyword or by its position (from 0); None if it is not given."""
+    """Returns the value of a call's argument, by keyword or by its position (from 0); None if it is not given."""
     return next((arg.value for index, arg in enumerate(call.args) if _is_argument(arg, index, name, place)), None)
 
 
@@ -243,12 +242,12 @@ def _is_argument(arg: cst.Arg, index: int, name: str, place: int | None) -> bool
 
 
 def keywords(call: cst.Call) -> dict[str, cst.BaseExpression]:
-    """The keyword arguments of a call."""
+    """Returns the keyword arguments of a call."""
     return {arg.keyword.value: arg.value for arg in call.args if arg.keyword is not None}
 
 
 def with_argument(call: cst.Call, name: str, value: str | None, place: int | None = None) -> cst.Call:
-    """The call with an argument added or changed, or removed if ``value`` is None."""
+    """Returns the call with the argument ``name`` (or at position ``place``) set to ``value``; None removes it."""
     new = None if value is None else cst.parse_expression(value)
     args = list(call.args)
     at = next((index for index, arg in enumerate(args) if _is_argument(arg, index, name, place)), None)
@@ -266,7 +265,7 @@ def with_argument(call: cst.Call, name: str, value: str | None, place: int | Non
 
 
 def _appended(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
-    """The arguments and a new one, with the commas and spaces of the existing ones."""
+    """Returns the arguments and a new last argument, with commas and spaces as between the others."""
     if not args:
         return [new]
     last = args[-1]
@@ -285,7 +284,7 @@ def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
 
 
 def number(node: cst.BaseExpression | None) -> int | float | None:
-    """The value of a literal number with its sign; None for any other expression."""
+    """Returns the value of a literal number with its sign; None for any other expression."""
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
         inside = number(node.expression)
         return None if inside is None else -inside
@@ -295,12 +294,12 @@ def number(node: cst.BaseExpression | None) -> int | float | None:
 
 
 def literal(node: cst.BaseExpression) -> Known:
-    """The value of an expression, as `value_of_text`."""
+    """Returns the value of an expression, as `value_of_text` computes it."""
     return value_of_text(cst.Module([]).code_for_node(node))
 
 
 def elements(node: cst.BaseExpression | None) -> list[cst.BaseExpression] | None:
-    """The elements of a tuple or list display without stars; None for any other expression."""
+    """Returns the elements of a tuple or list display without stars; None for any other expression."""
     if not isinstance(node, (cst.Tuple, cst.List)):
         return None
     if any(isinstance(element, cst.StarredElement) for element in node.elements):

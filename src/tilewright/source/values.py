@@ -1,7 +1,7 @@
 """Computes the value of an expression in a Python file from its syntax, without running the file.
 
-It evaluates literals, arithmetic on them, lists, `range`, `itertools.product`, comprehensions, and names that are
-assigned once. Every other expression gets the value `Unread`, which keeps its text for messages.
+`value_of` evaluates literals, arithmetic on them, lists, `range`, `itertools.product`, comprehensions, and names that
+are assigned once. Every other expression has the value `Unread`, which keeps the expression's text for messages.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tilewright.records import Value
 from tilewright.source.source_file import stored
 
 MOST_VALUES = 100_000
-"""Most elements of one list; a file with more is taken to be wrong."""
+"""The most elements of a list; a longer list is `Unread`."""
 LARGEST = 1 << 64
-"""The largest number that the evaluator computes with."""
+"""Operations on larger numbers are `Unread`."""
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A value that only running the file can tell."""
+    """An expression whose value is not known without running the file. ``text`` is the expression."""
 
     text: str
 
@@ -35,9 +35,9 @@ class Unread:
 
 
 Known: TypeAlias = "Value | Unread | list[Known] | tuple[Known, ...] | dict[Value, Known]"
-"""The value of an expression. Tuples and sets of the file are lists here."""
+"""The value of an expression. Tuples and sets in the file become lists."""
 Names: TypeAlias = Mapping[str, "Known | ast.expr"]
-"""Name → its value, or the expression that is assigned to it."""
+"""Name → its value, or the expression that is assigned to the name."""
 NO_NAMES: Names = MappingProxyType({})
 
 _OPERATIONS: Mapping[type, Callable[..., Any]] = {
@@ -64,7 +64,7 @@ class _Unknown(Exception):
 
 
 def value_of(node: ast.expr, names: Names) -> Known:
-    """The value of ``node``, or `Unread`. A list or dictionary may have `Unread` elements."""
+    """Returns the value of ``node``, or `Unread`. A list or dictionary may have `Unread` elements."""
     try:
         return _value(node, names)
     except (_Unknown, ArithmeticError, TypeError, ValueError, KeyError, IndexError, RecursionError):
@@ -72,7 +72,7 @@ def value_of(node: ast.expr, names: Names) -> Known:
 
 
 def value_of_text(text: str, names: Names = NO_NAMES) -> Known:
-    """The value of an expression's text; `Unread` also if only a part of it is."""
+    """Returns the value of an expression's text; `Unread` if even a part of the value is not known."""
     value = value_of(ast.parse(f"({text.strip()})", mode="eval").body, names)
     return value if _is_known(value) else Unread(text)
 
@@ -83,9 +83,9 @@ def _is_known(value: Known) -> bool:
 
 
 def rounds(target: ast.expr, iterable: ast.expr, names: Names) -> Iterator[dict[str, Known]]:
-    """The names that ``for target in iterable`` binds in each round.
+    """Yields, for each iteration of ``for target in iterable``, the values of the names in ``target``.
 
-    Where ``iterable`` is `Unread`, there is one round with `Unread` names.
+    If ``iterable`` is `Unread`, there is one iteration, and its names are `Unread`.
     """
     values = value_of(iterable, names)
     if isinstance(values, (list, tuple)):
@@ -97,7 +97,10 @@ def rounds(target: ast.expr, iterable: ast.expr, names: Names) -> Iterator[dict[
 def looped(
     loops: Sequence[ast.comprehension], names: Names, unread: Callable[[ast.expr], None] = lambda condition: None
 ) -> Iterator[Names]:
-    """The names in each round of a comprehension's loops. A condition that is `Unread` counts as true."""
+    """Yields, for each iteration of a comprehension's loops, all names with their values.
+
+    A condition that is `Unread` counts as true, and is passed to the function ``unread``.
+    """
     if not loops:
         yield names
         return
@@ -112,7 +115,7 @@ def looped(
 
 
 def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    """Name → expression, for the names that the statements assign exactly once."""
+    """Returns the names that the statements assign exactly once: name → expression."""
     walked = (node for statement in body for node in ast.walk(statement))
     stores = Counter(node.id for node in walked if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     values: dict[str, ast.expr] = {}
@@ -129,14 +132,17 @@ def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
 
 
 def called_name(node: ast.Call) -> str:
-    """The last part of the called name: ``product`` for ``itertools.product(…)``; empty if there is none."""
+    """Returns the last part of the called name: ``product`` for ``itertools.product(…)``; "" if no name is called."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def arguments(node: ast.Call, names: Names, positional: Sequence[str] = ()) -> dict[str, Known]:
-    """The arguments by name. An `Unread` ``**`` argument gets the name ``**``."""
+    """Returns the values of a call's arguments by name; ``positional`` names the positional parameters.
+
+    An `Unread` ``**`` argument gets the name ``**``.
+    """
     values = {name: value_of(given, names) for name, given in zip(positional, node.args, strict=False)}
     for keyword in node.keywords:
         value = value_of(keyword.value, names)
@@ -204,7 +210,7 @@ def _operated(op: ast.AST, *operands: Known) -> Known:
 
 
 def _elements(element: ast.expr, names: Names) -> Iterable[Known]:
-    """The value of a list element, or all values of a starred element."""
+    """Returns the value of one element in a list display, or all values of a starred element."""
     if not isinstance(element, ast.Starred):
         return [value_of(element, names)]
     values: Iterable[Known] = _known(element.value, names)

@@ -1,4 +1,4 @@
-"""Search strategies, which order the configurations of a space: one per file."""
+"""Search strategies, one in each file. A strategy chooses the configurations to try, and their order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from tilewright.strategies.base import Strategy
 
 
 def strategy_of(name: str) -> Strategy:
-    """Returns the strategy of that name: a module here binds it to `STRATEGY`, or a package has it in the entry point
-    group ``tilewright.strategies``."""
+    """Returns the strategy called ``name``: a module's `STRATEGY` or an entry point of ``tilewright.strategies``."""
     strategy: Strategy = plugin_of("strategy", "tilewright.strategies", "STRATEGY", name)
     return strategy

@@ -1,4 +1,4 @@
-"""The protocol of a search strategy: a generator that yields configurations and receives their outcomes.
+"""Defines the protocol of a search strategy: a generator that yields configurations and receives their outcomes.
 
     class Halving(Strategy):
         name = "halving"
@@ -9,8 +9,8 @@
 
     STRATEGY = Halving()
 
-A strategy does no I/O and uses no GPU. Put the file into this folder, or name it in the entry point group
-``tilewright.strategies`` of your package. `tilewright.testing.strategies.StrategyContract` tests it.
+A strategy does no I/O and uses no GPU. Put the file into this folder, or name the strategy in the entry point group
+``tilewright.strategies`` of your package. Test the strategy with `tilewright.testing.strategies.StrategyContract`.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from tilewright.records import Candidate, Configuration, PredictedTime
 
 Batch: TypeAlias = tuple[Configuration, ...]
 Outcomes: TypeAlias = tuple[Candidate, ...]
-"""The outcomes of a batch in its order: verified, and raced if there is a GPU."""
+"""One outcome for each configuration of a batch, in the same order: verified, and raced if there is a GPU."""
 Search: TypeAlias = Generator[Batch, Outcomes, None]
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The configurations of one workload after the screen."""
+    """The configurations of one workload that predictions and machine code did not rule out."""
 
     ranked: Batch
-    """The configurations worth trying, the shortest predicted time first, without duplicates."""
+    """The configurations to choose from, the shortest predicted time first, without duplicates."""
     predicted: Mapping[Configuration, PredictedTime]
     baseline: Configuration | None
     """The configuration shipped today, or one with the same machine code; None if neither is in ``ranked``."""
     top: int
-    """How many configurations the user asked for."""
+    """The number of configurations that the user asked for."""
     measured: bool
     """True if outcomes have measured times, False if they have only the interpreter's verdicts."""
 
 
 class Strategy(ABC):
-    """A search order. ``name``: selects the strategy."""
+    """Chooses the configurations to try. Users select a strategy by its ``name``."""
 
     name: str
 
     @abstractmethod
     def search(self, space: SearchSpace) -> Search:
-        """Yields batches of ``space.ranked``, no configuration twice, and receives the outcomes of each batch."""
+        """Yields batches of configurations from ``space.ranked``, none twice; receives the outcomes of each batch."""
 
 
 def batches(search: Search, outcomes: Callable[[Sequence[Configuration]], Outcomes]) -> Iterator[Batch]:
-    """Yields the batches of a search, and sends it ``outcomes`` of each batch."""
+    """Yields the batches of a search, and sends the result of ``outcomes(batch)`` back to the search."""
     batch = next(search, ())
     while batch:
         yield batch

@@ -1,4 +1,4 @@
-"""The default strategy of `tune`: the shortest predicted times first."""
+"""The default strategy of `tune`, which tries the shortest predicted times first."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ class Predicted(Strategy):
     name = "predicted"
 
     def search(self, space: SearchSpace) -> Search:
-        """Yields the ``top`` best predicted, and the baseline if times are measured. Without a GPU, goes on while all
-        are incorrect."""
+        """Yields the ``top`` configurations with the shortest predicted times.
+
+        If times are measured, adds the baseline. Otherwise yields further configurations, one at a time, while all
+        outcomes of the last batch are wrong.
+        """
         first = space.ranked[: space.top]
         if space.measured:
             yield first if space.baseline is None or space.baseline in first else (*first, space.baseline)

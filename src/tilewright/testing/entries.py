@@ -1,12 +1,12 @@
-"""The contract of playbook entries. Inherit `EntryContract` in a test file of your entry.
+"""Defines the contract of playbook entries. Inherit `EntryContract` in a test file of your entry.
 
     class TestOccupancy(EntryContract):
         entry = ENTRY
         examples = {"scale": SCALE}        # task files in which the entry finds at least one site
         elsewhere = {"hinted": HINTED}     # task files in which it finds none
 
-The tests cover each site and value that the entry offers in its examples. The entry's own tests check the new text, and
-that its results are still right; `loaded` and `facts_of` help there. No test needs a GPU.
+The tests cover each site and value that the entry offers in its examples. Write your own tests of the new text, and of
+the new kernel's results; `loaded` and `facts_of` help there. No test needs a GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ H200 = board("H200")
 
 
 def loaded(text: str, folder: Path) -> Task:
-    """Writes a text to a separate file and loads its task. Each text gets its own path, and so its own module."""
+    """Writes ``text`` to a new file in ``folder`` and loads its task. Each text gets its own path and module."""
     name = hashlib.sha256(text.encode()).hexdigest()[:12]
     path = folder / f"task_{name}.py"
     path.write_text(text)
@@ -48,7 +48,7 @@ def loaded(text: str, folder: Path) -> Task:
 
 
 def codes_of(task: Task, on: Board = H200) -> dict[str, MachineCode]:
-    """Returns the machine code of the shipped configuration by workload. Fails if it does not compile."""
+    """Returns the machine code of the shipped configuration, by name of workload. Fails if it does not compile."""
     codes: dict[str, MachineCode] = {}
     for compiled in compile_all(task, [Unit(workload, task.space.shipped, on) for workload in task.selected(None)]):
         assert isinstance(compiled.code, MachineCode), f"{compiled.unit.workload}: {compiled.code}"
@@ -69,12 +69,12 @@ def facts_of(task: Task, on: Board = H200) -> KernelFacts:
 
 
 def values_of(site: Site) -> tuple[Value, ...]:
-    """Returns the values of a site, after a search if the entry searches for them only when the site is tried."""
+    """Returns the values of a site; calls the site's ``search`` if it has one."""
     return site.search() if site.search is not None else site.values
 
 
 class EntryContract:
-    """Tests of one entry, on task files."""
+    """Tests one entry on task files."""
 
     entry: ClassVar[Entry]
     examples: ClassVar[Mapping[str, str]]
@@ -83,8 +83,10 @@ class EntryContract:
     every_value_loads: ClassVar[bool] = True  # False if the entry may offer values with which the task does not load
 
     def allows(self, site: Site, statement: str) -> bool:
-        """Tells whether a statement at the top of a file, such as a constant, may change, beside functions, imports and
-        the task."""
+        """Returns whether the entry may change ``statement`` at the top of a file, for example a constant.
+
+        Functions, imports and the task may always change.
+        """
         return False
 
     def test_it_says_what_it_is(self) -> None:
@@ -161,7 +163,7 @@ class EntryContract:
                     raise AssertionError(f"{foreign} is not refused")
 
     def test_what_was_done_is_not_offered_again(self) -> None:
-        """Tests that no site of the changed source offers the value that it has already."""
+        """Tests that the entry does not offer a value that the changed source already has."""
         for before, site, value, text in self._changes():
             if value not in (values_of(site)[0], values_of(site)[-1]):
                 continue
@@ -178,7 +180,7 @@ class EntryContract:
             self._loaded(text)
 
     def _changes(self) -> Iterator[tuple[str, Site, Value, str]]:
-        """Yields the text before, the site, the value, and the text after."""
+        """Yields, for each possible change, the text before, the site, the value, and the text after."""
         for before in self.examples.values():
             source = Source("task.py", before)
             for site in self.entry.sites(source, self._facts(before)):
@@ -199,7 +201,7 @@ class EntryContract:
 
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="tilewright-entries-")  # until the process ends, as kernels are read from it
+    return TemporaryDirectory(prefix="tilewright-entries-")  # kept until the process ends: kernels' sources are read
 
 
 @cache
@@ -208,7 +210,7 @@ def _known_facts(text: str, on: Board) -> KernelFacts:
 
 
 def _statements(text: str) -> Mapping[str, list[str]]:
-    """Maps the syntax tree of each simple statement to its texts. Lines after the first keep their indentation."""
+    """Returns the texts of each simple statement, by its syntax tree. Lines after the first keep their indentation."""
     texts: dict[str, list[str]] = defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):

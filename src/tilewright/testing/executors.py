@@ -1,4 +1,4 @@
-"""The contract of executors. Inherit `ExecutorContract` in a test file of your executor.
+"""Defines the contract of executors. Inherit `ExecutorContract` in a test file of your executor.
 
     class TestSlurm(ExecutorContract):
         task = "ops.py:scale"
@@ -7,7 +7,7 @@
         def make(self) -> Executor:
             return Slurm("debug")
 
-The kit runs only the steps that your test names, so it needs a GPU only if they do.
+The kit runs only the steps that your test names. It needs a GPU only if these steps do.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tilewright.worker.messages import Lost, Step
 
 
 class ExecutorContract(ABC):
-    """Tests of one executor. ``broken_task``: a task that does not load, or None if the test has none."""
+    """Tests one executor. ``broken_task`` is a task that does not load; None skips the test that needs one."""
 
     task: str
     broken_task: str | None = None
-    step: Step[Any]  # a step that is answered
-    deadly: Step[Any]  # a step that ends the process on which it runs
+    step: Step[Any]  # a step that gets an answer
+    deadly: Step[Any]  # a step that ends the process in which it runs
 
     @abstractmethod
     def make(self) -> Executor:

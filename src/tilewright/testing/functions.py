@@ -1,8 +1,8 @@
-"""An engine for tests of checks, which runs a Python function instead of the kernel.
+"""Defines an engine for tests of checks, which runs a Python function instead of the kernel.
 
     FunctionEngine(task, lambda launch: launch["y"].__setitem__(..., 2 * launch["x"]))
 
-The function gets a `FunctionLaunch` with the memory of the tensors. It can make all mistakes that a kernel can make.
+The function gets a `FunctionLaunch` with the memory of the tensors, so it can make all mistakes that a kernel can make.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tilewright.verify.images import Image
 
 @dataclass(frozen=True)
 class FunctionLaunch:
-    """The argument of the function: one launch."""
+    """One launch, the argument of the function."""
 
-    arrays: Mapping[str, Array]  # writable; an output in place of an input is the input's array
+    arrays: Mapping[str, Array]  # writable; an output that shares memory with an input is the input's array
     images: Mapping[str, Image]
     dims: Dims
-    number: int  # of launches on these buffers before this one
+    number: int  # the number of launches on these buffers before this one
     seed: int
 
     def __getitem__(self, name: str) -> Array:
@@ -34,8 +34,11 @@ class FunctionLaunch:
 
 
 class FunctionEngine:
-    """Runs ``function`` for each launch. The function may return a `Ran`, for example with findings. It raises
-    ValueError for a launch that fails. ``name``: the engine's name in the verdict."""
+    """Runs ``function`` for each launch.
+
+    function: raises ValueError if the launch must fail; may return a `Ran`, for example with findings.
+    name: the engine's name in the verdict.
+    """
 
     def __init__(self, task: Task, function: Callable[[FunctionLaunch], Any], name: str = "interpreter") -> None:
         self.task, self.function, self.name = task, function, name

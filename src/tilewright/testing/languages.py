@@ -1,4 +1,4 @@
-"""The contract of kernel languages. Inherit `LanguageContract` in a test file of your language.
+"""Defines the contract of kernel languages. Inherit `LanguageContract` in a test file of your language.
 
     class TestPtx(LanguageContract):
         language = PtxLanguage()
@@ -24,7 +24,7 @@ from tilewright.task.tensors import ArraySpec
 
 
 class LanguageContract(ABC):
-    """Tests of one language, on one small launch that compiles."""
+    """Tests one language on one small launch that compiles."""
 
     language: Language
     configuration = Configuration.of({})  # the values that the kernel of the launch reads
@@ -33,7 +33,7 @@ class LanguageContract(ABC):
 
     @abstractmethod
     def launch(self) -> Launch:
-        """Returns a small launch on `ArraySpec`s that compiles for `arch` and `configuration`."""
+        """Returns a small launch, with `ArraySpec`s as arrays, that compiles for ``arch`` and ``configuration``."""
 
     def lowered(self) -> Lowered:
         lowered = self.language.lower(self.launch(), {}, self.configuration, self.arch)
@@ -60,7 +60,7 @@ class LanguageContract(ABC):
             assert not isinstance(argument, ArraySpec) or argument.name in known, argument.name
 
     def test_the_machine_code_is_that_of_the_kernel(self) -> None:
-        """Tests that two compilers run at once, and that each cubin has the promised symbol."""
+        """Tests that two compilers can run at once, and that each cubin has the symbol that `Lowered` names."""
         with ThreadPoolExecutor(2) as pool:
             for built in pool.map(lambda lowered: self.language.assemble(lowered, self.seconds), [self.lowered()] * 2):
                 assert isinstance(built, Built), built

@@ -1,8 +1,8 @@
-"""The contract of lint rules. Inherit `RuleContract` in a test file of your rule.
+"""Defines the contract of lint rules. Inherit `RuleContract` in a test file of your rule.
 
 class TestNoPrint(RuleContract):
     rule = RULE
-    bad = "print(1)  # !\\n"        # a whole file; each finding is marked in its line
+    bad = "print(1)  # !\\n"        # a whole file; each line with a finding ends in # !
     good = "log(1)\\n"              # a whole file without a finding
 """
 
@@ -17,17 +17,17 @@ from tilewright.lint.rule import LEVELS, LintFinding, Rule
 from tilewright.source.source_file import SourceFile
 
 ODD = ("", "x", "def f(*a, **k): ...", "class A:\n    x = y = 1\n", "f()(g)[h](lambda: 0)", "a: int\nfor a in a: a+=a")
-"""Valid files that no rule expects."""
+"""Unusual but valid files, with which no rule may crash."""
 
 
 def marked(text: str) -> list[int]:
-    """Returns the numbers of the lines that end in ``# !``, once for each mark."""
+    """Returns the number of each line that ends in ``# !``; twice for a line that ends in ``# ! !``."""
     lines = enumerate(text.splitlines(), 1)
     return [line for line, content in lines for _ in range(content.partition("  # ")[2].split().count("!"))]
 
 
 def found(rule: Rule, text: str) -> tuple[LintFinding, ...]:
-    """Returns the findings of a rule in the text of a file."""
+    """Returns the findings of ``rule`` in a file with this ``text``."""
     return rule.distinct_findings(_parsed(text))
 
 
@@ -37,7 +37,7 @@ def _parsed(text: str) -> SourceFile:
 
 
 class RuleContract:
-    """Tests of one rule, on two files."""
+    """Tests one rule on a file with mistakes and a file without."""
 
     rule: ClassVar[Rule]
     bad: ClassVar[str]
@@ -65,7 +65,7 @@ class RuleContract:
         assert re.fullmatch(r"[a-z][a-z0-9_]*", self.rule.name)
         assert self.rule.title
         assert self.rule.fix
-        assert self.rule.sources, "what a reader can open"
+        assert self.rule.sources, "the docstring needs a line Sources: that names what a reader can open"
         assert any(source in self.rule.why for source in self.rule.sources) or re.search(r"\d", self.rule.why)
 
     def test_it_survives_every_text(self) -> None:

@@ -1,9 +1,8 @@
-"""Clocks that need no GPU: one has known true times, the other replays recorded times.
+"""Clocks that need no GPU: `SimulatedClock` has known true times, `ReplayedClock` replays recorded times.
 
-`SimulatedMachines` times the same candidates on many machines at once, for statistics of decisions.
-
-Both clocks implement `tilewright.race.protocol.Clock`, and equal seeds give equal times. A test can ask whether the
-winner was truly within the tie band, and whether 20 processes agree.
+Both implement `tilewright.race.protocol.Clock`, and equal seeds give equal times. A test can check whether the winner
+was truly within the tie band, and whether 20 processes agree. `SimulatedMachines` times the same candidates on many
+machines at once, for statistics of decisions.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ class NoiseModel:
     """The noise of a simulated machine. The defaults are those of a quiet data-centre GPU."""
 
     sigma: float = 0.01  # log-normal noise of one sample (relative, one sigma)
-    tails: float = math.inf  # degrees of freedom of a Student law for this noise; inf is the normal law
+    tails: float = math.inf  # degrees of freedom of Student's distribution for this noise; inf: normal distribution
     outliers: float = 0.02  # probability that a sample is an outlier
-    outlier_size: float = 0.20  # an outlier takes this share longer
-    drift: float = 0.0  # random walk of the clock, common to a round: one sigma of each step (relative)
+    outlier_size: float = 0.20  # an outlier takes longer by this fraction
+    drift: float = 0.0  # random walk of the clock, the same for a whole round: sigma of each step (relative)
     disturbed: float = 0.0  # probability that a whole round is disturbed
-    first_penalty: float = 0.0  # the first launch of a round takes this share longer
-    step_us: float = 0.0  # resolution of the timer; 0 is continuous
+    first_penalty: float = 0.0  # the first launch of a round takes longer by this fraction
+    step_us: float = 0.0  # resolution of the timer in µs; 0: continuous
     overhead_us: float = 50.0  # wall time around each timed launch (L2 flush, launch); only for `SimulatedClock.now`
-    offset: float = 0.0  # constant of each candidate within a capture (relative, one sigma)
-    first_captured: float = 0.0  # the candidate that is captured first takes this share longer until the next capture
+    offset: float = 0.0  # offset of each candidate, drawn at each capture (relative, one sigma)
+    first_captured: float = 0.0  # the candidate captured first takes longer by this fraction until the next capture
     state: float = 0.0  # AR(1) state of each candidate, redrawn at each capture (relative, one sigma)
-    correlation: float = 0.0  # of this state with that of the round before
-    mode: float = 0.0  # the clock has a second mode, in which all takes this share longer
+    correlation: float = 0.0  # correlation of `state` between two rounds
+    mode: float = 0.0  # the clock has a second mode, in which every launch takes longer by this fraction
     switch: float = 0.02  # probability that the clock changes its mode between two launches
 
 
 class SimulatedMachines:
-    """Times candidates on n machines at once. ``true_us``: shape (n, candidates)."""
+    """Times candidates on n machines at once. ``true_us``: the true times in µs, shape (n, candidates)."""
 
     def __init__(self, true_us: ArrayLike, noise: NoiseModel, rng: np.random.Generator) -> None:
         self.true_us: Array = np.asarray(true_us, dtype=np.float64)
@@ -51,14 +50,17 @@ class SimulatedMachines:
         self.capture()
 
     def capture(self) -> None:
-        """Captures all candidates anew, in random order."""
+        """Captures all candidates again, in random order."""
         model, shape, draw = self.noise, self.true_us.shape, self._captures.standard_normal
         self._offset: Array = model.offset * draw(shape)
         self._offset[np.arange(shape[0]), self._captures.integers(shape[1], size=shape[0])] += model.first_captured
         self._state: Array = model.state * draw(shape)
 
     def round(self, order: ArrayLike) -> Array:
-        """Runs each machine's ``order`` of candidates. Returns the times in µs, in the same order."""
+        """Runs one round on each machine. ``order``: indices of candidates, shape (n, launches).
+
+        Returns the times in µs, with the same shape.
+        """
         model, rng, indices = self.noise, self._rng, np.asarray(order)
         self._walk += model.drift * rng.standard_normal(self._walk.shape)
         times: Array = np.take_along_axis(self.true_us * np.exp(self._offset + self._state), indices, 1)
@@ -89,7 +91,7 @@ class SimulatedClock:
     seed: int = 0
     crash_at: Mapping[int, int] = field(default_factory=dict)  # candidate → the round, from 0, in which it crashes
     rounds: int = field(default=0, init=False)
-    launches: list[int] = field(default_factory=list, init=False)  # of each candidate
+    launches: list[int] = field(default_factory=list, init=False)  # launches of each candidate so far
     elapsed_us: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +100,7 @@ class SimulatedClock:
         self.launches = [0] * len(self.true_us)
 
     def now(self) -> float:
-        """Returns the seconds on the simulated wall clock. Pass this function as ``now`` to a race."""
+        """Returns the simulated wall time in seconds. Pass this function as ``now`` to a race."""
         return self.elapsed_us * 1e-6
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
@@ -118,9 +120,13 @@ class SimulatedClock:
 
 
 class ReplayedClock:
-    """Replays recorded rounds, drawn with replacement. ``samples_us[i][r]`` is the time of candidate i in round r; nan,
-    or a shorter list, if it did not run. A round is drawn from those in which all candidates of the order ran, so that
-    samples stay paired. If there is no such round, each candidate's sample is drawn separately."""
+    """Replays recorded rounds, drawn with replacement.
+
+    samples_us: ``samples_us[i][r]`` is the time of candidate i in round r; nan (or no element) if it did not run.
+
+    Each round is drawn from the rounds in which all candidates of the order ran, so that samples stay paired. If there
+    is no such round, each candidate's sample is drawn separately.
+    """
 
     def __init__(self, samples_us: Sequence[Sequence[float]], seed: int = 0):
         self._table = np.full((len(samples_us), max(map(len, samples_us), default=0)), np.nan)
@@ -140,7 +146,7 @@ class ReplayedClock:
         ran = np.isfinite(picked)
         for index, times in zip(order, ran, strict=True):
             if not times.any():
-                raise CandidateCrashed(index, "nothing was recorded of it")
+                raise CandidateCrashed(index, "no time was recorded for this candidate")
         common = np.flatnonzero(ran.all(axis=0))
         if common.size:
             replayed: list[float] = picked[:, self._rng.choice(common)].tolist()

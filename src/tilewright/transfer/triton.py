@@ -1,10 +1,10 @@
 """Translates configurations of a Triton kernel for the same kernel in cuTile, and back.
 
-Tile sizes carry over (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M), and so do other constants of the kernel and
-``num_ctas``: in both languages one element of the grid is one cluster of that many CTAs (Triton launches
-gridX × num_ctas CTAs; code in cuTile reads the cluster's number). Other fields have no equivalent, see `NO_CUTILE` and
-`NO_TRITON`. Each field of the input is in the output, or in `Transferred.dropped` with a reason. Configurations that
-become equal are merged.
+Tile sizes are transferred under new names (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M). Other constants of the kernel
+and ``num_ctas`` are transferred, too: in both languages one element of the grid is one cluster of ``num_ctas`` CTAs.
+(Triton launches gridX × num_ctas CTAs; `ct.bid` in cuTile is the cluster's number.) Other fields have no equivalent,
+see `NO_CUTILE` and `NO_TRITON`. Each field of the input is in the output, or in `Transferred.dropped` with a reason.
+Configurations that become equal are merged.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _WARP_GROUPS = "cuTile's compiler divides the warps between loading and computin
 NO_CUTILE: Mapping[str, str] = {
     "num_warps": "cuTile's compiler chooses the warps; num_worker_warps is not their total, so it is not derived",
     "num_stages": "cuTile's compiler pipelines itself; the nearest option is latency= of ct.load, in the kernel's code",
-    "maxnreg": "cuTile has no limit of registers; occupancy= sets how many CTAs they must suffice for",
-    "pre_hook": "a function that runs before each launch; do that in args_fn or before the launch",
+    "maxnreg": "cuTile has no limit on registers; occupancy= sets how many CTAs must fit on an SM",
+    "pre_hook": "a function that runs before each launch; call it in args_fn or before the launch",
     "ir_override": "a file of Triton's own intermediate code",
     "num_consumer_groups": _WARP_GROUPS, "num_buffers_warp_spec": _WARP_GROUPS,
     "reg_dec_producer": _WARP_GROUPS, "reg_inc_consumer": _WARP_GROUPS, "warp_specialize": _WARP_GROUPS,
     "enable_warp_specialization": _WARP_GROUPS,
-    "enable_persistent": "cuTile's kernel itself says whether it is persistent",
+    "enable_persistent": "a cuTile kernel is persistent if its own code is",
     "waves_per_eu": _AMD, "matrix_instr_nonkdim": _AMD, "kpack": _AMD, "schedule_hint": _AMD,
 }  # fmt: skip
 """Fields of Triton without an equivalent in cuTile → the reason."""
@@ -52,9 +52,9 @@ SUGGESTED: Mapping[Target, Mapping[str, tuple[int | None, ...]]] = {
     "cutile": {"num_worker_warps": knobs.HINTS["num_worker_warps"], "occupancy": (None, 1, 2, 4)},
     "triton": {"num_warps": (4, 8), "num_stages": (2, 3, 4)},
 }
-"""Values to try for fields that did not carry over. They are shown, but never added to the configurations."""
+"""Target → values to try for fields that were not transferred. They are shown, but not added to configurations."""
 FieldValue: TypeAlias = "Known | Callable[..., None]"
-"""The value of a field. A function is Triton's ``pre_hook``."""
+"""The value of a field. Triton's ``pre_hook`` is a function."""
 Fields: TypeAlias = Sequence[tuple[str, FieldValue]]
 
 SPELLED: Mapping[Target, str] = {"cutile": "cuTile", "triton": "Triton"}
@@ -66,7 +66,7 @@ _PLAIN = re.compile(r"GROUP(_SIZE)?(_[MN])?")
 
 @dataclass(frozen=True)
 class Dropped:
-    """A field that was not transferred, or a whole configuration (``field`` is empty)."""
+    """A field that was not transferred. If ``field`` is "", the whole configuration was not transferred."""
 
     configuration: int
     """The index of the configuration in the input."""
@@ -77,7 +77,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Transferred:
-    """The result. ``origins[i]``: indices of the input configurations that became ``configurations[i]``."""
+    """The result. ``origins[i]`` holds the indices of the input configurations that became ``configurations[i]``."""
 
     to: Target
     configurations: tuple[Configuration, ...]
@@ -88,7 +88,7 @@ class Transferred:
 
     @property
     def back(self) -> dict[str, str]:
-        """The names for the way back: new name → old name."""
+        """The names for a transfer back to the first language: new name → old name."""
         used = self.values()
         return {new: old for old, new in self.renamed.items() if new in used}
 
@@ -97,17 +97,19 @@ class Transferred:
         return SUGGESTED[self.to]
 
     def space(self) -> Space:
-        """Returns a space of cuTile with the configurations; the first one that names every field counts as shipped.
-        Raises `RequestError` if there is no such configuration."""
+        """Returns a space of cuTile with the configurations. The first that has every field becomes the shipped one.
+
+        Raises `RequestError` if no configuration has every field.
+        """
         if self.to != "cutile":
             raise RequestError("a space is for cuTile; these configurations are for Triton")
         if not self.configurations:
-            why = self.dropped[0].reason if self.dropped else "there is none"
+            why = self.dropped[0].reason if self.dropped else "the input has none"
             raise RequestError(f"no configuration could be transferred: {why}")
         values = self.values()
         shipped = next((whole for whole in self.configurations if len(whole) == len(values)), None)
         if shipped is None:
-            raise RequestError(f"no configuration names all of {', '.join(values)}; add what is missing")
+            raise RequestError(f"no configuration has all of {', '.join(values)}; complete one of them")
         return Space(
             constants={name: listed for name, listed in values.items() if name not in knobs.HINTS},
             hints={name: listed for name, listed in values.items() if name in knobs.HINTS},  # type: ignore[misc]
@@ -126,13 +128,13 @@ class Transferred:
 def transfer(
     configs: Sequence[Any], *, to: str = "cutile", names: Mapping[str, str] | None = None, arch: str | None = None
 ) -> Transferred:
-    """Translates ``configs`` of the other language for ``to``.
+    """Translates configurations of the other language into the language ``to``.
 
-    configs: each is a ``triton.Config``, a mapping, a `Written` of a file, or an object such as a ``SimpleNamespace``.
-    names: parameter → new name, if the usual name does not fit.
-    arch: drop configurations that this architecture does not allow (`Space.allows`).
+    configs: ``triton.Config`` objects, mappings, `Written` from a file, or objects such as a ``SimpleNamespace``.
+    names: parameter → new name, for parameters that should not get the usual name.
+    arch: the architecture; configurations whose ``num_ctas`` it does not allow are dropped.
 
-    Raises `UnknownChoice` for an unknown target, architecture or parameter, `RequestError` for names that collide.
+    Raises `UnknownChoice` for an unknown target, architecture or parameter, `RequestError` for two equal new names.
     """
     target = next((known for known in TARGETS if known == to), None)
     if target is None:
@@ -161,7 +163,7 @@ def fields_of(config: Any) -> Fields:
         return (*config.kwargs.items(), *stated)
     if hasattr(config, "__dict__"):
         return tuple(vars(config).items())
-    raise RequestError(f"{config!r} is no configuration; give triton.Config objects, mappings or namespaces")
+    raise RequestError(f"{config!r} is not a configuration; give triton.Config objects, mappings or namespaces")
 
 
 @dataclass
@@ -176,10 +178,13 @@ class _Transfer:
     from_tile_ir: bool = False
 
     def add(self, place: int, fields: Fields) -> None:
-        """Keeps the fields of a configuration that carry over, or drops the whole configuration."""
+        """Keeps the fields of a configuration that can be transferred, or drops the whole configuration.
+
+        place: the index of the configuration in the input.
+        """
         values: dict[str, Value] = {}
         lost: list[Dropped] = []
-        reason = f"nothing of it has an equivalent in {SPELLED[self.to]}"
+        reason = f"none of its fields has an equivalent in {SPELLED[self.to]}"
         for name, value in fields:
             if problem := self._ending_problem(name, value):
                 values, reason = {}, problem
@@ -204,18 +209,18 @@ class _Transfer:
         order = [name for name in order if name not in hints] + hints
         origins: dict[Configuration, list[int]] = {}
         for place, values in self.kept:
-            if self.to == "cutile":  # each one names all hints; without num_ctas Triton uses one CTA
+            if self.to == "cutile":  # each configuration gets all hints; without num_ctas Triton uses one CTA
                 values = {**dict.fromkeys(hints), **({"num_ctas": 1} if "num_ctas" in hints else {}), **values}
             whole = Configuration.of({name: values[name] for name in order if name in values})
             origins.setdefault(whole, []).append(place)
         return tuple(origins), tuple(map(tuple, origins.values()))
 
     def _ending_problem(self, name: str, value: FieldValue) -> str | None:
-        """Returns why a field drops its whole configuration; empty or None if it does not."""
+        """Returns the reason why a field's whole configuration must be dropped; None or "" if it need not be."""
         if name in _WITHOUT[self.to]:
             return None
         if isinstance(value, Unread):
-            return f"{name} is {value}, which only running the file can tell"
+            return f"{name} is {value}, whose value is not known without running the file"
         if name in ("num_ctas", "occupancy"):
             problem = knobs.hint_problem(name, _plain(value))
             needs_arch = name == "num_ctas" and self.arch is not None and value is not None
@@ -224,7 +229,7 @@ class _Transfer:
         return problem and f"{name}: {problem}"
 
     def _field_problem(self, name: str, value: FieldValue) -> str:
-        """Returns why a field does not carry over; empty if it does."""
+        """Returns the reason why a field cannot be transferred; "" if it can."""
         if name in (without := _WITHOUT[self.to]):
             return without[name]
         if name in ("num_ctas", "occupancy"):
@@ -239,7 +244,7 @@ class _Transfer:
 
 
 def _plain(value: FieldValue) -> Value:
-    """Returns a number, text or None unchanged, and anything else as text, which no knob accepts."""
+    """Returns a number, text or None unchanged. Other values become text, which no knob accepts."""
     return value if value is None or isinstance(value, (int, float, str)) else _text(value)
 
 
@@ -256,7 +261,7 @@ def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> t
         if name in staying:
             continue
         if new in result.values() and name in names:
-            raise RequestError(f"'{name}' cannot be called '{new}': another parameter has that name; choose another")
+            raise RequestError(f"'{name}' cannot be called '{new}', which is another parameter; choose another name")
         if new in result.values():
             notes.append(f"{name} keeps its name: {new} is another parameter")
             new = name
@@ -264,7 +269,7 @@ def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> t
     for name in every:
         known = name in names or result[name] != name or _PLAIN.fullmatch(name) or name in knobs.HINTS
         if not (known or knobs.is_tile(name)):
-            notes.append(f"{name} is passed on under its own name")
+            notes.append(f"{name} keeps its name")
     return {name: result[name] for name in every}, notes
 
 

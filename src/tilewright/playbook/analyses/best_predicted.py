@@ -97,7 +97,7 @@ def tile_values(name: str, value: Value, facts: KernelFacts) -> tuple[int, ...]:
 
 
 def _is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
-    """Whether a tile size equals, in each workload, a tensor's extent rounded up to a power of two.
+    """Returns whether a tile size equals, in each workload, a tensor's extent rounded up to a power of two.
 
     Such a tile holds a whole row, so its size must not change. A tile size named after M, N or K is compared only with
     the workload's dimension of that name: a TILE_N of 64 has nothing to do with a head dimension of 64.
@@ -163,7 +163,7 @@ def _hinted(facts: KernelFacts, leaders: Sequence[Configuration]) -> Iterator[Co
 
 
 def allowed(facts: KernelFacts, config: Configuration) -> bool:
-    """Whether the incumbent's space and launch accept the configuration on all workloads."""
+    """Returns whether the incumbent's space and launch accept the configuration on all workloads."""
     return any(_allowed(facts, [config]))
 
 

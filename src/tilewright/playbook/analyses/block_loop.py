@@ -46,7 +46,7 @@ def _axes(source: Source, kernel: str, function: str) -> dict[cst.Call, int]:
 
 
 def is_persistent(source: Source, kernel: str) -> bool:
-    """Whether the kernel already has a loop over items whose step is the number of blocks."""
+    """Returns whether the kernel already has a loop over items whose step is the number of blocks."""
     assigns = source.every(cst.Assign, source.kernels[kernel])
     numbers = [assign for assign in assigns if source.calls("num_blocks", inside=assign.value)]
     names = {name for assign in numbers for name in dataflow.names_assigned(assign)}

@@ -272,7 +272,7 @@ class _Search:
         return ConfigurationSite(self.kernel, *self.source.place(node), what, constants, same=same)
 
     def _on_board(self, node: cst.CSTNode) -> bool:
-        """Whether ``node`` may run on this board: False if a condition on the device's capability excludes it."""
+        """Returns whether ``node`` may run on this board: False if a condition on the capability excludes it."""
         source, below = self.source, node
         capability: Known = [*divmod(self.facts.sm, 10)]
         names = {
@@ -315,7 +315,7 @@ def _replaced_hints(source: Source, kernel: str = "") -> dict[cst.Call, set[str]
 
 
 def _replaces_hints(node: cst.CSTNode) -> bool:
-    """Whether a node is a call such as ``kernel.replace_hints(occupancy=2)``; the name may have a prefix."""
+    """Returns whether a node is a call such as ``kernel.replace_hints(occupancy=2)``; the name may have a prefix."""
     return isinstance(node, cst.Call) and dotted(node.func).split(".")[-1].endswith("replace_hints")
 
 
@@ -344,7 +344,7 @@ def _beside(source: Source, node: cst.Assign) -> list[cst.Assign]:
 
 
 def _same(name: str, value: Known, shipped: Value) -> bool:
-    """Whether a literal has the shipped value. For occupancy and num_ctas, None means 1."""
+    """Returns whether a literal has the shipped value. For occupancy and num_ctas, None means 1."""
     if name in ("occupancy", "num_ctas") and value in (None, 1) and shipped in (None, 1):
         return True
     return type(value) is type(shipped) and value == shipped

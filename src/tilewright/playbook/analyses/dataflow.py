@@ -153,11 +153,11 @@ class Effects:
         self.written = self._written()
 
     def is_pure(self, node: cst.CSTNode) -> bool:
-        """Whether ``node`` only computes values, and loads only from arrays that the function never writes."""
+        """Returns whether ``node`` only computes values, and loads only from arrays that the function never writes."""
         return all(self._is_pure_call(call) for call in self.source.every(cst.Call, node))
 
     def stores_nothing(self, node: cst.CSTNode) -> bool:
-        """Whether ``node`` only computes values and loads, from any array."""
+        """Returns whether ``node`` only computes values and loads, from any array."""
         return all(self.is_load(call) or self._is_pure_call(call) for call in self.source.every(cst.Call, node))
 
     def arrays_of(self, name: str) -> set[str]:
@@ -171,7 +171,7 @@ class Effects:
         return found
 
     def is_load(self, call: cst.Call) -> bool:
-        """Whether a call loads from an array, or from a view of an array."""
+        """Returns whether a call loads from an array, or from a view of an array."""
         return self.name_of(call) in LOADS or (
             isinstance(call.func, cst.Attribute) and call.func.attr.value in ("load", "load_offset")
             and dotted(call.func.value) != self.source.tile_module

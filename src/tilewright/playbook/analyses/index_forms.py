@@ -246,7 +246,7 @@ def bare(node: Expression) -> Expression:
 
 
 def _is_arithmetic(source: Source, value: Expression) -> bool:
-    """Whether ``value`` is plain arithmetic, so that `Forms` reads the value in place of its name."""
+    """Returns whether ``value`` is plain arithmetic, so that `Forms` reads the value in place of its name."""
     if isinstance(value, cst.Call):
         shaped = reshaped(source, value)
         inside = same_elements(source, value) or (shaped[0] if shaped is not None else None)

@@ -164,7 +164,7 @@ class RowTiles(cst.CSTTransformer):
         return new
 
     def _touches(self, call: cst.Call) -> bool:
-        """Whether an argument of the call depends on the row, or, for a method call, the tile before the dot."""
+        """Returns whether an argument of the call, or the tile whose method is called, depends on the row."""
         parts = [arg.value for arg in call.args]
         if isinstance(call.func, cst.Attribute):
             parts.append(call.func.value)

@@ -150,7 +150,7 @@ def _listed(elements: list[str], indent: str, closed: bool) -> list[str]:
 
 
 def _closes(text: str, row: int) -> bool:
-    """Whether a comma may end the line: the line ends with a comma already, or the next line closes a bracket."""
+    """Returns whether a comma may end the line: the line has one already, or the next line closes a bracket."""
     lines = text.splitlines()
     following = lines[row + 1].strip() if row + 1 < len(lines) else ""
     return lines[row].rstrip().endswith(",") or following[:1] in CLOSING

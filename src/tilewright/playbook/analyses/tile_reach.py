@@ -70,14 +70,14 @@ def _block(form: Form) -> tuple[Form | None, str]:
 
 
 def _counts(number: Scalar) -> bool:
-    """Whether a tile's number is a single name, call or constant."""
+    """Returns whether a tile's number is a single name, call or constant."""
     return len(number.terms) < 2 and all(
         (factor == 1 and len(term) == 1) or (factor > 0 and not term) for term, factor in number.terms.items()
     )
 
 
 def ends_with_array(source: Source, kernel: str, reach: Reach, facts: KernelFacts, workload: Workload) -> bool:
-    """Whether the array has only whole tiles in one workload, and as many as the access needs."""
+    """Returns whether the array has only whole tiles in one workload, and as many as the access needs."""
     given = dict(zip(parameters(source.functions[kernel]), facts.launch(workload).args, strict=False))
     extent = given[reach.array].shape[reach.axis]
     size = int(reach.size) if reach.size.isdigit() else given.get(reach.size)

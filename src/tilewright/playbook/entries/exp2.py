@@ -176,7 +176,7 @@ class _Scaled:
         return None
 
     def scales(self, node: Expression, names: set[str]) -> bool:
-        """Whether ``node`` scales with the seed, if all of ``names`` do."""
+        """Returns whether ``node`` scales with the seed, if all of ``names`` do."""
         if node is self.seed or _is_infinite(self.source, node):
             return True
         match node:
@@ -207,7 +207,7 @@ class _Scaled:
 
 
 def _used_elsewhere(source: Source, code: Function, names: set[str], allowed: Sequence[Expression]) -> bool:
-    """Whether a name in ``names`` is read outside the ``allowed`` expressions, or in the condition of a ``where``."""
+    """Returns whether a name is read outside the ``allowed`` expressions, or in the condition of a ``where``."""
     if any(names_read(call.args[0].value) & names for call in source.calls("where", inside=code) if call.args):
         return True
     targets = source.every(cst.AssignTarget, code)

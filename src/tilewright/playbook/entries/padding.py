@@ -59,7 +59,7 @@ class Padding(Entry):
 
 
 def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelFacts) -> bool | None:
-    """Whether, for every shape that the task serves, this load has only whole tiles; None if that is not known."""
+    """Returns whether this load has only whole tiles for every shape that the task serves; None if not known."""
 
     def even() -> bool:
         found = reaches(source, call)
@@ -71,7 +71,7 @@ def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelF
 
 
 def _is_fixed(source: Source, kernel: str, reach: Reach, facts: KernelFacts) -> bool:
-    """Whether the task refuses extents along this axis that are larger or smaller by one than a workload's."""
+    """Returns whether the task refuses extents along this axis that are larger or smaller by one than a workload's."""
     extent = extent_of(source, kernel, reach.array, reach.axis)
     if extent is None or extent.isdigit():
         return extent is not None

@@ -79,7 +79,7 @@ class StaticShapes(Entry):
 
 
 def _is_free(source: Source, param: cst.Param) -> bool:
-    """Whether a parameter has no annotation, or only ``ct.Array``."""
+    """Returns whether a parameter has no annotation, or only ``ct.Array``."""
     return param.annotation is None or dotted(param.annotation.annotation) in (f"{source.tile_module}.Array", "Array")
 
 

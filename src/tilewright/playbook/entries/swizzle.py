@@ -238,7 +238,7 @@ def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | 
 
 
 def _is_shared(source: Source, function: Function, tiles: TilePair) -> bool:
-    """Whether one load depends only on the row of the tile, and another only on the column."""
+    """Returns whether one load depends only on the row of the tile, and another only on the column."""
     by_row, by_column = (dependent(source, function, [name]) for name in (tiles.first, tiles.second))
     loads = [indices_of(call) for call in source.calls("load", "gather", inside=function)]
     reads = [{name for index in indices for name in names_read(index)} for indices in loads]
