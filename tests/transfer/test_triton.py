@@ -160,7 +160,7 @@ def test_what_else_may_be_given() -> None:
     ]
     with pytest.raises(UnknownChoice, match="unknown target 'cuda'; known: cutile, triton"):
         transfer([], to="cuda")
-    with pytest.raises(RequestError, match="3 is no configuration"):
+    with pytest.raises(RequestError, match="3 is not a configuration"):
         transfer([3])
     nothing = transfer([Config({})], arch="sm_90")
     assert dicts(nothing.configurations) == [{"num_ctas": 1}]

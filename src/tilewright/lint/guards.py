@@ -84,7 +84,7 @@ def _catches_key_error(handler: ast.ExceptHandler) -> bool:
 
 
 def _when_missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
-    """Returns whether a test is true only on a cache miss, and whether it is false only on a miss."""
+    """Returns two flags: ``test`` is true only on a cache miss; ``test`` is false only on a cache miss."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         when_true, when_false = _when_missed(file, test.operand)
         return when_false, when_true

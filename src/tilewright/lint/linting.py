@@ -142,7 +142,7 @@ class InventoryItem:
     line: int
     name: str
     function: str
-    """The function around it; empty at the top of the file."""
+    """The name of the function around the item; "" at the top of the file."""
 
 
 def inventory(file: SourceFile) -> tuple[InventoryItem, ...]:

@@ -184,7 +184,7 @@ class _Transfer:
         """
         values: dict[str, Value] = {}
         lost: list[Dropped] = []
-        reason = f"none of its fields has an equivalent in {SPELLED[self.to]}"
+        reason = f"no field has an equivalent in {SPELLED[self.to]}"
         for name, value in fields:
             if problem := self._ending_problem(name, value):
                 values, reason = {}, problem
@@ -269,7 +269,7 @@ def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> t
     for name in every:
         known = name in names or result[name] != name or _PLAIN.fullmatch(name) or name in knobs.HINTS
         if not (known or knobs.is_tile(name)):
-            notes.append(f"{name} keeps its name")
+            notes.append(f"{name} is transferred under its own name")
     return {name: result[name] for name in every}, notes
 
 

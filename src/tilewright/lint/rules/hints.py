@@ -66,7 +66,7 @@ class HintsNeverTimed(Rule):
 def _made_after(file: SourceFile, search: cutile.SearchSite, kernel: str) -> Iterator[cutile.HintedKernel]:
     """Yields the kernel objects that are made from the searched kernel after its last search.
 
-    Leaves out objects that are made under a condition that does not hold for the search, too.
+    Leaves out objects that are made under a condition, unless the search is under the same condition.
     """
     start, owner, outside = search.call.lineno, file.owner(search.call), _arms(file, search.call)
     same = (
@@ -224,7 +224,7 @@ class NoOpHint(Rule):
         return iter(())  # only compiling shows the mistake
 
     def compiled_findings(self, file: SourceFile, arch: str) -> Iterator[LintFinding]:
-        """Yields findings for the tasks in the file. Raises what loading and compiling raise."""
+        """Yields findings for the tasks in the file. Does not catch the errors of loading and compiling."""
         from tilewright.languages import keep_torch_out
         from tilewright.task.loading import load_task
 
