@@ -1,4 +1,4 @@
-"""The default strategy of `tune`, which tries the shortest predicted times first."""
+"""Defines the default strategy of `tune`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from tilewright.strategies.base import Search, SearchSpace, Strategy
 
 
 class Predicted(Strategy):
+    """Tries the configurations with the shortest predicted times first."""
+
     name = "predicted"
 
     def search(self, space: SearchSpace) -> Search:
