@@ -18,8 +18,8 @@ SRC = ROOT / "src"
 
 LAYERS = """
     errors records progress
-    tools
-    hardware space plugins
+    tools plugins
+    hardware space
     task source
     machine_code
     languages

@@ -7,7 +7,8 @@ Times are in microseconds (``us``) unless a name says ``seconds``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 Value: TypeAlias = int | float | bool | str | None
@@ -94,6 +95,22 @@ class Remark:
 
 
 @dataclass(frozen=True)
+class LaunchFacts:
+    """What a launch must know beyond the cubin. The defaults are for cuTile, whose cubins hold everything."""
+
+    threads: int | None = None
+    """Threads per CTA; None if the cubin says."""
+    cluster: int | None = None
+    """CTAs per cluster; None if the cubin says."""
+    shared_bytes: int = 0
+    """Dynamic shared memory per CTA."""
+    tensor_columns: int = 0
+    """Columns of tensor memory per CTA."""
+    scratch: tuple[tuple[int, int], ...] = ()
+    """The last parameters of the entry: addresses of scratch memory, each with its bytes per CTA and its alignment."""
+
+
+@dataclass(frozen=True)
 class Built:
     """A configuration that was compiled for one architecture."""
 
@@ -106,6 +123,7 @@ class Built:
     remarks: tuple[Remark, ...] = ()
     cache_key: str | None = None
     """Key of the cubin in the language's own disk cache; None if it is not known."""
+    facts: LaunchFacts = LaunchFacts()
 
 
 @dataclass(frozen=True)
@@ -120,7 +138,7 @@ class MachineCode:
     stack_bytes: int
     """Local memory (stack frame) per thread."""
     shared_bytes: int
-    """Static shared memory per CTA."""
+    """Shared memory per CTA: that in the cubin, and that of `LaunchFacts`."""
     threads: int
     """Threads per CTA."""
     cluster: int
@@ -134,6 +152,21 @@ class MachineCode:
     instructions: int
     code_hash: str
     """SHA-256 of the instructions and launch properties; kernels with the same hash behave alike."""
+    tensor_columns: int = 0
+    """Columns of tensor memory per CTA, where the launch must know them."""
+
+    def launched_with(self, facts: LaunchFacts) -> MachineCode:
+        """The code with what its launch adds."""
+        if facts == LaunchFacts():
+            return self
+        return replace(
+            self,
+            shared_bytes=self.shared_bytes + facts.shared_bytes,
+            threads=facts.threads or self.threads,
+            cluster=facts.cluster or self.cluster,
+            tensor_columns=facts.tensor_columns,
+            code_hash=sha256(repr((self.code_hash, facts)).encode()).hexdigest(),
+        )
 
 
 @dataclass(frozen=True)

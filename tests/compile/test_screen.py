@@ -16,7 +16,7 @@ from tilewright.compile.screen import KEEP, SLOWER, ScreenRow, candidate_of, ran
 from tilewright.hardware.architectures import ARCHITECTURES, architecture, board, default_board
 from tilewright.hardware.prediction import WARPGROUP, Work, predict, shape_of, spill_us
 from tilewright.inspect.work import classify
-from tilewright.records import Built, Configuration, Failed, MachineCode, Screened, Workload
+from tilewright.records import Built, Configuration, Failed, LaunchFacts, MachineCode, Screened, Workload
 
 H200 = board("H200")
 PRODUCT = Work(2 * 4096**3, 3 * 4096**2 * 2, "bfloat16")
@@ -158,6 +158,22 @@ def test_memory_bound_work_does_not_ask_for_a_tensor_path() -> None:
 def test_what_cannot_be_launched_is_out_even_alone() -> None:
     refused = verdicts([row("large", shared_bytes=300_000)])["large"]
     assert refused.verdict == "out" and refused.reason.startswith("cannot be launched: ")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (LaunchFacts(shared_bytes=393_280), "shared memory 384.062 KiB > 227 KiB per CTA"),
+        (LaunchFacts(tensor_columns=1024), "1024 columns of tensor memory > 512 per SM"),
+        (LaunchFacts(threads=2048), "2048 threads > 1024 per CTA"),
+    ],
+)
+def test_what_the_launch_adds_to_the_cubin_counts(facts: LaunchFacts, said: str) -> None:
+    code = replace(GOOD, shared_bytes=0).launched_with(facts)
+    bound = classify(1e12, 1e8, "bfloat16", H200)
+    refused = screening.screen([ScreenRow(config("large"), (132,), code)], PRODUCT, H200, bound)
+    assert refused[0].verdict == "out" and said in refused[0].reason
+    assert code.code_hash != GOOD.code_hash and GOOD.launched_with(LaunchFacts()) is GOOD
 
 
 def test_much_slower_is_out_and_says_by_how_much() -> None:

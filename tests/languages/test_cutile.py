@@ -161,7 +161,7 @@ def test_equal_work_has_equal_identity() -> None:
     assert one.identity == same.identity != other.identity
     hinted = lowered(opt_level=1)
     assert isinstance(hinted, Lowered)
-    assert hinted.opt_level == 1 and hinted.identity != one.identity
+    assert hinted.options == (("opt_level", 1),) and hinted.identity != one.identity
 
 
 def test_an_unknown_hint_is_that_candidates_failure() -> None:

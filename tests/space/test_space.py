@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from tilewright.errors import UnknownChoice
 from tilewright.records import Configuration, Value
-from tilewright.space.knobs import CLUSTER_ARCHITECTURES, HINTS
+from tilewright.space.knobs import CLUSTER_ARCHITECTURES, hints
 from tilewright.space.space import Space
+
+HINTS = {name: hint.values for name, hint in hints().items()}
 
 ARCHITECTURES = (80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)
 

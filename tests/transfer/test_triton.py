@@ -124,7 +124,7 @@ def test_what_has_no_equivalent_is_never_guessed() -> None:
     """num_worker_warps is not num_warps: both values are tried beside, in neither direction derived."""
     done = transfer([Config({"BLOCK_M": 64}, num_warps=8, maxnreg=128)])
     assert {one.field for one in done.dropped} == {"num_warps", "num_stages", "maxnreg"}
-    assert done.suggested["num_worker_warps"] == knobs.HINTS["num_worker_warps"]
+    assert done.suggested["num_worker_warps"] == knobs.hints()["num_worker_warps"].values
     assert not any("num_worker_warps" in one for one in done.configurations)
     back = transfer([{"TILE_M": 64, "num_worker_warps": 8, "occupancy": 2, "opt_level": 3}], to="triton")
     assert {one.field for one in back.dropped} == set(NO_TRITON)

@@ -33,7 +33,7 @@ from tilewright.candidate.sandbox import unprotected
 from tilewright.errors import MachineError, RequestError, TaskError
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_named
-from tilewright.languages.base import ListArgument, Lowered
+from tilewright.languages.base import Hints, ListArgument, Lowered
 from tilewright.languages.described import DescribedKernel
 from tilewright.records import Configuration, Failed, Value
 from tilewright.source.source_file import SourceFile
@@ -316,16 +316,16 @@ class _Code:
 
     def __init__(self, candidates: Candidates, source: _VersionFiles, launch: said.DescribeLaunch) -> None:
         self._candidates, self._source, self._launch = candidates, source, launch
-        self._known: dict[tuple[tuple[str, int | None], ...], Lowered | Failed] = {}
+        self._known: dict[tuple[object, ...], Lowered | Failed] = {}
 
-    def __call__(self, hints: Mapping[str, int | None]) -> Lowered | Failed:
-        key = tuple(sorted(hints.items()))
+    def __call__(self, hints: Hints, tile_ir: bool) -> Lowered | Failed:
+        key = (tile_ir, *sorted(hints.items()))
         if key not in self._known:
-            self._known[key] = self._lowered(hints)
+            self._known[key] = self._lowered(hints, tile_ir)
         return self._known[key]
 
-    def _lowered(self, hints: Mapping[str, int | None]) -> Lowered | Failed:
-        asked = said.LowerLaunch(self._launch, dict(hints))
+    def _lowered(self, hints: Hints, tile_ir: bool) -> Lowered | Failed:
+        asked = said.LowerLaunch(self._launch, dict(hints), tile_ir)
         try:
             answer = self._candidates.ask(self._source, asked, said.LaunchLowered)
             code = base64.b64decode(answer.code, validate=True)
@@ -334,7 +334,8 @@ class _Code:
         except (VersionError, ValueError) as error:
             return Failed("front end", str(error))
         launch = self._launch
-        return Lowered(launch.configuration, launch.board.arch, answer.symbol, code, answer.opt_level)
+        arch = launch.board.arch
+        return Lowered(launch.configuration, arch, answer.symbol, code, answer.options, answer.parameters)
 
 
 def _arrays_in(answer: said.LaunchDescribed) -> Iterable[ArraySpec]:

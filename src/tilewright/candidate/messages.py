@@ -31,7 +31,7 @@ class SpaceLists:
     """A space without its predicates, which are functions."""
 
     constants: Mapping[str, tuple[Value, ...]]
-    hints: Mapping[str, tuple[int | None, ...]]
+    hints: Mapping[str, tuple[Value, ...]]
     shipped: Configuration
     include: tuple[Configuration, ...]
     only: tuple[Configuration, ...] | None
@@ -81,7 +81,7 @@ class LaunchDescribed(Message):
     """The arguments of the launch, in the kernel's order."""
     arguments: tuple[ArraySpec | ListArgument | int | float | bool, ...]
     """The arguments that the compiled kernel takes."""
-    hints: Mapping[str, int | None]
+    hints: Mapping[str, Value]
     """The hints of the kernel's decorator, for the architecture of the launch."""
     constants: tuple[bool, ...]
     """For each parameter, whether it is a constant of the compiled code."""
@@ -92,7 +92,9 @@ class LowerLaunch(Message):
     """Asks for the code that the language's front end makes of a launch."""
 
     launch: DescribeLaunch
-    hints: Mapping[str, int | None]
+    hints: Mapping[str, Value]
+    tile_ir: bool
+    """Asks for Tile IR, whatever the language compiles from."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ class LaunchLowered(Message):
     symbol: str
     code: str
     """The lowered code, in base64."""
-    opt_level: int
+    options: tuple[tuple[str, Value], ...]
+    parameters: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)

@@ -160,10 +160,12 @@ class _Version:
     def lowered(self, asked: said.LowerLaunch) -> said.LaunchLowered | said.VersionFailed:
         launch = self._launch(asked.launch)
         config, arch = asked.launch.configuration, asked.launch.board.arch
-        lowered = language_of(launch.kernel).lower(launch, asked.hints, config, arch)
+        language = language_of(launch.kernel)
+        lowered = (language.tile_ir_of if asked.tile_ir else language.lower)(launch, asked.hints, config, arch)
         if isinstance(lowered, Failed):
             return said.VersionFailed(lowered.stage, lowered.reason)
-        return said.LaunchLowered(lowered.symbol, base64.b64encode(lowered.code).decode(), lowered.opt_level)
+        code = base64.b64encode(lowered.code).decode()
+        return said.LaunchLowered(lowered.symbol, code, lowered.options, lowered.parameters)
 
     def _launch(self, asked: said.DescribeLaunch) -> Launch:
         """Returns the launch. The last launch is kept, so describing and then lowering it evaluates it once."""
@@ -175,7 +177,7 @@ class _Version:
 
 
 def _lists(space: Space) -> said.SpaceLists:
-    hints: dict[str, tuple[int | None, ...]] = {name: tuple(values) for name, values in space.hints.items()}  # type: ignore[arg-type]
+    hints = {name: tuple(values) for name, values in space.hints.items()}
     return said.SpaceLists(dict(space.constants), hints, space.shipped, space.include, space.only)
 
 

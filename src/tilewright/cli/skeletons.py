@@ -12,11 +12,11 @@ from textwrap import fill
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.records import Value
 from tilewright.source.configurations import read
-from tilewright.source.cutile import KernelSource, kernels
+from tilewright.source.cutile import HINTS, KernelSource, kernels
 from tilewright.source.source_file import SourceFile
 from tilewright.source.source_file import parameters as parameters_in
 from tilewright.space.kinds import advise, find, template_for
-from tilewright.space.knobs import HINTS, is_tile
+from tilewright.space.knobs import is_tile
 
 ELEMENTWISE = '''
 @ct.kernel

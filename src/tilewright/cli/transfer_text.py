@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tilewright.errors import RequestError
 from tilewright.records import Json
 from tilewright.source.configurations import Listed
-from tilewright.space.knobs import HINTS
+from tilewright.space.knobs import hints
 from tilewright.transfer.triton import SPELLED, Dropped, Transferred
 
 LONGEST = 110
@@ -102,7 +102,7 @@ def _space(variable: str, done: Transferred) -> Iterator[str]:
 def _configs(variable: str, done: Transferred) -> Iterator[str]:
     yield f"{variable}_configs = ["
     for point in done.configurations:  # the kernel's parameters are one dictionary, the compiler's are keywords
-        meta = {name: value for name, value in point.items() if name not in HINTS}
-        options = [f"{name}={value!r}" for name, value in point.items() if name in HINTS]
+        meta = {name: value for name, value in point.items() if name not in hints()}
+        options = [f"{name}={value!r}" for name, value in point.items() if name in hints()]
         yield f"    triton.Config({', '.join([repr(meta), *options])}),"
     yield "]"

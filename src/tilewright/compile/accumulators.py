@@ -63,7 +63,7 @@ class Accumulators:
     def unfit(self, language: Language, launch: Launch, lowered: Lowered) -> HasToSpill | None:
         """Returns why a candidate should not be compiled; None if it may fit."""
         name = language.kernel_name(launch.kernel)
-        if lowered.arch != "sm_90" or not language.tile_ir or name in self._without:
+        if lowered.arch != "sm_90" or not lowered.is_tile_ir or name in self._without:
             return None
         constant = language.constant_parameters(launch.kernel) or [True] * len(launch.args)
         numbers = sorted(arg for arg, of_code in zip(launch.args, constant, strict=False) if of_code and _extent(arg))

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compile.pool import CompilerPool
-from tilewright.errors import TaskError, TilewrightError, ToolFailed, in_task
+from tilewright.errors import TaskError, TilewrightError, ToolFailed, choices, in_task
 from tilewright.hardware.architectures import Board
-from tilewright.languages import language_of
+from tilewright.languages import is_kernel, language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.machine_code.cubin import read_all
-from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
+from tilewright.records import Built, Configuration, Failed, MachineCode, Value, Workload
 from tilewright.task.task import Launch, Task
 
 BUDGET_SECONDS = 10.0
@@ -47,17 +47,16 @@ class Compiled:
     code: MachineCode | Failed
 
 
-def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, int | None]]:
+def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, Value]]:
     """The launch on array specifications, and the compiler hints."""
     dims = unit.workload.dims
     launch = task.launched(unit.configuration, dims, task.arrays(dims), unit.board)
     return launch, hints_of(task, unit.configuration)
 
 
-def hints_of(task: Task, config: Configuration) -> dict[str, int | None]:
+def hints_of(task: Task, config: Configuration) -> dict[str, Value]:
     """The compiler hints of a configuration. None overrides a value in the kernel's decorator: the compiler chooses."""
-    hints = {name: config[name] for name in task.space.hints}
-    return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}  # type: ignore[misc]
+    return {name: config[name] for name in task.space.hints}
 
 
 def compile_all(
@@ -85,6 +84,7 @@ def compile_all(
     def finish(index: int, built: Built | Failed, code: MachineCode | Failed) -> None:
         if isinstance(built, Built):  # units that share bytecode share the cubin, not the configuration
             built = replace(built, configuration=units[index].configuration)
+            code = code if isinstance(code, Failed) else code.launched_with(built.facts)
         done[index] = Compiled(units[index], built, code)
         on_done(done[index])
 
@@ -157,5 +157,21 @@ def lower(task: Task, unit: Unit) -> tuple[Language, Lowered, Launch] | Failed:
     except Exception as error:  # raised by the task's own code for this configuration
         return Failed("launch", in_task(error))
     language = language_of(launch.kernel)
+    if problem := _mixed(launch, language, hints):
+        return Failed("launch", problem)
     lowered = language.lower(launch, hints, unit.configuration, unit.board.arch)
     return lowered if isinstance(lowered, Failed) else (language, lowered, launch)
+
+
+def _mixed(launch: Launch, language: Language, hints: Mapping[str, Value]) -> str | None:
+    """What of a launch is another language's; None if nothing."""
+    known = [hint.name for hint in language.hints]
+    if known and (foreign := [name for name in hints if name not in known]):
+        return f"'{foreign[0]}' is no hint of language '{language.name}'; {choices(foreign[0], known)}"
+    for arg in launch.args:
+        if is_kernel(arg) and language_of(arg).name != language.name:
+            return (
+                f"the launch passes a kernel of language '{language_of(arg).name}' to one of '{language.name}'; "
+                "fix: one launch, one language"
+            )
+    return None

@@ -8,7 +8,7 @@ from concurrent.futures import Future, as_completed
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
-from tilewright.languages.base import Language, Lowered
+from tilewright.languages.base import Identity, Language, Lowered
 from tilewright.machine_code.cubin import MachineCodeError
 from tilewright.records import Built, Failed
 from tilewright.task.task import Launch
@@ -39,7 +39,7 @@ class CompilerPool(Generic[Code]):
         self._added: dict[Future[Outcome[Code]], list[int]] = {}
         self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(max(1, jobs // 4), "nvdisasm")
         self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome[Code]]]] = queue.SimpleQueue()
-        self.seen: dict[tuple[str, int, bytes], Future[Outcome[Code]]] = {}
+        self.seen: dict[Identity, Future[Outcome[Code]]] = {}
 
     def __enter__(self) -> CompilerPool[Code]:
         return self

@@ -228,7 +228,8 @@ def screen_compiled(
         else:
             launch, hints = launch_of(task, each.unit)
             arguments = language_of(launch.kernel).arguments(launch)
-            rows.append(ScreenRow(config, launch.grid, each.code, hints.get("occupancy"), arguments))
+            asked = hints.get("occupancy")
+            rows.append(ScreenRow(config, launch.grid, each.code, asked if isinstance(asked, int) else None, arguments))
     verdicts = screen(rows, work, board, bound, shipped=task.space.shipped)
     return outcomes | {row.configuration: verdict for row, verdict in zip(rows, verdicts, strict=True)}
 

@@ -26,6 +26,8 @@ REGISTER_GRANULE = 256
 """Registers are given to a warp in units of 256 (cuda_occupancy.h)."""
 SHARED_GRANULE = 128
 """Shared memory is given to a CTA in units of 128 bytes (cuda_occupancy.h, 8.0 and newer)."""
+TENSOR_COLUMNS = 512
+"""Columns of tensor memory of an SM (PTX ISA, tcgen05.alloc)."""
 SUB_PARTITIONS = 4
 """An SM has four quarters, each with a quarter of the registers (cuda_occupancy.h)."""
 
@@ -211,7 +213,7 @@ def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | Non
     )  # fmt: skip
 
 
-Resource: TypeAlias = Literal["registers", "shared memory", "threads", "CTAs"]
+Resource: TypeAlias = Literal["registers", "shared memory", "threads", "CTAs", "tensor memory"]
 
 
 @dataclass(frozen=True)
@@ -223,12 +225,15 @@ class Occupancy:
     why: str
 
 
-def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_bytes: int) -> Occupancy:
+def attainable_ctas(
+    arch: Architecture, *, registers: int, threads: int, shared_bytes: int, tensor_columns: int = 0
+) -> Occupancy:
     """Returns the CTAs per SM for a kernel with ``registers`` per thread, ``threads`` and ``shared_bytes`` per CTA.
 
     The rules are those of the CUDA occupancy calculator (cuda_occupancy.h). Warps get registers in units of 256 from
-    their quarter of the SM. CTAs get shared memory in units of 128 bytes, with 1 KiB reserved in each. Tensor memory
-    and barriers are not counted. Raises RequestError if a number is negative or there are no threads.
+    their quarter of the SM. CTAs get shared memory in units of 128 bytes, with 1 KiB reserved in each. Of tensor memory
+    only ``tensor_columns`` per CTA are counted, barriers are not. Raises RequestError if a number is negative or there
+    are no threads.
     """
     if registers < 0 or threads < 1 or shared_bytes < 0:
         raise RequestError(
@@ -241,6 +246,8 @@ def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_
     if shared_bytes > arch.shared_bytes_per_cta:
         kib, most_kib = shared_bytes / KIB, arch.shared_bytes_per_cta / KIB
         return Occupancy(0, "shared memory", f"shared memory {kib:.6g} KiB > {most_kib:.6g} KiB per CTA")
+    if tensor_columns > TENSOR_COLUMNS:
+        return Occupancy(0, "tensor memory", f"{tensor_columns} columns of tensor memory > {TENSOR_COLUMNS} per SM")
     warps = math.ceil(threads / WARP)
     # A warp takes at least one granule of registers, from its quarter of the SM.
     registers_per_warp = max(1, math.ceil(registers * WARP / REGISTER_GRANULE)) * REGISTER_GRANULE
@@ -252,6 +259,8 @@ def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_
         "threads": arch.max_warps_per_sm // warps,
         "CTAs": arch.max_ctas_per_sm,
     }
+    if tensor_columns:
+        fits["tensor memory"] = TENSOR_COLUMNS // tensor_columns
     tightest = min(fits, key=lambda resource: fits[resource])
     counts = ", ".join(f"{resource} {count}" for resource, count in fits.items())
     ctas = fits[tightest]

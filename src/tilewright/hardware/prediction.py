@@ -130,7 +130,8 @@ def shape_of(code: MachineCode, grid: Sequence[int], board: Board) -> Shape:
 def occupancy_of(code: MachineCode, board: Board) -> Occupancy:
     """The CTAs of ``code`` that fit on one SM of ``board``."""
     threads, limits = code.threads or WARPGROUP, architecture(board.arch)
-    return attainable_ctas(limits, registers=code.registers, threads=threads, shared_bytes=code.shared_bytes)
+    return attainable_ctas(limits, registers=code.registers, threads=threads, shared_bytes=code.shared_bytes,
+                           tensor_columns=code.tensor_columns)  # fmt: skip
 
 
 Term = tuple[float, str]

@@ -12,9 +12,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tilewright.errors import MachineError
-from tilewright.records import Built, Configuration, Failed
+from tilewright.records import Built, Configuration, Failed, Value
+from tilewright.space.knobs import Hint
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
+
+TILE_IR = b"\x7fTileIR\x00"
+"""The first bytes of Tile IR bytecode."""
+Identity: TypeAlias = tuple[str, tuple[tuple[str, Value], ...], bytes]
 
 
 @dataclass(frozen=True)
@@ -26,12 +31,19 @@ class Lowered:
     symbol: str
     """Name of the kernel's entry in the machine code."""
     code: bytes
-    opt_level: int = 3
+    options: tuple[tuple[str, Value], ...] = ()
+    """What the compiler is told beside the code."""
+    parameters: tuple[str, ...] | None = None
+    """The dtype of each parameter of the entry, ``pointer`` for an address. None for Tile IR, which holds them."""
 
     @property
-    def identity(self) -> tuple[str, int, bytes]:
+    def is_tile_ir(self) -> bool:
+        return self.code.startswith(TILE_IR)
+
+    @property
+    def identity(self) -> Identity:
         """Two `Lowered` with the same identity give the same cubin, so only one of them is compiled."""
-        return (self.arch, self.opt_level, self.code)
+        return (self.arch, self.options, self.code)
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,7 @@ class ListArgument:
     rows: tuple[tuple[int | ArraySpec, ...], ...]
 
 
-Hints: TypeAlias = Mapping[str, int | None]
+Hints: TypeAlias = Mapping[str, Value]
 """Compiler hint → value; None lets the compiler choose."""
 Argument: TypeAlias = int | float | ArraySpec | ListArgument
 """An argument of the compiled entry: a number, or an array or list, which is passed as its address."""
@@ -59,8 +71,8 @@ class Language(ABC):
 
     name: str
     """The language's name in messages."""
-    tile_ir = False
-    """Whether `Lowered.code` is Tile IR bytecode. Only Tile IR can be interpreted and have its FLOP counted."""
+    hints: tuple[Hint, ...] = ()
+    """The compiler hints that a space may list for kernels of this language."""
 
     @abstractmethod
     def recognises(self, kernel: Any) -> bool:
@@ -70,6 +82,10 @@ class Language(ABC):
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         """Runs the front end. Without a GPU the launch's arrays are `ArraySpec`s; the code must be the same as for a
         launch on arrays with those shapes, strides and alignment."""
+
+    def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
+        """The launch as Tile IR bytecode, which can be interpreted and have its work counted. Default: a `Failed`."""
+        return Failed("tool", f"the interpreter reads Tile IR, and language '{self.name}' writes none")
 
     @abstractmethod
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:

@@ -29,22 +29,24 @@ class DescribedKernel:
     """The compiler hints of the decorator."""
     constants: tuple[bool, ...]
     """For each parameter, whether it is a constant of the compiled code."""
-    code: Callable[[Hints], Lowered | Failed] = field(repr=False)
-    """Compiler hints → the code of this launch."""
+    code: Callable[[Hints, bool], Lowered | Failed] = field(repr=False)
+    """Compiler hints, and whether Tile IR is wanted → the code of this launch."""
 
 
 class Described(Language):
     """Compiles the kernels that another process described."""
 
     def __init__(self, language: Language) -> None:
-        self.language, self.name, self.tile_ir = language, language.name, language.tile_ir
+        self.language, self.name, self.hints = language, language.name, language.hints
 
     def recognises(self, kernel: Any) -> bool:
         return isinstance(kernel, DescribedKernel)
 
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
-        lowered = launch.kernel.code(hints)
-        return lowered if isinstance(lowered, Failed) else replace(lowered, configuration=config)
+        return _of(config, launch.kernel.code(hints, False))
+
+    def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
+        return _of(config, launch.kernel.code(hints, True))
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         return self.language.assemble(lowered, seconds)
@@ -64,3 +66,7 @@ class Described(Language):
 
     def remember(self, built: Sequence[Built]) -> int:
         return self.language.remember(built)
+
+
+def _of(config: Configuration, lowered: Lowered | Failed) -> Lowered | Failed:
+    return lowered if isinstance(lowered, Failed) else replace(lowered, configuration=config)

@@ -17,9 +17,10 @@ from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.source import values
+from tilewright.source.cutile import HINTS
 from tilewright.source.source_file import TOO_DEEP, Named, SourceFile, argument, keywords, parameters
 from tilewright.source.values import MOST_VALUES, Known, Names, Unread, called_name
-from tilewright.space.knobs import HINTS, is_tile
+from tilewright.space.knobs import is_tile
 
 KernelLanguage: TypeAlias = Literal["triton", "cutile"]
 
@@ -138,7 +139,7 @@ class _Walk:
         if called_name(node) == "Space":
             return self.of_space(node, names)
         fields = values.arguments(node, names)
-        has_knob = any(map(is_tile, fields)) or not HINTS.keys().isdisjoint(fields)
+        has_knob = any(map(is_tile, fields)) or not fields.keys().isdisjoint(HINTS)
         if not has_knob or not called_name(node).endswith(("Namespace", "Config", "Configuration")):
             return None
         return [Written(node.lineno, tuple(fields.items()))]

@@ -14,7 +14,7 @@ from typing import Literal
 
 from tilewright.errors import UnknownChoice
 from tilewright.records import Value
-from tilewright.space.knobs import HINTS
+from tilewright.space.knobs import hints
 from tilewright.space.space import Space
 from tilewright.space.templates import template
 
@@ -68,9 +68,9 @@ class Advice:
         names = dict.fromkeys(name for row in rows for name in row)
         values: dict[str, list[Value]] = {name: list(dict.fromkeys(row.get(name) for row in rows)) for name in names}
         return Space(
-            constants={_knob(name): listed for name, listed in values.items() if name not in HINTS},
+            constants={_knob(name): listed for name, listed in values.items() if name not in hints()},
             hints={name: [hint for hint in values[name] if hint is None or type(hint) is int]
-                   for name in HINTS if name in values},
+                   for name in hints() if name in values},
             shipped={_knob(name): rows[0].get(name) for name in values},
         )  # fmt: skip
 
@@ -103,4 +103,4 @@ def find(kind: str) -> Kind:
 
 
 def _knob(name: str) -> str:
-    return f"TILE_{name}" if name in ("M", "N", "K") else name if name in HINTS else name.upper()
+    return f"TILE_{name}" if name in ("M", "N", "K") else name if name in hints() else name.upper()

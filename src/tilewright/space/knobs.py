@@ -11,26 +11,42 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
 
 from tilewright.errors import SpaceError
+from tilewright.plugins import plugins
 from tilewright.records import Value
 
-HINTS: Mapping[str, tuple[int | None, ...]] = {
-    "occupancy": (None, *range(1, 33)),
-    "num_ctas": (None, 1, 2, 4, 8, 16),
-    "num_worker_warps": (None, 4, 8),
-    "opt_level": (None, 0, 1, 2, 3),
-}
-"""Compiler hints of cuda-tile 1.7.0 with their values. None: the compiler chooses. Other values of
-``num_worker_warps`` need CUDA toolkit 13.5."""
+
+@dataclass(frozen=True)
+class Hint:
+    """A compiler hint of a language. The value None lets the compiler choose."""
+
+    name: str
+    values: tuple[Value, ...]
+    spelled: str
+    """The values in words."""
+    steps: Literal["halve and double", "listed", "any"] = "halve and double"
+    """Which values are next to one another."""
+
+
+@cache
+def hints() -> Mapping[str, Hint]:
+    """The hints of all languages, by name. Languages that share a name mean the same by it."""
+    known: dict[str, Hint] = {}
+    for language in plugins("tilewright.languages", "LANGUAGE"):
+        for hint in language.hints:
+            known.setdefault(hint.name, hint)
+    return known
+
 
 CLUSTER_ARCHITECTURES = frozenset({90, 100, 103, 107, 110})
 """Architectures on which ``num_ctas`` above 1 is useful. sm_80 to 89 ignore it. sm_120 and 121 have no multicast, and
 one kernel of six did not compile there."""
 
 _TILE_NAME = re.compile(r"(TILE|BLOCK)(_|SIZE|\d|[A-Z]?$)", re.IGNORECASE)
-
-_SPELLED = {"occupancy": "1 to 32", "num_ctas": "1, 2, 4, 8, 16", "num_worker_warps": "4, 8", "opt_level": "0 to 3"}
 
 
 def is_tile(name: str) -> bool:
@@ -49,9 +65,10 @@ def tile_problem(name: str, value: Value) -> str | None:
 
 def hint_problem(name: str, value: Value) -> str | None:
     """Returns why the compiler does not accept the value for this hint, or None."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value in HINTS[name]):
+    hint = hints()[name]
+    if value is None or (type(value) in (int, str) and value in hint.values):
         return None
-    return f"{name}={value!r} is not valid; use {_SPELLED[name]}, or None to let the compiler choose"
+    return f"{name}={value!r} is not valid; use {hint.spelled}, or None to let the compiler choose"
 
 
 def cluster_problem(num_ctas: Value, arch: int) -> str | None:
@@ -84,13 +101,12 @@ def read(name: str, text: str, known: Sequence[Value]) -> Value:
     raise SpaceError(f"{name}={text} is not a value of this knob; for example: {examples}")
 
 
-def read_hint(name: str, text: str) -> int | None:
+def read_hint(name: str, text: str) -> Value:
     if text.lower() in ("auto", "none"):
         return None
     value: Value = int(text) if re.fullmatch(r"[+-]?\d+", text) else text
     if problem := hint_problem(name, value):
         raise SpaceError(problem)
-    assert isinstance(value, int)
     return value
 
 
@@ -117,19 +133,19 @@ def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 def hint_steps(name: str, value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
     """Returns the values of a hint next to ``value``; none if the hint has one known value.
 
-    The compiler's choice (None) is next to every known value. A power of two is also next to its half and its double,
-    another number to the adjacent known numbers. All values of ``num_worker_warps`` are next to each other.
+    The compiler's choice (None) is next to every known value. The rest is as `Hint.steps` says.
     """
     if len(known) < 2:
         return ()
-    if name == "num_worker_warps":
-        return tuple(other for other in HINTS[name] if other != value)
+    hint = hints()[name]
+    if hint.steps == "any":
+        return tuple(other for other in hint.values if other != value)
     numbers = [other for other in known if isinstance(other, int)]
     if value is None:
         return tuple(numbers)
-    if name == "opt_level" or not is_power_of_two(value):
+    if hint.steps == "listed" or not is_power_of_two(value):
         return (None, *_adjacent(value, numbers))
-    return (None, *(other for other in _halve_double(value, numbers) if other in HINTS[name]))
+    return (None, *(other for other in _halve_double(value, numbers) if other in hint.values))
 
 
 def _halve_double(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:

@@ -108,7 +108,7 @@ class Space:
     """The knobs of a kernel and the constraints between them.
 
     constants: knob → values, passed to the kernel.
-    hints: hint in `knobs.HINTS` → values, passed to the compiler. None lets the compiler choose.
+    hints: hint in `knobs.hints` → values, passed to the compiler. None lets the compiler choose.
     shipped: the configuration in production today, with a value for every knob.
     where: predicates. Their parameters name knobs, workload dimensions or ``arch`` (an int such as 90).
     include: extra points. Missing knobs take their shipped values.
@@ -126,7 +126,7 @@ class Space:
         self,
         *,
         constants: Mapping[str, Sequence[Value]] = MappingProxyType({}),
-        hints: Mapping[str, Sequence[int | None]] = MappingProxyType({}),
+        hints: Mapping[str, Sequence[Value]] = MappingProxyType({}),
         shipped: Mapping[str, Value],
         where: Sequence[Callable[..., bool]] = (),
         include: Sequence[Mapping[str, Value]] = (),
@@ -211,14 +211,14 @@ class Space:
             for each in listed
         )
 
-    def split(self, config: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, int]]:
+    def split(self, config: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
         """Splits a configuration into constants for the kernel and hints for the compiler. Omits hints of None."""
         for problem in self._name_problems(config):
             raise SpaceError(problem)
         hints = {name: config[name] for name in self.hints}
         return (
             {name: config[name] for name in self.constants},
-            {name: value for name, value in hints.items() if isinstance(value, int)},
+            {name: value for name, value in hints.items() if value is not None},
         )
 
     def neighbours(
@@ -289,8 +289,8 @@ class Space:
 
     def _check_names(self) -> None:
         for name in self.hints:
-            if name not in knobs.HINTS:
-                raise SpaceError(f"unknown hint '{name}'; {choices(name, knobs.HINTS)}")
+            if name not in knobs.hints():
+                raise SpaceError(f"unknown hint '{name}'; {choices(name, knobs.hints())}")
             if name in self.constants:
                 raise SpaceError(f"'{name}' is both a constant and a hint; declare it once")
             for value in self.hints[name]:

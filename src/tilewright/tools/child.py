@@ -88,12 +88,17 @@ def run(
             raise CompilerMissing(not_started(command[0], error, fix)) from None
     returncode, used, in_time = _ended(process, seconds, seconds * patience)
     tool = Path(command[0]).name
-    if returncode == -signal.SIGXCPU or used >= seconds:  # its own children count as well
-        raise ToolFailed(f"{tool} took longer than its budget of {seconds:g} s of processor time")
-    if not in_time:
+    if not in_time and used < seconds:
         so_far = f"{used:.2g} s of processor time in {seconds * patience:g} s"
         raise ToolFailed(f"{tool} did not end: it used {so_far}{_to_fix(fix)}")
-    texts = (file.read_bytes().decode("utf-8", "backslashreplace") for file in (out, err))
+    return finished(tool, folder, returncode, used, seconds)
+
+
+def finished(tool: str, folder: Path, returncode: int, used: float, seconds: float) -> Finished:
+    """What a tool printed to the files ``stdout`` and ``stderr``. Raises ToolFailed if it ``used`` its whole budget."""
+    if returncode == -signal.SIGXCPU or used >= seconds:  # its own children count as well
+        raise ToolFailed(f"{tool} took longer than its budget of {seconds:g} s of processor time")
+    texts = ((folder / name).read_bytes().decode("utf-8", "backslashreplace") for name in ("stdout", "stderr"))
     return Finished(returncode, *texts)
 
 
@@ -110,25 +115,34 @@ def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tup
         _kill(process.pid)
 
     timer = threading.Timer(wall, late)
-    with _lock:
-        _running.add(process.pid)
     try:
-        with kept(f"kill {process.pid}"):
+        with running(process.pid):
             _limit(process.pid, seconds)
             timer.start()
             with suppress(ChildProcessError):  # the user's program ignores SIGCHLD, or waits for all children
                 os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     finally:
         timer.cancel()
-        _kill(process.pid)
-        with _lock:
-            _running.discard(process.pid)
         returncode, used = 0, 0.0
         with suppress(ChildProcessError):
             _, status, usage = os.wait4(process.pid, 0)
             returncode, used = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         process.returncode = returncode
     return returncode, used, in_time or returncode != -signal.SIGKILL
+
+
+@contextmanager
+def running(group: int) -> Iterator[None]:
+    """Ends a process group with the block, or earlier: in `kill_all`, or when this process is killed."""
+    with _lock:
+        _running.add(group)
+    try:
+        with kept(f"kill {group}"):
+            yield
+    finally:
+        _kill(group)
+        with _lock:
+            _running.discard(group)
 
 
 def _limit(pid: int, seconds: float) -> None:

@@ -49,7 +49,7 @@ NO_TRITON: Mapping[str, str] = {
 """Fields of cuTile without an equivalent in Triton → the reason."""
 _WITHOUT: Mapping[Target, Mapping[str, str]] = {"cutile": NO_CUTILE, "triton": NO_TRITON}
 SUGGESTED: Mapping[Target, Mapping[str, tuple[int | None, ...]]] = {
-    "cutile": {"num_worker_warps": knobs.HINTS["num_worker_warps"], "occupancy": (None, 1, 2, 4)},
+    "cutile": {"num_worker_warps": (None, 4, 8), "occupancy": (None, 1, 2, 4)},
     "triton": {"num_warps": (4, 8), "num_stages": (2, 3, 4)},
 }
 """Target → values to try for fields that were not transferred. They are shown, but not added to configurations."""
@@ -111,8 +111,8 @@ class Transferred:
         if shipped is None:
             raise RequestError(f"no configuration has all of {', '.join(values)}; complete one of them")
         return Space(
-            constants={name: listed for name, listed in values.items() if name not in knobs.HINTS},
-            hints={name: listed for name, listed in values.items() if name in knobs.HINTS},  # type: ignore[misc]
+            constants={name: listed for name, listed in values.items() if name not in knobs.hints()},
+            hints={name: listed for name, listed in values.items() if name in knobs.hints()},
             shipped=shipped, only=self.configurations,
         )  # fmt: skip
 
@@ -205,7 +205,7 @@ class _Transfer:
     def merged(self) -> tuple[tuple[Configuration, ...], tuple[tuple[int, ...], ...]]:
         """Returns the distinct configurations in the order of the input, with sorted fields, and their origins."""
         order = list(dict.fromkeys(name for _, values in self.kept for name in values))
-        hints = [name for name in order if name in knobs.HINTS]
+        hints = [name for name in order if name in knobs.hints()]
         order = [name for name in order if name not in hints] + hints
         origins: dict[Configuration, list[int]] = {}
         for place, values in self.kept:
@@ -267,7 +267,7 @@ def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> t
             new = name
         result[name] = new
     for name in every:
-        known = name in names or result[name] != name or _PLAIN.fullmatch(name) or name in knobs.HINTS
+        known = name in names or result[name] != name or _PLAIN.fullmatch(name) or name in knobs.hints()
         if not (known or knobs.is_tile(name)):
             notes.append(f"{name} is transferred under its own name")
     return {name: result[name] for name in every}, notes
@@ -275,7 +275,7 @@ def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> t
 
 def _usual(name: str, to: Target) -> str:
     """Returns the usual name in the other language: BLOCK… → TILE…, TILE… → BLOCK…, XBLOCK → TILE_X, BM → TILE_M."""
-    if name in knobs.HINTS:
+    if name in knobs.hints():
         return name
     if to == "cutile":
         if name in _SHORT:

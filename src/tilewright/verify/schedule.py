@@ -17,7 +17,7 @@ from tilewright.errors import NoGpu, TaskError, UnknownChoice, in_task
 from tilewright.hardware.architectures import ARCHITECTURES, Board, default_board
 from tilewright.hardware.gpu import detect
 from tilewright.languages import language_of
-from tilewright.languages.base import Language, Lowered
+from tilewright.languages.base import Identity, Language, Lowered
 from tilewright.progress import Progress
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Task
@@ -95,7 +95,7 @@ class Compiling:
 
     def __init__(self, task: Task, board: Board, to_machine_code: bool) -> None:
         self.task, self.board, self.to_machine_code = task, board, to_machine_code
-        self._known: dict[tuple[str, int, bytes], Built | Failed] = {}
+        self._known: dict[Identity, Built | Failed] = {}
 
     def __call__(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Failed | None:
         """Returns why the launch does not compile; None if it does."""
@@ -107,7 +107,7 @@ class Compiling:
         """Compiles the launches of all cases on all cores, and puts the cubins into the cache of the front end."""
         if not self.to_machine_code:
             return
-        jobs: dict[tuple[str, int, bytes], Job] = {}
+        jobs: dict[Identity, Job] = {}
         for configuration, case in cases:
             arrays = self.task.arrays(case.sizes)
             if case.layout != ROW_MAJOR:

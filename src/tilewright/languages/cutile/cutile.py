@@ -22,9 +22,10 @@ from cuda.tile import compilation
 from tilewright.errors import CompilerMissing, TaskError, ToolFailed, first_line, in_one_line
 from tilewright.languages.base import Argument, Hints, Language, ListArgument, Lowered
 from tilewright.languages.cutile import private
+from tilewright.languages.cutile.hints import HINTS
 from tilewright.languages.cutile.toolchain import REINSTALL, Tool, find_tileiras
 from tilewright.machine_code.cubin import remarks
-from tilewright.records import Built, Configuration, Failed
+from tilewright.records import Built, Configuration, Failed, Value
 from tilewright.source.digest import function_of, source_of
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
@@ -42,7 +43,7 @@ by 16. Observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.
 
 class CuTile(Language):
     name = "cutile"
-    tile_ir = True
+    hints = HINTS
 
     def recognises(self, kernel: Any) -> bool:
         return isinstance(kernel, ct.kernel)
@@ -55,7 +56,7 @@ class CuTile(Language):
 
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         try:
-            kernel = launch.kernel.replace_hints(**hints)
+            kernel = launch.kernel.replace_hints(**_given(hints))
             signature = signature_of(kernel, launch.args)
             code = _exported(kernel, signature, arch)
         except ct.TileError as error:
@@ -65,7 +66,10 @@ class CuTile(Language):
             return Failed("front end", str(error))
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", in_one_line(error))
-        return Lowered(config, arch, signature.symbol or "", code, private.opt_level(kernel, arch))
+        return Lowered(config, arch, signature.symbol or "", code, (("opt_level", private.opt_level(kernel, arch)),))
+
+    def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
+        return self.lower(launch, hints, config, arch)
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
         annotations = private.parameter_annotations(launch.kernel)
@@ -86,12 +90,12 @@ class CuTile(Language):
         return tuple(annotation.constant for annotation in private.parameter_annotations(kernel))
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
-        tool = find_tileiras()
+        tool, opt_level = find_tileiras(), int(dict(lowered.options)["opt_level"] or 0)
         with child.workplace() as folder:
             source, cubin, notes = (folder / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml"))
             source.write_bytes(lowered.code)
             command = [
-                str(tool.path), str(source), "-o", str(cubin), "--gpu-name", lowered.arch, f"-O{lowered.opt_level}",
+                str(tool.path), str(source), "-o", str(cubin), "--gpu-name", lowered.arch, f"-O{opt_level}",
                 "--lineinfo", "--remark-format=yaml", "--remarks=all", f"--remarks-output-file={notes}",
             ]  # fmt: skip
             started = time.perf_counter()
@@ -107,7 +111,7 @@ class CuTile(Language):
             if not cubin.exists() or not cubin.read_bytes().startswith(ELF):
                 return Failed("tool", f"tileiras ended well but wrote no cubin; fix: {REINSTALL}")
             text = notes.read_text(errors="replace") if notes.exists() else ""
-            key = private.cache_key(tool, lowered.arch, lowered.opt_level, lowered.code)
+            key = private.cache_key(tool, lowered.arch, opt_level, lowered.code)
             built = Built(lowered.configuration, lowered.arch, cubin.read_bytes(), lowered.symbol, elapsed)
             return replace(built, remarks=remarks(text), cache_key=key)
 
@@ -115,7 +119,7 @@ class CuTile(Language):
         return private.store([each for each in built if each.cache_key])
 
     def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
-        kernel = hinted(launch.kernel, tuple(hints.items()))
+        kernel = hinted(launch.kernel, tuple(_given(hints).items()))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
 
     def warm_up(self) -> None:
@@ -126,6 +130,11 @@ class CuTile(Language):
 
     def keep_torch_out(self) -> None:
         private.keep_torch_out()
+
+
+def _given(hints: Hints) -> dict[str, Value]:
+    """The hints for cuTile. None overrides a value in the kernel's decorator, but ``opt_level`` has no such value."""
+    return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}
 
 
 EXPORTED = 256
@@ -153,7 +162,7 @@ def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: s
 
 
 @cache
-def hinted(kernel: ct.kernel, hints: tuple[tuple[str, int | None], ...]) -> ct.kernel:
+def hinted(kernel: ct.kernel, hints: tuple[tuple[str, Value], ...]) -> ct.kernel:
     """The kernel with these hints. Returns the same object each time, because a new one has an empty JIT cache."""
     return kernel.replace_hints(**dict(hints))
 

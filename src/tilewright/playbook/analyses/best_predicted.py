@@ -70,10 +70,10 @@ def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> t
 def widened(facts: KernelFacts) -> Task:
     """Returns the task with every compiler hint in its space. The task ships the incumbent's configuration."""
     space, now = facts.task.space, current(facts)
-    lists = {name: space.hints.get(name, (now[name],)) for name in now if name in knobs.HINTS}
+    lists = {name: space.hints.get(name, (now[name],)) for name in now if name not in space.constants}
     wide = Space(
         constants=space.constants,
-        hints=lists,  # type: ignore[arg-type]
+        hints=lists,
         shipped=now,
         where=[predicate.function for predicate in space.where],
         include=[now.replace(**dict(point)) for point in space.include],

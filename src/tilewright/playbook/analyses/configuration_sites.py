@@ -30,9 +30,9 @@ from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import pairs_of
 from tilewright.playbook.base import KernelFacts, NotApplicable, Site
 from tilewright.records import Configuration, Value
+from tilewright.source.cutile import HINTS
 from tilewright.source.syntax import Expression, Source, argument, dotted, keywords, literal, with_argument
 from tilewright.source.values import Known, Unread, value_of_text
-from tilewright.space.knobs import HINTS
 
 LIKELY = (1.0, 0.6, 0.4)
 """The promise of the first, second and third literal that may be the one in effect."""
@@ -93,8 +93,10 @@ def current(facts: KernelFacts) -> Configuration:
     """
     shipped = facts.task.space.shipped
     kernel = facts.launch(facts.workloads[0]).kernel
-    decorated = language_of(kernel).decorated_hints(kernel, facts.board.arch)
-    others = {name: decorated.get(name) for name in HINTS if name not in shipped and name != "opt_level"}
+    language = language_of(kernel)
+    decorated = language.decorated_hints(kernel, facts.board.arch)
+    names = [hint.name for hint in language.hints if hint.name not in shipped and hint.name != "opt_level"]
+    others = {name: decorated.get(name) for name in names}
     return Configuration.of({**shipped, **others})
 
 

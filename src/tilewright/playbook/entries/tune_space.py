@@ -78,7 +78,7 @@ def read_changes(text: str) -> dict[str, Value]:
 
 
 def _read(name: str, text: str) -> Value:
-    if name in knobs.HINTS:
+    if name in knobs.hints():
         return knobs.read_hint(name, text)
     if text in ("True", "False"):
         return text == "True"

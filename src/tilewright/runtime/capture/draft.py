@@ -19,6 +19,7 @@ from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form, IndexArray
 from tilewright.runtime.capture.rebuilding import PROGRAM
+from tilewright.source.cutile import HINTS as ALL_HINTS
 from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
 
@@ -401,5 +402,5 @@ class TaskDraft:
         return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"
 
     def _hints(self) -> dict[str, tuple[Value, ...]]:
-        shipped = {name: value for name, value in self.shipped.items() if name in knobs.HINTS}
+        shipped = {name: value for name, value in self.shipped.items() if name in ALL_HINTS}
         return {name: tuple(dict.fromkeys((value, *HINTS.get(name, ())))) for name, value in shipped.items()}

@@ -24,8 +24,8 @@ from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.data import Elements, elements, numpy_dtype
 from tilewright.runtime.capture.described import WHOLE
 from tilewright.runtime.capture.rebuilding import torch_tensor, untouched_kernel
+from tilewright.source.cutile import HINTS
 from tilewright.source.digest import source_of
-from tilewright.space import knobs
 from tilewright.task.task import Launch, call_by_name
 from tilewright.task.tensors import ArraySpec, Dims, Output, Tensor, extent_of
 from tilewright.tileir.analysis.precision import in_precision
@@ -145,7 +145,7 @@ class Captured:
             new = torch.zeros(declared.shape, dtype=getattr(torch, declared.dtype), device=device)
             outputs[name] = new.copy_(tensors[before]) if before else new
         launch = self._launched(dims, {**tensors, **outputs})
-        hints = {name: self.shipped[name] for name in knobs.HINTS if name in self.shipped}
+        hints = {name: self.shipped[name] for name in HINTS if name in self.shipped}
         ct.launch(torch.cuda.current_stream(), launch.grid, self.kernel.replace_hints(**hints), launch.args)
         torch.cuda.synchronize()
         return list(outputs.values())

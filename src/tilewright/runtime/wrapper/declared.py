@@ -18,8 +18,8 @@ from tilewright.runtime.modes import Mode, from_name
 from tilewright.runtime.wrapper.buckets import Bucket
 from tilewright.runtime.wrapper.known import Entry
 from tilewright.runtime.wrapper.signature import KeyKind, Layout, kind_of
+from tilewright.source.cutile import HINTS
 from tilewright.source.digest import function_of
-from tilewright.space.knobs import HINTS
 from tilewright.space.space import Space
 
 if TYPE_CHECKING:

@@ -91,9 +91,7 @@ class Launcher:
         except Exception as error:
             return Failed("launch", str(error) if isinstance(error, TaskError) else in_task(error))
         language = language_of(launch.kernel)
-        if not language.tile_ir:
-            return Failed("tool", f"the interpreter reads Tile IR, and language '{language.name}' writes none")
-        lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
+        lowered = language.tile_ir_of(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         if isinstance(lowered, Failed):
             return lowered
         if lowered.code not in self._read:

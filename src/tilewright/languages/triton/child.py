@@ -1,0 +1,71 @@
+"""Compiles TTIR to a cubin, in a fork of a process that has imported triton (`tools.resident`).
+
+It gets text and options, and nothing of the task. This file is run by its path, with nothing of tilewright imported.
+The folder holds ``kernel.ttir`` and ``job.json``; it gets ``kernel.cubin`` and ``metadata.json``, or ``failed``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+STAGES = ("ttgir", "llir", "ptx", "cubin")
+
+
+def prepare() -> None:
+    """Imports triton, and asks each ptxas for its version, which triton remembers."""
+    from contextlib import suppress
+
+    from triton.backends.nvidia import compiler as nvidia
+
+    for arch in (80, 90, 100):
+        with suppress(Exception):  # the job that needs it says so
+            nvidia.get_ptxas(arch).version  # noqa: B018
+
+
+def work(folder: str) -> None:
+    place = Path(folder)
+    job = json.loads((place / "job.json").read_text())
+    try:
+        cubin, metadata = compiled(place / "kernel.ttir", job["arch"], job["options"])
+    except Exception as error:
+        (place / "failed").write_text(reason(error))
+        raise
+    (place / "kernel.cubin").write_bytes(cubin)
+    (place / "metadata.json").write_text(json.dumps(metadata, default=str))
+
+
+def compiled(ttir: Path, arch: int, given: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget, Language
+    from triton.compiler.compiler import make_backend
+
+    backend = make_backend(GPUTarget("cuda", arch, 32))
+    options = backend.parse_options({name: _tuples(value) for name, value in given.items()})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    module = ir.parse_mlir_module(str(ttir), context)
+    module.context = context
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, Language.TRITON)
+    metadata: dict[str, Any] = dict(options.__dict__)
+    for stage in STAGES:
+        module = stages[stage](module, metadata)
+    return module, metadata
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def reason(error: Exception) -> str:
+    """One line: the first error that ptxas printed, or the exception."""
+    text = str(error)
+    for line in text.partition("`ptxas` stderr:")[2].splitlines():
+        if match := re.search(r"\b(?:error|fatal)\s*:\s*(.+)", line):
+            return f"ptxas: {match[1]}"
+    said = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

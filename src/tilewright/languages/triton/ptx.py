@@ -1,0 +1,92 @@
+"""The PTX route: TTIR to a cubin by Triton's own compiler, in a process that stays alive.
+
+The cubins are byte-equal to those of `triton.compile`. `triton_key`, the hash of Triton's 500 MB that its own cache
+needs, is never computed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import CompilerMissing, ToolFailed, first_line
+from tilewright.hardware.architectures import WARP, architecture
+from tilewright.languages.base import Lowered
+from tilewright.languages.triton import child as child_process
+from tilewright.languages.triton.front_end import Ttir
+from tilewright.records import Built, Configuration, Failed, LaunchFacts
+from tilewright.tools import child
+from tilewright.tools.resident import Resident
+
+FIX = "pip install 'tilewright[triton]'"
+TYPES = {
+    "i1": "bool", "u1": "bool", "fp16": "float32", "bf16": "float32", "fp32": "float32", "f32": "float32",
+    "fp64": "float64", **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+"""Type of a scalar parameter in Triton → its dtype."""
+
+
+def lowered(ttir: Ttir, config: Configuration, arch: str) -> Lowered:
+    """The compiler's input. TTIR with locations is compiled; text that differs in them alone is compiled twice."""
+    options = tuple((name, json.dumps(value)) for name, value in ttir.options)
+    kinds = tuple("pointer" if each.type.startswith("*") else TYPES[each.type] for each in ttir.parameters)
+    return Lowered(config, arch, ttir.symbol, ttir.text.encode(), options, kinds)
+
+
+def assembled(given: Lowered, seconds: float) -> Built | Failed:
+    with child.workplace() as folder:
+        (folder / "kernel.ttir").write_bytes(given.code)
+        options = {name: json.loads(str(value)) for name, value in given.options}
+        (folder / "job.json").write_text(json.dumps({"arch": architecture(given.arch).number, "options": options}))
+        started = time.perf_counter()
+        try:
+            done = _process().run(folder, seconds)
+        except CompilerMissing:
+            raise
+        except ToolFailed as error:
+            return Failed("tool", str(error))
+        elapsed = time.perf_counter() - started
+        if done.returncode != 0:
+            return _failure(folder, done)
+        metadata = json.loads((folder / "metadata.json").read_text())
+        cubin = (folder / "kernel.cubin").read_bytes()
+    return Built(given.configuration, given.arch, cubin, metadata["name"], elapsed, facts=launch_facts(metadata))
+
+
+def launch_facts(metadata: dict[str, Any]) -> LaunchFacts:
+    """What Triton's launcher reads from the metadata. Warp specialisation changes ``num_warps``."""
+    return LaunchFacts(
+        threads=WARP * metadata["num_warps"],
+        cluster=metadata["num_ctas"],
+        shared_bytes=metadata["shared"],
+        tensor_columns=metadata.get("tmem_size") or 0,
+        scratch=tuple((metadata[f"{kind}_scratch_size"] or 0, metadata[f"{kind}_scratch_align"] or 1)
+                      for kind in ("global", "profile")),
+    )  # fmt: skip
+
+
+_DIAGNOSTIC = re.compile(r'^(?:loc\()?"?(?P<file>[^":\s]+)"?:(?P<line>\d+):\d+\)?:\s*error:\s*(?P<text>.*)')
+
+
+def _failure(folder: Path, done: child.Finished) -> Failed:
+    """One line: where Triton's passes refused the kernel, what ptxas said, or how the process ended."""
+    for match in filter(None, map(_DIAGNOSTIC.match, done.stderr.splitlines())):
+        return Failed("compile", f"{Path(match['file']).name}:{match['line']}: {match['text'].strip()}")
+    if (folder / "failed").exists():
+        return Failed("compile", (folder / "failed").read_text())
+    said = first_line(done.stderr)
+    return Failed("tool", done.complaint("triton's compiler") + (f": {said}" if said and done.returncode < 0 else ""))
+
+
+@cache
+def _process() -> Resident:
+    import triton
+
+    assert triton.__file__ is not None
+    module = Path(child_process.__file__)
+    return Resident(module, (Path(triton.__file__).parents[1],), "triton's compiler", FIX)

@@ -1,0 +1,46 @@
+"""Triton: front end in this process, compiler in one that stays alive. Compiling needs neither torch nor a GPU."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+from tilewright.languages.base import Argument, Hints, Language, Lowered
+from tilewright.languages.triton import ptx
+from tilewright.languages.triton.front_end import parameters_of, ttir_of
+from tilewright.languages.triton.hints import HINTS
+from tilewright.languages.triton.kernels import is_triton, jit_function
+from tilewright.records import Built, Configuration, Failed
+from tilewright.task.task import Launch
+
+
+class Triton(Language):
+    name = "triton"
+    hints = HINTS
+
+    def recognises(self, kernel: Any) -> bool:
+        return is_triton(kernel)
+
+    def kernel_name(self, kernel: Any) -> str:
+        return str(jit_function(kernel).__name__)
+
+    def entry_name(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> str:
+        return self.kernel_name(launch.kernel)
+
+    def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
+        made = ttir_of(launch, hints, config, arch)
+        return made if isinstance(made, Failed) else ptx.lowered(made, config, arch)
+
+    def arguments(self, launch: Launch) -> tuple[Argument, ...]:
+        return tuple(parameter.argument for parameter in parameters_of(launch))
+
+    def constant_parameters(self, kernel: Any) -> tuple[bool, ...]:
+        return tuple(parameter.is_constexpr for parameter in jit_function(kernel).params)
+
+    def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
+        return ptx.assembled(lowered, seconds)
+
+    def load_front_end(self) -> None:
+        if "triton" in sys.modules:  # else no task of this process uses it
+            import_module("tilewright.languages.triton.private")
