@@ -25,6 +25,7 @@ OUTPUT_BYTES = 1 << 28
 
 
 def main() -> None:
+    """Follows the orders until the control socket is closed."""
     control, settings = socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path[:0] = settings["path"]

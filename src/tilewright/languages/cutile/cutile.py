@@ -34,6 +34,8 @@ from tilewright.tools import child
 ELF = b"\x7fELF"
 DTYPES = {name: getattr(ct, "bool_" if name == "bool" else name) for name in ITEM_BYTES}
 
+OPT_LEVEL = 3
+"""Of kernels that say nothing."""
 WORD = 1 << 31
 """A launch refuses extents, strides and numbers from here on, unless the parameter is annotated as 64-bit."""
 DIVISOR = 16
@@ -90,7 +92,7 @@ class CuTile(Language):
         return tuple(annotation.constant for annotation in private.parameter_annotations(kernel))
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
-        tool, opt_level = find_tileiras(), int(dict(lowered.options)["opt_level"] or 0)
+        tool, opt_level = find_tileiras(), dict(lowered.options).get("opt_level", OPT_LEVEL)
         with child.workplace() as folder:
             source, cubin, notes = (folder / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml"))
             source.write_bytes(lowered.code)
@@ -111,7 +113,7 @@ class CuTile(Language):
             if not cubin.exists() or not cubin.read_bytes().startswith(ELF):
                 return Failed("tool", f"tileiras ended well but wrote no cubin; fix: {REINSTALL}")
             text = notes.read_text(errors="replace") if notes.exists() else ""
-            key = private.cache_key(tool, lowered.arch, opt_level, lowered.code)
+            key = private.cache_key(tool, lowered.arch, int(opt_level or 0), lowered.code)
             built = Built(lowered.configuration, lowered.arch, cubin.read_bytes(), lowered.symbol, elapsed)
             return replace(built, remarks=remarks(text), cache_key=key)
 

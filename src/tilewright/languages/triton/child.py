@@ -38,6 +38,7 @@ def work(folder: str) -> None:
 
 
 def compiled(ttir: Path, arch: int, given: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """The cubin and Triton's metadata. ``given``: all options of the compiler."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget, Language
     from triton.compiler.compiler import make_backend

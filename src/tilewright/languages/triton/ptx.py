@@ -39,6 +39,7 @@ def lowered(ttir: Ttir, config: Configuration, arch: str) -> Lowered:
 
 
 def assembled(given: Lowered, seconds: float) -> Built | Failed:
+    """Compiles within ``seconds`` of processor time. A crash, a hang or a refusal is one line."""
     with child.workplace() as folder:
         (folder / "kernel.ttir").write_bytes(given.code)
         options = {name: json.loads(str(value)) for name, value in given.options}
