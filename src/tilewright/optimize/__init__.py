@@ -1,1 +1,1 @@
-"""The optimisation loop: `loop.py` is the main path, `setup.py` prepares it."""
+"""The optimisation loop: `loop.py` is the main path, and `setup.py` prepares a run."""

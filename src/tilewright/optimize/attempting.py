@@ -1,9 +1,9 @@
-"""Turns a proposal into variants that can be judged: applies each value, loads, compiles and screens it.
+"""Turns a proposal into variants that can be judged: applies each value, then loads, compiles and screens the result.
 
     proposal → texts of each value → versions on disk → compiled in parallel → variants
 
-A value is dropped if its code equals the incumbent's or an earlier value's, or if it does not load, does not compile,
-cannot be launched, or is predicted to be far slower. Each dropped value leaves an `Attempt` with the reason.
+A value is dropped if its code equals the incumbent's or an earlier value's, does not load, does not compile, cannot be
+launched, or is predicted to be far slower. Each dropped value leaves an `Attempt` with the reason.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tilewright.worker.client import Contestant
 from tilewright.worker.programs import program_of
 
 HOPELESS = 4.0
-"""A variant that is predicted to take more than this many times the incumbent's time is dropped. The predictor errs by
-up to 1.7 times on the recorded kernels (`screen.SLOWER`), and may err more between two forms of a kernel."""
+"""A variant is dropped if its predicted time is more than this many times the incumbent's. The predictor errs by up to
+1.7 times on the recorded kernels (`screen.SLOWER`), and may err more between two forms of a kernel."""
 MOST_VARIANTS = 16
-"""How many values of one site are judged: those with the best prediction."""
+"""The most variants of one proposal that are judged: those with the shortest predicted times."""
 
 Identity = tuple[tuple[str, tuple[int, ...], str], ...]
 Request = tuple[Value, str, Mapping[Path, str]]
-"""A version to build: its value, the name of its folder, and the text of each editable file."""
+"""A version to build: the proposal's value, the name of the version's folder, and the text of each editable file."""
 Loaded = tuple[Value, Mapping[Path, str], KernelVersion, Task]
 
 
@@ -56,7 +56,7 @@ class Variant:
     task: Task
     """The baseline's task with this version's launch and space."""
     codes: Mapping[str, MachineCode]
-    """By workload."""
+    """The machine code for each workload."""
     grids: Mapping[str, tuple[int, ...]]
     predicted: Mapping[str, PredictedTime]
     compiled: tuple[Compiled, ...] = field(repr=False)
@@ -67,12 +67,12 @@ class Variant:
 
     @property
     def identity(self) -> Identity:
-        """Machine code and grid of each workload. Variants of equal identity behave alike."""
+        """Grid and hash of the machine code for each workload. Variants of equal identity behave alike."""
         return tuple((name, self.grids[name], code.code_hash) for name, code in self.codes.items())
 
     @property
     def predicted_us(self) -> float:
-        """Geometric mean over the workloads."""
+        """The predicted time: geometric mean over the workloads."""
         mean = geometric_mean(prediction.us for prediction in self.predicted.values())
         assert mean is not None, "a task has workloads"
         return mean
@@ -87,7 +87,7 @@ class Variant:
 
     @cached_property
     def entrant(self) -> Entrant:
-        """The version as data: cubins and how they are launched."""
+        """The version as data for the worker: its cubins, and how to launch them."""
         contestants = {
             each.unit.workload.name: Contestant(self.version.name, program_of(self.task, each), task=self.task)
             for each in self.compiled
@@ -97,7 +97,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes versions of one task below ``folder``. ``seconds``: processor time of one compiler run."""
+    """Builds versions of one task below ``folder``. ``seconds``: limit of processor time for one compiler run."""
 
     candidates: Candidates
     baseline: Task
@@ -109,7 +109,7 @@ class Builder:
     seconds: float = 10.0
 
     def build(self, requests: Sequence[Request]) -> tuple[list[Variant], list[Attempt]]:
-        """Compiles versions in parallel. Returns the variants, and an attempt for each value that failed."""
+        """Compiles versions in parallel. Returns the variants, and an `Attempt` for each value that failed."""
         loaded: list[Loaded] = []
         dropped: list[Attempt] = []
         for value, name, texts in requests:
@@ -153,7 +153,7 @@ class Builder:
 
 
 def screen(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Variant], list[Attempt]]:
-    """Returns the variants to judge, the best predicted first, and an attempt with the reason for each other one."""
+    """Returns the variants to judge, sorted by predicted time, and an `Attempt` for each dropped variant."""
     seen: dict[Identity, str] = {incumbent.identity: "the incumbent's"}
     kept: list[Variant] = []
     dropped = []
@@ -177,7 +177,7 @@ def screen(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Varian
 
 
 def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> tuple[list[Request], list[Attempt]]:
-    """Applies each value of a proposal. Returns the versions to build, and an attempt for each value that fails."""
+    """Applies each value of a proposal. Returns the versions to build, and an `Attempt` for each dropped value."""
     requests: list[Request] = []
     dropped: list[Attempt] = []
     values: Sequence[Value] = ()
@@ -195,7 +195,7 @@ def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> t
 
 @contextmanager
 def _noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
-    """Runs code of a version or an entry. An exception there fails the value, not the loop."""
+    """Guards code of a version or an entry: an exception in the block drops the value, and does not end the loop."""
     try:
         yield
     except MachineError:
@@ -206,18 +206,18 @@ def _noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
 
 
 def no_variant(value: Value, status: AttemptStatus, reason: str) -> Attempt:
-    """Makes the attempt of a value that did not become a variant."""
+    """Makes the `Attempt` of a value that did not become a variant."""
     return Attempt(value=str(value), status=status, reason=reason)
 
 
 class TimeUp(BaseException):
-    """The time limit is over. Not an Exception, so that code which catches errors does not catch it."""
+    """The time limit is over. It is not an Exception, so that ``except Exception`` does not catch it."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raises `TimeUp` inside the block after ``seconds``. It uses SIGALRM, which reaches only the main thread. In other
-    threads only the limits of the steps (compilers, kernels, checks) hold."""
+    """Raises `TimeUp` inside the block after ``seconds``. This needs SIGALRM, which reaches only the main thread. Other
+    threads have only the time limits of the single steps (compilers, kernels, checks)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

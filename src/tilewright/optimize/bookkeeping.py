@@ -1,4 +1,4 @@
-"""The state of a run of `optimize`, and how an iteration is written to git, the ledger and the table.
+"""The state of a run of `optimize`. It writes each iteration to git, the ledger and the table.
 
 The whole state can be rebuilt from the ledger's iterations, so that an interrupted run can be continued.
 """
@@ -30,7 +30,7 @@ from tilewright.source.syntax import Source
 
 @dataclass(frozen=True)
 class Setup:
-    """The parts that a loop works with; they stay the same for the whole run."""
+    """The objects that a loop works with. They stay the same for the whole run."""
 
     run: RunRecord
     ledger: Ledger
@@ -47,7 +47,7 @@ class Setup:
 
 @dataclass
 class Bookkeeping:
-    """The state of a run. ``iterations``: those in the ledger."""
+    """The state of a run. ``iterations``: the iterations in the ledger."""
 
     setup: Setup
     incumbent: Variant
@@ -55,13 +55,13 @@ class Bookkeeping:
     tried: dict[Key, Tries] = field(default_factory=dict)
     lowered: set[str] = field(default_factory=set)
     ruled_out: list[str] = field(default_factory=list)
-    """Proposals since the last iteration that left no variant to judge, each with the reason."""
+    """Proposals that left no variant to judge, each with the reason, since the last iteration."""
     misses: int = 0
     """Iterations in a row that kept nothing."""
     missed: Counter[str] = field(default_factory=Counter)
-    """By entry, how many of its sites were reverted since a change was kept."""
+    """Name of an entry → how many of its sites were reverted since the last kept change."""
     stop: str | None = None
-    """Why the loop ends after the last iteration."""
+    """Why the loop ends after the last iteration; None if it goes on."""
     _kept: int = 0
     """Changes kept so far."""
     built: int = 0
@@ -75,7 +75,7 @@ class Bookkeeping:
             self._follow(iteration)
 
     def candidates(self) -> Iterator[Proposal]:
-        """Yields the proposals for the incumbent in order. Changes from proposers come first."""
+        """Yields proposals for the incumbent: first the changes from proposers, then the most promising ones."""
         texts, facts = self.incumbent.texts, self.facts()
         for proposer in self.setup.proposers:
             change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
@@ -88,7 +88,7 @@ class Bookkeeping:
         yield from ranked
 
     def facts(self) -> KernelFacts:
-        """Returns the facts of the incumbent, and remembers them until the incumbent changes."""
+        """Returns the facts of the incumbent. They are cached until the incumbent changes."""
         if self._facts is None or self._facts[0] is not self.incumbent:
             variant, builder, bounds = self.incumbent, self.setup.builder, self.setup.bounds
             work: dict[str, CountedWork] = {}
@@ -111,7 +111,7 @@ class Bookkeeping:
     def commit_and_record(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str, attempts: list[Attempt], seconds: float
     ) -> None:
-        """Commits the iteration, records it, and only then keeps or reverts the change."""
+        """Commits the change, records the iteration, and only then keeps or reverts the change."""
         n, workspace = len(self.iterations), self.setup.workspace
         iteration = Iteration(
             n=n, optimization=proposal.name, entry=proposal.entry, site=proposal.place,
@@ -121,7 +121,7 @@ class Bookkeeping:
         if isinstance(judged, Judged):
             iteration = self._with_judgement(iteration, judged)
         elif not variants and all(attempt.status in ("duplicate", "screened") for attempt in attempts):
-            iteration = replace(iteration, status="revert")  # no value failed, but none was left to judge
+            iteration = replace(iteration, status="revert")  # no value failed, but no variant was left to judge
         value, texts = self._to_commit(proposal, variants, judged)
         if texts is not None:
             message = message_of(n, proposal, value, iteration.reason)
@@ -151,7 +151,7 @@ class Bookkeeping:
     def _to_commit(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str
     ) -> tuple[Value, Mapping[Path, str] | None]:
-        """Returns the value that passed the most stages, and its texts; these are None if no value applied."""
+        """Returns the value that passed the most stages, and its texts; None for the texts if no value applied."""
         if isinstance(judged, Judged):
             return judged.best.value, judged.best.texts
         if variants:
@@ -190,7 +190,7 @@ class Bookkeeping:
         perf_results.update(setup.ledger.folder(setup.run.run), self.iterations, measured=setup.gate.measured)
 
     def _follow(self, iteration: Iteration) -> None:
-        """Updates the state by one iteration. It reads nothing but the ledger's rows, so a resumed run gets the same
+        """Updates the state by one iteration. It uses only what the ledger stores, so a resumed run gets the same
         state."""
         before = self.iterations.copy()
         self.iterations.append(iteration)
@@ -208,13 +208,13 @@ class Bookkeeping:
         self.count_site(iteration.entry, iteration.site)
 
     def count_site(self, entry: str, place: str) -> None:
-        """Counts a try of a site. After the next kept change, the site may be tried again."""
+        """Counts a try of the site ``place``. After the next kept change, the site may be tried again."""
         before = self.tried.get((entry, place), Tries(0, 0))
         self.tried[entry, place] = Tries(before.times + 1, self._kept)
 
 
 def _share_gained(iteration: Iteration, before: Sequence[Iteration]) -> float:
-    """Returns by which share the time became shorter: as measured in pairs, or as predicted if nothing was measured."""
+    """Returns the fraction of the time that the iteration saved: measured in pairs, else predicted."""
     if iteration.gain is not None:
         return 1 - 1 / iteration.gain
     was = before[0].predicted_ms

@@ -1,7 +1,7 @@
 """Ranks the changes to try next: class priority × expected effect × success in earlier runs.
 
-Every proposal has its reason in words. A change that leaves the machine code as it is costs no iteration, because
-`attempting.py` compiles first.
+Every proposal has its reason in words. A change that leaves the machine code unchanged costs no iteration, because
+`attempting.py` compiles before an iteration is counted.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 PLACE_WEIGHT = 0.85
-"""The weight of place n in a class's list is this to the power n - 1: the first counts 2.7 times the seventh."""
+"""Entry n of the list for a class of kernels has the weight `PLACE_WEIGHT` ** (n - 1). The first has 2.7 times the
+weight of the seventh."""
 NO_PLACE = 9
-"""The place of an entry that is not in its class's list."""
+"""The n of an entry that is not in the list for the kernel's class."""
 PRIOR_TRIES = 2.0
-"""The expected effect that an entry declares weighs as much as this many earlier tries."""
+"""The expected effect that an entry declares has the weight of this many earlier tries."""
 AGAIN = 0.5
-"""Weight of a site that was reverted before another change was kept, because it may help now. An entry gets the same
-weight for each of its sites that was reverted on this code, so that one entry does not use up the patience."""
+"""Weight of a site that was tried before another change was kept: it may help now. An entry gets this weight once for
+each of its sites that was reverted on the present code, so that one entry does not use up the patience."""
 MOST_TRIES = 2
-"""How often one site of one entry is tried."""
+"""The most tries of one site of one entry."""
 
 Key = tuple[str, str]
-"""An entry, and its site in words with the function's name. Both stay the same when lines move."""
+"""The name of an entry, and its site in words with the function's name. Both stay the same when lines move."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ class Proposal:
     name: str
     """Short text for a table: ``tile load: gather of x``."""
     place: str
-    """The site in words, with a number if several sites have the same words."""
+    """The site in words. A number is added if several sites have the same words."""
     risk: Risk
     values: Callable[[], Sequence[Value]]
-    """The values to try. Called when the proposal is taken, because an entry may have to compile to know them."""
+    """Returns the values to try. Called only for a chosen proposal, because an entry may have to compile for them."""
     apply: Callable[[Value], Mapping[Path, str]]
-    """Returns all editable texts after the change. Raises `NotApplicable`."""
+    """Returns all editable texts after the change. Raises `NotApplicable` if the value does not fit."""
     score: float
     why: str
     """The reasons for the score."""
@@ -65,27 +66,27 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Past:
-    """What the ranking depends on besides the code."""
+    """What the ranking depends on, besides the code."""
 
     history: Mapping[str, EntryHistory]
-    """By entry, its success in earlier runs on kernels of the same bound and architecture."""
+    """Name of an entry → its success in earlier runs on kernels of the same bound and architecture."""
     tried: Mapping[Key, Tries]
     """The tries of this run."""
     kept: int
     """How many changes were kept so far. A site is tried again only after another change was kept."""
     lossy: bool
-    """Whether entries that round differently by design may be proposed."""
+    """Whether entries that change the rounding by design may be proposed."""
     lowered: Collection[str]
     """Entries whose last kept change gained under 5 %."""
     missed: Mapping[str, int]
-    """By entry, how many of its sites were reverted since a change was kept."""
+    """Name of an entry → how many of its sites were reverted since the last kept change."""
 
 
 def proposals(
     texts: Mapping[Path, str], facts: KernelFacts, entries: Sequence[Entry], past: Past
 ) -> tuple[list[Proposal], list[str]]:
-    """Returns the proposals for the incumbent's ``texts``, the most promising first, and the errors of entries that
-    could not look for sites."""
+    """Returns the proposals for the incumbent's ``texts``, the most promising first. The second list has the errors of
+    entries that failed to look for sites."""
     launched = _launched(facts)
     ranked: list[Proposal] = []
     failures: list[str] = []
@@ -146,7 +147,7 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
         f"here × {site.promise:g}" if site.promise != 1.0 else "",
         site.why,
         "lower priority after a small gain" if about.id in past.lowered else "",
-        f"{misses} other sites of it were reverted on this code" if misses else "",
+        f"{misses} other sites of this entry were reverted on this code" if misses else "",
         "tried before another change was kept" if tries else "",
     )
     return score, f"score {score:.3f}: {'; '.join(filter(None, reasons))}"
@@ -161,8 +162,8 @@ def _launched(facts: KernelFacts) -> set[str]:
 
 
 def _reachable(source: Source, launched: set[str]) -> set[str]:
-    """Returns the functions that a launched kernel may run: all but those that only other kernels call. Empty if the
-    file has no launched kernel."""
+    """Returns the functions that a launched kernel may run: all functions except those that only other kernels call.
+    Empty if the file has no launched kernel."""
     kernels = launched & set(source.kernels)
     if not kernels:
         return set()

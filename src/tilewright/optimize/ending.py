@@ -1,9 +1,9 @@
-"""Ends a run of `optimize`: checks hostile data, takes the final metrics, writes the patch, names the limiting cause.
+"""Ends a run of `optimize`: checks on hostile data, measures again, writes the patch, and names the limiting cause.
 
-If the kernel ends far from its bound, the cause is read from the machine code and the launch: spills, no tensor cores,
-too few blocks, or a time that is mostly launch. If none of these applies and changes were tried without gain, the cause
-is *scheduling*: the order in which the compiler or the hardware runs instructions and blocks. Without machine code, or
-without a failed change, the cause is *unknown*. Only for these two causes a person is asked to look.
+If the kernel ends far from its bound, the machine code or the launch may show the cause: spills, no tensor cores, too
+few blocks, or a time that is mostly launch. If none of these applies and changes were tried without gain, the cause is
+*scheduling*: the order in which the compiler or the hardware runs instructions and blocks. Without machine code, or
+without a failed change, the cause is *unknown*. For *scheduling* and *unknown*, a person is asked to look.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from tilewright.optimize.optimized import Optimized
 from tilewright.records import Bound, MachineCode
 
 NEAR = 1.3
-"""Within this many times the speed-of-light time, the bound itself is the cause. On an H200 rms_norm reaches 0.78 of
-the peak bandwidth, and a product of 8192³ reaches 0.78 of the peak rate (bench/recorded, 2026-11-21)."""
+"""Up to this many times the speed-of-light time, the bound itself is the cause. On an H200, rms_norm reaches 0.78 of
+the peak bandwidth, and a matrix product of 8192³ reaches 0.78 of the peak rate (bench/recorded, 2026-11-21)."""
 LAUNCH_US = 8.0
-"""Below this time the launch is the cause: launch, ramp and drain on cold L2 take 5 µs
-(`prediction.LAUNCH_US`)."""
+"""Below this time, the launch is the cause: launch, ramp and drain on cold L2 take 5 µs (`prediction.LAUNCH_US`)."""
 
 Cause: TypeAlias = Literal[
     "the bound", "launch", "too few blocks", "spills", "no tensor cores", "scheduling", "unknown"
@@ -34,7 +33,7 @@ Cause: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class FinalTime:
-    """The last incumbent on one workload. ``us``: measured or predicted. ``blocks``: CTAs of the grid."""
+    """The last incumbent on one workload. ``us``: measured or predicted time. ``blocks``: CTAs in the grid."""
 
     workload: str
     bound: Bound
@@ -49,7 +48,7 @@ class FinalTime:
 
 @dataclass(frozen=True)
 class Escalation:
-    """Why the workload that is furthest from its bound is not faster."""
+    """Why the kernel is not faster, on the workload that is furthest from its bound."""
 
     cause: Cause
     why: str
@@ -65,8 +64,8 @@ WHERE_TO_LOOK: Mapping[Cause, tuple[str, ...]] = {
     "the bound": ("fewer bytes or operations: another algorithm, a narrower dtype, fusion with a neighbour",),
     "launch": ("several of these launches in one, a CUDA graph, or fusion with a neighbour",),
     "too few blocks": ("smaller tiles, or a split of the reduction over blocks, so that every SM has work",),
-    "spills": ("what lives across the inner loop: fewer or smaller tiles at a time",),
-    "no tensor cores": ("the operands' dtypes at ct.mma, and the tile's extents: what keeps it off the tensor cores",),
+    "spills": ("registers in use across the inner loop: use fewer or smaller tiles at a time",),
+    "no tensor cores": ("dtypes of the operands and shape of the tile at ct.mma: do they allow tensor cores?",),
     "scheduling": (
         "stalls by cause and source line: ncu --set full --section WarpStateStats --section SourceCounters",
         "gaps between loads and the products that wait for them: tilewright inspect, the order of the loop's body",
@@ -77,15 +76,15 @@ WHERE_TO_LOOK: Mapping[Cause, tuple[str, ...]] = {
 
 
 def revert_incorrect_changes(run: Bookkeeping, baseline: Variant, checker: VariantChecker) -> str:
-    """Reverts changes that are wrong on hostile shapes and data, the last one first. Returns a note if the untouched
-    code is wrong there too, else ""."""
+    """Reverts kept changes, the last one first, until the code is correct on hostile shapes and data. If the untouched
+    code is also wrong on these, nothing more is reverted, and a note says so; else the note is ""."""
     while still_kept(run.iterations):
         run.setup.progress("check", 0, None, "hostile shapes and data")
         wrong = checker.incorrect(run.incumbent)
         if not wrong:
             break
         if before := checker.incorrect(baseline):
-            return f"on other shapes and data the untouched code is not correct, with or without a change: {before}"
+            return f"on other shapes and data the untouched code is not correct either: {before}"
         run.undo(wrong)
     return ""
 
@@ -106,8 +105,8 @@ def finish(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
 
 
 def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
-    """Says what a person should look at, if the kernel ends far from its bound without a visible cause. Empty for
-    predicted times, because their distance from the bound depends on the model."""
+    """Returns what a person should look at, if the kernel ends far from its bound without a visible cause; else "".
+    Predicted times always give "", because their distance from the bound depends on the model."""
     if not run.setup.gate.measured:
         return ""
     grids = run.incumbent.grids
@@ -123,7 +122,7 @@ def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
 
 
 def escalation(tried: Sequence[Iteration], cases: Sequence[FinalTime], sms: int) -> Escalation:
-    """Finds out why the kernel is not faster. ``sms``: the number of SMs of the board."""
+    """Finds the cause why the kernel is not faster. ``sms``: the number of SMs of the board."""
     case = max(cases, key=lambda case: case.times_the_bound)
     visible = next(_causes(case, sms), None)
     helped = {change.entry for change in tried if change.status == "keep"}
@@ -133,7 +132,7 @@ def escalation(tried: Sequence[Iteration], cases: Sequence[FinalTime], sms: int)
     elif case.code is None:
         why = "its machine code is not known"
     elif any(change.entry not in helped for change in tried):
-        cause, why = "scheduling", "neither the machine code nor the launch shows what it waits for"
+        cause, why = "scheduling", "neither the machine code nor the launch shows what the kernel waits for"
     else:
         why = "every change that was tried helped" if tried else "no change was tried"
     distance = f"{case.workload} takes {case.times_the_bound:.2f} × its bound ({case.bound.kind})"

@@ -2,10 +2,10 @@
 
     choose → apply → compile → screen → verify → race → confirm → decide → commit → record → keep or restore
 
-An iteration tries one entry of the playbook at one site. Its values are compiled in parallel, and screened by their
-machine code. The gate (`gates.base.Gate`) verifies the remaining variants, races them against the incumbent, confirms
-the fastest on fresh inputs and decides. The ledger records the iteration before the change is kept. So a kill loses at
-most the running iteration, and the same command continues the run.
+An iteration tries one entry of the playbook at one site. The values of the entry are compiled in parallel, and screened
+by their machine code. The gate (`gates.base.Gate`) verifies the remaining variants, races them against the incumbent,
+confirms the fastest on fresh inputs and decides. The ledger records the iteration before the change is kept. So a kill
+loses at most the running iteration, and the same command continues the run.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def optimize(
     """Changes the kernel step by step, and keeps each change that is correct and faster.
 
     task: a task, or ``FILE[:TASK]``. policy: how the races measure.
-    workloads: names, or one name; by default all. limits: fields of `Options`, such as ``iterations=5``.
-    seed: seed of the inputs; drawn and recorded if None.
-    ledger: the ledger of all attempts; by default the one in `ledger.file.home`. An interrupted run with the same key
-        is continued, unless ``fresh``.
-    session: a worker process that is starting already (`executors.local.local`).
+    workloads: one name or several; by default all. limits: fields of `Options`, such as ``iterations=5``.
+    seed: seed of the inputs; None draws and records one.
+    ledger: the ledger of all attempts; by default the one in `ledger.file.home`.
+    fresh: starts a new run. Otherwise an interrupted run with the same key is continued.
+    session: a worker process that is already starting (`executors.local.local`).
     proposers: sources of changes that are asked before the playbook.
     """
     task = task_of(task)
@@ -79,9 +79,9 @@ class Loop(Bookkeeping):
     """Runs the iterations of one run."""
 
     def run(self) -> str:
-        """Iterates until a reason to stop, and returns the reason."""
+        """Runs iterations until there is a reason to stop, and returns that reason."""
         iterations = self.setup.options.iterations
-        self.write_table()  # after a kill, the table may lack the ledger's last row
+        self.write_table()  # if the last process was killed, the table may lack the ledger's last row
         while self.stop is None and len(self.iterations) <= iterations:
             started = time.perf_counter()
             chosen = self._choose()
@@ -93,7 +93,7 @@ class Loop(Bookkeeping):
         return self.stop or f"{iterations} iteration{'s' if iterations != 1 else ''} (--iterations)"
 
     def _choose(self) -> tuple[Proposal, list[Variant], list[Attempt]] | None:
-        """Returns the next proposal that leaves a variant to judge, or that a proposer made. Returns None if all were
+        """Returns the next proposal that leaves a variant to judge, or that comes from a proposer; None if all were
         tried."""
         options = self.setup.options
         for proposal in self.candidates():
@@ -104,15 +104,15 @@ class Loop(Bookkeeping):
             except TimeUp:
                 late = f"did not compile within {options.minutes:g} min"
                 variants, attempts = [], [no_variant(proposal.place, "failed", late)]
-            if variants or proposal.entry == ENTRY:  # a proposer hears the outcome of its change
+            if variants or proposal.entry == ENTRY:  # a proposer is always told the outcome of its change
                 return proposal, variants, attempts
             self.count_site(proposal.entry, proposal.place)
             self.ruled_out.append(f"{proposal.name}: {_nothing_left(attempts)}")
         return None
 
     def _apply_and_compile(self, proposal: Proposal) -> tuple[list[Variant], list[Attempt]]:
-        """Returns the variants to judge, and an attempt with the reason for every other value."""
-        self.built += 1  # for the name: two proposals of one entry may be built in one iteration
+        """Returns the variants to judge, and an `Attempt` with the reason for every dropped value."""
+        self.built += 1  # part of the name: one iteration may build two proposals of one entry
         label = f"{len(self.iterations)}-{proposal.entry}-{self.built}"
         requests, inapplicable = apply_values(proposal, self.incumbent.texts, label)
         compiled, failed = self.setup.builder.build(requests)
@@ -120,7 +120,7 @@ class Loop(Bookkeeping):
         return variants, [*inapplicable, *failed, *dropped]
 
     def _judge(self, proposal: Proposal, variants: list[Variant]) -> Judged | str:
-        """Verifies, races and confirms the variants and decides. Returns the reason if the iteration crashed."""
+        """Verifies, races and confirms the variants, and decides. If the iteration crashed, returns the reason."""
         gate, options = self.setup.gate, self.setup.options
         note = f"{proposal.name}: {len(variants)} variant{'s' if len(variants) != 1 else ''}"
         self.setup.progress("judge", len(self.iterations), options.iterations, note)
@@ -139,6 +139,6 @@ class Loop(Bookkeeping):
 
 
 def _nothing_left(attempts: Sequence[Attempt]) -> str:
-    """Says why a proposal has no variant: the first three different reasons of its attempts."""
+    """Returns why a proposal has no variant: the first three different reasons of its attempts."""
     reasons = list(dict.fromkeys(attempt.reason for attempt in attempts))
     return "; ".join(reasons[:3]) if reasons else "no value to try"

@@ -12,7 +12,7 @@ from tilewright.race.stats import geometric_mean
 
 @dataclass(frozen=True)
 class Optimized:
-    """The result of a run. ``folder``: holds its table, patch and versions."""
+    """The result of a run. ``folder``: the folder with the run's table, patch and versions."""
 
     record: RunRecord
     iterations: tuple[Iteration, ...]
@@ -37,8 +37,8 @@ class Optimized:
 
 
 def speedup_of(before: Metrics, after: Metrics) -> float | None:
-    """Returns the time before over the time after. It prefers paired rounds, because medians measured minutes apart
-    differ for other reasons, too."""
+    """Returns the time before / the time after, from paired rounds if there are any. Medians that were measured minutes
+    apart also differ for other reasons."""
     if after.against_baseline is not None:
         return 1 / after.against_baseline.centre
     a, b = before.us, after.us
@@ -46,7 +46,7 @@ def speedup_of(before: Metrics, after: Metrics) -> float | None:
 
 
 def to_json(result: Optimized) -> dict[str, Encodable]:
-    """Returns the object that `optimize --json` prints. Scripts rely on its names."""
+    """Returns the object that `optimize --json` prints. Scripts rely on these names."""
     record = result.record
     return {
         **{name: getattr(record, name) for name in ("run", "task", "measured", "branch", "stop_reason")},

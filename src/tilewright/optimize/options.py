@@ -25,7 +25,7 @@ from tilewright.task.task import Task
 
 ITERATIONS = 25
 MINUTES = 10.0
-"""Time limit of one iteration."""
+"""The default time limit of one iteration, in minutes."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Options:
     minutes: float = MINUTES
     patience: int = PATIENCE
     lossy: bool = False
-    """True to try entries that change the rounding of results by design."""
+    """Whether to try entries that change the rounding of results by design."""
     changes: tuple[Path, ...] = ()
     """Patches or files that are tried first."""
     jobs: int | None = None
     seconds: float = BUDGET_SECONDS
-    """Time limit of one compiler run."""
+    """Limit of processor time for one compiler run."""
     only: tuple[str, ...] = ()
     """Names of the playbook's entries to try; all if empty."""
 
@@ -64,7 +64,7 @@ class Options:
 
 @dataclass(frozen=True)
 class OptimizeRequest:
-    """One call of `optimize`."""
+    """The arguments of one call of `optimize`."""
 
     task: Task
     target: Target

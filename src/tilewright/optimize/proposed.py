@@ -1,4 +1,4 @@
-"""Changes from a person or a model instead of the playbook. They pass the same gate.
+"""Changes from a person or a model instead of the playbook. They must pass the same gate.
 
 optimize(…, proposers=[proposer])   # proposer.propose(seen) → Change | None, called before every iteration
 tilewright optimize FILE --change faster.patch --change rewritten.py
@@ -26,12 +26,12 @@ ENTRY = "proposed"
 
 @dataclass(frozen=True)
 class Change:
-    """A proposed change. The commit and the ledger keep its ``rationale``."""
+    """A proposed change. ``rationale``: the reason for it, which the commit and the ledger store."""
 
     name: str
     rationale: str
     texts: Mapping[Path, str]
-    """The whole new text of each changed file, by the path of the user's file."""
+    """Path of the user's file → the whole new text, for each changed file."""
     risk: Risk = "lossless"
     unusable: str = ""
     """Why the change does not fit the incumbent; empty if it does."""
@@ -39,7 +39,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Seen:
-    """The incumbent and the iterations so far, which a proposer may read."""
+    """What a proposer may read: the incumbent, and the iterations so far."""
 
     texts: Mapping[Path, str]
     facts: KernelFacts
@@ -48,11 +48,11 @@ class Seen:
 
 class Proposer(Protocol):
     def propose(self, seen: Seen) -> Change | None:
-        """Returns the next change to try on the incumbent, or None."""
+        """Returns the next change to try on the incumbent; None if there is none."""
 
 
 def check_changes(files: Sequence[Path], editable: Collection[Path]) -> None:
-    """Raises RequestError if a file is missing, or changes what is not editable. Called before the run starts."""
+    """Raises RequestError if a file is missing, or changes a file that is not editable. Called before a run."""
     for file in files:
         if not file.is_file():
             what = "is a folder; name a patch or a rewritten file in it" if file.is_dir() else "no such file"
@@ -71,7 +71,7 @@ class FromFiles:
     """Proposes changes from files: patches, or whole files that replace the file of the same name."""
 
     def __init__(self, files: Sequence[Path], before: Sequence[Iteration] = ()) -> None:
-        """``before``: the iterations of an interrupted run. Its changes are not proposed again."""
+        """``before``: the iterations of an interrupted run. Changes that they tried are not proposed again."""
         done = Counter(iteration.site for iteration in before if iteration.entry == ENTRY)
         self._left = []
         for file in files:
@@ -114,14 +114,14 @@ def _is_patch(text: str) -> bool:
 
 
 def _replaced(file: Path, editable: Collection[Path]) -> Path:
-    """Returns the editable file that a whole file replaces."""
+    """Returns the editable file that the rewritten ``file`` replaces."""
     if len(editable) == 1:
         return next(iter(editable))
     return _editable_named(file.name, editable, f"--change {file}: no editable file has that name")
 
 
 def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, Path]:
-    """Maps the names in a patch to the editable files. The names may have any leading folders."""
+    """Maps the file names in a patch to the editable files. The names may have any leading folders."""
     with _repository() as git:
         try:
             stats = git("apply", "--numstat", "-z", "-", stdin=patch)
@@ -135,7 +135,7 @@ def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, 
 
 
 def _patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path, str]:
-    """Applies the patch to the incumbent's texts. Raises NotApplicable."""
+    """Applies the patch to the incumbent's texts. Raises NotApplicable if the patch does not fit."""
     places = _places(file, patch, texts)
     with _repository() as git:
         for name, path in places.items():

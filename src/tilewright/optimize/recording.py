@@ -1,4 +1,4 @@
-"""What the ledger and git store of a run: its record, commit messages, and how the code changed."""
+"""What the ledger and git store of a run: its record, its commit messages, and how the code changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilewright.task.loading import where_is
 from tilewright.tileir.analysis.comparing import Comparison
 
 MOST_OPERATIONS = 12
-"""How many kinds of operations `what_changed` names. Those whose number changed most come first."""
+"""The most kinds of operations that `what_changed` names. Kinds whose number changed most come first."""
 
 
 def record_of(
@@ -47,7 +47,7 @@ def record_of(
 
 
 def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) -> str:
-    """Returns the command that repeats this run. ``measured``: whether on a GPU."""
+    """Returns the command that repeats this run. ``measured``: whether the run measures on a GPU."""
     options = request.options
     words = ["tilewright", "optimize", where, "--seed", str(seed), "--fresh"]
     if not measured:
@@ -75,7 +75,7 @@ def message_of(n: int, proposal: Proposal, value: Value, reason: str) -> str:
 
 
 def baseline_iteration(baseline: Sequence[Metrics]) -> Iteration:
-    """Makes row 0 of the ledger, the untouched code."""
+    """Makes iteration 0 of the ledger, which is the untouched code."""
     outcomes = tuple(
         WorkloadOutcome(
             workload=metrics.workload, verdict="the untouched code", measured=metrics.measured,
@@ -92,7 +92,7 @@ def baseline_iteration(baseline: Sequence[Metrics]) -> Iteration:
 
 
 def with_times(iteration: Iteration) -> Iteration:
-    """Adds the means of the times of all workloads."""
+    """Adds the mean times over all workloads to the iteration."""
     measured = [outcome.measured for outcome in iteration.outcomes if outcome.measured is not None]
     predicted = [outcome.predicted.us for outcome in iteration.outcomes if outcome.predicted is not None]
     return replace(
@@ -102,20 +102,20 @@ def with_times(iteration: Iteration) -> Iteration:
 
 
 def mean_ms(times_us: Iterable[float]) -> float | None:
-    """Returns the geometric mean in ms; None if empty."""
+    """Returns the geometric mean of times in ms; None if there are no times."""
     mean = geometric_mean(times_us)
     return None if mean is None else mean / 1e3
 
 
 def mean_interval_ms(measured: Sequence[MeasuredTime]) -> tuple[float, float] | None:
-    """Returns the geometric means of the bounds, in ms: an interval that contains `mean_ms` if each interval does."""
+    """Returns the geometric means of the lower and of the upper bounds of the intervals, in ms."""
     low = mean_ms(max(time.interval_us[0], 1e-9) for time in measured)
     high = mean_ms(time.interval_us[1] for time in measured)
     return (low, high) if low is not None and high is not None and math.isfinite(high) else None
 
 
 def what_changed(before: Variant, after: Variant, workload: Workload, board: Board) -> str:
-    """Compares Tile IR and machine code of one workload, one fact per line."""
+    """Compares Tile IR and machine code of two variants on one workload. Returns one difference per line."""
     a, b = (Side(each.version.name, each.task, each.task.space.shipped, workload) for each in (before, after))
     try:
         comparison, grids = compare_tile_ir(a, b, board)

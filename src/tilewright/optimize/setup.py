@@ -1,4 +1,4 @@
-"""Prepares a run of `optimize`: builder, gate, workspace and ledger, for a new run or an interrupted one."""
+"""Prepares a run of `optimize`, new or interrupted: makes builder, gate, workspace and ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tilewright.task.loading import where_is
 
 @dataclass(frozen=True)
 class Start:
-    """The state in which the loop begins. ``metrics``: the baseline's. ``iterations``: those of an interrupted run."""
+    """The state at the start of the loop. ``metrics``: of the baseline. ``iterations``: of an interrupted run."""
 
     setup: Setup
     baseline: Variant
@@ -46,8 +46,8 @@ class Start:
 def prepare(
     stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
 ) -> Start:
-    """Prepares a new run, or continues the interrupted run with the same key unless ``fresh``. ``stack`` closes what is
-    opened. Raises Incorrect if the untouched code is not correct."""
+    """Prepares a new run, or continues the interrupted run with the same key. ``fresh``: always a new run. ``stack``:
+    closes what this function opens. Raises Incorrect if the untouched code is not correct."""
     task, target = request.task, request.target
     machine = machine_of(target)
     key = request.key(machine.versions)
@@ -55,11 +55,11 @@ def prepare(
     name, seed = (interrupted[0].run, interrupted[0].seed) if interrupted else (ledger.new_name(), request.seed)
     seed = seed if seed is not None else secrets.randbits(31)
     if interrupted:
-        done = max(len(interrupted[1]) - 1, 0)  # the first row is the baseline
+        done = max(len(interrupted[1]) - 1, 0)  # the first iteration is the baseline
         ledger.note(f"resuming run {name}: {done} of {request.options.iterations} iterations are done")
     request.progress("baseline", 0, None, f"{task.name}: the untouched code")
     if missing := unprotected():
-        ledger.note(f"the versions that are tried run without protection from {' and '.join(missing)}")
+        ledger.note(f"edited code runs here without protection from {' and '.join(missing)}")
     candidates = stack.enter_context(Candidates(request.texts))
     builder = Builder(
         candidates, task, where_is(task), target.board, request.workloads, ledger.folder(name) / "versions",
@@ -78,7 +78,7 @@ def prepare(
         iterations = [replace(iteration, entry=present_name(iteration.entry)) for iteration in interrupted[1]]
         kept = still_kept(iterations)
         commit = str(kept[-1].commit) if kept else workspace.base_commit
-        if commit != workspace.kept:  # the run was killed after it wrote the ledger, before it moved the ref
+        if commit != workspace.kept:  # the process was killed after writing the ledger, before moving the ref
             workspace.keep(commit)
         incumbent = builder.build_one(f"resumed-{len(iterations)}", workspace.texts())
     else:
@@ -97,7 +97,8 @@ def _gate(
     stack: ExitStack, request: OptimizeRequest, baseline: Variant, bounds: Mapping[str, Bound],
     checker: VariantChecker, seed: int, done: int,
 ) -> Gate:  # fmt: skip
-    """``done``: iterations of an interrupted run. It is part of the seed, so that fresh inputs are not drawn twice."""
+    """``done``: number of iterations that an interrupted run has done. It is part of the seed, so that
+    fresh inputs are not drawn twice."""
     if not request.target.measured:
         return PredictedGate(checker, request.workloads, bounds)
     task = request.task

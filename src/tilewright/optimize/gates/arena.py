@@ -1,11 +1,11 @@
 """Verifies, races and confirms versions of a kernel in the worker process.
 
-The worker opens the baseline. Its inputs, references and tolerances check every version. A version supplies its launch
-and its shipped configuration.
+The worker opens the baseline task. The inputs, references and tolerances of the baseline check every version. A version
+supplies only its launch function and its shipped configuration.
 
-`Arena.race` quickly ranks the variants of one iteration; it never decides what is kept. `confirm` measures the fastest
-variant in pairs with incumbent and baseline, on inputs that this run has not used. It takes one look after another
-(`Arena.confirm`) until `decide` reaches a decision.
+`Arena.race` quickly ranks the variants of one iteration, and never decides what is kept. `confirm` measures the fastest
+variant in pairs with incumbent and baseline, on inputs that this run has not used. Each look (`Arena.confirm`) adds
+samples, until `decide` reaches a decision.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceRes
 from tilewright.worker.messages import Lost
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
-"""Budget of one race. A race may rank wrongly by a little, because the confirmation measures the fastest again."""
+"""Most rounds and seconds of one race. A small error of its ranking does no harm: the confirmation measures again."""
 CONFIRM_SECONDS = 3.0
-"""Wall time of all rounds of one confirmation on one workload: 400 rounds of a kernel of 1.7 ms. With a short kernel,
-the rounds of `decide.LOOKS` are reached first."""
+"""Most wall seconds of one confirmation on one workload: 400 rounds of a kernel that takes 1.7 ms. A shorter kernel
+reaches the rounds of `decide.LOOKS` first."""
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
-"""Wall time of each look. The first is short, because most changes are clear."""
+"""Most wall seconds of each look. The first look is short, because most changes are clearly faster or slower."""
 FEWEST_ROUNDS = 2 * LOOKS[0][0]
-"""Fewest rounds of the first look, however long the kernel takes: two of each capture. The captures of this look are
-more than the bounds of a decision over 30 workloads need."""
+"""Fewest rounds of the first look, however long the kernel takes: two for each capture. So this look has enough
+captures for a decision over 30 workloads."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Confirmation(Paired):
     """The check of the candidate on this confirmation's inputs, before and after it was timed."""
     seed: int
     monitors: tuple[Mapping[str, Json], ...] = ()
-    """By look, the record of clocks and other processes."""
+    """For each look, the record of clocks and other processes."""
     disturbances: tuple[str, ...] = ()
 
     def plus(self, more: Confirmation) -> Confirmation:
-        """Appends the captures of the next look."""
+        """Returns these samples followed by those of the next look, ``more``."""
         grow = ("candidate_us", "incumbent_us", "copy_us", "baseline_us", "captures", "monitors", "disturbances")
         both: dict[str, Any] = {name: (*getattr(self, name), *getattr(more, name)) for name in grow}
         return replace(more, **both)
@@ -72,8 +72,10 @@ class Confirmation(Paired):
 
 @dataclass(frozen=True)
 class Entrant:
-    """A version of the kernel that can be launched. ``files``: absolute path of the user's file → that of this
-    version's copy. ``contestants``: by workload."""
+    """A version of the kernel that the worker can launch.
+
+    files: absolute path of the user's file → absolute path of this version's copy.
+    contestants: name of a workload → the launch to time."""
 
     name: str
     files: Mapping[str, str]
@@ -81,8 +83,10 @@ class Entrant:
 
 
 class Arena:
-    """The worker of one optimisation run. The end of the ``with`` block ends it. ``where``: as in `loading.load_task`.
-    ``policy``: how to measure (L2, graph or eager). ``session``: a worker that is starting already, without a task."""
+    """The worker of one optimisation run, which ends with the ``with`` block.
+
+    where: as in `loading.load_task`. policy: how to measure (L2, graph or eager).
+    session: a worker process that is already starting and has no task yet; None starts a new one."""
 
     def __init__(
         self, task: Task, where: str, baseline: Entrant, policy: Policy, seed: int,
@@ -100,12 +104,12 @@ class Arena:
         self.session.__exit__(*error)
 
     def verify(self, version: Entrant, workload: str, seed: int | None = None) -> Checked | Eliminated:
-        """Checks a version against the references, once. Returns `Eliminated` if it did not run."""
+        """Runs a version once and compares it with the references. Returns `Eliminated` if the version did not run."""
         self.progress("verify", 0, None, f"{workload}: {version.name}")
         return self.client.verify(workload, version.contestants[workload], seed)
 
     def race(self, workload: str, versions: Sequence[Entrant]) -> RaceResult:
-        """Races correct ``versions``. The first is the incumbent; if it fails, no race takes place."""
+        """Races correct ``versions``. The first version is the incumbent; if it fails, no race takes place."""
         policy = replace(self.policy, max_rounds=RACE_ROUNDS, seconds=RACE_SECONDS, seed=self.seed)
         contestants = [version.contestants[workload] for version in versions]
         return self.client.race(workload, contestants, baseline=contestants[0], policy=policy, needs_baseline=True)
@@ -113,9 +117,9 @@ class Arena:
     def confirm(
         self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int, look: PlannedLook
     ) -> Confirmation | Eliminated:
-        """Takes one look: verifies the candidate and measures paired samples, on inputs of ``seed``. For a decision, no
-        earlier request may have used the seed. A hang is blamed on the candidate, because incumbent and baseline passed
-        such rounds before."""
+        """Takes one look: verifies the candidate, and measures paired samples on inputs drawn from ``seed``. For a
+        decision, no earlier request may have used the seed. If a launch hangs, the candidate is blamed, because
+        incumbent and baseline have run such rounds before."""
         checked = self.verify(candidate, workload, seed)
         if isinstance(checked, Eliminated):
             return checked
@@ -146,8 +150,8 @@ class Confirmations:
 def confirm(
     arena: Arena, workloads: Sequence[str], candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int
 ) -> Confirmations | Eliminated:
-    """Measures ``candidate`` against incumbent and baseline until the decision is made, or all looks are taken. Returns
-    `Eliminated` if a version was wrong or broke the process. ``seed``: draws inputs that this run has not used."""
+    """Measures ``candidate`` against incumbent and baseline, until a decision is made or all looks are taken. Returns
+    `Eliminated` if a version was wrong or broke the process. ``seed``: of inputs that this run has not used."""
     samples: dict[str, Confirmation] = {}
     for look in PLAN:
         for name in workloads:

@@ -1,10 +1,10 @@
 """The gate that every change goes through: verify, race, confirm, decide.
 
-`measured.py` judges on a GPU, `predicted.py` by the interpreter and the model. Both take the variants of one iteration
-and decide whether the best one takes the incumbent's place.
+`measured.py` judges on a GPU; `predicted.py` judges by the interpreter and the model. Both take the variants of one
+iteration and decide whether the best variant replaces the incumbent.
 
 A variant that is correct on the workloads' shapes may still be wrong on other shapes that the kernel supports. So the
-interpreter checks a variant on those shapes before it is kept (`VariantChecker`), even if a GPU verified it.
+interpreter checks a variant on other shapes before it is kept (`VariantChecker`), even if a GPU verified it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.verify.check import InterpreterChecker
 CORRECTNESS: Mapping[str, Correctness] = {
     "correct": "PASS", "correct on reduced shapes": "PASS", "incorrect": "FAIL", "unverified": "unverified",
 }  # fmt: skip
-"""The verdict of a check → the ledger's word for it."""
+"""Verdict of a check → the value that the ledger stores."""
 CHECK_SECONDS = 20.0
 """Time limit for the check of one variant."""
 FULL_CHECK_SECONDS = 60.0
@@ -40,7 +40,7 @@ Attempts = tuple[Attempt, ...]
 
 @dataclass(frozen=True)
 class VerifiedVariants:
-    """All variants of an iteration, the best predicted first, and the correct ones among them."""
+    """All variants of an iteration, sorted by predicted time, and those of them that are correct."""
 
     variants: tuple[Variant, ...]
     correct: tuple[Variant, ...]
@@ -49,12 +49,12 @@ class VerifiedVariants:
 
 @dataclass(frozen=True)
 class RankedVariant:
-    """A variant with its time over the incumbent's (geometric mean over the workloads)."""
+    """A variant. ``ratio``: its time / the incumbent's time, geometric mean over the workloads."""
 
     variant: Variant
     ratio: float
     times: Mapping[str, tuple[MeasuredTime, MeasuredTime]] = field(default_factory=dict)
-    """By workload, the times of the variant and of the incumbent; empty if predicted."""
+    """Workload → the times of the variant and of the incumbent; empty if the times are predicted."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RacedVariants:
 
 @dataclass(frozen=True)
 class ConfirmedVariant:
-    """The variant to decide on."""
+    """The variant that is decided on, with its check and its measurements."""
 
     best: Variant
     incumbent: Variant
@@ -76,7 +76,7 @@ class ConfirmedVariant:
     """The interpreter's verdict on ``best``."""
     attempts: Attempts
     confirmations: Confirmations | None = None
-    """The measurements on fresh inputs; None if predicted."""
+    """The measurements on fresh inputs; None if the times are predicted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,31 +98,31 @@ class Judged:
 
 
 class Gate(Protocol):
-    """Judges variants in four stages. ``measured``: whether times are measured on a GPU, or predicted."""
+    """Judges variants in four stages. ``measured``: whether times are measured on a GPU; else they are predicted."""
 
     measured: bool
 
     @property
     def noise(self) -> Mapping[str, Interval]:
-        """By workload, how far two copies of the baseline differ on this machine; empty if nothing is measured."""
+        """Workload → ratio of the times of two copies of the baseline on this machine; empty if nothing is measured."""
 
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
-        """Returns the metrics of the untouched code, or the reason if it is not correct."""
+        """Returns the metrics of the untouched code for each workload, or the reason why it is not correct."""
 
     def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
-        """Checks what the variants compute on the workloads' shapes. ``variants``: the best predicted first."""
+        """Checks the outputs of the variants on the workloads' shapes. ``variants``: sorted by predicted time."""
 
     def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
         """Ranks the correct variants by time."""
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant | Judged:
-        """Checks the fastest variant on other shapes, and measures it again. Returns the outcome if none is left."""
+        """Checks the fastest variant on other shapes, and measures it again. Returns `Judged` if no variant is left."""
 
     def decide(self, confirmed: ConfirmedVariant) -> Judged:
-        """Decides whether the confirmed variant takes the incumbent's place."""
+        """Decides whether the confirmed variant replaces the incumbent."""
 
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
-        """Returns the metrics of the last incumbent."""
+        """Returns the metrics of the last incumbent for each workload."""
 
 
 class VariantChecker:
@@ -133,14 +133,14 @@ class VariantChecker:
         self._checker = InterpreterChecker(baseline, board, seed)
 
     def verdict(self, variant: Variant, *, own_shapes: bool = False) -> Checked:
-        """Checks the variant's shipped configuration on every workload: on reduced shapes, and with ``own_shapes`` at
-        the workload's own extents."""
+        """Checks the variant's shipped configuration on every workload, on reduced shapes. With ``own_shapes``, checks
+        it at the workload's full size, too."""
         return self._checker.check(
             variant.task, self.workloads, quick=True, seconds=CHECK_SECONDS, own_shapes=own_shapes
         )
 
     def incorrect(self, variant: Variant) -> str | None:
-        """Runs all checks of `tilewright check` (hostile shapes, data and memory). Returns the error, or None."""
+        """Runs all checks of `tilewright check` (hostile shapes, data and memory). Returns the mistake, or None."""
         checked = self._checker.check(variant.task, self.workloads, quick=False, seconds=FULL_CHECK_SECONDS)
         return checked.reason if checked.verdict == "incorrect" else None
 
@@ -149,7 +149,7 @@ class VariantChecker:
 
 
 def with_outcome(attempts: Sequence[Attempt], variant: Variant, status: AttemptStatus, reason: str) -> Attempts:
-    """Replaces the attempt of ``variant``."""
+    """Returns ``attempts`` with a new attempt for ``variant`` in place of its old one."""
     others = [attempt for attempt in attempts if attempt.value != str(variant.value)]
     return (*others, variant.attempt(status, reason))
 
@@ -158,7 +158,7 @@ def metrics_of(
     variant: Variant, workload: Workload, bound: Bound, measured: MeasuredTime | None = None,
     ratio: Interval | None = None,
 ) -> Metrics:  # fmt: skip
-    """Returns measured metrics, or predicted ones without ``measured``. ``ratio``: time over the baseline's."""
+    """Returns the variant's metrics, which are predicted if ``measured`` is None. ``ratio``: time / baseline's time."""
     work, predicted = count(variant.task, workload, variant.board), variant.predicted[workload.name]
     return Metrics(
         workload=workload.name, measured=measured, predicted=predicted if measured is None else None,

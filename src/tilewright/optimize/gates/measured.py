@@ -22,13 +22,13 @@ from tilewright.records import Bound, Checked, MeasuredTime, Workload
 from tilewright.worker.client import Eliminated, RaceResult
 
 WORTH_CONFIRMING = 0.998
-"""A variant is confirmed only if its time in the race is at most this share of the incumbent's."""
+"""A variant is confirmed only if its time in the race is at most this fraction of the incumbent's time."""
 LOSS = 1.02
 """A variant that takes more than this many times the incumbent's time on some workload is ranked last."""
 
 
 class MeasuredGate:
-    """Implements `base.Gate`."""
+    """Implements `base.Gate` with measured times."""
 
     measured = True
     _baseline: Variant
@@ -43,10 +43,10 @@ class MeasuredGate:
         self.noise: dict[str, Interval] = {}
         self._fresh = random.Random(fresh)
         self._gpu_only = False
-        """True if the interpreter cannot check even the untouched code. Then the check on the GPU has to do."""
+        """True if the interpreter cannot check even the untouched code. Then only the GPU checks variants."""
 
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
-        """Verifies the untouched code on both engines, and times it against a second copy of itself."""
+        """Verifies the untouched code with the interpreter and on the GPU, and times it against a copy of itself."""
         self._baseline = variant
         checked = self.checker.verdict(variant)
         if checked.verdict == "incorrect":
@@ -66,7 +66,7 @@ class MeasuredGate:
         return tuple(metrics)
 
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
-        """Pairs the last incumbent with the baseline once more."""
+        """Times the last incumbent once more, in pairs with the baseline."""
         metrics = []
         for workload in self.workloads:
             timed, measured, ratio = self._paired(workload, variant, self._baseline), None, None
@@ -77,7 +77,7 @@ class MeasuredGate:
         return tuple(metrics)
 
     def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
-        """Runs every variant on the GPU, once per workload."""
+        """Runs every variant on the GPU, once for each workload, and compares its outputs with the references."""
         failures = {variant.version.name: self._failure(variant) for variant in variants}
         correct = (variant for variant in variants if failures[variant.version.name] is None)
         return VerifiedVariants(tuple(variants), tuple(correct), tuple(filter(None, failures.values())))
@@ -151,7 +151,7 @@ class MeasuredGate:
         )  # fmt: skip
 
     def _paired(self, workload: Workload, variant: Variant, baseline: Variant) -> racing.Confirmation | Eliminated:
-        """Takes one look at a version against the baseline, on the run's own inputs."""
+        """Times a version in pairs with the baseline, on the inputs of the run's seed."""
         return self.arena.confirm(
             workload.name, variant.entrant, baseline.entrant, baseline.entrant, self.arena.seed, racing.PLAN[0]
         )
@@ -182,7 +182,7 @@ def _failed(best: Variant, attempts: Sequence[Attempt], reason: str) -> Judged:
 
 
 def _ranked(variants: Sequence[Variant], races: Mapping[str, RaceResult]) -> list[RankedVariant]:
-    """Ranks the variants that finished every race, the fastest first. Variants with a `LOSS` come last."""
+    """Ranks the variants that finished every race, the fastest first. Variants slower than `LOSS` come last."""
     ranked = []
     for variant in variants:
         times = {workload: pair for workload, race in races.items() if (pair := _raced_times(variant, race))}
@@ -195,7 +195,7 @@ def _ranked(variants: Sequence[Variant], races: Mapping[str, RaceResult]) -> lis
 
 
 def _raced_times(variant: Variant, race: RaceResult) -> tuple[MeasuredTime, MeasuredTime] | None:
-    """Returns the times of the variant and of the incumbent, or None if either has none."""
+    """Returns the times of the variant and of the incumbent; None if either time is missing."""
     times = {finisher.name: finisher.measured for finisher in race.raced}
     time, incumbent = times.get(variant.version.name), race.raced[0].measured if race.raced else None
     return (time, incumbent) if time is not None and incumbent is not None else None
@@ -219,7 +219,7 @@ def _raced(variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[R
 
 
 def _ratio(time: MeasuredTime, incumbent: MeasuredTime) -> Interval:
-    """Returns the ratio of two medians of a race. Without pairs, its interval is as wide as both intervals together."""
+    """Returns the ratio of two medians. The times are not paired, so its interval is as wide as both together."""
     low, high = time.interval_us[0] / incumbent.interval_us[1], time.interval_us[1] / incumbent.interval_us[0]
     return Interval(low, time.us / incumbent.us, high, 0.95, len(time.samples_us))
 

@@ -1,1 +1,1 @@
-"""Versions of a task's editable files, and the git worktree that `optimize` commits them in."""
+"""Versions of a task's editable files, and the git worktree in which `optimize` commits them."""

@@ -1,7 +1,7 @@
-"""Starts git; no other module does.
+"""Runs git commands. No other module starts git.
 
-Git runs in English, without hooks, signatures, prompts, background maintenance and file monitors. Variables that a hook
-or a shell may have left (GIT_DIR, GIT_INDEX_FILE, …) are removed. The user's name and other settings stay.
+Git runs in English, without hooks, signatures, prompts, background maintenance and file monitors. Environment variables
+that name a repository (GIT_DIR, GIT_INDEX_FILE, …) are removed. The user's name and other settings stay.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PASSED_ON = (
     "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_CEILING_DIRECTORIES",
     "GIT_DISCOVERY_ACROSS_FILESYSTEM", "GIT_EXEC_PATH",
 )  # fmt: skip
-"""Prefixes of the git variables that are passed on: they describe the user, and name no repository."""
+"""Prefixes of the environment variables that are passed on to git. They describe the user, and name no repository."""
 
 QUIET = {
     "LC_ALL": "C",
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_OPTIONAL_LOCKS": "0",  # reading the user's repository does not refresh its index
+    "GIT_OPTIONAL_LOCKS": "0",  # reading the user's repository must not refresh its index
     "GIT_LFS_SKIP_SMUDGE": "1",
     "GIT_LITERAL_PATHSPECS": "1",
 }
@@ -40,7 +40,7 @@ DEFAULT_AUTHOR = {"NAME": "Tilewright", "EMAIL": "tilewright@localhost"}
 
 
 class GitError(MachineError):
-    """A git command failed. ``stderr``: all that git wrote there."""
+    """A git command failed. ``stderr``: all that git wrote to stderr."""
 
     def __init__(self, command: str, stderr: str):
         self.stderr = stderr
@@ -80,19 +80,19 @@ class Git:
         return self(command, *arguments, stdin=stdin).removesuffix("\n")
 
     def line_or_none(self, command: str, *arguments: str) -> str | None:
-        """Returns the one line that git prints, or None if the command fails."""
+        """Returns the one line that git prints; None if the command fails."""
         try:
             return self.line(command, *arguments)
         except GitError:
             return None
 
     def worktree(self, folder: Path) -> Git:
-        """Returns git for the worktree ``folder``. It never searches the folders above for another repository."""
+        """Returns a `Git` for the worktree ``folder`` that never searches the parent folders for a repository."""
         directory = Git(folder, {"GIT_CEILING_DIRECTORIES": str(folder.parent)}).line("rev-parse", "--absolute-git-dir")
         return Git(folder, {"GIT_DIR": directory, "GIT_WORK_TREE": str(folder)}).with_author()
 
     def with_author(self) -> Git:
-        """Returns git that commits as the user, or as Tilewright if git knows no user."""
+        """Returns a `Git` that commits as the user, or as Tilewright if git knows no user."""
         variables = dict(self.variables)
         for role in ("AUTHOR", "COMMITTER"):
             if self.line_or_none("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT") is None:

@@ -1,9 +1,9 @@
 """Finds the git repository for a task's editable files: the user's, or else a private one.
 
-The user's repository is used if it holds all the files and ignores none. Otherwise (no git, a package in
-site-packages, files of two repositories) Tilewright makes a private bare repository. There each file has its path
-relative to the folder from which its package is imported: ``tilegym/ops/cutile/attention.py``. So a patch of the
-private branch can be applied in that folder with ``patch -p1``.
+The user's repository is used if it holds all the files and ignores none. Otherwise (no repository, a package in
+site-packages, files of two repositories) Tilewright makes a private bare repository. In the private repository, a
+file's path is relative to the folder from which its package is imported: ``tilegym/ops/cutile/attention.py``. So
+``patch -p1`` can apply a patch of the private branch in that folder.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from tilewright.optimize.versions.git import Git, GitError
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
-"""Git's messages for a folder without a checkout. Every other message of git is an error for the user."""
+"""Git's messages for a folder that is not in a checkout. Any other message of git is reported as an error."""
 
 
 @dataclass(frozen=True)
 class RepositoryPlace:
-    """The repository of the editable files. ``names``: the user's path of each file → its path in the repository, which
-    is relative to ``root`` on the user's disk."""
+    """The repository of the editable files. ``names``: absolute path of the user's file → its path in the repository.
+    ``root``: the folder of the user's disk to which the paths in the repository are relative."""
 
     git: Git
     names: Mapping[Path, str]
@@ -72,12 +72,12 @@ def _import_root(path: Path) -> Path:
 
 
 def _bare(folder: Path) -> Git:
-    """Returns git with the repository in GIT_DIR: the user's safe.bareRepository may forbid git to find it itself."""
+    """Returns a `Git` with GIT_DIR set. The user's safe.bareRepository may forbid git to find the repository."""
     return Git(folder, {"GIT_DIR": str(folder)})
 
 
 def _make(folder: Path) -> None:
-    """Makes an empty bare repository by renaming a draft, because another run may make it at the same time."""
+    """Makes an empty bare repository under another name, then renames it: another run may make it at the same time."""
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def _make(folder: Path) -> None:
     _bare(draft)("config", "core.autocrlf", "false")
     try:
         draft.rename(folder)
-    except OSError:  # the other run was faster
+    except OSError:  # another run has made it meanwhile
         shutil.rmtree(draft)
         if not folder.is_dir():
             raise

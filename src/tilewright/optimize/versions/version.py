@@ -1,4 +1,4 @@
-"""Versions of a task's editable files: each lies in its own folder, from which `candidate.client` loads it."""
+"""Versions of a task's editable files. Each version has its own folder, from which `candidate.client` loads it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tilewright.ledger.file import storage
 
 @dataclass(frozen=True)
 class KernelVersion:
-    """One version of the editable files. ``files``: absolute path of the user's file → that of this version's copy."""
+    """One version of the editable files. ``files``: absolute path of the user's file → path of this version's copy."""
 
     name: str
     files: Mapping[str, str]
 
 
 def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> KernelVersion:
-    """Writes a copy of each editable file into a directory below ``folder``. If two files share a name, the copies keep
-    their folders. ``texts``: by the user's path."""
+    """Writes a copy of each editable file into the folder ``name`` below ``folder``. If two files share a name, the
+    copies keep their parent folders. ``texts``: path of the user's file → the text to write."""
     directory = folder.absolute() / _directory(name)
     files = [Path(os.path.abspath(path)) for path in texts]
     distinct = len({path.name for path in files}) == len(files)

@@ -5,9 +5,9 @@
   ``kept`` (the last kept commit) and ``<n>`` (each attempt).
 * An attempt is committed before it is judged. A revert removes the commit from the branch; its ref stays.
 * Only git restores files. After a kill, `Workspace.open` for the same run goes back to ``kept``. The caller writes its
-  ledger first and calls `keep` or `revert` afterwards. After a kill it may call them again with the ledger's commit.
-* Every git command names its worktree. Otherwise git could find, and reset, the user's checkout above a damaged
-  worktree.
+  ledger first and calls `keep` or `revert` afterwards. After a kill it may call these again with the ledger's commit.
+* Every git command names its worktree. Otherwise git could find the user's checkout above a damaged worktree,
+  and reset that checkout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tilewright.task.task import Task
 ON_DISK = "Iteration 0: the files as they are on disk"
 NOTHING_YET = "Nothing was committed yet"
 LOCK_SECONDS = 1.0
-"""How long to wait for the lock. A git process that a killed run had started holds it until it ends."""
+"""How long to wait for the run's lock. A git process that a killed run had started holds the lock until it ends."""
 
 
 class PathGate(Forbidden):
@@ -48,8 +48,9 @@ class _Branch:
 
 
 class Workspace:
-    """The worktree of one run. `open` makes it; the end of the ``with`` block removes it. ``base_commit``: the commit
-    with the untouched files. ``kept``: the commit of the incumbent. ``folder``: the worktree."""
+    """The worktree of one run. `open` makes the worktree; the end of the ``with`` block removes it.
+
+    base_commit: the commit with the untouched files. kept: the commit of the incumbent. folder: the worktree."""
 
     def __init__(self, run: str, place: RepositoryPlace, git: Git, branch: _Branch, lock: IO[bytes]) -> None:
         self.run, self.place, self.folder = run, place, git.folder
@@ -61,7 +62,7 @@ class Workspace:
     def open(cls, task: Task, run: str, home: Path, date: datetime.date) -> Workspace:
         """Opens the workspace of ``run``: on a new branch, or on its own branch if the run was interrupted.
 
-        home: Tilewright's folder, which holds worktrees and private repositories. date: part of a new branch's name.
+        home: Tilewright's folder, with worktrees and private repositories. date: used in a new branch's name.
         Raises MachineError if git fails, StorageError if the disk fails, TaskError if an editable file cannot be read.
         """
         files, kernel = editable_files(task), _word(task.name)
@@ -90,17 +91,17 @@ class Workspace:
 
     @property
     def kernel(self) -> str:
-        """The kernel's name in the name of the branch."""
+        """The kernel's name, as the name of the branch contains it."""
         return re.sub(r"^cutile-perf-|-\d{4}-\d\d-\d\d(-\d+)?$", "", self.branch)
 
     def texts(self) -> Mapping[Path, str]:
-        """Returns the incumbent's text of each editable file, by the user's path."""
+        """Returns the incumbent's texts: path of the user's file → text."""
         names = self.place.names
         return {path: self._git("cat-file", "--filters", f"{self.kept}:{name}") for path, name in names.items()}
 
     def write_and_commit(self, n: int, texts: Mapping[Path, str], message: str) -> str:
-        """Writes ``texts`` and commits them on top of the incumbent; returns the commit. If another file differs,
-        restores the worktree and raises PathGate."""
+        """Writes ``texts``, commits them on top of the incumbent, and returns the commit. If a file that is not
+        editable differs, restores the worktree and raises PathGate."""
         if (head := self._head()) != self.kept:
             raise ValueError(f"{head[:12]} was neither kept nor reverted")
         _refuse([str(path) for path in texts if path not in self.place.names])
@@ -127,7 +128,7 @@ class Workspace:
             self._restore()
 
     def revert(self, n: int, commit: str) -> None:
-        """Goes back to the incumbent. The attempt stays reachable as ``refs/tilewright/<run>/<n>``."""
+        """Goes back to the incumbent. The attempt's ``commit`` stays reachable as ``refs/tilewright/<run>/<n>``."""
         self._point(str(n), commit)
         self._restore()
 
@@ -164,7 +165,7 @@ class Workspace:
         _refuse([name for name in changed if name not in allowed])
 
     def _as_checked_out(self, name: str) -> bool:
-        """Git reports an untouched file as changed if git would store its line ends differently."""
+        """Returns whether a file is as git checked it out. Because of line ends, git may report it as changed."""
         try:
             stored = self._git("cat-file", "--filters", f"HEAD:{name}")
             return (self.folder / name).read_bytes() == stored.encode(errors="surrogateescape")
@@ -177,7 +178,7 @@ class Workspace:
 
 
 def _started(place: RepositoryPlace, run: str, folder: Path, name: str) -> tuple[Git, _Branch]:
-    """Makes a new worktree and branch. The refs are written last and together: before that, no run can be resumed."""
+    """Makes a new worktree and branch. The refs are written last and together, because they mark a run as resumable."""
     repository = place.git.with_author()
     start = repository.line_or_none("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if start is None:
@@ -197,8 +198,8 @@ def _started(place: RepositoryPlace, run: str, folder: Path, name: str) -> tuple
 
 
 def _claimed(git: Git, run: str, stem: str, base: str) -> str:
-    """Makes the branch and the run's refs together, and returns the branch's name: ``stem``, or the first free name
-    with a number."""
+    """Makes the branch and the run's refs together. Returns the branch's name: ``stem``, with a number if that name is
+    taken."""
     number = 1
     while True:
         name = stem if number == 1 else f"{stem}-{number}"
@@ -208,13 +209,13 @@ def _claimed(git: Git, run: str, stem: str, base: str) -> str:
                 git("update-ref", "--stdin", stdin="".join(f"create {ref} {base}\n" for ref in refs))
                 return name
             except GitError:
-                if not git("for-each-ref", refs[0]):  # no other run made it meanwhile
+                if not git("for-each-ref", refs[0]):  # no other run has made the branch meanwhile
                     raise
         number += 1
 
 
 def _branch_of(git: Git, run: str) -> _Branch | None:
-    """Returns the run's branch, or None for a new run."""
+    """Returns the run's branch; None for a new run."""
     prefix = f"{_refs(run)}/branch/"
     refs = git("for-each-ref", "--format=%(objectname) %(refname)", prefix).splitlines()
     if not refs or git.line_or_none("rev-parse", "--verify", "--quiet", f"{_refs(run)}/kept") is None:
@@ -224,13 +225,13 @@ def _branch_of(git: Git, run: str) -> _Branch | None:
 
 
 def _resumed(repository: Git, run: str, folder: Path, branch: _Branch) -> Git:
-    """Restores the run's worktree to its last kept commit, whatever state a kill left it in."""
+    """Restores the run's worktree to the run's last kept commit, whatever state the worktree is in."""
     head, kept = f"refs/heads/{branch.name}", repository.line("rev-parse", "--verify", f"{_refs(run)}/kept")
     _unlock(repository, head, run)
     at = repository.line_or_none("rev-parse", "--verify", "--quiet", head)
     if at is None:
         repository("update-ref", head, kept)
-    elif at != kept:  # an attempt that was never decided, or the user's commits: kept under a ref
+    elif at != kept:  # an undecided attempt, or commits of the user: a ref keeps them
         repository("update-ref", f"{_refs(run)}/undecided", at)
     try:
         git = repository.worktree(folder)
@@ -246,7 +247,7 @@ def _resumed(repository: Git, run: str, folder: Path, branch: _Branch) -> Git:
 
 
 def _unlock(repository: Git, head: str, run: str) -> None:
-    """Removes the locks that a killed git left on this run's refs."""
+    """Removes the locks that a killed git process left on this run's refs."""
     common = repository.folder / repository.line("rev-parse", "--git-common-dir")
     common.joinpath(f"{head}.lock").unlink(missing_ok=True)
     for left in common.joinpath(_refs(run)).rglob("*.lock"):
@@ -263,17 +264,17 @@ def _discard(repository: Git, folder: Path) -> None:
     remove = ("worktree", "remove", "--force", "--force", str(folder))
     if repository.line_or_none(*remove) is None:
         shutil.rmtree(folder, ignore_errors=True)
-        repository.line_or_none(*remove)  # git forgets a damaged worktree only once its folder is gone
+        repository.line_or_none(*remove)  # git removes a damaged worktree from its list only if its folder is gone
 
 
 def _changed(git: Git) -> list[str]:
-    """Returns the paths that differ from the worktree's commit, with untracked files."""
+    """Returns the paths that differ from the worktree's commit, untracked files included."""
     entries = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all").split("\0")
     return [entry[3:] for entry in entries if entry]
 
 
 def _commit(git: Git, names: list[str], message: str) -> str:
-    """Commits these files alone; an attempt that changes nothing is committed too."""
+    """Commits only these files. An attempt that changes nothing is committed, too."""
     git("add", "--force", "--", *names)
     git("commit", "--allow-empty", "--quiet", "--no-verify", "--cleanup=verbatim", "--file=-", stdin=message)
     return git.line("rev-parse", "--verify", "HEAD")
@@ -295,7 +296,7 @@ def _word(text: str) -> str:
 
 
 def _worktrees(home: Path) -> Path:
-    """Makes the folder of the worktrees, which git ignores if it lies in the user's checkout."""
+    """Makes the folder of the worktrees. If the folder is in the user's checkout, git ignores it."""
     for name in ("worktrees", "repositories"):
         (home / name).mkdir(parents=True, exist_ok=True)
         (home / name / ".gitignore").write_text("*\n")
@@ -303,7 +304,7 @@ def _worktrees(home: Path) -> Path:
 
 
 def _locked(path: Path, run: str) -> IO[bytes]:
-    """Takes a lock that the system releases when this process ends."""
+    """Takes the run's lock. The system releases the lock when this process ends."""
     lock = path.open("ab")
     until = time.monotonic() + LOCK_SECONDS
     while True:
