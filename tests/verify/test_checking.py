@@ -404,7 +404,7 @@ def test_dependence_on_the_order_of_blocks_is_caught_unless_declared() -> None:
     task = elementwise(lambda x: x.sum(axis=1, keepdims=True) + 0 * x, independent=("M",))
     caught(task, ordered, "depends on the order of the blocks")
     verdict = passes(replace(task, deterministic=False), ordered)
-    assert any("bit-equality" in one for one in verdict.unverified)
+    assert any("bit-equal" in one for one in verdict.unverified)
 
 
 def test_drift_after_launches_is_caught() -> None:
@@ -594,7 +594,7 @@ def test_a_failing_case_is_made_small_and_can_be_run_alone() -> None:
 def test_a_case_that_was_asked_for_says_that_it_was_the_only_one() -> None:
     """`correct, 1 case` read as if it were said of the kernel."""
     verdict = checked(elementwise(), thrice, case=parse("M=16,N=16", elementwise()))
-    assert (verdict.verdict, verdict.reason) == ("correct", "1 case, the one asked for")
+    assert (verdict.verdict, verdict.reason) == ("correct", "1 case, the requested one")
 
 
 def test_equal_seeds_give_equal_verdicts() -> None:

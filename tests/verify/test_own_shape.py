@@ -139,12 +139,12 @@ def test_what_is_wrong_on_large_shapes_alone_is_found(tmp_path: Path, name: str)
 def test_without_its_own_extents_a_kernel_is_correct_on_reduced_shapes(tmp_path: Path) -> None:
     verdict = checked(made(tmp_path, RIGHT["rows"]), own_shapes=False)
     assert verdict.verdict == "correct on reduced shapes"
-    assert "large was run at reduced extents only" in verdict.reason
+    assert "large was run at reduced size only" in verdict.reason
 
 
 def test_all_workloads_that_were_reduced_are_named(tmp_path: Path) -> None:
     text = RIGHT["rows"].replace('{"M": 4096, "N": 1024}', '{"M": 4096, "N": 1024}, "tall": {"M": 9001, "N": 1024}')
-    assert "large, tall were run at reduced extents only" in checked(made(tmp_path, text), own_shapes=False).reason
+    assert "large, tall were run at reduced size only" in checked(made(tmp_path, text), own_shapes=False).reason
 
 
 def test_a_failing_own_shape_is_not_run_whole_to_make_it_smaller(
@@ -189,7 +189,7 @@ def test_a_grid_of_very_many_blocks_is_not_followed(tmp_path: Path) -> None:
 
 def test_the_first_element_that_no_block_stores_is_named(tmp_path: Path) -> None:
     task = made(tmp_path, WRONG["a grid of at most 8 blocks"][0])
-    with pytest.raises(Wrong, match=r"no block stores 'y'\[8, 0\] at the workload's own extents"):
+    with pytest.raises(Wrong, match=r"no block stores 'y'\[8, 0\] at the workload's full size"):
         OwnShapes(task, BOARD).check(task.space.shipped, task.workloads["large"], 0, FloatReference(task, None))
 
 

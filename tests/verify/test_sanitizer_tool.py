@@ -108,7 +108,7 @@ def test_a_clean_report_has_no_findings(log: str) -> None:
         ("", "no summary: nothing at all"),
         ("========= Error: Device not supported. Please refer to the manual\n", "Device not supported"),
         ("========= COMPUTE-SANITIZER\n========= Something new\n========= ERROR SUMMARY: 2 errors\n",
-         "counts 2 errors, none of them understood: Something new"),
+         "counts 2 errors of unknown form: Something new"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_no_clean_bill(log: str, words: str) -> None:
@@ -174,7 +174,7 @@ def test_a_case_is_run_under_each_tool(case: Any, stand_in: Path, tmp_path: Path
     memory, race, init = sanitize(*case, seconds=1.5)
     assert (memory.reason, race.findings, init.findings) == (None, (), ())
     assert memory.findings[0].message == "read of 4 bytes of global memory by k, 0 bytes after 'y' (memcheck)"
-    assert race.reason == "under racecheck the case did not get to its launch: could not start: no device"
+    assert race.reason == "under racecheck the case ended before its launch: could not start: no device"
     assert init.reason and init.reason.startswith("compute-sanitizer did not end: it used 0")
     assert np.array_equal(case[3]["y"].raw, before)
     request = decode((tmp_path / "kept.json").read_text())

@@ -1,5 +1,5 @@
-"""Whether a kernel is right: hostile cases, run by an engine, judged by NumPy.
+"""Checks whether a kernel is correct: an engine runs it on hostile cases, and NumPy judges the outputs.
 
-An `engine.Engine` runs the kernel on memory `images`; `cases` says on which shapes and data,
-`examining` judges one case, `check.check` takes the whole to a verdict.
+An `engine.Engine` runs the kernel on memory `images`. A `cases.Case` names the shape and the data. `examining` judges
+one case, and `check.check` combines all cases into a verdict.
 """

@@ -1,7 +1,7 @@
-"""Checks that addresses are right in tensors of more than 2³¹ elements.
+"""Checks the addresses that a kernel computes in tensors of more than 2³¹ elements.
 
 No memory of that size is needed: a dry run computes all addresses of some blocks, without data. Each address must lie
-within its tensor. An index that a kernel computes in 32 bits overflows and lies outside.
+within its tensor. If a kernel computes an index in 32 bits, the index overflows and the address lies outside.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tilewright.verify.shapes import Tiles, extent
 ELEMENTS = 1 << 31
 LONGEST = 1 << 31
 BEYOND = 1.25  # the largest tensor has 1.25 × `ELEMENTS`, so that a fifth of the blocks lies beyond 2³¹ elements
-BLOCKS = 128  # that are sampled
-SECONDS = 10.0  # for them; without that, one block that loops over all tiles would take hours
+BLOCKS = 128  # number of blocks that are sampled
+SECONDS = 10.0  # time limit of all blocks; one block that loops over all tiles would take hours
 MANY_SMS = 1 << 20
-"""The number of SMs that launch functions are told. With few SMs, each block of a persistent kernel does many tiles."""
+"""The number of SMs that a launch function sees. With few SMs, a block of a persistent kernel does many tiles."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ Reaches = Callable[[Configuration, Dims, int], Reached]
 
 
 def huge(task: Task, dims: Dims, tiles: Tiles) -> dict[str, Value] | None:
-    """Lengthens one dimension until the largest tensor has more than 2³¹ elements; its remainder by the tile stays.
-    Returns all dimensions, or None if the task does not serve such a shape."""
+    """Lengthens one dimension until the largest tensor has more than 2³¹ elements. The dimension keeps its remainder by
+    the tile. Returns all dimensions; None if the task serves no such shape."""
     names = [name for name in (*task.independent, *tiles) if name in tiles]
     elements = max(math.prod(array.shape) for array in task.arrays(dims).values())
     for name in dict.fromkeys(names):
@@ -55,20 +55,20 @@ def huge(task: Task, dims: Dims, tiles: Tiles) -> dict[str, Value] | None:
         changed = {**dims, name: size % step + step * math.ceil(wanted / step)}
         shapes = [array.shape for array in task.arrays(changed).values()]
         if max(max(shape, default=0) for shape in shapes) >= LONGEST:
-            continue  # extents are arguments of 32 bits
+            continue  # extents are 32-bit arguments
         if max(map(math.prod, shapes)) > ELEMENTS and task.promises(changed):
             return changed
     return None
 
 
 class Reaching:
-    """Computes the addresses of one task's launches."""
+    """Computes and judges the addresses of one task's launches."""
 
     def __init__(self, task: Task, board: Board) -> None:
         self._launcher = Launcher(task, replace(board, sms=MANY_SMS))
 
     def __call__(self, configuration: Configuration, dims: Dims, seed: int) -> Reached:
-        """Runs blocks that are drawn with ``seed``."""
+        """Judges the addresses of `BLOCKS` blocks, which are drawn with ``seed``."""
         arrays = self._launcher.task.arrays(dims)
         try:
             runnable = self._launcher.runnable(configuration, dims, arrays)
@@ -88,8 +88,8 @@ class Reaching:
 
 
 def outside(runs: Array, placed: Sequence[Allocation]) -> str | None:
-    """Describes the first range of addresses outside all tensors; None if there is none. ``runs``: shape (n, 2), the
-    first address of each range and the address past its last byte."""
+    """Describes the first range of addresses outside all tensors; None if there is none. ``runs``: shape (n, 2); of
+    each range the first address, and the address after its last byte."""
     inside = np.zeros(len(runs), bool)
     for tensor in placed:
         inside |= (runs[:, 0] >= tensor.address) & (runs[:, 1] <= tensor.address + tensor.nbytes)

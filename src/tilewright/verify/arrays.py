@@ -1,8 +1,8 @@
-"""The array operations that the judge needs, for NumPy arrays on the host and torch tensors on a device.
+"""The array operations that `judge` needs, for NumPy arrays on the host and torch tensors on a device.
 
-The judge's rules are written once, with ``-``, ``/``, ``abs`` and comparisons, which both libraries have. `Arrays` and
-`Tensors` implement the operations that the libraries name differently. This folder does not import torch; the caller
-passes the module to `Tensors`.
+`judge` uses ``-``, ``/``, ``abs`` and comparisons, which are the same in both libraries. `Arrays` and `Tensors`
+implement the operations that the libraries name differently. This folder does not import torch; the caller passes the
+module to `Tensors`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]  # a NumPy array of any dtype, or a torch tensor in functions that are given `Tensors`
 NamedArrays = Mapping[str, Array]  # the name of a task's tensor → its elements
 
-CHUNK = 1 << 22  # elements that are compared at a time, which limits the memory for a comparison to about 200 MB
+CHUNK = 1 << 22  # elements that are compared at a time; a comparison then needs about 200 MB
 
 
 class Arrays:
     """Operations on NumPy arrays."""
 
     def pieces(self, array: Array) -> Iterable[Array]:
-        """Splits the elements, in row-major order, into flat arrays that fit in memory several times."""
+        """Splits the elements, in row-major order, into flat arrays of at most `CHUNK` elements."""
         return [np.asarray(array).reshape(-1)]
 
     def wide(self, piece: Array) -> Array:
@@ -32,11 +32,11 @@ class Arrays:
         return np.asarray(piece, np.float64)
 
     def equal(self, a: Array, b: Array) -> Array:
-        """Compares elements; equal dtypes are compared without float64, which does not hold every whole number."""
+        """Compares elements. Equal dtypes are compared directly, because float64 cannot represent every integer."""
         return np.equal(a, b) if a.dtype == b.dtype else np.equal(self.wide(a), self.wide(b))
 
     def whole(self, array: Array) -> bool:
-        """Tells whether the elements are integers or booleans."""
+        """Returns whether the elements are integers or booleans."""
         return array.dtype.kind in "biu"
 
     def where(self, mask: Array, value: float, other: Array) -> Array:
@@ -55,7 +55,7 @@ class Arrays:
 
 
 class Tensors(Arrays):
-    """Operations on torch tensors, on the device where they are. ``torch``: the imported module."""
+    """Operations on torch tensors, on the device of the tensors. ``torch``: the imported module."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch

@@ -2,7 +2,8 @@
 
     M=100,N=33;data=large;layout=sliced;seed=17
 
-The inputs, the memory and the runs depend only on this text, so equal texts give equal runs. Defaults are left out.
+The inputs, the memory and the runs depend only on this text, so equal texts give equal runs. The text leaves out fields
+with default values.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ RUNS: Mapping[str, str] = {
     "relaunched": "launched three times on the same buffers",
     "in place": "in place, as deployed",
     "addresses": "a dry run beyond 2³¹ elements: addresses without data",
-    "own shape": "the workload's own extents: every address of the grid, and the values that some blocks store",
+    "own shape": "the workload's full size: every address of the grid, and the values that some blocks store",
     "caches": "fresh contents at the same addresses, the same at others, one element changed",
 }
-"""The ways to run a case."""
+"""Way to run a case → its description."""
 NOT_BY_THE_ENGINE = ("addresses", "own shape")
-"""The ways for which the interpreter runs beside the engine."""
+"""The ways that only the interpreter can run, also if the engine is the GPU."""
 
 FIELDS = ("data", "layout", "run", "seed")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a check. ``str`` writes it as text without ``why``, and `parse` reads that text."""
+    """One case of a check. ``str(case)`` is its text, without ``why``; `parse` reads that text."""
 
     dims: tuple[tuple[str, Value], ...]
     data: str = "declared"
@@ -45,7 +46,7 @@ class Case:
     run: str = "plain"
     seed: int = 0
     why: str = ""
-    """The origin of the dimensions: a workload's name, ``edge``, ``hidden``, ``huge``, ``smaller`` or ``asked for``."""
+    """Origin of the sizes: a workload, ``edge``, ``many tiles``, ``hidden``, ``huge``, ``smaller``, ``asked for``."""
 
     @property
     def sizes(self) -> dict[str, Value]:
@@ -69,7 +70,7 @@ class Case:
 
 
 def parse(text: str, task: Task) -> Case:
-    """Reads a case from its text. Dimensions that the text leaves out are those of the first workload. Raises
+    """Reads a case from its text. Dimensions that the text leaves out are taken from the first workload. Raises
     RequestError if the text cannot be read or contains an unknown name."""
     dims = dict(next(iter(task.workloads.values())))
     fields: dict[str, str] = {}
@@ -107,7 +108,7 @@ def _chosen(what: str, given: str, known: tuple[str, ...]) -> str:
 
 
 def _written(value: Value) -> str:
-    """Writes a value. A string that would be read as a number or contains a separator is quoted."""
+    """Formats a value. A string is quoted if it could be read as a number or contains a separator."""
     if isinstance(value, str):
         plain = re.fullmatch(r"[A-Za-z_][\w.-]*", value, re.ASCII) and _read(value) == value
         return value if plain else "'" + quote(value, safe="")

@@ -1,9 +1,9 @@
-"""`tilewright check`: is a task's kernel right, and that of its gradient?
+"""`tilewright check`: checks a task's kernel, and the kernel of its gradient.
 
     plan → compile → run → judge → minimise → report
 
-Each case runs and is judged (`examining`) before the next begins. The limits of time and the tools that work beside
-the cases are in `schedule`. `InterpreterChecker` checks many candidates and versions of one task with the interpreter.
+Each case runs and is judged (`examining`) before the next case begins. `schedule` has the time limits, and the tools
+that work beside the cases. `InterpreterChecker` checks many candidates and versions of one task with the interpreter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tilewright.verify.schedule import Equipment, board_here, engine_name, equip
 from tilewright.verify.trusted import Trusted
 from tilewright.verify.verdict import Verdict, report
 
-CANDIDATE_SECONDS = 10.0  # for one candidate of an `InterpreterChecker`
+CANDIDATE_SECONDS = 10.0  # time limit for one candidate of an `InterpreterChecker`
 
 
 def check(
@@ -41,14 +41,14 @@ def check(
     """Checks a task, and its backward task if it declares one. Returns one verdict for each.
 
     task: a task, or ``FILE[:TASK]``.
-    engine: ``interpreter`` or ``gpu``; by default the GPU if there is one that the compiler knows.
+    engine: ``interpreter`` or ``gpu``; by default the GPU, if there is a GPU that the compiler supports.
     arch: the architecture for which the interpreter compiles.
-    workloads: names, or one name; by default all.
+    workloads: one name or several; by default all.
     configurations: one or several, as text or as mappings of knob to value; by default the shipped one.
     case, seed, quick, seconds: as in `planning.Scope`.
 
-    Raises TaskError if a reference fails, does not depend on its inputs, or is not the gradient. Raises UnknownChoice
-    for an unknown engine, and NoGpu if the GPU is asked for and there is none.
+    Raises TaskError if a reference fails, does not depend on its inputs, or is not the gradient of the forward
+    reference. Raises UnknownChoice for an unknown engine, and NoGpu if ``engine`` is ``gpu`` and there is no GPU.
     """
     task, name = task_of(task), engine_name(engine)
     board = board_here(name, arch or DEFAULT_ARCH)
@@ -92,7 +92,7 @@ class Closed(Exception):
 
 class InterpreterChecker:
     """Checks candidates and versions of one task with the interpreter. Hints do not change what Tile IR computes, so
-    candidates that differ only in hints share a verdict, unless their launches have different grids."""
+    candidates that differ only in hints share a verdict, unless their grids differ."""
 
     def __init__(self, task: Task, board: Board, seed: int) -> None:
         self.task, self.board, self.seed = task, board, seed
@@ -102,7 +102,7 @@ class InterpreterChecker:
         self._known: dict[tuple[str, tuple[int, ...], Configuration], Checked] = {}
 
     def of(self, workload: Workload, configuration: Configuration) -> Checked:
-        """Checks a candidate on reduced shapes and small integers; candidates that compute the same are checked once.
+        """Checks a candidate on reduced shapes and small integers. Candidates that compute the same share one check.
         Raises TaskError if the task's reference fails or does not depend on its inputs."""
         launch = self.task.launched(configuration, workload.dims, self.task.arrays(workload.dims), self.board)
         hints = self.task.space.hints
@@ -118,14 +118,14 @@ class InterpreterChecker:
     ) -> Checked:
         """Checks the shipped configuration of a version of the task. Raises TaskError as `of` does.
 
-        own_shapes: also at the workloads' own extents, for which ``seconds`` is no limit.
+        own_shapes: also checks at the workloads' full size, which ``seconds`` does not limit.
         """
         scope = Scope(workloads=workloads, seed=self.seed, quick=quick, seconds=seconds)
         own = OwnShapes(version, self.board) if own_shapes else None
         return self._checked(version, InterpreterEngine(version, self.board), scope, own)
 
     def close(self) -> None:
-        """Ends the trusted implementation. A check that still runs in another thread ends at its next case."""
+        """Ends the process of the trusted implementation. A check in another thread ends before its next case."""
         self._closed = True
         self._trusted.close()
 

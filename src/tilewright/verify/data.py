@@ -1,8 +1,8 @@
 """Draws hostile inputs, which show mistakes that ordinary data hides, and rounds them to the tensors' dtypes.
 
-Hostile data may replace a normal distribution by any other. A uniform distribution or a range of integers limits the
-allowed values, and hostile data stays within these limits. `reference` decides whether the reference has an answer for
-the drawn inputs.
+If the task declares a normal distribution, hostile data may have any distribution. If it declares a uniform
+distribution or a range of integers, hostile data stays within the declared range. `reference` decides whether the
+reference has an answer for the drawn inputs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WHOLE = 4  # the largest magnitude of small integers, whose products are exact i
 def drawn(task: Task, dims: Dims, kind: str, seed: int, period: int | None = None) -> dict[str, Array]:
     """Draws the inputs of one case in the dtypes of their tensors. Equal arguments give equal bits.
 
-    period: the numbers of a larger tensor repeat after so many, which saves time. A prime keeps rows different.
+    period: the elements of a tensor repeat after this many, which saves time. A prime keeps rows different.
     """
     if kind not in KINDS:
         raise UnknownChoice("data", kind, KINDS)
@@ -55,13 +55,13 @@ def limits(dtype: str) -> ml_dtypes.finfo:
 
 
 def rounded(values: Array, dtype: str) -> Array:
-    """Rounds to nearest in ``dtype``. Finite values stay finite: some dtypes have no infinity and would give NaN."""
+    """Rounds to nearest in ``dtype``. Finite values stay finite: a dtype without infinity would give NaN."""
     kind = storage(dtype)
     if is_whole(dtype):
         return np.asarray(values).astype(kind)
     largest = float(limits(dtype).max)
     values = np.asarray(values, np.float64)
-    if dtype == "float8_e8m0fnu":  # holds powers of two; it has no zero and no sign
+    if dtype == "float8_e8m0fnu":  # its values are powers of two, without zero and sign
         values = np.maximum(np.abs(values), float(limits(dtype).smallest_normal))
     with np.errstate(over="ignore"):
         return np.where(np.isfinite(values), np.clip(values, -largest, largest), values).astype(kind)
@@ -136,13 +136,13 @@ class _Drawing:
         return rows * (1 + WOBBLE * self.rng.uniform(-1, 1, self.shape))
 
     def rows(self, share: float) -> Array:
-        """Picks rows at random, as a mask that broadcasts to the shape. Of one row, a half is picked."""
+        """Returns a random mask of rows, which broadcasts to the shape. Of a vector, the mask picks the first half."""
         if len(self.shape) > 1:
             return self.rng.random((*self.shape[:-1], 1)) < share
         return np.arange(math.prod(self.shape)).reshape(self.shape) < math.prod(self.shape) // 2
 
     def zero_rows(self) -> Array:
-        """Makes a third of the rows and, in a matrix, an eighth of the columns zero."""
+        """Draws values in which a third of the rows is zero and, in a matrix, an eighth of the columns, too."""
         values = self.declared()
         if self.bounded and not self.how.a <= 0 <= self.how.b:
             return values
@@ -150,7 +150,7 @@ class _Drawing:
         return np.where(self.rows(1 / 3) | columns, 0.0, values)
 
     def outliers(self) -> Array:
-        """Makes one value of every second row `OUTLIER` times the rest, which shrinks if the dtype would overflow."""
+        """Draws values with one outlier (`OUTLIER` × the rest) in every second row, without overflow of the dtype."""
         values, large = self.declared(), OUTLIER * self.scale
         if self.bounded:
             large = self.how.a if -self.how.a > self.how.b else self.how.b
@@ -165,7 +165,7 @@ class _Drawing:
         return np.where((here & (self.rows(1 / 2) | (len(self.shape) < 2))).reshape(self.shape), sign * large, values)
 
     def far_from_zero(self) -> Array:
-        """Draws all values near one, so that the mean is much larger than the deviation, and sums only grow."""
+        """Draws all values near one large value. So the mean is much larger than the deviation, and sums only grow."""
         middle = self.scale
         if self.bounded:
             middle = self.how.a if -self.how.a > self.how.b else self.how.b
@@ -175,13 +175,13 @@ class _Drawing:
         return middle * (1 - spread * self.rng.random(self.shape))
 
     def one_magnitude(self) -> Array:
-        """Gives all values of a row the same magnitude, so that each is the largest: what a row is scaled by meets the
-        end of the format in every element."""
+        """Draws rows whose values have one magnitude. So every value is the largest of its row: a kernel that scales by
+        the row's maximum reaches the limit of its format in every element."""
         rows = draw(self.how, (*self.shape[:-1], 1) if self.shape else (), self.rng)
         return rows * np.where(self.half(), -1.0, 1.0)
 
     def zeros(self) -> Array:
-        """Makes half of the elements zero, positive and negative if the range allows both signs."""
+        """Draws values of which half are zero: +0, and also -0 if the range allows negative values."""
         values = self.declared()
         if self.bounded and not self.how.a <= 0 <= self.how.b:
             return values
@@ -189,7 +189,7 @@ class _Drawing:
         return np.where(self.half(), values, np.where(negative, -0.0, 0.0))
 
     def denormals(self) -> Array:
-        """Makes half of the elements denormal, the others of normal size, so that kernels may flush denormals."""
+        """Draws values of which half are denormal. The others are normal, so a kernel may flush denormals."""
         values = self.declared()
         if self.bounded and not self.how.a <= 0 < self.how.b:
             return values
@@ -214,7 +214,7 @@ class _Drawing:
         return np.where(self.rng.random(self.shape) < 1 / 64, np.nan, self.declared())
 
     def whole_numbers(self, kind: str) -> Array:
-        """Draws integers in the declared range: its ends, one value in each row, zeros, or as declared."""
+        """Draws integers in the declared range. ``kind``: ends of the range, constant rows, zeros, or as declared."""
         if self.dtype == "bool":
             low, high = 0, 1
         elif self.how.kind == "integers":

@@ -1,7 +1,7 @@
-"""The engine of a check runs the kernel, with the interpreter or on a GPU.
+"""The engine of a check, which runs the kernel with the interpreter or on a GPU.
 
-An engine copies the bytes of the memory images to the place where it runs the kernel, runs it, and copies the bytes
-back. It does not judge the outputs.
+An engine copies the bytes of the memory images to its own memory, runs the kernel there, and copies the bytes back. It
+does not judge the outputs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class RunOptions:
 
     launches: int = 1
     seed: int = 0  # sets the order of the blocks, if the engine can
-    poison: int = 0xFF  # the byte that fills memory which nobody has written
+    poison: int = 0xFF  # the byte that fills memory before anything is written
     alias: Mapping[str, str] = field(default_factory=dict)  # output → input whose memory it shares, if in place
-    changed_padding: Location | None = None  # as in `interpreter.run`, if the engine knows undefined elements
+    changed_padding: Location | None = None  # as in `interpreter.run`, if the engine supports it
 
 
 ONCE = RunOptions()
@@ -37,16 +37,16 @@ ONCE = RunOptions()
 
 @dataclass(frozen=True)
 class Ran:
-    """What happened when a kernel ran. The outputs are in the images."""
+    """What happened when a kernel ran. The kernel's outputs are in the images."""
 
     findings: tuple[Finding, ...] = ()
     failed: Failed | None = None  # how the kernel failed
     refused: str | None = None  # why the engine cannot run this kernel, such as an operation that the interpreter lacks
     kernels: tuple[str, ...] | None = None  # names of the kernels that ran; None if the engine does not know
     declared: str | None = None  # the exact name of the kernel that was compiled for the launch
-    undefined: tuple[Location, ...] = ()  # places of loads of elements without a value, if the engine knows them
+    undefined: tuple[Location, ...] = ()  # loads of elements without a value, if the engine knows them
     touched_early: tuple[str, ...] = ()  # outputs that the launch function changed before the kernel ran
-    uploads: int = 0  # copies from the host while the launches ran, without those that lists of arrays need
+    uploads: int = 0  # copies from the host during the launches, except those for lists of arrays
 
 
 class Engine(Protocol):

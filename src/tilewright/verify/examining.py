@@ -1,4 +1,4 @@
-"""Runs the kernel on one case, on poisoned and guarded memory, and judges what it left there.
+"""Runs the kernel on one case, on poisoned and guarded memory, and judges what the kernel left in this memory.
 
 The kernel runs before the reference does. A run that shows a mistake of the kernel raises `Wrong`. A run that proves
 nothing raises `Unverified`. `Examiner.examine` turns both into a `Result`.
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from tilewright.tileir.read.tree import Location
 
 RELAUNCHES = 3
-DRAWN = 1 << 24  # elements of a tensor; a dry run of more is not preceded by the reference
+DRAWN = 1 << 24  # elements of a tensor; for a dry run of more, the reference is not run first
 REMEDY = (
     "'{}' depends on elements that this load leaves undefined (outside the tensor or masked out); give it a padding "
     "that the result ignores, such as padding_mode=ct.PaddingMode.ZERO"
 )
-CHANGES = 4  # attempts to find an element whose change alters the answer by more than the allowed error
+CHANGES = 4  # attempts to find an element that changes the answer by more than the allowed error
 
 Compiles = Callable[[Configuration, Dims, Mapping[str, ArraySpec]], Failed | None]
-"""Returns why a launch does not compile, or None. An engine alone cannot tell a compiler error from a crash."""
+"""Returns why a launch does not compile; None if it does. An engine cannot tell a compiler error from a crash."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class Result:
 
 @dataclass
 class Examiner:
-    """Runs and judges the cases of one task on one engine. ``uncounted``: whether a run's kernels are unknown."""
+    """Runs and judges the cases of one task on one engine. ``uncounted``: True if the kernels of a
+    run are not known."""
 
     task: Task
     engine: Engine
@@ -93,7 +94,7 @@ class Examiner:
 
 
 class _CaseRun:
-    """One case on its way to a result: a method for each way to run it, and what the runs showed so far."""
+    """One case that is being run: a method for each way to run it, and what the runs have shown so far."""
 
     def __init__(self, examiner: Examiner, configuration: Configuration, case: Case) -> None:
         self.examiner, self.task = examiner, examiner.task
@@ -106,7 +107,7 @@ class _CaseRun:
 
     def refuse_large(self) -> None:
         sizes = self.case.sizes
-        if self.case.run in NOT_BY_THE_ENGINE:  # these follow addresses without memory, and have limits of their own
+        if self.case.run in NOT_BY_THE_ENGINE:  # these need little memory, and have their own limits
             return
         if (reason := too_large(self.task, sizes, tolerance.sliced_dims(sizes, self.cut))) is not None:
             raise Unverified(reason)
@@ -118,7 +119,7 @@ class _CaseRun:
             return
         dims = tolerance.sliced_dims(case.sizes, self.cut)
         if case.run == "addresses" and any(math.prod(array.shape) > DRAWN for array in self.task.arrays(dims).values()):
-            return  # the dry run needs no numbers, and so many would not fit into memory
+            return  # the dry run needs no data, and so much data would not fit into memory
         try:
             with np.errstate(all="ignore"):
                 tolerance.reference_outputs(self.task, dims, drawn(self.task, dims, "declared", case.seed + 1))
@@ -136,7 +137,7 @@ class _CaseRun:
 
     def relaunched(self) -> str:
         if updated := [name for name, output in self.task.outputs.items() if output.updates]:
-            raise Unverified(f"'{updated[0]}' is updated: each launch follows on the one before")
+            raise Unverified(f"'{updated[0]}' is updated: each launch depends on the launch before")
         inputs = self.drawn()
         once, often = self.outputs(inputs, 0), self.outputs(inputs, 0, launches=RELAUNCHES)
         if self.task.deterministic and (name := differing(once, often)):
@@ -148,12 +149,12 @@ class _CaseRun:
         alias = {name: output.in_place_of for name, output in outputs.items() if output.in_place_of}
         for output, source in alias.items():
             if (arrays[output].shape, arrays[output].dtype) != (arrays[source].shape, arrays[source].dtype):
-                raise Unverified(f"'{output}' has not the shape and dtype of '{source}', whose place it takes")
+                raise Unverified(f"'{output}' is declared in place of '{source}', but differs in shape or dtype")
         return self.plain(alias)
 
     def addresses(self) -> str:
         if self.examiner.reaches is None:
-            raise Unverified("addresses are not followed here")
+            raise Unverified("this check cannot follow addresses")
         reached = self.examiner.reaches(self.configuration, self.case.sizes, self.case.seed)
         self.findings += reached.findings
         if reached.verdict != "correct":
@@ -169,17 +170,17 @@ class _CaseRun:
         return f"{compared.verdict}; all addresses, and the values of some blocks"
 
     def caches(self) -> str:
-        """Runs on inputs A, on B at the same addresses, on A at other addresses, and there on A with one element
-        changed. The engine changes the addresses at every second run."""
+        """Runs on inputs A, on B at the same addresses, on A at other addresses, and at these on A with one changed
+        element. This detects cached results. The engine changes the addresses every second run."""
         inputs, others = self.drawn(), self.drawn(1)
         first, fresh, again = (self.outputs(values, 0) for values in (inputs, others, inputs))
         if self.task.deterministic and (name := differing(first, again)):
-            raise Wrong(f"'{name}' is another for the same inputs at other addresses")
+            raise Wrong(f"'{name}' differs for the same inputs at other addresses")
         self.judge_values(inputs, first, again)
         self.judge_values(others, fresh)
         changed = self.one_changed(inputs)
         if changed is None:
-            self.outputs(inputs, 0)  # keeps the number of runs even, on which the engine's addresses depend
+            self.outputs(inputs, 0)  # the number of runs must be even, because the engine's addresses depend on it
             return "no single element changes the answer by more than the allowed error"
         self.judge_values(changed, self.outputs(changed, 0))
         assert self.error is not None
@@ -189,7 +190,7 @@ class _CaseRun:
         return drawn(self.task, self.case.sizes, self.case.data, self.case.seed + number)
 
     def one_changed(self, inputs: NamedArrays) -> dict[str, Array] | None:
-        """Changes one element of the inputs so that the old answer is wrong; None if no attempt succeeds."""
+        """Returns the inputs with one element changed, so that the old answer is wrong; None if no attempt succeeds."""
         case, rng = self.case, np.random.default_rng(self.case.seed)
         before = {name: expected.values for name, expected in self.wanted(inputs).items()}
         others = drawn(self.task, case.sizes, "large", case.seed + 2)
@@ -209,7 +210,7 @@ class _CaseRun:
         self, inputs: NamedArrays, number: int, *, launches: int = 1, alias: Mapping[str, str] = NO_ALIAS,
         poison: int | None = None, changed_padding: Location | None = None,
     ) -> dict[str, Array]:  # fmt: skip
-        """Runs the kernel on fresh memory, judges everything but the values, and returns the outputs."""
+        """Runs the kernel on fresh memory and returns the outputs. Judges everything except their values."""
         case, byte = self.case, POISONS[number] if poison is None else poison
         images = images_for(self.task, case.sizes, inputs, case.layout, byte)
         options = RunOptions(launches, 2 * case.seed + number, byte, alias, changed_padding)
@@ -249,15 +250,15 @@ class _CaseRun:
             raise Wrong(f"the launch copied data from the host to the device ({ran.uploads} copies)")
 
     def judge_failure(self, failed: Failed, images: Mapping[str, Image]) -> None:
-        """Raises `Unverified` if a tool failed, or if the compiler refuses a shape or layout that the check chose,
-        otherwise `Wrong`."""
+        """Raises `Unverified` if a tool failed, or if the compiler refuses a shape or layout that the check chose.
+        Raises `Wrong` for all other failures."""
         case, compiles, workloads = self.case, self.examiner.compiles, self.task.workloads
         compiler = failed.stage in ("launch", "front end", "compile", "machine code")
         chosen = case.why not in workloads or case.layout != ROW_MAJOR
         if compiler and compiles is not None:
             refused = compiles(self.configuration, case.sizes, {name: image.spec for name, image in images.items()})
             compiler, failed = refused is not None, refused or failed
-            if compiler and not chosen:  # the check reduced the workload's shape
+            if compiler and not chosen:  # perhaps only the reduced shape does not compile
                 own = workloads[case.why]
                 refused = compiles(self.configuration, own, self.task.arrays(own))
                 chosen = refused is None or refused.stage == "tool"
@@ -268,8 +269,8 @@ class _CaseRun:
         raise Wrong(f"{failed.stage} failed: {failed.reason}")
 
     def undefined_padding(self) -> list[Finding]:
-        """Finds the loads whose undefined elements decide what the kernel stores, for a kernel that is wrong. Each is
-        run again with other bytes for the elements of that load alone."""
+        """Finds the loads whose undefined elements change what a wrong kernel stores. The kernel is run again for each
+        load, with other bytes in the undefined elements of that load."""
         if self.findings or self.latest is None:
             return []
         (inputs, alias), loads = self.latest, self.undefined
@@ -286,7 +287,7 @@ class _CaseRun:
         self, inputs: NamedArrays, first: NamedArrays, second: NamedArrays,
         alias: Mapping[str, str],
     ) -> None:  # fmt: skip
-        """Compares the bits of two runs. If they differ, a third run shows whether poison or block order matters."""
+        """Raises `Wrong` if two runs differ in a bit. A third run shows whether poison or block order is the reason."""
         if not self.task.deterministic or not (name := differing(first, second)):
             return
         third = self.outputs(inputs, 0, alias=alias, poison=POISONS[1])

@@ -1,4 +1,4 @@
-"""Memory images: a tensor, filled with data or poison, and the guard bytes around it and between its rows.
+"""Memory images. An image is a tensor, filled with data or poison, with guard bytes around it and between its rows.
 
 Every engine runs on the same images. The guards of inputs and outputs differ, to catch a kernel that copies bytes
 beyond an input to bytes beyond an output.
@@ -23,13 +23,13 @@ from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims, row_major, span
 from tilewright.verify.arrays import Array, NamedArrays
 
 SHARE_OF_MEMORY = 0.5
-"""A case may need this share of the machine's memory. A larger one is unverified, and the reason says so."""
+"""A case may need this fraction of the machine's memory. A case that needs more is unverified."""
 Bytes = npt.NDArray[np.uint8]
 
 ROW_MAJOR = "row-major"
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-GUARD_BYTES = 1 << 12  # on each side; a multiple of `ALIGNMENT`
-ALIGNMENT = 256  # bytes, as allocators on a GPU align
+GUARD_BYTES = 1 << 12  # guard bytes on each side; a multiple of `ALIGNMENT`
+ALIGNMENT = 256  # bytes; the alignment of GPU allocators
 SLICED_BY = 24  # elements between the rows of a sliced view
 POISONS = (0xFF, 0x6B)  # the bytes of outputs before a run: NaN in every float format, and a large finite number
 OUTPUT_GUARD = 0x5A  # the guard of an output is the poison with these bits flipped
@@ -42,8 +42,8 @@ def storage(dtype: str) -> np.dtype[Any]:
 
 @dataclass
 class Image:
-    """A tensor and the bytes around it. ``strides``: elements. ``offset``: bytes from the start of ``raw``, which
-    every engine places at an aligned address."""
+    """A tensor and the bytes around it. ``strides``: in elements. ``offset``: bytes from the start of ``raw`` to the
+    first element. Every engine puts ``raw`` at an aligned address."""
 
     name: str
     dtype: str
@@ -55,13 +55,13 @@ class Image:
 
     @property
     def array(self) -> Array:
-        """The elements, as a view of ``raw``."""
+        """The elements of the tensor, as a view of ``raw``."""
         steps = tuple(stride * self.itemsize for stride in self.strides)
         return np.ndarray(self.shape, storage(self.dtype), self.raw.data, self.offset, steps)
 
     @property
     def spec(self) -> ArraySpec:
-        """The specification that a launch function gets on a machine without a device."""
+        """The tensor's specification, which a launch function gets if there is no GPU."""
         strides = None if self.strides == row_major(self.shape) else self.strides
         return ArraySpec(self.name, self.shape, self.dtype, strides, self.offset % ALIGNMENT)
 
@@ -70,7 +70,7 @@ class Image:
         return np.ascontiguousarray(self.array).tobytes()
 
     def damaged(self) -> int | None:
-        """Returns the place of the first changed guard byte, in bytes from the first element; None if none changed."""
+        """Returns the first changed guard byte, as a distance in bytes from the first element; None without one."""
         inside = replace(self, raw=np.zeros_like(self.raw))
         fill(inside, 1)
         where = np.flatnonzero((self.raw != self.guard) & (inside.raw == 0))
@@ -82,7 +82,7 @@ class Image:
 
 
 def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Returns the strides, in elements, of a view. A tensor with one axis is always row-major."""
+    """Returns the strides of a ``layout``, in elements. A tensor with one axis is always row-major."""
     if layout == "transposed" and len(shape) > 1:
         swapped = row_major((*shape[:-2], shape[-1], shape[-2]))
         return (*swapped[:-2], swapped[-1], swapped[-2])
@@ -104,7 +104,7 @@ def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0) -> Ima
 def images_for(
     task: Task, dims: Dims, inputs: NamedArrays, layout: str, poison: int, *, shift: int = 0
 ) -> dict[str, Image]:
-    """Makes the images of all tensors. Inputs hold their data; outputs hold poison, or the input that they update."""
+    """Makes the images of all tensors. Inputs contain data; outputs contain poison, or the input that they update."""
     images = {}
     for name, spec in task.arrays(dims).items():
         guard = poison if name in inputs else poison ^ OUTPUT_GUARD
@@ -118,8 +118,8 @@ def images_for(
 
 def too_large(task: Task, dims: Dims, compared: Dims) -> str | None:
     """Returns why a case with these dimensions does not fit in memory; None if it does. ``compared``: the dimensions of
-    the slice that the reference computes. Counts tensors, images, the float64 numbers that tensors are drawn from, and
-    those of the reference."""
+    the slice that the reference computes. The estimate counts the tensors, their images, and the float64 arrays of the
+    drawing and of the reference."""
     arrays = task.arrays(dims).values()
     needed = 6 * sum(array.nbytes for array in arrays) + 32 * max(math.prod(array.shape) for array in arrays)
     needed += 48 * sum(math.prod(array.shape) for array in task.arrays(compared).values())
@@ -133,10 +133,10 @@ def too_large(task: Task, dims: Dims, compared: Dims) -> str | None:
 
 
 def memory_of_machine() -> int:
-    """Returns the bytes of memory of this machine, or of the container if it has less."""
+    """Returns the memory of this machine in bytes, or that of the container if it has less."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):
-        memory = min(memory, int(CONTAINER_LIMIT.read_text()))  # ``max`` where there is no limit
+        memory = min(memory, int(CONTAINER_LIMIT.read_text()))  # the file says ``max`` if there is no limit
     return memory
 
 
@@ -153,7 +153,7 @@ def fill(image: Image, poison: int) -> None:
 
 @dataclass(frozen=True)
 class HostMemory:
-    """The images of one run, as a `judge.RunMemory`. ``replaced``: inputs that the kernel may write."""
+    """The images of one run, as a `judge.RunMemory`. ``replaced``: inputs that the kernel may overwrite."""
 
     images: Mapping[str, Image]
     inputs: NamedArrays
@@ -168,5 +168,5 @@ class HostMemory:
     def changed(self) -> str | None:
         for name, before in self.inputs.items():
             if name not in self.replaced and self.images[name].content != before.tobytes():
-                return f"'{name}', which no output declares to take the place of"
+                return f"'{name}', but no output is declared in place of it"
         return None

@@ -1,6 +1,6 @@
 """The engine that needs no GPU: it runs launches in the Tile IR interpreter.
 
-The launch function gets specifications of arrays, not the arrays. So only the kernel can compute the outputs.
+The launch function gets only specifications of arrays. So only the kernel can compute the outputs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tilewright.verify.engine import ONCE, Ran, RunOptions
 from tilewright.verify.images import Image, held_before
 
 FEW_SMS = 3
-"""The number of SMs that launch functions are told. A check runs on small shapes, and with few SMs the blocks of a
-persistent kernel still have several tiles each."""
+"""The number of SMs that a launch function sees. A check runs on small shapes: with few SMs, each block of a persistent
+kernel still has several tiles."""
 
 
 class InterpreterEngine:
@@ -37,7 +37,7 @@ class InterpreterEngine:
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """Implements `engine.Engine.run`. Each launch runs the blocks in another order, drawn with the seed."""
+        """Implements `engine.Engine.run`. The order of the blocks is drawn from the seed, anew for each launch."""
         arrays = {name: images[options.alias.get(name, name)].spec for name in images}
         runnable = self.launcher.runnable(configuration, dims, arrays)
         if isinstance(runnable, Failed):

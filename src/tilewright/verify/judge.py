@@ -1,13 +1,13 @@
 """Judges a run of a kernel on any engine: its memory and its outputs.
 
-A run begins on poisoned, guarded memory. After the run the judge asks, in this order:
+A run begins on poisoned, guarded memory. After the run, these functions judge it in this order:
 
-    judge_memory    was anything written outside its tensor? was an input changed?
-    judge_finite    is every element a number? (an element that was not written still holds the poison)
-    judge_values    is each output near the expected values, relative to its own scale?
+    judge_memory    was anything written outside the tensors? was an input changed?
+    judge_finite    is every element finite? (an element that was not written still contains poison)
+    judge_values    is each output near the expected values, relative to the output's scale?
     judge_whole     if `judge_values` saw only a slice: is every element near that of another implementation?
 
-Expected values come from the float64 reference (`reference.FloatReference`), or from the shipped configuration's run
+Expected values come from the float64 reference (`reference.FloatReference`), or from a run of the shipped configuration
 on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's or torch's (`arrays`). A mistake of
 the kernel is raised as `Wrong`.
 """
@@ -28,7 +28,7 @@ EXACT = Allowance(0.0, 0.0, "small integers")
 
 
 class Wrong(Exception):
-    """The kernel is wrong. ``compared``: the element that shows it, if one does."""
+    """The kernel is wrong. ``compared``: the wrong element, if an element shows the mistake."""
 
     def __init__(self, reason: str, compared: Compared | None = None) -> None:
         super().__init__(reason)
@@ -43,15 +43,15 @@ class RunMemory(Protocol):
     """The tensors of one run, with the guards around them."""
 
     def damaged(self) -> str | None:
-        """Describes the place outside all tensors that was written; None if there is none."""
+        """Describes the first byte outside all tensors that was written; None if there is none."""
 
     def changed(self) -> str | None:
-        """Names the inputs that were changed and should not be; None if there are none."""
+        """Names the inputs that were changed against the declaration; None if there are none."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The expected values of one output, and how far it may be off."""
+    """The expected values of one output, and the allowed error."""
 
     values: Array
     dtype: str
@@ -64,10 +64,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Compared:
-    """The worst element of one output. Fields with the same names are as in `Wanted`."""
+    """The worst element of one output. Fields that are also in `Wanted` have the same meaning."""
 
     output: str
-    share: float  # of the allowed error; above 1 is incorrect
+    share: float  # error / allowed error; above 1 is incorrect
     error: Error
     allowed: Allowance
     trusted: float
@@ -79,14 +79,14 @@ class Compared:
 
     @property
     def place(self) -> str:
-        """The element, such as ``'y'[3, 5]``."""
+        """The element as text, such as ``'y'[3, 5]``."""
         if self.within:
             return f"'{self.output}' at {self.error.index} of {self.within}"
         return f"'{self.output}'[{', '.join(map(str, self.error.index))}]"
 
     @property
     def verdict(self) -> str:
-        """Describes how near a correct output is."""
+        """Describes the error of a correct output."""
         if self.allowed.worst == 0:
             return f"exact ({self.allowed.why})"
         norm = "" if self.error.worst >= self.share * self.allowed.worst else " by the norm of all elements"
@@ -108,7 +108,7 @@ def judge_finite(name: str, out: Array, arrays: Arrays = HOST) -> None:
 
 
 def judge_values(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arrays = HOST) -> Compared:
-    """Returns the worst output. Raises `Wrong` if it is off by more than is allowed."""
+    """Returns the worst output. Raises `Wrong` if its error is larger than allowed."""
     worst = compared(wanted, outputs, arrays)
     if not worst.share <= 1:
         raise Wrong(str(worst), worst)
@@ -116,7 +116,7 @@ def judge_values(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arr
 
 
 def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST) -> None:
-    """Compares every element with ``other``, which ``whose`` computed. Both outputs may be off by the allowed error."""
+    """Compares every element with ``other``, the output of ``whose``. Each of the two may have the allowed error."""
     judge_finite(name, out, arrays)
     worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst
     if worst > 2 * ((1 + 1 / FACTOR) * wanted.allowed.worst + 1e-12):
@@ -140,7 +140,7 @@ def _compared(name: str, out: Array, wanted: Wanted, arrays: Arrays) -> Compared
 
 
 def differing(first: NamedArrays, second: NamedArrays) -> str | None:
-    """Returns the first output whose bits differ; None if all are equal."""
+    """Returns the name of the first output whose bits differ; None if all are equal."""
     return next((name for name in first if not np.array_equal(bits(first[name]), bits(second[name]))), None)
 
 

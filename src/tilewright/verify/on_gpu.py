@@ -1,7 +1,7 @@
-"""The engine that runs kernels on a GPU, in the worker process, which a kernel may crash.
+"""The engine that runs kernels on a GPU, in the worker process: a kernel may crash that process.
 
-Memory images are passed as files. The worker gets no reference and no expected output; its outputs are judged here.
-A worker that crashes or hangs gives a `Failed`, and the session starts another worker for the next run.
+Memory images are passed as files. The worker gets no reference and no expected output; this process judges the outputs.
+If a worker crashes or hangs, the result is a `Failed`, and the session starts another worker for the next run.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from tilewright.verify.images import Image
 from tilewright.worker.messages import ImageFile, Lost, RunImages
 from tilewright.worker.session import Session
 
-SILENCE_SECONDS = 60.0  # for one run, which may have to compile the kernel
+SILENCE_SECONDS = 60.0  # time limit of one run, which may have to compile the kernel
 PLACES = (0, 0, 1, 1)
-"""The places of the images in successive runs: two runs at the same addresses, then two at others. This detects
-results that are cached by address. `examining` relies on this order."""
+"""Index of the addresses of successive runs: two runs at the same addresses, then two runs at other addresses. So
+results that are cached by address are detected. `examining` relies on this order."""
 
 
 class GpuEngine:
-    """Runs one task on the GPU of a session, by default its own. ``addresses``: the index in `PLACES` of the first run.
-    ``kernels_why``: why the kernel names of the last run are not known."""
+    """Runs one task on a GPU.
+
+    session: the worker to use; None starts one. addresses: the index in `PLACES` of the first run.
+    kernels_why: why the kernel names of the last run are not known."""
 
     name = "gpu"
 
@@ -46,7 +48,7 @@ class GpuEngine:
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """Implements `engine.Engine.run`. The device orders the blocks; all poison is in the images already."""
+        """Implements `engine.Engine.run`. The device chooses the order of the blocks. The images contain the poison."""
         place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
         with tempfile.TemporaryDirectory(prefix="tilewright-images-") as directory:
             step = request_of(self.task, configuration, dims, images, options, Path(directory))
@@ -68,8 +70,8 @@ class GpuEngine:
 def request_of(
     task: Task, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions, folder: Path
 ) -> RunImages:
-    """Makes the worker's request, and writes the bytes of the images to files in ``folder``. An output that shares an
-    input's memory has no image of its own."""
+    """Returns the request for the worker, and writes the bytes of the images to files in ``folder``. An output that
+    shares the memory of an input has no file."""
     described: list[ImageFile] = []
     for number, (name, image) in enumerate(images.items()):
         if name in options.alias:

@@ -1,16 +1,15 @@
-"""Checks a launch at a workload's own extents, with the interpreter.
+"""Checks a launch at a workload's full size (its *own shape*), with the interpreter.
 
-A kernel may be right on small shapes and wrong on large ones: its grid is capped, its loop stops early, it branches on
-an extent. Two runs show that, without computing the whole output:
+A kernel may be correct on small shapes and wrong on large ones: its grid is capped, its loop stops early, or it
+branches on an extent. Two kinds of runs show this, without computing the whole output:
 
 * All blocks of the full grid are followed without data. Every address must lie within its tensor, and the stores
   together must reach every byte of every output.
-* The first, the last and randomly drawn blocks run on data, and blocks whose comparisons or loops differ from those
-  of most blocks. What each of them stored is compared with the float64 reference, computed for some of the
-  indices that the block stored.
+* The first, the last and randomly drawn blocks run on data, and so do blocks whose comparisons or loops differ from
+  those of most blocks. Some of the values that a block stored are compared with the float64 reference.
 
-Blocks that depend on one another (atomics, locks, two blocks that store the same element) cannot run alone; then the
-own shape stays unverified.
+Blocks that depend on one another (atomics, locks, two blocks that store the same element) cannot run alone. Then the
+full size stays unverified.
 """
 
 from __future__ import annotations
@@ -46,38 +45,38 @@ from tilewright.verify.tolerance import Slice
 
 SECONDS = 60.0
 BLOCKS = 4
-"""Drawn blocks that run on data, besides the first and the last."""
+"""Number of randomly drawn blocks that run on data, besides the first and the last block."""
 UNUSUAL = 6
-"""At most so many blocks run on data because they decide otherwise than most blocks."""
+"""The most blocks that run on data because their comparisons or loops differ from those of most blocks."""
 MOST_RUN = BLOCKS + 2 + UNUSUAL
 COMPARED = (1 << 16, 1 << 12, 1 << 8, 1)
-"""Comparisons of at most so many elements are followed: the first of these limits for which the time suffices."""
+"""Only comparisons of at most this many elements are followed: the first limit for which the time suffices."""
 WALKED = 2e7
-"""Elements of addresses that a run without data follows in a second, on one core of 2026."""
+"""Addresses that a run without data follows in a second, on one CPU core of 2026."""
 FLOP, TENSOR_FLOP = 1e8, 1e9
-"""Floating-point operations that a run with data does in a second, outside matrix products and in them."""
+"""FLOP that a run with data does in a second: outside matrix products, and in them."""
 BYTES = 4 << 30
-"""Memory for the tensors, with the float64 numbers that they are drawn from."""
+"""The most bytes of the tensors, together with the float64 numbers from which they are drawn."""
 MOST_BLOCKS = 2**31 - 1, 2**16 - 1, 2**16 - 1
-"""Along x, y and z: the limits of a launch in CUDA, on every device."""
+"""The most blocks of a CUDA launch along x, y and z, on every device."""
 PERIOD = 1_048_573
-"""The largest prime under 2²⁰: large inputs repeat after so many elements."""
+"""Large inputs repeat after this many elements. It is the largest prime below 2²⁰."""
 REFERENCE_RATE = 1e9
-"""Floating-point operations of a reference in a second: it is evaluated several times, in float64 and in float32."""
+"""FLOP of a reference in a second. The reference is evaluated several times, in float64 and in float32."""
 PART_FLOP, PART_ELEMENTS = tolerance.REFERENCE_FLOP / 8, tolerance.REFERENCE_ELEMENTS / 4
-"""Limits of the reference for one block."""
+"""The most FLOP, and the most elements of a tensor, of the reference for one block."""
 
 
 class OwnShapes:
-    """Checks the launches of one task at full extents. ``seconds``: for one case, by an estimate beforehand."""
+    """Checks the launches of one task at full size. ``seconds``: limit for the estimated time of one case."""
 
     def __init__(self, task: Task, board: Board, seconds: float = SECONDS) -> None:
         self.task, self.seconds = task, seconds
         self._launcher = Launcher(task, board)
 
     def check(self, configuration: Configuration, dims: Dims, seed: int, reference: FloatReference) -> Compared:
-        """The worst element that was compared. Raises `Wrong` for a mistake of the kernel, `Unverified` where the own
-        shape proves nothing or takes too long."""
+        """Returns the worst element that was compared. Raises `Wrong` for a mistake of the kernel, and `Unverified` if
+        the check proves nothing or would take too long."""
         arrays = self.task.arrays(dims)
         runnable = self._runnable(configuration, dims)
         entry = runnable.module.entry()
@@ -129,18 +128,18 @@ class OwnShapes:
         for tensor in placed:
             output = self.task.outputs.get(tensor.name)
             if output is None or output.updates is not None:
-                continue  # an output that is updated may keep what it holds
+                continue  # an updated output may keep its old values
             missing = _first_gap(counts.stored_runs, tensor.address, tensor.nbytes)
             if missing is not None:
                 shape = self.task.arrays(dims)[tensor.name].shape
                 index = ", ".join(map(str, np.unravel_index(missing // ITEM_BYTES[output.dtype], shape)))
-                raise Wrong(f"no block stores '{tensor.name}'[{index}] at the workload's own extents")
+                raise Wrong(f"no block stores '{tensor.name}'[{index}] at the workload's full size")
 
     def _refuse_dependent(self, entry: KernelEntry, counts: Counts) -> None:
         if may_wait(entry) or any(op.name.startswith("atomic") for op in entry.walk()):
             raise Unverified("blocks depend on one another (atomics), so some of them cannot run alone")
         if counts.stored_bytes > counts.distinct_stored_bytes:
-            raise Unverified("some elements are stored more than once, so a block alone may not have the last word")
+            raise Unverified("some elements are stored more than once, so one block alone may not give the final value")
 
     # Values
 
@@ -150,7 +149,7 @@ class OwnShapes:
         arrays = self.task.arrays(dims)
         needs = sum(math.prod(array.shape) * 8 + array.nbytes for array in arrays.values())
         if needs > BYTES:
-            raise Unverified(f"its tensors need {needs / 2**30:.1f} GiB here; at most {BYTES >> 30} are taken")
+            raise Unverified(f"its tensors need {needs / 2**30:.1f} GiB; the limit is {BYTES >> 30} GiB")
         inputs = drawn(self.task, dims, "declared", seed, PERIOD)
         memory, placed = Memory(watch=False, poison=POISONS[0]), {}
         for name, array in arrays.items():
@@ -174,7 +173,7 @@ class OwnShapes:
         self, dims: Dims, inputs: Mapping[str, Array], placed: Mapping[str, Allocation], runs: Array,
         reference: FloatReference, block: int,
     ) -> Compared | None:  # fmt: skip
-        """The worst of the elements that a block stored, as far as they are compared; None if it stored nothing."""
+        """Compares some elements that a block stored, and returns the worst; None if the block stored nothing."""
         stored = {name: _elements(runs, placed[name]) for name in self.task.outputs}
         if not any(places.size for places in stored.values()):
             return None
@@ -190,7 +189,7 @@ class OwnShapes:
             own = np.zeros(tensor.shape, bool)
             own.reshape(-1)[stored[name]] = True
             values = tensor.raw[tensor.offset :][: tensor.nbytes].view(dtype).reshape(tensor.shape)
-            with np.errstate(invalid="ignore"):  # what no block stored may hold NaN
+            with np.errstate(invalid="ignore"):  # elements that no block stored may be NaN
                 cut = tolerance.cut(self.task, name, values, part).astype(np.float64)
             outputs[name] = np.where(tolerance.cut(self.task, name, own, part), cut, expected.values)
         try:
@@ -200,7 +199,7 @@ class OwnShapes:
             raise Wrong(f"block {block} of the workload's own grid ({where}): {wrong}", wrong.compared) from None
 
     def _part(self, dims: Dims, stored: Mapping[str, Array], rng: np.random.Generator) -> Slice:
-        """Some of the indices that a block stored, along each independent dimension."""
+        """Returns some of the indices that a block stored, along each independent dimension."""
         indices: dict[str, tuple[int, ...]] = {}
         shapes = self.task.arrays(dims)
         for name, places in stored.items():
@@ -214,7 +213,7 @@ class OwnShapes:
             if tolerance.affordable(self.task, reduced, PART_FLOP, PART_ELEMENTS):
                 return Slice(indices)
             name = max(indices, key=lambda one: len(indices[one]), default="")
-            if not name or len(indices[name]) < 2:  # what is left depends on all the rest
+            if not name or len(indices[name]) < 2:  # the rest cannot be reduced further
                 seconds = self.task.work(reduced) / REFERENCE_RATE * MOST_RUN
                 self._refuse_long(seconds, "the reference of some of the blocks")
                 return Slice(indices)
@@ -229,14 +228,15 @@ def _walk_seconds(entry: KernelEntry, blocks: int, comparisons: int) -> float:
 
 
 def _drawn_blocks(blocks: int, seed: int) -> Sequence[int]:
-    """The first block, the last one, and others in between."""
+    """Returns the first block, the last block, and random blocks in between."""
     if blocks <= BLOCKS + 2:
         return range(blocks)
     return tolerance.spread(blocks, BLOCKS + 2, np.random.default_rng(seed))
 
 
 def _first_gap(runs: Array, address: int, nbytes: int) -> int | None:
-    """The first byte of a tensor that no run holds. ``runs``: (n, 2), disjoint and sorted, start and end."""
+    """Returns the first byte of a tensor that is in no range; None if there is none. ``runs``: shape (n, 2), start and
+    end of disjoint, sorted ranges."""
     reached = address
     for start, end in runs[(runs[:, 1] > address) & (runs[:, 0] < address + nbytes)]:
         if start > reached:
@@ -246,7 +246,7 @@ def _first_gap(runs: Array, address: int, nbytes: int) -> int | None:
 
 
 def _elements(runs: Array, tensor: Allocation) -> Array:
-    """The elements of a tensor in ``runs``, as places in index order."""
+    """Returns the elements of a tensor in ``runs``, as indices into the flat tensor."""
     inside = runs[(runs[:, 1] > tensor.address) & (runs[:, 0] < tensor.address + tensor.nbytes)]
     spans = (inside - tensor.address) // tensor.element_bytes
     return np.concatenate([np.arange(start, end) for start, end in spans]) if len(spans) else np.zeros(0, np.int64)

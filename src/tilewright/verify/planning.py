@@ -1,7 +1,7 @@
-"""Plans which cases a check runs. The most telling come first, since time may run out before the last.
+"""Plans which cases a check runs. The cases that show most come first, since the time may end before the last case.
 
-First come all workloads, reduced, on their declared data. Then comes the shape with the most ragged dimensions, with
-every kind of data, every layout and every way to run. Edges and random values of all dimensions come last.
+All workloads come first, at reduced size and on their declared data. The shape with the most ragged dimensions follows,
+with every kind of data, every layout and every way to run. Edges and random values of all dimensions come last.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.verify.data import FAR_FROM_ZERO, KINDS, SPECIAL
 from tilewright.verify.shapes import Limit, Tiles
 
 SECONDS = 120.0
-HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)  # of each of many cases on one shape
+HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)  # of each case on the hardest shape
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Scope:
     seconds: float = SECONDS  # no case begins later, except the first; the others are reported as not run
 
     def completed(self, task: Task) -> Scope:
-        """Replaces empty fields by the configuration and the workloads of the task."""
+        """Returns the scope with empty fields filled in: the task's shipped configuration, and all its workloads."""
         configurations = tuple(self.configurations) or (task.space.shipped,)
         return replace(self, configurations=configurations, workloads=self.workloads or task.selected(None))
 
@@ -46,7 +46,7 @@ WHOLE_CHECK = Scope()
 
 @dataclass(frozen=True)
 class Planned:
-    """One step of a plan."""
+    """One step of a plan. Steps with a low ``rank`` run first."""
 
     configuration: Configuration
     case: Case
@@ -55,10 +55,10 @@ class Planned:
 
 
 def plan(task: Task, scope: Scope, *, own_shapes: str | None = None, addresses: bool = False) -> list[Planned]:
-    """Returns the cases of a completed scope, the most telling first.
+    """Returns the cases of a `completed` scope, in the order in which they run.
 
-    own_shapes: how to run the workloads at their own extents, of `cases.RUNS`; None leaves them out.
-    addresses: adds a shape of more than 2³¹ elements, of which only the addresses are computed.
+    own_shapes: the way (of `cases.RUNS`) to run the workloads at their full size; None leaves this out.
+    addresses: adds a shape of more than 2³¹ elements, for which only addresses are computed.
     """
     if scope.case is not None:
         return [Planned(configuration, scope.case, 0, ("asked for",)) for configuration in scope.configurations]
@@ -121,8 +121,8 @@ def _hard(task: Task, workload: Workload, tiles: Tiles, seed: int) -> Iterator[S
 
 
 def _deep(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:
-    """Yields each dimension that is not independent at its largest extent, on data of one sign. That shows sums in a
-    dtype that is too narrow for their length."""
+    """Yields one shape for each dimension that is not independent, with that dimension at its largest extent and data
+    of one sign. This shows sums in a dtype that is too narrow for their length."""
     for name in dict.fromkeys(name for sizes in tiles.values() for name in sizes if name not in task.independent):
         having = [workload for workload in workloads if name in tiles[workload.name]]
         workload = max(having, key=lambda one: shapes.extent(one.dims, name))
@@ -131,7 +131,7 @@ def _deep(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles],
 
 
 def _edges(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:
-    """Yields edges and random shapes near the smallest reduced shape, once for each choice of the other dimensions."""
+    """Yields edges and random shapes near the smallest reduced shape, once for each set of flags such as ``causal``."""
     rng, seen = np.random.default_rng(seed), set[tuple[object, ...]]()
     for workload in workloads:
         sizes = tiles[workload.name]

@@ -1,10 +1,10 @@
-"""Expected outputs from the float64 reference, how far a kernel may be off, and the check of gradients.
+"""Computes the expected outputs and the allowed errors from the float64 reference, and checks gradients.
 
-If the outputs cannot hold the reference's answer, the case is reported as not applicable.
+If the dtypes of the outputs cannot represent the reference's answer, the case is reported as not applicable.
 
 The reference of a backward task must be the gradient of the forward reference. For a random direction v of one input,
-the check compares two derivatives of Σ out · d_out in float64: ⟨d_in, v⟩ from the backward reference, and the central
-difference of the forward reference.
+`check_gradients` compares two derivatives of Σ out · d_out in float64: ⟨d_in, v⟩ from the backward reference, and the
+central difference of the forward reference.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from tilewright.verify.tolerance import NO_ERROR, Allowance, Error, draw, error_
 from tilewright.verify.trusted import yardstick
 
 EXACT_UP_TO = 2**20  # integer outputs up to this are exact in float32, in every order of adding
-EXACT_FROM = 16  # elements that an output needs to show that the task maps integers to integers
-DRAWS = 4  # inputs whose answers must not all be equal; on a small shape two may be equal by chance
+EXACT_FROM = 16  # fewest elements of an output that can show that the task maps integers to integers
+DRAWS = 4  # sets of inputs whose answers must not all be equal; on a small shape two may be equal by chance
 CONDITION = 4.0
-"""A kernel may be off by as much as the reference changes if its inputs change by this many unit roundoffs, because
-rounding inside a kernel is no smaller. If sums only grow, it is the square root of the sum's length: float32 that adds
-one number after another loses as much."""
+"""The inputs are changed by this many unit roundoffs. A kernel may have as large an error as this change causes in the
+reference, because rounding inside a kernel is no smaller. If sums only grow, the number is the square root of the sum's
+length: a float32 sum that adds one number after another has such an error."""
 STEPS = (1e-7, 1e-5)
 """Steps of the central difference, relative to the size of the input. The small step seldom crosses a point without
-derivative, the large one has less rounding error. The better of the two results counts."""
-TOLERANCE = 1e-4  # share of the gradient's norm: above float64's errors, below that of a wrong factor or sign
+derivative; the large step has less rounding error. The better of the two results counts."""
+TOLERANCE = 1e-4  # fraction of the gradient's norm; float64 errors are smaller, a wrong factor or sign is larger
 DIRECTIONS = 2
 
 
 class Trusting(Protocol):
-    """`trusted.Trusted`, or another source of outputs in the declared precision."""
+    """A source of outputs in the declared precision, such as `trusted.Trusted`."""
 
     def outputs(self, dims: Dims, inputs: NamedArrays) -> dict[str, Array] | str: ...
 
@@ -54,7 +54,7 @@ class FloatReference:
         self.yardstick = "the trusted implementation" if trusted else "the reference in float32"
 
     def wanted(self, dims: Dims, inputs: NamedArrays, data: str) -> dict[str, Wanted] | str:
-        """Returns the expected outputs for ``inputs`` in the dtypes of the tensors, or why there are none."""
+        """Returns the expected outputs for ``inputs`` in their declared dtypes, or the reason why there are none."""
         special = data in SPECIAL
         with np.errstate(all="ignore"):
             values = reference_outputs(self.task, dims, inputs)
@@ -75,16 +75,16 @@ class FloatReference:
         }
 
     def refuse_degenerate(self, dims: Dims, seed: int) -> None:
-        """Raises TaskError if outputs do not depend on the inputs. ``dims``: a workload's, since on an edge an output
-        may be constant."""
+        """Raises TaskError if outputs do not depend on the inputs. ``dims``: of a workload, because on an edge an
+        output may be constant."""
         if too_large(self.task, dims, dims) is not None:
-            return  # nothing was compared on them either
+            return  # with these dimensions, nothing was compared either
         draws = (drawn(self.task, dims, "declared", seed + number) for number in range(DRAWS))
         with np.errstate(all="ignore"):
             first, *others = (reference_outputs(self.task, dims, inputs) for inputs in draws)
         for name, output in self.task.outputs.items():
             if output.updates is not None and self.task.distribution(output.updates, dims).one_value:
-                del first[name]  # a counter that begins at zero ends at a number that the dimensions alone give
+                del first[name]  # a counter that begins at zero has a final value that depends only on the dimensions
         reasons = [tolerance.degenerate(first, other) for other in others]
         if all(reasons):
             raise TaskError(f"task '{self.task.name}': {reasons[0]}; a check against it would prove nothing")
@@ -111,7 +111,8 @@ class FloatReference:
     def _measured(
         self, dims: Dims, inputs: NamedArrays, values: NamedArrays, special: bool, declared: bool
     ) -> dict[str, Error] | str:
-        """Returns the error of the trusted implementation, or of the reference in float32, on each output."""
+        """Returns for each output the error of the trusted implementation, else of the reference in float32. A text
+        says why the case is not applicable."""
         outputs = self.trusted.outputs(dims, inputs) if self.trusted else "none"
         if isinstance(outputs, str):
             if self.trusted:
@@ -159,7 +160,7 @@ class FloatReference:
         return allowed
 
     def _depth(self, inputs: NamedArrays) -> int:
-        """Returns how many numbers a sum may have: the largest extent that is not independent."""
+        """Returns the most numbers that a sum may have: the largest extent of a dimension that is not independent."""
         shapes = ((spec.shape, inputs[name].shape) for name, spec in self.task.inputs.items())
         axes = (axis for declared, shape in shapes for axis in zip(declared, shape, strict=True))
         return max((extent for name, extent in axes if str(name) not in self.task.independent), default=1)
@@ -167,8 +168,8 @@ class FloatReference:
     def _perturbed(
         self, inputs: NamedArrays, output: str, condition: float
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Changes the inputs by rounding errors on the way to an output in the dtype ``output``: once with a random
-        sign for each element, once all upwards."""
+        """Returns the inputs, changed twice by rounding errors as on the way to an output in the dtype ``output``: once
+        with a random sign for each element, and once all upwards. ``condition``: the number of unit roundoffs."""
         rng = np.random.default_rng(0)
         apart, together = dict(inputs), dict(inputs)
         for name, array in inputs.items():
@@ -182,16 +183,16 @@ class FloatReference:
         return apart, together
 
     def _roundoff(self, dtype: str, output: str) -> float:
-        """The roundoff of intermediate values on the way from an input in ``dtype`` to an output in the dtype
-        ``output``. Without a trusted implementation they may have the finer of these dtypes, or the task's precision if
-        that is coarser. So a kernel may not round to bfloat16 between float8 and float32."""
+        """Returns the allowed roundoff of intermediate values between an input in ``dtype`` and an output in
+        ``output``. Without a trusted implementation, intermediate values may have the finer of the two dtypes, or the
+        task's precision if it is coarser. So a kernel may not round to bfloat16 between float8 and float32."""
         if self.trusted:
             return 0.0
         within = tolerance.UNIT_ROUNDOFF.get
         return max(min(within(dtype, 0.0), within(output, 0.0)), within(self.task.precision or "", 0.0))
 
     def _exact(self, dims: Dims, inputs: NamedArrays, values: NamedArrays) -> dict[str, Array]:
-        """Returns masks of the elements that must be exact, in outputs that are integers in float32, too."""
+        """Returns masks of the elements that must be exact: integers that are exact in float32, too."""
         single = yardstick(self.task, dims, inputs)
         if isinstance(single, str):
             return {}

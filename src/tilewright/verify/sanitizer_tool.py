@@ -1,7 +1,7 @@
 """Runs NVIDIA's compute-sanitizer on a case, if it is installed: memcheck, racecheck and initcheck.
 
-These tools watch the machine code, but only know whole allocations, one launch and races in shared memory. The
-interpreter's sanitizer knows elements and blocks.
+These tools watch the machine code, but they know only whole allocations, one launch, and races in shared memory. The
+interpreter's own sanitizer knows elements and blocks.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from tilewright.worker.messages import RunOnce, encode
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ABSENT = "compute-sanitizer is not on this machine"
-SECONDS, PATIENCE = 180.0, 2.0  # processor time of one tool, most of which it spends on starting torch; wall over it
+SECONDS, PATIENCE = 180.0, 2.0  # processor time of one tool (mainly to start torch); wall time / it
 FIX = "install compute-sanitizer of the CUDA toolkit again"
-PRINTED = 1000  # errors that a tool describes; it counts all
+PRINTED = 1000  # the most errors that a tool describes; it counts all errors
 PADDING = 4096  # bytes that memcheck puts between allocations
 
-Places = Mapping[str, tuple[int, int]]  # Tensor → the address of its first element, and the bytes that it spans
+Places = Mapping[str, tuple[int, int]]  # tensor → address of its first element, and size in bytes
 
 
 @dataclass(frozen=True)
 class Sanitized:
-    """The findings of one tool in a case. ``reason``: why it could not watch the case."""
+    """The findings of one tool in a case. ``reason``: why the tool could not watch the case; None if it did."""
 
     tool: str
     findings: tuple[Finding, ...] = ()
@@ -64,7 +64,7 @@ def find() -> Path | None:
 
 
 def absent() -> str:
-    """Why `find` finds nothing."""
+    """Returns why `find` finds nothing."""
     return next((child.not_started(str(path)) for path in _in_toolkits() if path.is_file()), ABSENT)
 
 
@@ -92,7 +92,7 @@ def sanitize(
 
 
 def command(program: Path, tool: str, folder: Path) -> list[str]:
-    """Returns the tool's command. It hides API errors, since torch and cuTile make driver calls that may fail."""
+    """Returns the tool's command. It ignores API errors, because torch and cuTile make driver calls that may fail."""
     options = ["--tool", tool, "--log-file", str(folder / f"{tool}.log"), "--print-limit", str(PRINTED)]
     options += ["--target-processes", "application-only"]  # not the compiler that a launch may start
     if tool == "memcheck":
@@ -115,7 +115,7 @@ def _under(tool: str, program: Path, folder: Path, seconds: float) -> Sanitized:
     except (OSError, ValueError):
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
         complaint = first_complaint(printed) or (done.complaint(program.name) if done.returncode < 0 else last.strip())
-        return Sanitized(tool, reason=f"under {tool} the case did not get to its launch: {complaint}")
+        return Sanitized(tool, reason=f"under {tool} the case ended before its launch: {complaint}")
     return read(tool, printed, {name: (int(first), int(size)) for name, (first, size) in told.items()})
 
 
@@ -132,8 +132,8 @@ _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 
 
 def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
-    """Reads a tool's log. A log without a summary, or with errors that are not understood, gives a ``reason``.
-    ``places`` serves to name the tensors near the addresses in the log."""
+    """Reads a tool's log. If the log has no summary or only unknown errors, the result has a ``reason``.
+    ``places``: the tensors in memory, to name the tensor near an address in the log."""
     counted = [int(count) for count in _SUMMARY.findall(log)]
     if not counted:
         return Sanitized(tool, reason=f"{tool} printed no summary: {first_complaint(log) or 'nothing at all'}")
@@ -143,7 +143,7 @@ def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
             findings.add(finding)
     if sum(counted) and not len(findings):
         complaint = first_complaint(log)
-        return Sanitized(tool, reason=f"{tool} counts {sum(counted)} errors, none of them understood: {complaint}")
+        return Sanitized(tool, reason=f"{tool} counts {sum(counted)} errors of unknown form: {complaint}")
     return Sanitized(tool, tuple(findings))
 
 
@@ -193,7 +193,7 @@ def _finding(tool: str, lines: Sequence[str], places: Places) -> Finding | None:
 
 
 def _near(address: int, places: Places) -> tuple[str, str] | None:
-    """Returns the nearest tensor, and where the address lies relative to it."""
+    """Returns the name of the nearest tensor, and the position of the address relative to it in words."""
     if not places:
         return None
     name = min(places, key=lambda tensor: max(places[tensor][0] - address, address - sum(places[tensor]) + 1, 0))
@@ -206,7 +206,7 @@ def _near(address: int, places: Places) -> tuple[str, str] | None:
 
 
 class Watching:
-    """Starts the tools, if they are installed, and adds their findings to a verdict."""
+    """Starts the tools if they are installed, and adds their findings to a verdict."""
 
     def __init__(self, task: Task) -> None:
         self.task = task

@@ -36,9 +36,9 @@ from tilewright.verify.reference import Trusting
 from tilewright.verify.sanitizer_tool import Watching
 from tilewright.verify.trusted import Trusted
 
-FAILURES = 8  # after this many wrong cases the others are not run
+FAILURES = 8  # after this many wrong cases, no more cases are run
 TRIES, TRY_SECONDS = 12, 4.0  # limits for making a failing case smaller
-PLAIN = shapes.Limit(flop=5e8, elements=1 << 23)  # of a failing own shape that is tried as a plain run, too
+PLAIN = shapes.Limit(flop=5e8, elements=1 << 23)  # limits of a failing own shape that is also tried as a plain run
 ENGINES = ("interpreter", "gpu")
 
 
@@ -46,19 +46,19 @@ ENGINES = ("interpreter", "gpu")
 class Equipment:
     """The engine and the tools of a check of one task. Only the engine is required.
 
-    compiles: tells a kernel that does not compile from one that crashes. Without it, a failure before the run on a
-        shape or layout that no workload names counts as the compiler's.
+    compiles: tells a kernel that does not compile from a kernel that crashes. If it is None, a failure before the run,
+        on a shape or layout that no workload names, counts as a failure of the compiler.
     """
 
     engine: Engine
     trusted: Trusting | None = None  # without it, the reference in float32 sets the allowed error
     compiles: Compiles | None = None
     reaches: Reaches | None = None  # checks addresses beyond 2³¹ elements
-    own_shapes: OwnShapes | None = None  # checks workloads at their own extents, if the engine cannot
+    own_shapes: OwnShapes | None = None  # checks workloads at their full size, if the engine cannot
     watching: Watching | None = None  # compute-sanitizer on the first case
 
     def ahead(self, cases: Sequence[tuple[Configuration, Case]]) -> None:
-        """Compiles all cases, and starts the tools that watch the first."""
+        """Compiles all cases, and starts the tools that watch the first case."""
         if isinstance(self.compiles, Compiling):
             self.compiles.ahead(cases)
         if self.watching is not None:
@@ -91,7 +91,8 @@ Job = tuple[Language, Lowered]
 
 
 class Compiling:
-    """Compiles the launches of one task, but equal code only once. ``to_machine_code``: not only to Tile IR."""
+    """Compiles the launches of one task; equal code is compiled once. ``to_machine_code``: compiles Tile IR further, to
+    a cubin."""
 
     def __init__(self, task: Task, board: Board, to_machine_code: bool) -> None:
         self.task, self.board, self.to_machine_code = task, board, to_machine_code
@@ -104,7 +105,7 @@ class Compiling:
         return built if isinstance(built, Failed) else None
 
     def ahead(self, cases: Sequence[tuple[Configuration, Case]]) -> None:
-        """Compiles the launches of all cases on all cores, and puts the cubins into the cache of the front end."""
+        """Compiles the launches of all cases on all CPU cores, and puts the cubins into the cache of the front end."""
         if not self.to_machine_code:
             return
         jobs: dict[Identity, Job] = {}
@@ -125,7 +126,7 @@ class Compiling:
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)
             language = language_of(launch.kernel)
-        except Exception as error:  # the task's own code, for dimensions that it may not serve
+        except Exception as error:  # the task's code, for dimensions that the task may not serve
             return Failed("launch", in_task(error))
         lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         return lowered if isinstance(lowered, Failed) else (language, lowered)
@@ -140,8 +141,8 @@ class Compiling:
 def run_and_judge(
     examiner: Examiner, planned: Sequence[Planned], started: float, seconds: float, progress: Progress
 ) -> tuple[list[Result], list[tuple[Planned, str]]]:
-    """Returns the results in the order of the plan, and the steps that did not run, with the reason. No case but the
-    first begins later than ``seconds`` after ``started``, a time of `time.perf_counter`."""
+    """Returns the results in the order of the plan, and the steps that did not run, each with the reason. Only the
+    first case may begin later than ``seconds`` after ``started`` (a time of `time.perf_counter`)."""
     results: list[Result] = []
     skipped: list[tuple[Planned, str]] = []
     failures = 0
@@ -154,18 +155,18 @@ def run_and_judge(
             progress("check", number, len(planned), step.case.described)
             results.append(examiner.examine(step.configuration, step.case))
             if step.case.run == "own shape":
-                started += results[-1].seconds  # it has a budget of its own
+                started += results[-1].seconds  # such a run has its own time limit
             failures += results[-1].verdict == "incorrect"
     progress("check", len(planned), len(planned))
     return results, skipped
 
 
 def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None = None) -> Result | None:
-    """Returns the smallest failing case found within `TRIES` cases and `TRY_SECONDS`; None if no case failed. A case
-    that the user asked for, ``only``, is not reduced."""
+    """Returns the smallest failing case that was found within `TRIES` cases and `TRY_SECONDS`; None if no case failed.
+    ``only``: the case that the user asked for, which is not reduced."""
     failed = next((result for result in results if result.verdict == "incorrect"), None)
     if failed is None or only is not None or failed.case.run == "addresses":
-        return failed  # a plain run on so large a shape would not fit in memory
+        return failed  # a plain run of this shape would not fit in memory
     best, tried, until = failed, {str(failed.case)}, time.monotonic() + TRY_SECONDS
     while len(tried) <= TRIES and time.monotonic() < until:
         candidate = next((case for case in _simpler(examiner, best.case) if str(case) not in tried), None)
@@ -184,7 +185,7 @@ def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None =
 def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
     """Yields cases that are one step simpler: first a plain run, layout or data, then half of one dimension."""
     plain, task = Case(()), examiner.task
-    too_large = case.run == "own shape" and not PLAIN.allows(task, case.sizes)  # its tensors might not fit in memory
+    too_large = case.run == "own shape" and not PLAIN.allows(task, case.sizes)  # may not fit in memory
     for name in ("run", "layout", "data"):
         if getattr(case, name) != getattr(plain, name) and not (name == "run" and too_large):
             yield replace(case, **{name: getattr(plain, name)})
@@ -193,8 +194,8 @@ def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
 
 
 def engine_name(name: str | None) -> str:
-    """Returns the engine to use: ``name``, or by default the GPU if there is one that the compiler knows. Raises
-    UnknownChoice for an unknown engine, and NoGpu if the GPU is asked for and there is none."""
+    """Returns the engine to use: ``name``; for None, the GPU if there is a GPU that the compiler supports, else the
+    interpreter. Raises UnknownChoice for an unknown engine, and NoGpu if ``name`` is ``gpu`` and there is no GPU."""
     gpu = detect()
     if name is None:
         return "gpu" if gpu is not None and gpu.arch in ARCHITECTURES else "interpreter"
@@ -206,6 +207,6 @@ def engine_name(name: str | None) -> str:
 
 
 def board_here(engine: str, arch: str) -> Board:
-    """Returns the board of this machine's GPU if that is the engine, otherwise the default board of ``arch``."""
+    """Returns the board of this machine's GPU if ``engine`` is ``gpu``, otherwise the default board of ``arch``."""
     gpu = detect()
     return gpu.board if engine == "gpu" and gpu is not None else default_board(arch)

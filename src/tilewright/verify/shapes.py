@@ -1,7 +1,7 @@
 """Chooses the dimensions that a check runs on: reduced workloads, edges and random shapes.
 
-Mistakes that depend on the shape show at the last tile. So a dimension shrinks to one or two tiles plus the same
-remainder. The task serves all chosen shapes.
+Mistakes that depend on the shape appear at the last tile. So a dimension shrinks to one or two tiles plus the same
+remainder. Only shapes that the task serves are chosen.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tilewright.records import Configuration, Value
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 
-LEAST_MODULUS = 16  # a launch specialises on extents that are divisible by 16
-WORK_FLOP = 2e7  # of a reduced workload: a fraction of a second for the interpreter on one core
-WORK_ELEMENTS = 1 << 17  # of all tensors of a reduced workload together
+LEAST_MODULUS = 16  # launches are specialised for extents that are divisible by 16
+WORK_FLOP = 2e7  # most FLOP of a reduced workload: a fraction of a second for the interpreter on one core
+WORK_ELEMENTS = 1 << 17  # most elements of all tensors of a reduced workload together
 PRIMES = (7, 61)
 MANY_TILES = (9, 18)
 HIDDEN = 3  # random shapes for each configuration
@@ -28,7 +28,7 @@ HIDDEN = 3  # random shapes for each configuration
 
 @dataclass(frozen=True)
 class Limit:
-    """The largest work and memory of one run."""
+    """The most FLOP, and the most elements of all tensors, of one run."""
 
     flop: float = WORK_FLOP
     elements: int = WORK_ELEMENTS
@@ -39,12 +39,12 @@ class Limit:
 
 
 ONE_RUN = Limit()
-DEEP = Limit(elements=1 << 20)  # of a run with one dimension in full
+DEEP = Limit(elements=1 << 20)  # limits of a run with one dimension at full size
 
 
 @dataclass(frozen=True)
 class Moduli:
-    """The sizes whose remainders matter for one dimension, the largest first."""
+    """The sizes by which the remainder of a dimension matters, such as its tile size; the largest first."""
 
     sizes: tuple[int, ...]
     free: bool  # no knob is named after the dimension, and the outputs are independent along it
@@ -60,8 +60,8 @@ Tiles = Mapping[str, Moduli]  # by dimension
 def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Moduli]:
     """Returns the `Moduli` of each dimension of a shape.
 
-    The largest power of two among the knobs counts for every dimension. A knob named after the dimension (``TILE_M``
-    for ``M``) counts too; if the work would be too much, only this knob counts.
+    Every dimension has the largest power of two among the knobs as a size. A knob named after the dimension (``TILE_M``
+    for ``M``) gives another size. `reduced` may keep only the remainder by the smallest size, to limit the work.
     """
     whole = {knob: value for knob, value in configuration.items() if isinstance(value, int) and value > 0}
     powers = {knob: value for knob, value in whole.items() if value is not True and value & (value - 1) == 0}
@@ -91,9 +91,9 @@ def extent(dims: Dims, name: str) -> int:
 def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: int = 2) -> dict[str, Value]:
     """Shrinks the dimensions to at most ``most`` whole tiles each, with the same remainders.
 
-    A dimension keeps its remainder by all of its `moduli`, or only by the smaller ones if the work is too much. A free
-    dimension may shrink to 2 or 1. If the task serves no shape within ``limit``, the result is the smallest shape on
-    the way there that it serves.
+    A dimension keeps its remainders by all of its `moduli`, or only by the smaller ones if the work is too much. A free
+    dimension may shrink to 2 or 1. If the task serves no shape within ``limit``, the result is the smallest shape that
+    was tried and that the task serves.
     """
     choices = {name: _sizes(extent(dims, name), tiles[name], most) for name in tiles}
     chosen = dict.fromkeys(choices, 0)
@@ -116,7 +116,7 @@ def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: 
 
 
 def _readiness(tiles: Tiles, dims: Dims, following: Mapping[str, int], name: str) -> tuple[bool, bool, float]:
-    """Ranks a dimension that may shrink: free ones come first, then those that keep two tiles."""
+    """Returns the rank of a dimension that may shrink. Free dimensions shrink first, then those that keep two tiles."""
     least = tiles[name].least
     return tiles[name].free, following[name] // least >= 2, extent(dims, name) / following[name]
 
@@ -130,8 +130,8 @@ def _sizes(value: int, tiles: Moduli, most: int) -> list[int]:
 
 
 def edges(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN) -> Iterator[dict[str, Value]]:
-    """Sets one dimension at a time to 1, next to its tile size and to primes. Dimensions for which the task serves no
-    size next to the tile or prime are set to half and twice the tile."""
+    """Yields shapes with one dimension set to 1, to the tile size ± 1, or to a prime. If the task serves no such size
+    except 1, the dimension is set to half and twice the tile."""
     for name, size in tiles.items():
         ragged, even = (size.least - 1, size.least + 1, *PRIMES), (size.least // 2, size.least * 2)
         for values in ((1,), ragged, even):
@@ -145,7 +145,7 @@ def edges(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN) -> Itera
 def many_tiles(
     task: Task, dims: Dims, tiles: Tiles, rng: np.random.Generator, limit: Limit = ONE_RUN
 ) -> Iterator[dict[str, Value]]:
-    """Sets one dimension at a time to 9 to 17 tiles, for loops and grids that stop early."""
+    """Yields shapes with one dimension of 9 to 17 tiles, to detect loops and grids that stop early."""
     for name, size in tiles.items():
         extent = int(rng.integers(*MANY_TILES)) * size.least + int(dims[name]) % size.least  # type: ignore[arg-type]
         if _possible(task, changed := {**dims, name: extent}, limit):
@@ -153,8 +153,8 @@ def many_tiles(
 
 
 def deep(task: Task, dims: Dims, tiles: Tiles, name: str) -> dict[str, Value] | None:
-    """Shrinks all dimensions but one, independent ones to 1 if need be. That one keeps its extent, or is halved until a
-    run is affordable. None if it is then no longer than two tiles."""
+    """Shrinks all dimensions except ``name``; independent dimensions may shrink to 1. ``name`` keeps its extent, or is
+    halved until the run is within `DEEP`. Returns None if it is then no longer than two tiles."""
     own = extent(dims, name)
     others = {other: Moduli(size.sizes, other in task.independent) for other, size in tiles.items() if other != name}
     while own > 2 * tiles[name].least:
@@ -172,7 +172,7 @@ def hidden(
     count = 0
     for _ in range(40 * HIDDEN):
         drawn = {name: int(rng.integers(1, 2 * size.least + 8)) for name, size in tiles.items()}
-        keep = rng.random(len(tiles)) < 0.5  # a dimension that must be a power of two rarely is by chance
+        keep = rng.random(len(tiles)) < 0.5  # a random extent is rarely a power of two, which some dimensions must be
         changed = {**dims, **{name: value for (name, value), kept in zip(drawn.items(), keep, strict=True) if not kept}}
         if changed != dict(dims) and _possible(task, changed, limit):
             yield changed

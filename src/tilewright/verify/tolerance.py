@@ -1,9 +1,9 @@
 """Measures how far an output is from the float64 reference, and computes the allowed error.
 
 The error of an element is |out − ref| / (|ref| + rms(ref)), so that zeros never pass. The allowed error is ``FACTOR``
-times that of a trusted implementation in the declared precision on the same data, but at least ``FACTOR`` unit
-roundoffs of the output's dtype. Of large outputs only slices along the independent dimensions are compared, and the
-verdict names them.
+times the error of a trusted implementation in the declared precision on the same data, but at least ``FACTOR`` unit
+roundoffs of the output's dtype. Of large outputs, only slices along the independent dimensions are compared; the
+verdict names the slices.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tilewright.verify.images import storage
 
 FACTOR = 2.0  # a candidate's error may be this many times that of the trusted implementation
 TRUSTED_AT_MOST = 0.1
-"""The largest error of a trusted implementation, as a share of the reference's norm. Rounding to two bits of mantissa
-(float8_e5m2) costs 0.06; beyond 0.1 it is another function."""
-REFERENCE_FLOP = 2e9  # of one float64 reference: about 0.1 s on the host
+"""The largest error of a trusted implementation, as a fraction of the reference's norm. Rounding to two bits of
+mantissa (float8_e5m2) gives 0.06; with more than 0.1, the implementation computes another function."""
+REFERENCE_FLOP = 2e9  # most FLOP of one float64 reference: about 0.1 s on the host
 TRIED_ELEMENTS = 1 << 27
-"""Of a tensor, in float64, to try the reference."""
-REFERENCE_ELEMENTS = 1 << 18  # of each tensor of one float64 reference
+"""The most elements of a float64 tensor with which the reference is tried."""
+REFERENCE_ELEMENTS = 1 << 18  # most elements of each tensor of one float64 reference
 
 UNIT_ROUNDOFF: Mapping[str, float] = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
@@ -65,21 +65,21 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
 
 
 def affordable(task: Task, dims: Dims, flop: float, elements: float) -> bool:
-    """Whether a reference of these dimensions stays within the limits. ``elements``: of its largest tensor."""
+    """Returns whether a reference of these dimensions stays within the limits. ``elements``: of the largest tensor."""
     largest = max(math.prod(array.shape) for array in task.arrays(dims).values())
     return task.work(dims) <= flop and largest <= elements
 
 
 def spread(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """Picks ``count`` indices below ``extent``: the first, the last and random others; a random one if it is 1."""
+    """Picks ``count`` indices below ``extent``: the first, the last and random others; for 1, one random index."""
     if count == 1:
         return (int(rng.integers(extent)),)
-    inner = 1 + rng.choice(extent - 2, count - 2, replace=False)  # needs no memory of the size of ``extent``
+    inner = 1 + rng.choice(extent - 2, count - 2, replace=False)  # needs no memory proportional to ``extent``
     return (0, *sorted(int(index) for index in inner), extent - 1)
 
 
 def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:
-    """Maps each axis of a tensor that a slice cuts to its indices. Only an axis that is a plain dimension is cut."""
+    """Maps each axis that a slice cuts to the indices along the axis. Only axes that are one dimension are cut."""
     return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
 
 
@@ -91,11 +91,11 @@ def cut(task: Task, name: str, array: Array, part: Slice) -> Array:
 
 
 def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array]:
-    """Computes the float64 reference, and checks the shapes. ``dims``: those of ``inputs``, which may be a slice."""
+    """Returns the float64 reference's outputs, with their shapes checked. ``dims``: of ``inputs`` (maybe a slice)."""
     what = f"reference of task '{task.name}'"
     try:
         results = evaluated(task, dims, inputs)
-    except (TaskError, MachineError, MemoryError):  # a captured kernel needs the tools
+    except (TaskError, MachineError, MemoryError):  # raised by a captured kernel, whose reference needs the tools
         raise
     except Exception as error:
         raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
@@ -108,8 +108,8 @@ def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, 
 
 
 def evaluated(task: Task, dims: Dims, inputs: NamedArrays, floats: npt.DTypeLike = np.float64) -> dict[str, Array]:
-    """Calls the reference with integers in int64, booleans as they are and all else in ``floats``. Returns its outputs.
-    Raises TaskError for a wrong number of outputs, and any exception of the task's own code."""
+    """Calls the reference and returns its outputs. It gets integers in int64, booleans unchanged, and all else in
+    ``floats``. Raises TaskError for a wrong number of outputs, and any exception of the task's code."""
     offered: dict[str, object] = dict(dims)
     for name, array in inputs.items():
         dtype = task.tensors[name].dtype
@@ -124,7 +124,7 @@ def evaluated(task: Task, dims: Dims, inputs: NamedArrays, floats: npt.DTypeLike
 
 def try_reference(task: Task, dims: Dims) -> None:
     """Tries the reference on random inputs. Raises TaskError if it fails or its outputs do not depend on the inputs.
-    Does nothing if no slice of the inputs is small enough: the check tries smaller shapes."""
+    Does nothing if no slice of the inputs is small enough, because the check tries smaller shapes."""
     rng = np.random.default_rng(0)
     reduced = sliced_dims(dims, pick_slice(task, dims, rng))
     arrays = task.arrays(reduced)
@@ -156,7 +156,8 @@ def sliced_dims(dims: Dims, part: Slice) -> dict[str, Value]:
 
 
 def degenerate(first: NamedArrays, second: NamedArrays) -> str | None:
-    """Returns why a reference proves nothing: its outputs for two inputs are equal, constant or not finite."""
+    """Returns why a reference proves nothing: its outputs for two sets of inputs are equal, constant or not finite.
+    Returns None if they are not."""
     for name in first:
         a, b = first[name], second[name]
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
@@ -170,7 +171,7 @@ def degenerate(first: NamedArrays, second: NamedArrays) -> str | None:
 
 @dataclass(frozen=True)
 class Error:
-    """How far an output is from the reference, and the values of the worst element."""
+    """The error of an output against the reference, and the worst element."""
 
     worst: float  # the largest |out − ref| / (|ref| + rms(ref)); infinite if the output is not finite
     total: float  # ‖out − ref‖ / ‖ref‖
@@ -183,10 +184,10 @@ NO_ERROR = Error(0.0, 0.0, (), 0.0, 0.0)
 
 
 def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float = 0.0, special: bool = False) -> Error:
-    """Compares ``out`` with ``ref`` of the same shape, in any dtypes. NaN equals nothing.
+    """Compares ``out`` with ``ref``, which has the same shape. The dtypes may differ. NaN equals nothing.
 
     negligible: differences up to this count as 0.
-    special: infinities and NaN are right where ``ref`` has the same, and do not count for the scale.
+    special: an infinity or NaN is correct where ``ref`` has the same. Such elements do not count for the scale.
     """
     shape, worst, off = tuple(ref.shape), Error(-1.0, 0.0, (), 0.0, 0.0), 0.0
     size, start = math.prod(shape), 0
@@ -211,7 +212,7 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
 
 
 def _scale(arrays: Arrays, ref: Array, special: bool) -> Array:
-    """Returns |ref|, with 0 for special elements, which `_distance` compares on their own."""
+    """Returns |ref|. If ``special``, infinities and NaN become 0, since `_distance` compares them separately."""
     scale = abs(arrays.wide(ref))
     return arrays.where(~arrays.finite(scale), 0.0, scale) if special else scale
 
@@ -220,7 +221,7 @@ def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special
     """Returns |out − ref|. It is not finite where an operand is not, unless ``special`` and the operands are equal."""
     a, b = arrays.wide(out), arrays.wide(ref)
     distance = abs(a - b)
-    if arrays.whole(ref):  # float64 does not hold every whole number
+    if arrays.whole(ref):  # float64 cannot represent every integer
         distance = arrays.where(~arrays.equal(out, ref) & (distance == 0), 1.0, distance)
     elif special:
         distance = arrays.where((a == b) | ((a != a) & (b != b)), 0.0, distance)
@@ -228,8 +229,8 @@ def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special
 
 
 def negligible(dtype: str) -> float:
-    """Returns the largest difference that underflow alone can make: one step next to zero. For dtypes whose denormals
-    are denormals of float32 too, it is the smallest normal number, since kernels may flush denormals to zero."""
+    """Returns the largest difference that underflow alone can cause: the smallest denormal number. If the denormals of
+    ``dtype`` are denormals in float32, it is the smallest normal number, since kernels may flush denormals to zero."""
     if is_whole(dtype):
         return 0.0
     limits = ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]
@@ -238,10 +239,10 @@ def negligible(dtype: str) -> float:
 
 
 def untrustworthy(task: Task, name: str, error: Error) -> TaskError:
-    """Makes the error for a trusted implementation that is off by more than `TRUSTED_AT_MOST`."""
+    """Returns the exception for a trusted implementation whose error is above `TRUSTED_AT_MOST`."""
     return TaskError(
         f"trusted of task '{task.name}': '{name}' is {error.total:.2g} of its norm from the float64 reference; "
-        "one of the two is wrong, and candidates would be allowed as much"
+        "one of the two is wrong, and candidates would be allowed the same error"
     )
 
 
@@ -257,8 +258,8 @@ class Allowance:
 def allowance(
     dtype: str, trusted: Error | None, *, precision: str | None = None, whose: str = "the trusted implementation"
 ) -> Allowance:
-    """Allows ``FACTOR`` times the error ``trusted`` of the implementation ``whose``, and at least ``FACTOR`` unit
-    roundoffs of the output's dtype, or of the task's ``precision`` if that is coarser."""
+    """Returns the allowed error: ``FACTOR`` times ``trusted``, the error of the implementation ``whose``, but at least
+    ``FACTOR`` unit roundoffs of the output's dtype, or of the task's ``precision`` if it is coarser."""
     floor = UNIT_ROUNDOFF.get(dtype, 0.0)
     if precision is not None and UNIT_ROUNDOFF[precision] > floor:
         dtype, floor = precision, UNIT_ROUNDOFF[precision]
@@ -269,7 +270,7 @@ def allowance(
 
 
 def share(error: Error, allowed: Allowance) -> float:
-    """Returns the error as a share of the allowed error; above 1 is incorrect."""
+    """Returns error / allowed error; above 1 is incorrect."""
     if error.worst == 0.0:
         return 0.0
     pairs = ((error.worst, allowed.worst), (error.total, allowed.total))

@@ -1,7 +1,7 @@
 """Computes the outputs of the implementation whose error sets the allowed error.
 
-`Trusted` runs the task's ``trusted`` function in a process that has torch. For a task without one, `yardstick` runs the
-reference in float32. Its only error is rounding, so less is allowed than with a real implementation.
+`Trusted` runs the task's ``trusted`` function in a process that has torch. For a task without one, `yardstick`
+runs the reference in float32. Its only error is rounding, so less error is allowed than with ``trusted``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DOUBLE_OVER_SINGLE = 2.0**-29  # unit roundoff of float64 over that of float32: 
 
 
 class Trusted:
-    """A task's trusted implementation in a child process, which starts at once and imports torch."""
+    """A task's trusted implementation, in a child process. The process starts at once and imports torch."""
 
     def __init__(self, task: Task, device: str = "cpu") -> None:
         self.task, self.device = task, device
@@ -45,7 +45,7 @@ class Trusted:
             self._unavailable = str(error)
 
     def outputs(self, dims: Dims, inputs: NamedArrays) -> dict[str, Array] | str:
-        """Returns the outputs in their declared dtypes, or why there are none. ``inputs``: in their declared dtypes."""
+        """Returns the outputs, or the reason why there are none. ``inputs`` and outputs have their declared dtypes."""
         if self._session is None:
             return self._unavailable
         with tempfile.TemporaryDirectory(prefix="tilewright-trusted-") as directory:
@@ -87,10 +87,10 @@ class Trusted:
 
 
 def yardstick(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array] | str:
-    """Returns the reference's outputs in float32, rounded to the declared dtypes, or why there are none.
+    """Returns the float32 reference's outputs, rounded to the declared dtypes; or the reason why there are none.
 
-    Float inputs are first rounded to the arithmetic that the task declares, if it is coarser. An output in float64 is
-    the float64 reference plus the error of the float32 reference, scaled to the roundoff of float64.
+    Float inputs are first rounded to the precision that the task declares, if it is coarser than float32. An output in
+    float64 is the float64 reference plus the error of the float32 reference, scaled to the roundoff of float64.
     """
     coarse, precision = dict(inputs), task.precision
     if precision is not None:
@@ -114,7 +114,7 @@ def yardstick(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array] |
 
 
 def to_precision(array: Array, precision: str) -> Array:
-    """Rounds to nearest, ties to even, and returns float32. tf32 is float32 with 10 bits of mantissa."""
+    """Rounds to ``precision`` (nearest, ties to even), and returns float32. tf32 has 10 bits of mantissa."""
     if precision != "tf32":
         return rounded(array, precision).astype(np.float32)
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
@@ -123,9 +123,9 @@ def to_precision(array: Array, precision: str) -> Array:
 
 
 def _evaluated(task: Task, dims: Dims, inputs: NamedArrays, precision: npt.DTypeLike) -> dict[str, Array] | str:
-    """Returns the reference's outputs for inputs in ``precision``, or why there are none."""
+    """Returns the reference's outputs for inputs in ``precision``, or the reason why there are none."""
     try:
         with np.errstate(all="ignore"):
             return evaluated(task, dims, inputs, precision)
-    except Exception as error:  # the task's own code, which was written for float64
+    except Exception as error:  # the task's code, which was written for float64
         return f"reference of task '{task.name}' in {np.dtype(precision).name}: {type(error).__name__}: {error}"

@@ -50,7 +50,7 @@ def report(
     examiner: Examiner, scope: Scope, planned: Sequence[Planned], results: Sequence[Result],
     skipped: Sequence[tuple[Planned, str]], smallest: Result | None, seconds: float,
 ) -> Verdict:  # fmt: skip
-    """Makes the verdict from all cases: those that ran, and those that were ``skipped``, with the reason."""
+    """Returns the verdict from all cases: ``results`` of those that ran, and ``skipped`` cases with their reasons."""
     task, (word, reason) = examiner.task, _word(examiner, planned, results, skipped)
     return Verdict(
         word, reason, examiner.engine.name, task.name, scope.seed, tuple(scope.configurations), tuple(results),
@@ -85,8 +85,8 @@ def _word(
     names = dict.fromkeys(name for step in planned for name in step.covers if name in workloads and name not in own)
     if names:
         were = "was" if len(names) == 1 else "were"
-        return "correct on reduced shapes", f"{said}; {', '.join(names)} {were} run at reduced extents only"
-    alone = ", the one asked for" if all("asked for" in step.covers for step in planned) else ""
+        return "correct on reduced shapes", f"{said}; {', '.join(names)} {were} run at reduced size only"
+    alone = ", the requested one" if all("asked for" in step.covers for step in planned) else ""
     return "correct", f"{said}{alone}"
 
 
@@ -94,9 +94,9 @@ def _not_compared(examiner: Examiner, results: Sequence[Result], skipped: Sequen
     named = [f"{result.case.described}: {result.reason}" for result in results if result.verdict == "unverified"]
     named += [f"{step.case.described}: {reason}" for step, reason in skipped]
     if examiner.uncounted:
-        named.append("which kernels ran: the engine cannot tell here")
+        named.append("which kernels ran: the engine cannot tell on this machine")
     if not examiner.task.deterministic:
-        named.append("bit-equality of two runs: the task declares that it is not deterministic")
+        named.append("whether two runs are bit-equal: the task declares that it is not deterministic")
     return named
 
 
@@ -139,7 +139,7 @@ def to_json(verdict: Verdict, where: str, options: Sequence[str] = ()) -> dict[s
 
 
 def all_to_json(verdicts: Sequence[Verdict], where: str, options: Sequence[str] = ()) -> dict[str, Encodable]:
-    """Returns the output of `check --json`: the task's verdict, with that of its backward task inside."""
+    """Returns the output of `check --json`: the task's verdict, and in it the verdict of its backward task."""
     first, *others = verdicts
     backward = to_json(others[0], beside(where, others[0]), options) if others else None
     return {**to_json(first, where, options), "verdict": worst(verdicts), "backward": backward}
