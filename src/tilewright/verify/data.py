@@ -27,6 +27,8 @@ TINY = 2.0**-12
 RANGE = 6  # data of mixed signs has magnitudes from 2⁻⁶ to 2⁶ times the declared scale
 WOBBLE = 2.0**-6  # the spread of nearly constant rows, relative to the value
 FAR_FROM_ZERO = "far from zero"
+LARGE_ROWS = "large rows"
+FARTHEST = 4e4  # large rows are this many times the declared scale; less if the dtype would overflow
 OUTLIER = 1e4  # one value in every second row is this many times the rest
 FAR = 2.0**-10  # the deviation of data far from zero, relative to the mean; more if the dtype is coarser
 WHOLE = 4  # the largest magnitude of small integers, whose products are exact in every float dtype
@@ -42,10 +44,14 @@ def drawn(task: Task, dims: Dims, kind: str, seed: int, period: int | None = Non
     arrays = task.arrays(dims)
     rng = np.random.default_rng(seed)
     inputs = {}
+    floats = [name for name, spec in task.inputs.items() if not is_whole(spec.dtype)]
+    large = rng.choice(floats) if kind == LARGE_ROWS and floats else None  # the product of two would be too large
     for name, spec in task.inputs.items():
         how, shape = task.distribution(name, dims), arrays[name].shape
         repeats = period is not None and math.prod(shape) > period and how.kind in ("normal", "uniform")
-        values = _Drawing(spec.dtype, how, (period,) if repeats else shape, rng).of(kind)  # type: ignore[arg-type]
+        values = _Drawing(spec.dtype, how, (period,) if repeats else shape, rng).of(  # type: ignore[arg-type]
+            "declared" if large not in (None, name) else kind
+        )
         inputs[name] = np.resize(rounded(values, spec.dtype), shape)
     return inputs
 
@@ -174,6 +180,14 @@ class _Drawing:
         spread = max(FAR, 2 * float(limits(self.dtype).eps))
         return middle * (1 - spread * self.rng.random(self.shape))
 
+    def large_rows(self) -> Array:
+        """Draws rows far from zero on one side of it, `FARTHEST` times the scale: beyond the finite numbers that stand
+        for infinity in a mask. Only one input of a case is drawn so."""
+        if self.bounded:
+            return self.far_from_zero()
+        far = min(FARTHEST * self.scale, OF_THE_LARGEST * float(limits(self.dtype).max))
+        return np.where(self.rows(1 / 2), -far, far) * self.far_from_zero() / self.scale
+
     def one_magnitude(self) -> Array:
         """Draws rows whose values have one magnitude. So every value is the largest of its row: a kernel that scales by
         the row's maximum reaches the limit of its format in every element."""
@@ -247,6 +261,7 @@ KINDS: Mapping[str, Callable[[_Drawing], Array]] = {
     "rows of zeros": _Drawing.zero_rows,
     "outliers": _Drawing.outliers,
     FAR_FROM_ZERO: _Drawing.far_from_zero,
+    LARGE_ROWS: _Drawing.large_rows,
     "one magnitude": _Drawing.one_magnitude,
     "denormals": _Drawing.denormals,
     "infinities": _Drawing.infinities,
