@@ -80,7 +80,7 @@ def if_(t: Translation, op: TtirOp) -> Sequence[Handle]:
     keys = t.tokens.carried([op])
     tokens = t.tokens.take(keys)
     nested = t.emit("If", _types(op.results, keys), t[op.operands[0]])
-    for blocks in (op.regions[0], op.regions[1] if len(op.regions) > 1 else ()):
+    for blocks in (op.regions[0], op.regions[1]):
         t.tokens.put(keys, tokens)
         with t.writer.block(nested, []):
             results = t.all(t.body(blocks[0]).operands) if blocks else []

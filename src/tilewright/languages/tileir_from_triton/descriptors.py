@@ -45,17 +45,12 @@ def view_of(
     return View(t.emit("MakeStridedView", view_type, tensor), block, tensor)
 
 
-def parameter_types(kind: ValueType) -> list[ValueType]:
-    """The parameters that a descriptor from the host becomes: its address, extents and strides."""
+def from_host(t: Translation, kind: ValueType, base: Handle, following: Sequence[Handle]) -> View:
+    """The view of a descriptor that is passed to the kernel. Instead of the descriptor the address of its tensor is
+    passed. The parameters behind it are the extents (i32) and strides (i64) in Triton, too."""
     rank = len(kind.shape)
-    return [ValueType(kind.element, pointer=True), *[I32] * rank, *[I64] * rank]
-
-
-def from_host(t: Translation, kind: ValueType, handles: Sequence[Handle]) -> View:
-    """The view of a descriptor that is passed to the kernel, from `parameter_types`."""
-    base, rank = handles[0], len(kind.shape)
-    extents = [t.to_i64(one, I32) for one in handles[1 : 1 + rank]]
-    return view_of(t, kind, base, extents, handles[1 + rank :], "Zero")
+    extents = [t.to_i64(one, I32) for one in following[:rank]]
+    return view_of(t, kind, base, extents, following[rank : 2 * rank], "Zero")
 
 
 @translates("tt.descriptor_load")

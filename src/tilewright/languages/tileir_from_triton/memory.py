@@ -24,10 +24,13 @@ def offset(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.load")
 def load(t: Translation, op: TtirOp) -> Handle:
-    """Loads through pointers. Elements that are masked out without ``other`` are undefined."""
+    """Loads through pointers. Elements that are masked out without ``other`` are 0, which kernels rely on: Triton's
+    documents leave them undefined, but its own compiler for NVIDIA fills them so."""
     pointer, mask, other = (_optional(t, group) for group in op.groups)
     if op.operands[0].type.pointer and op.type.pointer:
         raise Untranslated("a pointer in memory")
+    if mask is not None and other is None:
+        other = t.constant(0, op.type)
     how = VOLATILE if op.attributes.get("isVolatile") else WEAK
     token, hints = t.tokens.before(op, writes=False), t.writer.hints()
     pointer = t.aligned(op.operands[0], pointer)

@@ -139,6 +139,7 @@ class Reader(TtirWords):
         return self.values[name]
 
     def region(self) -> tuple[TtirBlock, ...]:
+        """Reads a region. One without operations has no block."""
         self.expect("{")
         blocks = [] if self.word.startswith("^") else [TtirBlock("^bb0", ())]
         while not self.take("}"):
@@ -146,7 +147,7 @@ class Reader(TtirWords):
                 blocks.append(self.block())
             else:
                 blocks[-1].ops.append(self.op())
-        return tuple(blocks)
+        return tuple(block for block in blocks if block.ops)
 
     def block(self) -> TtirBlock:
         """Reads the label of a block and its arguments."""

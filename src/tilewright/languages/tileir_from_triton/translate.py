@@ -54,7 +54,7 @@ def translate(
     arrays: a number for each parameter of the kernel; pointers with different numbers share no memory. By default
         all may.
 
-    A tensor descriptor becomes its address, extents (i32) and strides (i64). Raises Untranslated, which names the
+    A tensor descriptor among the parameters becomes the address of its tensor. Raises Untranslated, which names the
     operation and its source line, and ToolFailed if Triton or cuda-tile is of a release that is not supported.
     """
     function = entry_of(read_ttir(generic_text(ttir)))
@@ -63,15 +63,15 @@ def translate(
     writer.latency = control.latency_of(given.pop("num_stages", None))
     blocks, name = function.regions[0], str(function.attributes["sym_name"])
     parameters = blocks[0].arguments
-    expanded = [_expanded(one) for one in parameters]
-    flat = [kind for kinds in expanded for kind in kinds]
-    with writer.entry(name, flat, function.place, given) as handles:
+    with writer.entry(name, [_passed(one.type) for one in parameters], function.place, given) as handles:
         t = Translation(writer)
         t.tokens = MemoryTokens(writer, Aliases(function, arrays))
-        remaining = iter(handles)
         attributes = function.attributes.get("arg_attrs") or [{}] * len(parameters)
-        for parameter, kinds, said in zip(parameters, expanded, attributes, strict=True):
-            t[parameter] = _bound(t, parameter, [next(remaining) for _ in kinds], said)
+        for parameter, handle, said in zip(parameters, handles, attributes, strict=True):
+            t[parameter] = _bound(t, parameter, handle, said)
+        for at, parameter in enumerate(parameters):
+            if parameter.type.descriptor:
+                t[parameter] = descriptors.from_host(t, parameter.type, handles[at], handles[at + 1 :])
         control.write_body(t, blocks)
     return Bytecode(name, bytes(writer.code))
 
@@ -95,16 +95,14 @@ TERMINATORS = frozenset({
 })  # fmt: skip
 
 
-def _expanded(parameter: SsaValue) -> list[ValueType]:
-    kind = parameter.type
-    return descriptors.parameter_types(kind) if kind.descriptor else [kind]
+def _passed(kind: ValueType) -> ValueType:
+    """The type of a parameter in the bytecode."""
+    return ValueType(kind.element, pointer=True) if kind.descriptor else kind
 
 
-def _bound(t: Translation, parameter: SsaValue, handles: Sequence[Handle], said: Mapping[str, int]) -> Handle:
+def _bound(t: Translation, parameter: SsaValue, handle: Handle, said: Mapping[str, int]) -> Handle:
     """The value of a parameter, with the divisibility that the signature promises."""
-    if parameter.type.descriptor:
-        return descriptors.from_host(t, parameter.type, handles)
     divisor = int(said.get("tt.divisibility", 1))
-    if divisor == 1:
-        return handles[0]
-    return t.writer.assume(handles[0], parameter.type, divisor, None, None)
+    if divisor == 1 or parameter.type.descriptor:
+        return handle
+    return t.writer.assume(handle, parameter.type, divisor, None, None)
