@@ -363,7 +363,7 @@ def test_a_version_that_is_not_loaded_is_said(write: Write, package: Path) -> No
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("'no_such_module_of_loading'", "no such module; a file's name ends in .py"),
+        ("'no_such_module_of_loading'", "no such module; fix: write a file's name with .py"),
         ("'gym_of_loading.none'", "no such module"),
         ("'none_of_loading.ops'", "its package does not import: ModuleNotFoundError: No module named 'none_of"),
         ("'.ops'", "its package does not import: "),

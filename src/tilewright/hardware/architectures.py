@@ -237,7 +237,7 @@ def attainable_ctas(
     """
     if registers < 0 or threads < 1 or shared_bytes < 0:
         raise RequestError(
-            f"no such kernel: {registers} registers, {threads} threads, {shared_bytes} bytes of shared memory"
+            f"no kernel has {registers} registers, {threads} threads and {shared_bytes} bytes of shared memory"
         )
     if threads > MAX_THREADS_PER_CTA:
         return Occupancy(0, "threads", f"{threads} threads > {MAX_THREADS_PER_CTA} per CTA")

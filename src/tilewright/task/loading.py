@@ -169,7 +169,7 @@ def _origin(name: str) -> tuple[Path, str]:
     except Exception as error:  # the package's own code fails, or ``name`` cannot name a module
         raise TaskError(f"editable('{name}'): its package does not import: {in_one_line(error)}") from error
     if spec is None:
-        raise TaskError(f"editable('{name}'): no such module; a file's name ends in .py")
+        raise TaskError(f"editable('{name}'): no such module; fix: write a file's name with .py")
     if not spec.origin or not spec.origin.endswith(".py"):
         raise TaskError(f"editable('{name}'): the module is not a Python file but {spec.origin or 'a folder'}")
     is_package = spec.submodule_search_locations is not None

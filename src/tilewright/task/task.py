@@ -164,7 +164,7 @@ class Task(Declaration):
             name = next((name for name, sizes in self.workloads.items() if dict(sizes) == dict(dims)), None)
             if name is None or str(error).startswith("workload '"):
                 raise
-            error.args = (f"workload '{name}': {error}",)  # it stays an error of its own class
+            error.args = (f"workload '{name}': {error}",)  # the error keeps its class
             raise
 
     def distribution(self, name: str, dims: Dims) -> Distribution:

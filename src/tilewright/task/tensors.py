@@ -58,7 +58,7 @@ class OffsetSteps:
 
         room = self._room(shape, last)
         if room is None:
-            raise TaskError(f"no {shape[-1] if shape else 0} offsets rise to {last} as declared: {self}")
+            raise TaskError(f"{shape[-1] if shape else 0} offsets cannot increase to {last} as declared: {self}")
         rows = shape[:-1]
         count, units, cap = room
         steps = np.stack([_steps(count, units, cap, ORDERS.get(kind, ""), rng) for _ in range(int(np.prod(rows)))])

@@ -95,8 +95,11 @@ def run(
 
 
 def finished(tool: str, folder: Path, returncode: int, used: float, seconds: float) -> Finished:
-    """What a tool printed to the files ``stdout`` and ``stderr``. Raises ToolFailed if it ``used`` its whole budget."""
-    if returncode == -signal.SIGXCPU or used >= seconds:  # its own children count as well
+    """Returns what a tool wrote to the files ``stdout`` and ``stderr`` in ``folder``.
+
+    used, seconds: the processor time that the tool used, and its budget. Raises ToolFailed if the budget is used up.
+    """
+    if returncode == -signal.SIGXCPU or used >= seconds:  # ``used`` includes the tool's own children
         raise ToolFailed(f"{tool} took longer than its budget of {seconds:g} s of processor time")
     texts = ((folder / name).read_bytes().decode("utf-8", "backslashreplace") for name in ("stdout", "stderr"))
     return Finished(returncode, *texts)

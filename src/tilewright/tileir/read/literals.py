@@ -47,7 +47,7 @@ def read_constant(scanner: Scanner, type_: Callable[[], TileType]) -> tuple[Cons
     if dense:
         return _from_bytes(scanner, start, tile, bytes.fromhex(dense[1])), tile
     if len(numbers) not in (1, tile.size):
-        raise scanner.error(f"{len(numbers)} numbers for the {tile.size} of {tile}", start)
+        raise scanner.error(f"{len(numbers)} numbers for the {tile.size} elements of {tile}", start)
     return _constant(element, numbers), tile
 
 

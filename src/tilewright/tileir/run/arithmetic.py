@@ -46,7 +46,7 @@ def _element(op: Op) -> str:
     """Returns the element type of the operands. Raises Unsupported unless it is f16, bf16, f32 or f64."""
     element = op.tile("lhs" if op.name == "cmpf" else None).element
     if not isinstance(element, str) or element not in BASE:
-        raise Unsupported(f"{op.name} of {element}; known: {', '.join(BASE)}")
+        raise Unsupported(f"{op.name} of {element} is not supported; known: {', '.join(BASE)}")
     return element
 
 
@@ -58,7 +58,7 @@ def _flushes(op: Op, element: str) -> bool:
     if not op.attributes.get("flush_to_zero"):
         return False
     if element != "f32":
-        raise Unsupported(f"{op.name}: flush_to_zero of {element}; only f32 has it")
+        raise Unsupported(f"{op.name}: flush_to_zero of {element} is not supported; only f32 has it")
     return True
 
 
@@ -70,7 +70,7 @@ def arithmetic(op: Op, **named: Array) -> Array:
     if mode in APPROXIMATE and op.name in ("divf", "sqrt") and element == "f32":
         mode = "nearest_even"
     elif mode not in IEEE:
-        raise Unsupported(f"{op.name}: rounding '{mode}' of {element}; known: {', '.join(IEEE)}")
+        raise Unsupported(f"{op.name}: rounding '{mode}' of {element} is not supported; known: {', '.join(IEEE)}")
     with np.errstate(all="ignore"):
         operands = tuple(_single(operand) for operand in named.values())
         if flushing:
@@ -200,7 +200,7 @@ def function(op: Op, **named: Array) -> Array:
     """
     element, mode = _element(op), op.attributes.get("rounding_mode", "full")
     if mode not in (*APPROXIMATE, "nearest_even"):
-        raise Unsupported(f"{op.name}: rounding '{mode}'; known: {', '.join(APPROXIMATE)}")
+        raise Unsupported(f"{op.name}: rounding '{mode}' is not supported; known: {', '.join(APPROXIMATE)}")
     flushing = _flushes(op, element)
     with np.errstate(all="ignore"):
         operands = (flushed(operand) if flushing else signed(operand) for operand in named.values())

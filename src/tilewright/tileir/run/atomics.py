@@ -32,7 +32,7 @@ Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, Mask | No
 def check(operation: str, mode: str, dtype: DType) -> None:
     """Raises Unsupported if Tile IR has no update of this mode and type."""
     if dtype.name not in SUPPORTED.get(mode, ()):
-        raise Unsupported(f"{operation}: {mode} on elements of type {dtype.name}")
+        raise Unsupported(f"{operation}: {mode} on elements of type {dtype.name} is not supported")
 
 
 def update(

@@ -239,7 +239,7 @@ class BlockExecutor:
         carried = tuple(frame[name] for name in op.operands["initValues"])
         left: list[Exit] = []
         if np.any(step <= 0):
-            raise Unsupported("a 'for' whose step is not positive")
+            raise Unsupported("a 'for' whose step is not positive is not supported")
         self._decided(induction, np.maximum(end - at + step - 1, 0) // step, frame)
         while True:
             goes_on = np.asarray(at < end, bool)

@@ -31,7 +31,7 @@ def ftof(op: Op, from_: Array) -> Array:
     converts f64 to 8 or fewer bits by way of f32, so a GPU may round twice."""
     source, result = (_float(op, element) for element in _elements(op, "from_"))
     if source == "f8E8M0FNU" and result in NARROW:
-        raise Unsupported(f"ftof from {source} to {result}")
+        raise Unsupported(f"ftof from {source} to {result} is not supported")
     return numbers.round_to(from_, result, op.attributes.get("rounding_mode", "nearest_even"))
 
 
@@ -45,13 +45,13 @@ def itof(op: Op, from_: Array) -> Array:
     source, result = _elements(op, "from_")
     name = _float(op, result)
     if name == "f8E8M0FNU":
-        raise Unsupported("itof to f8E8M0FNU")
+        raise Unsupported("itof to f8E8M0FNU is not supported")
     mode = op.attributes.get("rounding_mode", "nearest_even")
     (number,) = read(op, (from_,), source)
     upper, lower = _parts(number)
     if name == "f64":
         if mode not in ("nearest_even", "zero", "negative_inf", "positive_inf"):
-            raise Unsupported(f"itof to f64: rounding '{mode}'")
+            raise Unsupported(f"itof to f64: rounding '{mode}' is not supported")
         return directed_sum(upper, lower, mode)
     exact = sum_odd(upper, lower)
     rounded = numbers.round_to(exact, name, mode)
@@ -59,7 +59,7 @@ def itof(op: Op, from_: Array) -> Array:
         form = numbers.FORMATS[name]
         half_unit = form.largest / (2 - 2.0 ** (1 - form.precision)) * 2.0**-form.precision
         if (np.abs(exact) >= form.largest + half_unit).any():
-            raise Unsupported(f"itof to {name} of a number beyond its range")
+            raise Unsupported(f"itof to {name} of a number beyond its range is not supported")
     return rounded
 
 
@@ -82,7 +82,7 @@ def ftoi(context: Context, op: Op, from_: Array) -> Array:
     _float(op, source)
     mode = op.attributes.get("rounding_mode", "nearest_int_to_zero")
     if mode not in ("nearest_int_to_zero", "zero"):
-        raise Unsupported(f"ftoi: rounding '{mode}'; known: nearest_int_to_zero")
+        raise Unsupported(f"ftoi: rounding '{mode}' is not supported; known: nearest_int_to_zero")
     with np.errstate(invalid="ignore"):  # a signalling NaN would warn
         whole = np.trunc(from_ if from_.dtype == np.float64 else from_.astype(np.float32).astype(np.float64))
     width = numbers.width_of(result)
@@ -128,7 +128,7 @@ def bitcast(op: Op, source: Array) -> Array:
     before, after = _elements(op, "source")
     bits = numbers.bits_of(before)
     if bits != numbers.bits_of(after) or "tf32" in (before, after) or ("i1" in (before, after) and before != after):
-        raise Unsupported(f"bitcast of {before} to {after}")
+        raise Unsupported(f"bitcast of {before} to {after} is not supported")
     if before == after:
         return source
     if bits == 4:

@@ -157,7 +157,7 @@ def divi(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     """Returns the quotient, rounded towards zero, down (``negative_inf``) or up (``positive_inf``)."""
     rounding = op.attributes.get("rounding", "zero")
     if rounding not in ("zero", "negative_inf", "positive_inf"):
-        raise Unsupported(f"divi: rounding '{rounding}'; known: zero, negative_inf, positive_inf")
+        raise Unsupported(f"divi: rounding '{rounding}' is not supported; known: zero, negative_inf, positive_inf")
     a, b = read(op, (lhs, rhs), element_of(op))
     zero, overflows = _check_division(context, op, a, b)
     divisor = np.where(zero | overflows, b.dtype.type(1), b)

@@ -263,7 +263,7 @@ def bind(kernel: KernelEntry, arguments: Sequence[Number]) -> dict[str, Array]:
 
 def _argument(value: Number, kind: Type, name: str) -> Array:
     if not isinstance(kind, TileType) or kind.shape:
-        raise Unsupported(f"parameter {name} of type {kind}")
+        raise Unsupported(f"parameter {name} of type {kind} is not supported")
     dtype = dtype_of(kind.element)
     if dtype.kind != "i":
         if not isinstance(value, (bool, int, float, np.generic)):

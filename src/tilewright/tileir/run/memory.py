@@ -392,7 +392,7 @@ def _picked(
     """Returns the elements of a tile for which ``mask`` is true. ``addresses`` and ``mask`` broadcast with ``shape``.
     Raises Unsupported for element types that the memory cannot hold."""
     if dtype.name in _SUB_BYTE or dtype.itemsize not in WORDS:
-        raise Unsupported(f"{access.op.name}: elements of type {dtype.name} in memory")
+        raise Unsupported(f"{access.op.name}: elements of type {dtype.name} in memory are not supported")
     shape = np.broadcast_shapes(addresses.shape, shape, () if mask is None else mask.shape)
     lanes, rows = len(access.blocks), shape[0]
     assert rows in (1, lanes), f"{access.op.name}: {rows} rows for {lanes} lanes"

@@ -99,7 +99,7 @@ def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
     saturate (`FORMATS`). NaN stays NaN, but becomes 6 in f4E2M1FN, which has no NaN (PTX ``cvt``).
     """
     if mode not in MODES:
-        raise Unsupported(f"rounding '{mode}' in a conversion to {element}; known: {', '.join(MODES)}")
+        raise Unsupported(f"rounding '{mode}' in a conversion to {element} is not supported; known: {', '.join(MODES)}")
     dtype_of(element)
     with np.errstate(all="ignore"):
         if values.dtype not in (np.float32, np.float64):
@@ -176,7 +176,7 @@ def _round_to_powers_of_two(values: Array, mode: str) -> Array:
     """
     exact = values.astype(np.float64)
     if np.any(exact < 0) or mode not in ("nearest_even", "zero", "positive_inf"):
-        raise Unsupported(f"f8E8M0FNU of negative numbers, or rounded by '{mode}'")
+        raise Unsupported(f"f8E8M0FNU of negative numbers, or rounded by '{mode}', is not supported")
     mantissa, exponents = np.frexp(exact)  # the mantissa of a power of two is 1/2
     up = {"zero": mantissa >= 2, "positive_inf": mantissa > 0.5}.get(mode, mantissa >= 0.75)
     exponents = exponents - 1 + up

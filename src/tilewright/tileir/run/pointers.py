@@ -21,7 +21,7 @@ from tilewright.tileir.watch.arrays import Array, DType
 
 SORT_BELOW = 4  # if the runs have fewer elements on average, the addresses are sorted to make longer runs
 LENGTHS = 8  # with more different lengths of runs than this, traffic is counted element by element
-Loaded: TypeAlias = "tuple[Elements, None]"  # with a token
+Loaded: TypeAlias = "tuple[Elements, None]"  # elements and a token
 DIRECTIONS = {"source": "load", "destination": "store", "pointers": "atomic"}  # by the name of the pointer operand
 
 
@@ -31,7 +31,7 @@ def pointee_of(op: Op, operand: str | None = None) -> DType:
     pointer = op.tile(operand).element
     assert isinstance(pointer, PointerType)
     if pointer.pointee in WITHOUT_ADDRESS:
-        raise Unsupported(f"{op.name}: elements of type {pointer.pointee} in memory")
+        raise Unsupported(f"{op.name}: elements of type {pointer.pointee} in memory are not supported")
     return dtype_of(pointer.pointee)
 
 

@@ -39,7 +39,7 @@ def mmaf(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
     """Computes lhs · rhs + acc for tiles of M×K, K×N and M×N, or with one leading batch axis each."""
     left, right, into = (_element(op, operand) for operand in ("lhs", "rhs", "acc"))
     if any(into not in ACCUMULATORS.get(side, ()) for side in (left, right)):
-        raise Unsupported(f"mmaf of {left} and {right} into {into}")
+        raise Unsupported(f"mmaf of {left} and {right} into {into} is not supported")
     dtype: FloatType = np.float64 if into == "f64" else np.float32
     with np.errstate(all="ignore"):
         return round_to(product(lhs, rhs, dtype) + acc.astype(dtype, copy=False), into)
@@ -54,7 +54,7 @@ def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
     """
     elements = tuple(_element(op, operand) for operand in ("lhs", "rhs", "acc"))
     if elements != ("i8", "i8", "i32"):
-        raise Unsupported(f"mmai of {elements[0]} and {elements[1]} into {elements[2]}")
+        raise Unsupported(f"mmai of {elements[0]} and {elements[1]} into {elements[2]} is not supported")
     left = lhs if op.attributes["signedness_lhs"] == "signed" else unsigned(lhs, "i8")
     right = rhs if op.attributes["signedness_rhs"] == "signed" else unsigned(rhs, "i8")
     exact: FloatType = np.float32 if lhs.shape[-1] <= 256 else np.float64
@@ -72,9 +72,11 @@ def mmaf_scaled(op: Op, lhs: Array, rhs: Array, acc: Array, lhs_scale: Array, rh
         pair = (_element(op, side), _element(op, f"{side}_scale"))
         extent, scales = (op.tile(name).shape[axis] for name in (side, f"{side}_scale"))
         if extent % scales or extent // scales not in SCALED.get(pair, ()):
-            raise Unsupported(f"mmaf_scaled of {pair[0]} with {scales} scales {pair[1]} for {extent} elements")
+            raise Unsupported(
+                f"mmaf_scaled of {pair[0]} with {scales} scales {pair[1]} for {extent} elements is not supported"
+            )
     if _element(op, "acc") != "f32":
-        raise Unsupported(f"mmaf_scaled into {_element(op, 'acc')}")
+        raise Unsupported(f"mmaf_scaled into {_element(op, 'acc')} is not supported")
     left = lhs.astype(np.float64) * _spread(lhs_scale, lhs.shape[-1], -1)
     right = rhs.astype(np.float64) * _spread(rhs_scale, rhs.shape[-2], -2)
     with np.errstate(all="ignore"):

@@ -135,7 +135,7 @@ def unpack(op: Op, source: Array) -> Array:
 def _packable(op: Op, kind: TileType) -> str:
     """Returns the element type. Raises Unsupported if the stored elements do not have the bits to pack."""
     if len(kind.shape) != 1 or isinstance(kind.element, PointerType) or kind.element in ("i1", "tf32"):
-        raise Unsupported(f"{op.name} of {kind}")
+        raise Unsupported(f"{op.name} of {kind} is not supported")
     return kind.element
 
 
@@ -207,7 +207,7 @@ def _printed(match: re.Match[str], arguments: Iterator[tuple[Array, Element]]) -
         raise Unsupported(f"print_tko: no argument for '{match[0]}'")
     kind = match["kind"]
     if not kind or kind not in (FLOATS if numbers.is_float(element) else INTEGERS):
-        raise Unsupported(f"print_tko: '{match[0]}' for elements {element}")
+        raise Unsupported(f"print_tko: '{match[0]}' for elements {element} is not supported")
     if numbers.is_float(element):
         tile = tile.astype(np.float64)
     elif kind in UNSIGNED:
@@ -229,14 +229,14 @@ def _nested(value: Nested, flags: str, size: str, kind: str) -> str:
         return _hexadecimal(float(value), flags, size, kind)
     if "#" in flags and kind in "oxX":
         if kind == "o":
-            raise Unsupported("print_tko: '%#o'")
+            raise Unsupported("print_tko: '%#o' is not supported")
         flags = flags if value else flags.replace("#", "")
     return f"%{flags}{size}{kind}" % value
 
 
 def _hexadecimal(value: float, flags: str, size: str, kind: str) -> str:
     if flags.strip("+") or size:
-        raise Unsupported(f"print_tko: '%{flags}{size}{kind}'")
+        raise Unsupported(f"print_tko: '%{flags}{size}{kind}' is not supported")
     digits = re.sub(r"\.?0*p", "p", value.hex()) if "." in value.hex() else value.hex()
     digits = f"+{digits}" if "+" in flags and not digits.startswith("-") else digits
     return digits.upper() if kind == "A" else digits
@@ -254,12 +254,12 @@ def assume(context: Context, op: Op, value: Array | TensorView) -> Array | Tenso
         return value
     if isinstance(value, TensorView):
         if predicate.kind != "div_by":
-            raise Unsupported(f"assume {described(predicate)} of a tensor view")
+            raise Unsupported(f"assume {described(predicate)} of a tensor view is not supported")
         _report(context, op, predicate, value.base, divisible(value.base, predicate, 1), address=True)
         return value
     kind = op.result_types[0]
     if not isinstance(kind, TileType) or not isinstance(value, np.ndarray):
-        raise Unsupported(f"assume {described(predicate)} of {kind}")
+        raise Unsupported(f"assume {described(predicate)} of {kind} is not supported")
     integers = numbers.signed(value).astype(np.int64, copy=False)
     holds = _holds(predicate, integers, kind)
     _report(context, op, predicate, integers, holds, isinstance(kind.element, PointerType))
@@ -301,7 +301,7 @@ def _holds(predicate: Assumption, integers: Array, kind: TileType) -> Array:
         limits = np.iinfo(np.int64)
         low, high = (limits.min if predicate.low is None else predicate.low), predicate.high
         return np.asarray((integers >= low) & (integers <= (limits.max if high is None else high)))
-    raise Unsupported(f"assume {described(predicate)} of {kind}")
+    raise Unsupported(f"assume {described(predicate)} of {kind} is not supported")
 
 
 def divisible(integers: Array, predicate: Assumption, step: int) -> Array:

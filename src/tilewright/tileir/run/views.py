@@ -264,7 +264,7 @@ def make_tensor_view(
     type_ = op.result_types[0]
     assert isinstance(type_, TensorViewType)
     if type_.element in WITHOUT_ADDRESS:
-        raise Unsupported(f"make_tensor_view: elements of type {type_.element}")
+        raise Unsupported(f"make_tensor_view: elements of type {type_.element} are not supported")
     if any(isinstance(value, Unknown) for value in (base, *dynamicShape, *dynamicStrides)):
         raise NeedsData(op.name)
     extents, strides = _filled(type_.shape, dynamicShape), _filled(type_.strides, dynamicStrides)
@@ -296,7 +296,7 @@ def get_index_space_shape(op: Op, src: TileView) -> Array | tuple[Array, ...]:
     """Returns the number of tiles that start inside the tensor, along each axis of the tile: ceil(extent / step), also
     if the tiles overlap or leave gaps. tileiras computes the same (steps of 1 and 3, tiles of 8)."""
     if isinstance(src.type, GatherScatterViewType):
-        raise Unsupported("get_index_space_shape of a gather_scatter_view")
+        raise Unsupported("get_index_space_shape of a gather_scatter_view is not supported")
     extents = [np.maximum(src.tensor.extents[axis.of], 0) for axis in src.axes]
     counts = [-(-extent // axis.step) for extent, axis in zip(extents, src.axes, strict=True)]
     return _shape(op, counts)
@@ -383,5 +383,5 @@ def padding(kind: str | None, element: str, poison: int) -> Array:
         back = value.astype(np.float64)
     same_sign = np.isnan(number) or np.signbit(back) == np.signbit(number)
     if is_integer or not same_sign or not np.array_equal(back, number, equal_nan=True):
-        raise Unsupported(f"load_view_tko: padding {kind} of {element}")
+        raise Unsupported(f"load_view_tko: padding {kind} of {element} is not supported")
     return value
