@@ -165,9 +165,9 @@ DEFAULT_ARCH = "sm_90"
 def default_board(arch: str) -> Board:
     """Returns the board to assume if only the architecture is known: usually the common data-centre board.
 
-    Of several boards, the choice is A10 for sm_86 (RTX 3090 has the same SM but half the tensor rate), H200 for sm_90
-    (we measure on this board) and RTX 5090 for sm_120 (TileGym tunes for this board). No board with sm_88 or sm_107 is
-    documented, so these two architectures have the numbers of a related board.
+    Where there are several, the choice is A10 for sm_86 (RTX 3090 has the same SM but half the tensor rate), H200 for
+    sm_90 (we measure on this board) and RTX 5090 for sm_120 (TileGym tunes for this board). No board with sm_88 or
+    sm_107 is documented, so these two architectures have the numbers of a related board.
     """
     return BOARDS[architecture(arch).default_board]
 

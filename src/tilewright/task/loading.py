@@ -100,7 +100,7 @@ def editable(where: str | os.PathLike[str]) -> ModuleType:
 
 
 def editable_files(task: Task) -> tuple[Path, ...]:
-    """Returns the absolute paths of the files in ``task.edit`` (if empty, of the task's file)."""
+    """Returns the absolute paths of the files in ``task.edit``, or else the path of the task's own file."""
     file = file_of(task)
     return tuple(Path(os.path.normpath(file.parent / name)) for name in task.edit or (file.name,))
 
@@ -119,7 +119,7 @@ def file_of(task: Task) -> Path:
 
 
 def _file_of_code(launch: Callable[..., object]) -> Path:
-    """Returns the file that defines a function, partial or callable object. Returns ``Path()`` if no file does."""
+    """Returns the file that defines a function, partial or callable object, or ``Path()`` if there is no such file."""
     code = inspect.unwrap(getattr(launch, "func", launch))
     try:
         return Path(inspect.getsourcefile(code if inspect.isroutine(code) else type(code)) or "").resolve()
@@ -145,7 +145,7 @@ def _chosen(tasks: dict[str, Task], wanted: str, file: str) -> Task:
 
 
 def _edit(task: Task, loading: _Loading) -> tuple[str, ...]:
-    """Returns ``task.edit``; if empty, the modules that `editable` loaded; if there are none, the task file."""
+    """Returns the files to edit: ``task.edit``, or else the modules that `editable` loaded, or else the task file."""
     if not task.edit:
         return tuple(str(path) for path in loading.modules) or (loading.path.name,)
     edit = []

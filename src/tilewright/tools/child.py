@@ -136,7 +136,7 @@ def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tup
 
 @contextmanager
 def running(group: int) -> Iterator[None]:
-    """Ends a process group with the block, or earlier: in `kill_all`, or when this process is killed."""
+    """Kills the process group at the end of the block, in `kill_all`, or when this process is killed."""
     with _lock:
         _running.add(group)
     try:

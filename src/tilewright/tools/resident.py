@@ -1,7 +1,7 @@
 """Runs jobs in forks of a process that stays alive, for a compiler that is a Python package and slow to import.
 
-The process (`resident_server`) imports the package once. Each job is a fork of it with its own folder, so a crash, a
-hang or a leak ends with the job, and a job that was killed costs the others nothing. The budgets are those of `child`.
+The process (`resident_server`) imports the package once. Each job runs in a fork of the process, in its own folder. So
+a crash, a hang or a leak ends with the job, and other jobs continue if a job is killed. Budgets are those of `child`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tilewright.tools import resident_server
 from tilewright.tools.child import PATIENCE, Finished, finished, not_started, running
 
 START_SECONDS = 120.0
-"""Wall time in which the process must have imported its package; triton needs 0.6 s on an idle machine."""
+"""Limit of wall time for the process to import its package. triton needs 0.6 s on an idle machine."""
 
 
 class Resident:
-    """A process that stays alive until this one ends.
+    """A process that stays alive until this process ends.
 
     module: a file with two functions. ``prepare()`` imports what all jobs need; ``work(folder)`` does one job.
     path: folders to import from, before those of the interpreter.
-    name: what messages call it. fix: what to do where it does not start.
+    name: the name of the process in messages. fix: what the user can do if it does not start.
     """
 
     def __init__(self, module: Path, path: tuple[Path, ...], name: str, fix: str) -> None:
@@ -40,8 +40,8 @@ class Resident:
         os.register_at_fork(after_in_child=self._forget)
 
     def run(self, folder: Path, seconds: float, patience: float = PATIENCE) -> Finished:
-        """Does one job with ``folder`` as its place, for at most ``seconds`` of processor time, and ``patience`` times
-        as much wall time. Raises CompilerMissing if the process does not start, ToolFailed if the job does not end."""
+        """Does one job in ``folder``, for at most ``seconds`` of processor time, and ``patience`` times as much wall
+        time. Raises CompilerMissing if the process does not start, ToolFailed if the job does not end in time."""
         ours, theirs = socket.socketpair()
         with ours, ours.makefile("r") as answers:
             with theirs:
@@ -69,7 +69,7 @@ class Resident:
     def _ask(self, order: dict[str, object], answers: socket.socket) -> None:
         line = json.dumps(order).encode()
         with self._lock:
-            for _ in range(2):  # a process that was killed since is started again
+            for _ in range(2):  # the second time, a process that was killed is started again
                 if self._control is None:
                     self._start()
                 assert self._control is not None
@@ -100,7 +100,7 @@ class Resident:
         self._control = ours
 
     def _forget(self) -> None:
-        """A forked copy of this process starts a process of its own."""
+        """Makes a forked copy of this process start its own process."""
         self._lock = threading.Lock()
         if self._control is not None:
             self._control.close()

@@ -1,8 +1,8 @@
-"""The process of `resident`: imports a package once, and does each job in a fork of itself.
+"""Imports a package once, and does each job in a fork of itself, as the process of `resident`.
 
-Run as a script, with nothing of tilewright imported. The arguments are the number of the control socket, and the
-settings. An order comes as one packet, with a socket for its answers: the group of the job's process when it starts,
-then how it ended. The process ends, with all jobs, when the control socket is closed.
+This file runs as a script and imports nothing of tilewright. Its arguments are the number of the control socket, and
+the settings. An order is one packet with a socket for two answers: the process group of the job when the job starts,
+and later how the job ended. When the control socket is closed, the process ends all jobs and itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OUTPUT_BYTES = 1 << 28
 
 
 def main() -> None:
-    """Follows the orders until the control socket is closed."""
+    """Carries out orders until the control socket is closed."""
     control, settings = socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path[:0] = settings["path"]
@@ -64,7 +64,7 @@ def main() -> None:
                 _work(module, **json.loads(packet))
             jobs[process] = answers
             with suppress(OSError):
-                os.setpgid(process, process)  # the fork does so too: whoever comes first
+                os.setpgid(process, process)  # the fork does so too; the first call counts
             _say(answers, {"group": process})
 
 
@@ -77,7 +77,7 @@ def _loaded(file: str) -> ModuleType:
 
 
 def _say(answers: socket.socket, answer: dict[str, object]) -> None:
-    with suppress(OSError):  # nobody waits for it any more
+    with suppress(OSError):  # no process waits for the answer any more
         answers.sendall(json.dumps(answer).encode() + b"\n")
 
 
@@ -87,7 +87,7 @@ def _reap(jobs: dict[int, socket.socket]) -> None:
         if process == 0:
             return
         answers = jobs.pop(process)
-        with suppress(OSError):  # what it started
+        with suppress(OSError):  # processes that the job started
             os.killpg(process, signal.SIGKILL)
         _say(answers, {"status": os.waitstatus_to_exitcode(status), "used": usage.ru_utime + usage.ru_stime})
         answers.close()
@@ -101,7 +101,7 @@ def _end(jobs: dict[int, socket.socket]) -> None:
 
 
 def _work(module: ModuleType, folder: str, seconds: float) -> None:
-    """The fork. Never returns."""
+    """Does the job in the forked process, and ends the process. ``seconds``: the budget of processor time."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -244,7 +244,7 @@ OPERATIONS = frozenset(TABLE) | frozenset(_WITH_REGIONS) | {"constant", "make_te
 DISASSEMBLY_SECONDS = 10.0
 """Limit of processor time for one kernel. Usual kernels take 0.01 to 0.3 s."""
 _HUNG: dict[str, ToolFailed] = {}
-"""Path of a disassembler that did not end → the error. It is not run again."""
+"""Path of a disassembler that did not end → the error. Such a disassembler is not run again."""
 
 
 def disassemble(bytecode: bytes) -> str:

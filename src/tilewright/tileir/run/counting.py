@@ -150,8 +150,8 @@ class Counts(_Sums):
         return number * self.grid_blocks / self.blocks if self.blocks else 0.0
 
     def lines(self) -> tuple[LineCount, ...]:
-        """Returns the work by line of the kernel's own source, in order. A function counts for the line that calls
-        it."""
+        """Returns the work by line of the kernel's own source, in order. The work of a function counts for the line
+        that calls the function."""
         groups: dict[tuple[str, int], tuple[Location | None, list[OpCount]]] = {}
         for count in self.ops:
             place = count.op.location.outermost if count.op.location else None

@@ -100,7 +100,7 @@ def single_operation(op: Op) -> Op | None:
 
 
 def _numpy_is_exact(single: Op) -> bool:
-    """Tells whether NumPy's operation on stored elements gives the same as the Tile IR operation."""
+    """Tells whether NumPy's operation on stored elements gives the same result as the Tile IR operation."""
     mode = single.attributes.get("rounding_mode", "nearest_even")
     elements = ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
     return not single.attributes.get("flush_to_zero") and mode == "nearest_even" and single.tile().element in elements

@@ -165,7 +165,7 @@ class Tiles:
                 yield (0 if begin else moved), starts.reshape(-1), run
 
     def _parts(self, lanes: int) -> tuple[Array, list[tuple[Array, Array]]]:
-        """Divides the tiles into P parts. A part is the tile of a lane or, with a sparse axis, what one index selects.
+        """Divides the tiles into P parts. A part is the tile of a lane or, with a sparse axis, one index's elements.
 
         Returns the address of each part's first element inside the view, (P,). Also returns, for each dense axis, the
         count of elements and the stride in bytes, each (P,) or (1,).
