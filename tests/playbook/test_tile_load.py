@@ -106,7 +106,7 @@ def test_what_lies_outside_is_padded_with_the_same(value: str, mode: str) -> Non
         ("i = ct.arange(TILE, dtype=ct.int32)\nv = ct.gather(x, i, mask=i % 2 == 0)", "does more than limit"),
         (
             "i = ct.arange(TILE, dtype=ct.int32)\nfor k in range(2):\n    v = ct.gather(x, i)\n    i += TILE",
-            "several assignments",
+            "may have several values",
         ),
         ("i = ct.arange(TILE, dtype=ct.int32)\nv = ct.gather(x, (i[None, :], i[:, None]))", "axes"),
         ("t = ct.load(x, (0,), (TILE,))\nv = ct.gather(x, t + ct.arange(TILE, dtype=ct.int32))", "another form"),

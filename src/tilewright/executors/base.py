@@ -31,15 +31,15 @@ def ignore(advanced: Advanced) -> None:
 
 
 class Executor(ABC):
-    """Runs the steps of one task. Users select an executor by its ``name``. Leaving a ``with`` block closes it."""
+    """Runs the steps of one task. Users select an executor by its ``name``. The end of a ``with`` block closes it."""
 
     name: str
 
     @abstractmethod
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
-        """Starts the executor for one task, which checks the results of all steps.
+        """Starts the executor for one task, against which all results are checked.
 
-        task, files: where the task is, as in `loading.load_task`.
+        task, files: the file of the task, and copies of files to load, as in `loading.load_task`.
         """
 
     @abstractmethod

@@ -31,7 +31,7 @@ CODE_FACTS = (
 
 @dataclass(frozen=True)
 class Inspected:
-    """One configuration on one architecture and workload. ``remarks`` are the compiler's, about source lines."""
+    """One configuration on one architecture and workload. ``remarks``: the compiler's comments on source lines."""
 
     arch: str
     board: Board

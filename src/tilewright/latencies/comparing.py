@@ -72,7 +72,7 @@ class LatencyComparison:
 
 
 def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteRun]) -> LatencyComparison:
-    """Compares the current ``run``, together with earlier runs ``beside`` it, with the runs of the ``baseline``.
+    """Compares the current ``run`` and the earlier runs in ``beside`` with the runs of the ``baseline``.
 
     Only runs on the same host count. Of ``beside``, only runs of the same revision of the code count.
     """
@@ -179,7 +179,7 @@ def _rank(m: int, n: int, tail: float) -> int:
 
 
 def _ways(m: int, n: int) -> list[int]:
-    """Returns, for each U from 0 to m·n, how many of the C(m + n, m) splits have it (a Gaussian binomial)."""
+    """Returns, for each U from 0 to m·n, the number of the C(m + n, m) splits with this U (a Gaussian binomial)."""
     ways = [1] + [0] * (m * n)
     for i in range(1, m + 1):
         for u in range(m * n, n + i - 1, -1):  # multiplies by 1 - q^(n + i)

@@ -31,7 +31,7 @@ class Latency:
     mean: float
     std: float
     rel_std: float
-    """In percent."""
+    """The standard deviation in percent of the mean."""
     median: float
     min: float
     max: float

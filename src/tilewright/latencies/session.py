@@ -77,7 +77,7 @@ class LatencySession:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _stored(self, run: SuiteRun, session: pytest.Session) -> tuple[SuiteRun, ...]:
-        """Stores the run, and returns the runs that were in the file before."""
+        """Stores the run if ``--tilewright-save`` is given. Returns the runs that were in the file before."""
         if self._save is None:
             return ()
         try:

@@ -54,7 +54,7 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
 
 
 def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
-    """Returns whether some call from outside the file runs ``node`` every time, also on a cache hit."""
+    """Returns whether a function that other files call always runs ``node``, also on a cache hit."""
     owner = file.owner(node)
     if owner is None or owner in seen or on_a_miss(file, node) is not None:
         return False

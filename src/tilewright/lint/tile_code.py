@@ -174,7 +174,7 @@ def _root(node: ast.AST | None) -> str:
 def annotation(file: SourceFile, parameter: ast.arg) -> str:
     """Returns the kind of a parameter by its annotation: ``constant``, ``constant float``, ``scalar`` or "".
 
-    The kind is ``constant`` for `ct.Constant[…]` and names that are assigned it, and ``scalar`` for int, float, bool.
+    The kind is ``constant`` for `ct.Constant[…]`, also under another name, and ``scalar`` for int, float and bool.
     """
     if parameter.annotation is None:
         return ""

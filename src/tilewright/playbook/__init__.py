@@ -1,4 +1,4 @@
-"""The playbook: the changes that `tilewright optimize` tries, one file an entry. `base.py` defines what an entry is."""
+"""The playbook: the changes that `tilewright optimize` tries, one file for each. `base.py` defines the protocol."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Defines the protocol of a playbook entry: one kind of change to the source of a kernel.
 
 An entry is one file with a description and two methods. `Entry.sites` lists the places in the source where the change
-applies. It may use the facts about the incumbent: counted work, machine code, bounds. `Entry.apply` makes the change at
+applies, and may use facts about the incumbent: counted work, machine code, bounds. `Entry.apply` makes the change at
 one of these places. Every new version is verified and measured afterwards, so an entry need not prove that its change
-keeps the result. But it should not offer a change that cannot help, because each version costs a compilation.
+keeps the result. But an entry should not offer changes that cannot help, because each version costs a compilation.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class EntryDescription:
-    """Describes an entry to the person whose code it will change.
+    """Describes an entry to the person whose code the entry changes.
 
     ``id`` is the name of the entry's module; commands, ledgers and reports use it. ``priority`` ranks the entry among
     all entries for each kind of bound (``memory``, ``balanced``, ``compute``): rank 1 is tried first. ``order`` sorts
@@ -205,7 +205,7 @@ class Entry(ABC):
 
     @abstractmethod
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        """Returns the whole text with exactly this change. Raises `NotApplicable`."""
+        """Returns the whole text of the file with exactly this change. Raises `NotApplicable` if it is impossible."""
 
     def change(self, source: Source, site: Site, value: Value) -> str:
         """Returns the text that `apply` returns, with new lines broken to under 120 characters where possible."""
@@ -230,7 +230,7 @@ FORMER_NAMES: Mapping[str, str] = {
 
 
 def present_name(entry: str) -> str:
-    """Returns the present name of an entry, of which a ledger may contain a former name."""
+    """Returns the present name of an entry; ``entry`` may be a former name."""
     return FORMER_NAMES.get(entry, entry)
 
 

@@ -33,7 +33,7 @@ def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[A
 
 
 def plugin_of(kind: str, folder: str, attribute: str, name: str) -> Any:
-    """Returns the plug-in called ``name``. Otherwise raises UnknownChoice, which lists all names of this ``kind``."""
+    """Returns the plug-in called ``name``. If there is none, raises UnknownChoice, which lists all of this ``kind``."""
     for plugin in plugins(folder, attribute):
         if plugin.name == name:
             return plugin

@@ -78,7 +78,7 @@ class _Walk:
     written: list[Written] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     nodes: set[ast.AST] = field(default_factory=set)
-    """The nodes that are configurations."""
+    """The nodes that were read as configurations."""
 
     def listed(self, name: str, line: int) -> Listed:
         return Listed(name, line, tuple(self.written), tuple(self.notes))

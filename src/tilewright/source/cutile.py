@@ -173,7 +173,7 @@ def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:
 
 
 def given_hints(file: SourceFile, hints_fn: ast.expr | None) -> set[str] | None:
-    """Returns the hints that ``hints_fn`` may set (empty without one); None if the text does not show them."""
+    """Returns the hints that ``hints_fn`` may set; None if the text does not show them. Empty without ``hints_fn``."""
     if hints_fn is None:
         return set()
     function = file.function(hints_fn)

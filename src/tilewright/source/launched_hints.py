@@ -27,7 +27,7 @@ FRAMES = 4
 
 @dataclass(frozen=True)
 class HintedSearch:
-    """One call of a search: its first and last line, the name of its kernel, and the hints launched after the call."""
+    """One call of a search. ``hints`` are those with which the kernel is launched after the call."""
 
     first_line: int
     last_line: int

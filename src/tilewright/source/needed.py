@@ -70,7 +70,7 @@ def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
 
 
 def _defines(statement: ast.AST) -> Iterator[str]:
-    """Yields the names that a top-level statement binds, also inside conditions; none for a main guard."""
+    """Yields the names that a top-level statement binds, also inside conditions, but not below ``if __name__ == …``."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         yield from ((alias.asname or alias.name.split(".")[0]) for alias in statement.names)
     elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

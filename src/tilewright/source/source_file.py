@@ -81,7 +81,7 @@ class SourceFile:
 
     @classmethod
     def read(cls, path: Path) -> SourceFile:
-        """Reads the file at ``path`` in the encoding that the file declares. Raises OSError, too."""
+        """Reads the file at ``path`` in the encoding that it declares. Raises OSError, and the errors of the class."""
         with tokenize.open(path) as opened:
             return cls(path, opened.read())
 

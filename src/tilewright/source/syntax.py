@@ -28,7 +28,7 @@ Changes: TypeAlias = Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.
 
 
 class _Parsed:
-    """The tree of one text. All `Source`s with equal text share it, because libcst's nodes never change."""
+    """The tree of one text. All `Source`s with equal text share one tree, because libcst's nodes never change."""
 
     def __init__(self, text: str) -> None:
         self.wrapper = MetadataWrapper(cst.parse_module(text))
@@ -43,7 +43,7 @@ class _Parsed:
 
     @cached_property
     def order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
-        """All nodes in the order of the text, and node → the range of its subtree's indices in this list."""
+        """All nodes in the order of the text, and node → the slice of this list that holds the node's subtree."""
         nodes: list[cst.CSTNode] = []
         reach: dict[cst.CSTNode, tuple[int, int]] = {}
 
@@ -163,7 +163,7 @@ class Source:
         return next((name for name, origin in self._file.imports.items() if origin == "cuda.tile"), "cuda.tile")
 
     def tile_name(self, called: str) -> str:
-        """Returns the name within cuda.tile: ``load`` for ``ct.load`` or an imported ``load``; "" for other names."""
+        """Returns the name in cuda.tile: ``load`` for ``ct.load`` or an imported ``load``; "" for other names."""
         first, _, rest = called.partition(".")
         whole = f"{self._file.imports.get(first, first)}.{rest}".rstrip(".")
         if whole.startswith("cuda.tile."):
@@ -180,7 +180,7 @@ class Source:
         return tuple(map(str, cuda.tile.__all__))
 
     def spelled(self, name: str) -> str:
-        """Returns how this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` if imported so; else ""."""
+        """Returns how this file can write ``name`` of cuda.tile: ``ct.load``, or an imported ``load``; else ""."""
         imported = self._file.imports
         if self.tile_module in imported or "cuda" in imported.values():
             return f"{self.tile_module}.{name}"

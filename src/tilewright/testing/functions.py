@@ -2,7 +2,7 @@
 
     FunctionEngine(task, lambda launch: launch["y"].__setitem__(..., 2 * launch["x"]))
 
-The function gets a `FunctionLaunch` with the memory of the tensors, so it can make all mistakes that a kernel can make.
+The function gets a `FunctionLaunch` with the memory of the tensors, so it can make every mistake of a kernel.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def transfer(
 
 
 def fields_of(config: Any) -> Fields:
-    """Returns the fields of a configuration of either language. In Triton's options None means "not given"."""
+    """Returns the fields of a configuration of either language, without options of Triton that are None."""
     if isinstance(config, Written):
         return config.fields
     if isinstance(config, Mapping):
@@ -249,7 +249,7 @@ def _plain(value: FieldValue) -> Value:
 
 
 def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Returns old name → new name, the same for all configurations, and notes about the names."""
+    """Returns the mapping old name → new name, which is the same for all configurations, and notes about names."""
     every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in _WITHOUT[to]]
     for name in names:
         if name not in every:

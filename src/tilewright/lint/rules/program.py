@@ -228,9 +228,9 @@ class DeadSwitch(Rule):
 
 
 def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.Store]) -> Iterator[tuple[ast.AST, str]]:
-    """Yields the nodes that read or set (see ``context``) an environment variable, each with the variable's name.
+    """Yields the nodes that read (context ast.Load) or set (ast.Store) an environment variable, with its name.
 
-    Leaves out nodes whose variable is not written as a literal.
+    Leaves out nodes in which the name is not a literal.
     """
     for node in file.nodes:
         key: ast.expr | None = None

@@ -135,7 +135,7 @@ class SwizzleWithoutClamp(Rule):
 def _group_starts(assigned: dict[str, ast.expr]) -> Iterator[tuple[str, str]]:
     """Yields the variable that holds the first row of a group, with the group's height.
 
-    The code is ``group = bid // (height * n)``, then ``first = group * height``; its rows are ``first + … % height``.
+    The code is ``group = bid // (height * n)``, then ``first = group * height``; the rows are ``first + … % height``.
     """
     for first, value in assigned.items():
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):

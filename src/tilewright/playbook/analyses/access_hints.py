@@ -76,5 +76,5 @@ def with_keyword(source: Source, chosen: Sequence[ArrayAccess], name: str, value
 
 
 def is_variable(node: Expression | None) -> bool:
-    """Returns whether the value of a keyword argument is a variable, and so is chosen elsewhere."""
+    """Returns whether a keyword argument is set to a variable. Its value is then chosen elsewhere."""
     return node is not None and dotted(node) not in ("", "True", "False", "None")

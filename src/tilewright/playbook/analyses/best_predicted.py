@@ -2,7 +2,7 @@
 
 Most kernels ship one configuration. For such a kernel, tile sizes around the shipped ones and the configurations of a
 template are compiled for the workload that takes longest. The best of these are compiled again, with compiler hints.
-The best of all are compiled for every workload and ranked by the geometric mean of their predicted times. Of
+The best of both are compiled for every workload and ranked by the geometric mean of their predicted times. Of
 configurations with equal machine code on all workloads, only one is kept. No kernel is run.
 """
 
@@ -33,7 +33,7 @@ ALIKE = 3  # the most offered configurations that differ only in hints; several,
 SMALLEST, LARGEST = 16, 256  # tile extents worth trying
 MOST_ELEMENTS = 131_072  # a larger tile does not compile
 SMALLEST_OF_PRODUCTS: Mapping[str, int] = {"M": 64, "N": 32, "K": 32}
-"""The smallest tile along each axis of a product: wgmma takes 64 rows, and 32 is the practical minimum elsewhere."""
+"""The smallest tile along each axis of a product: wgmma takes 64 rows; 32 is the practical minimum for N and K."""
 
 HINTS: tuple[Mapping[str, Value], ...] = (
     *({"occupancy": occupancy} for occupancy in (2, 4, 8)),
@@ -122,7 +122,7 @@ def _axis(name: str) -> str:
 
 
 def _first(facts: KernelFacts) -> list[Configuration]:
-    """Returns the declared configurations. If only the shipped one is declared, adds tile sizes around its own."""
+    """Returns the declared configurations. If only the shipped one is declared, adds some with other tile sizes."""
     space = facts.task.space
     declared = (config for workload in facts.workloads for config in space.configurations(facts.sm, workload.dims))
     others = [config for config in _allowed(facts, declared) if config != space.shipped]
@@ -148,7 +148,10 @@ def _templates(facts: KernelFacts) -> tuple[Configuration, ...]:
 
 
 def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
-    """Counts the doublings from the shipped sizes. A halving counts as two: most kernels ship small tiles."""
+    """Returns the doublings between the shipped sizes and ``point``. A halving counts as two doublings.
+
+    So larger tiles are tried first, because most kernels ship small tiles.
+    """
     changed = [(value, shipped[name]) for name, value in point.items() if value != shipped[name]]
     ratios = [math.log2(value / before) for value, before in changed]  # type: ignore[operator]
     return sum(ratio if ratio > 0 else -2 * ratio for ratio in ratios)
@@ -224,7 +227,7 @@ def _ranked(
 
 
 def _distinct_constants(space: Space, configs: Sequence[Configuration]) -> list[Configuration]:
-    """Returns the best configuration for each set of constants.
+    """Returns the best configuration for each combination of constants.
 
     The shipped constants are always among the first `LEADERS`: perhaps only their hints need to change.
     """
@@ -235,7 +238,7 @@ def _distinct_constants(space: Space, configs: Sequence[Configuration]) -> list[
 
 
 def _unalike(space: Space, configs: Sequence[Configuration]) -> Iterator[Configuration]:
-    """Yields the first `ALIKE` configurations with each set of constants; all of them if the space has no constants."""
+    """Yields the first `ALIKE` configurations with each combination of constants; all if the space has no constants."""
     seen: Counter[tuple[Value, ...]] = Counter()
     for config in configs:
         key = tuple(config[name] for name in space.constants)

@@ -31,7 +31,10 @@ def block_ids(source: Source, kernel: str) -> dict[cst.Call, int]:
 
 
 def grid_extents(source: Source, kernel: str) -> dict[cst.Call, int]:
-    """Returns the calls of ``ct.num_blocks`` in a kernel, with their axes. Raises like `block_ids`."""
+    """Returns the calls of ``ct.num_blocks`` in a kernel, with their axes.
+
+    Raises `NotApplicable` if an axis is no literal.
+    """
     return _axes(source, kernel, "num_blocks")
 
 

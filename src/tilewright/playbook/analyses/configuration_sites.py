@@ -160,7 +160,7 @@ def _written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, V
 
 
 def _written_in_assignments(source: Source, node: cst.Assign, changes: Mapping[str, Value]) -> tuple[Source, set[str]]:
-    """Changes ``TILE_M = 128`` and the assignments beside it. Returns the source and the names of the changed knobs."""
+    """Changes ``TILE_M = 128`` and the assignments in its block. Returns the source and the changed knobs."""
     swaps: dict[str, tuple[cst.CSTNode, Expression]] = {}
     names = {name.lower(): name for name in changes}
     for assign in (node, *_beside(source, node)):

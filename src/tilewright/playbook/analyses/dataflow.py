@@ -26,7 +26,7 @@ _IMPURE = (
     "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "print", "printf", "assert_", "launch",
     "grid_dependency_control_wait", "grid_dependency_control_launch_dependents", "static_assert",
 )  # fmt: skip
-"""Functions of cuda.tile with an effect beside the value that they return."""
+"""Functions of cuda.tile that do more than return a value."""
 _PURE_METHODS = (
     "astype", "reshape", "permute", "transpose", "item", "slice", "tiled_view", "extract", "insert", "num_tiles",
     "load",
@@ -178,7 +178,7 @@ class Effects:
         )  # fmt: skip
 
     def name_of(self, call: cst.Call) -> str:
-        """Returns the name in cuda.tile of the called function; "" for any other function."""
+        """Returns the called function's name in cuda.tile; "" for any other function."""
         name, module = dotted(call.func), f"{self.source.tile_module}."
         return name.removeprefix(module) if name.startswith(module) else self.source.tile_name(name)
 

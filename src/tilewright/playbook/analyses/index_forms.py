@@ -92,7 +92,7 @@ ONE = Scalar({(): 1})
 
 @dataclass
 class Forms:
-    """Reads the indices of the access ``at``. ``shapes`` holds the shapes in its function: tiles and scalars differ."""
+    """Reads the indices of the access ``at``. ``shapes`` tells which names of its function are tiles."""
 
     source: Source
     at: cst.CSTNode
@@ -179,7 +179,7 @@ class Forms:
     def _name(self, node: cst.Name, where: cst.CSTNode) -> Form:
         definition = reaching(self.source, node.value, where)
         if definition is None:
-            raise NotApplicable(f"several assignments may give {node.value} its value here")
+            raise NotApplicable(f"{node.value} may have several values here")
         value = definition.value
         if value is not None and id(definition.node) not in self.open_ and _is_arithmetic(self.source, value):
             self.open_.add(id(definition.node))

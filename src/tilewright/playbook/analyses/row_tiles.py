@@ -86,7 +86,7 @@ class RowTiles(cst.CSTTransformer):
             elif isinstance(value, cst.Call) and tile_shapes.tile_call(self.source, value) in tile_shapes.FILLED:
                 found.append(value)
             else:
-                raise NotApplicable(f"{name} begins as {self._code(value)}, which has no axis of rows")
+                raise NotApplicable(f"{name} starts as {self._code(value)}, which cannot get an axis of rows")
         return found
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -179,11 +179,11 @@ class RowTiles(cst.CSTTransformer):
         shape = self._row_shape(old.args[0].value)
         axes = tile_shapes.reduced_axes(old, len(shape))
         if not shape or axes is None or len(shape) - 1 not in axes or len(self._new(shape)) != 2:
-            raise NotApplicable(f"{self._code(old)} is not along a row")
+            raise NotApplicable(f"{self._code(old)} does not reduce along a row")
         return with_argument(with_argument(new, "axis", "1", 1), "keepdims", "True")
 
     def _reshape(self, old: cst.Call, new: cst.Call, inside: Expression, target: list[str]) -> Expression:
-        """Rewrites the reshape of a row. Removes the reshape if the new shapes before and after have equal rank."""
+        """Rewrites the reshape of a row. Removes the reshape if operand and result now have the same shape."""
         before = self._row_shape(inside)
         if any(size != "1" for size in target[:-1]) or (target[-1:] or ["1"]) != list(before[-1:] or ("1",)):
             raise NotApplicable(f"{self._code(old)} turns a row into another form")
@@ -203,7 +203,7 @@ class RowTiles(cst.CSTTransformer):
         return new.func.value
 
     def _load(self, old: cst.Call, new: cst.Call) -> Expression:
-        """Loads a group of rows instead of one row, or a column of elements instead of one element."""
+        """Rewrites a load: a group of rows instead of one row, or a column of elements instead of one element."""
         index, place = self._index(old)
         shape = elements(argument(old, "shape", 2))
         if shape is None or len(shape) != len(index):
@@ -220,7 +220,7 @@ class RowTiles(cst.CSTTransformer):
         return new
 
     def _store(self, old: cst.Call, new: cst.Call) -> Expression:
-        """Stores a group of rows instead of one row, or a column of elements instead of one element."""
+        """Rewrites a store: a group of rows instead of one row, or a column of elements instead of one element."""
         index, place = self._index(old)
         value, changed = argument(old, "tile", 2), argument(new, "tile", 2)
         if value is None or changed is None or not self._varies(value):
@@ -239,7 +239,7 @@ class RowTiles(cst.CSTTransformer):
         return self._with_index(old, new)
 
     def _indexed(self, old: cst.Call, new: cst.Call) -> Expression:
-        """Checks a gather or scatter. The call stays: its indices become tiles of rows when their names do."""
+        """Checks a gather or scatter, which need not change: its indices become tiles because their names do."""
         self._checked(old)
         if not any(self._varies(index) for index in tile_shapes.indices_of(old)):
             raise NotApplicable(f"{self._code(old)} does not depend on the row")

@@ -60,7 +60,7 @@ class BracketToken:
 
 
 def _broken(text: str, row: int) -> list[str]:
-    """Returns the lines that replace line ``row`` of ``text``. A comment goes to the end of the last of them."""
+    """Returns the lines that replace line ``row`` of ``text``. A comment goes to the end of the last line."""
     line, tokens = text.splitlines()[row], _tokens(text, row)
     if not tokens or not tokens[-1].text.startswith("#"):
         return _code_broken(text, row, line, tokens)
@@ -131,7 +131,7 @@ def _split(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
 def _operands(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
     """Returns the line broken before the operators that bind least, or before methods called on a call's result.
 
-    Considers only the bracket depth ``depth``. Empty if it contains neither.
+    Considers only the bracket depth ``depth``. Empty if there are no such operators and methods.
     """
     here = [token for token in tokens[1:] if token.depth == depth]
     dots = [dot.start for before, dot in pairwise(tokens) if dot.text == "." and before.text in CLOSING]

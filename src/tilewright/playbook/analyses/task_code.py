@@ -69,7 +69,7 @@ def launched_here(source: Source) -> str:
 
 
 def own_kernel(facts: KernelFacts, source: Source) -> str:
-    """Returns the kernel that the task launches, if kernel and launch are both in ``source``; otherwise ""."""
+    """Returns the name of the kernel that the task launches if kernel and launch are in ``source``; otherwise ""."""
     kernel = launched_here(source)
     return kernel if kernel in source.kernels and kernel == facts.kernel else ""
 
@@ -160,7 +160,7 @@ def _comma(comma: object) -> cst.Comma:
 
 
 def with_kernel_constant(source: Source, kernel: str, name: str) -> Source:
-    """Returns the source with a new last parameter of the kernel: the constant ``config.<name>``."""
+    """Returns the source with the constant ``name`` as new last parameter of the kernel; passes ``config.<name>``."""
     annotation = f"{source.tile_module}.Constant[int]"
     return with_kernel_argument(with_launch_parameter(source, "config"), kernel, name, f"config.{name}", annotation)
 

@@ -43,7 +43,10 @@ class Converted:
     read: frozenset[str]
 
     def text(self, columns: int | None = None) -> str:
-        """Writes the access as Python. With ``columns``, puts the arguments on a line of that length, or one a line."""
+        """Writes the access as Python. With ``columns``, puts the arguments on lines of their own.
+
+        They share one line if it has at most ``columns`` characters; otherwise each argument gets a line.
+        """
         arguments = ", ".join(self.arguments)
         if columns is not None and len(arguments) + len(INDENT) <= columns:
             arguments = f"\n{INDENT}{arguments}\n"
@@ -231,7 +234,7 @@ def _parts(source: Source, mask: Expression, where: cst.CSTNode) -> Iterator[tup
         case cst.Name():
             definition = reaching(source, mask.value, where)
             if definition is None or definition.value is None:
-                raise NotApplicable(f"several assignments may give the mask {mask.value} its value here")
+                raise NotApplicable(f"the mask {mask.value} may have several values here")
             yield from _parts(source, definition.value, definition.node)
         case _:
             yield mask, where

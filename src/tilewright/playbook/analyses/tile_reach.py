@@ -23,7 +23,7 @@ from tilewright.source.syntax import Source, argument, dotted, elements
 class Reach:
     """An access takes ``size`` elements at a time along ``axis`` of ``array``; the names are the kernel's.
 
-    The array must have at least ``tiles`` tiles. This is more than 1 if the access takes the tile of a fixed number.
+    The array must have at least ``tiles`` tiles: more than 1 if the access uses a constant tile number.
     """
 
     array: str
@@ -62,7 +62,7 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
 
 
 def _block(form: Form) -> tuple[Form | None, str]:
-    """Returns the number and the size of the block of elements that an index selects; no number for other indices."""
+    """Returns number and size of the block of elements that an index selects; None as number for other indices."""
     if isinstance(form, Scalar):
         return form, "1"
     block, rest = form.start.over(form.size)

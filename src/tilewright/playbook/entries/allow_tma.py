@@ -22,9 +22,9 @@ class AllowTma(Entry):
     about = EntryDescription(
         id="allow_tma",
         name="allow_tma",
-        what="adds allow_tma=False to a store or load, or takes it away",
+        what="adds allow_tma=False to a store or load, or removes it",
         when="the machine code moves small tiles by TMA, as in the stores of a norm",
-        when_not="nothing is moved by TMA: sm_80 to 89 have none, and the compiler may have refused it already",
+        when_not="the machine code uses no TMA: sm_80 to 89 have none, and elsewhere the compiler may not use it",
         priority={"memory": 4, "balanced": 3, "compute": 7},
         order=80,
         effect=Effect.assumed(0.95, 1.30, kept=1, of=16),
@@ -39,12 +39,12 @@ class AllowTma(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         access = at(source, site, KINDS)[0]
         if source.place(access.call) != (site.line, site.column) or not isinstance(value, bool):
-            raise site.refused(source, "allow_tma of one load or store is True or False")
+            raise site.refused(source, "allow_tma of one load or store must be True or False")
         return with_keyword(source, [access], "allow_tma", None if value else "False")
 
 
 def _site(source: Source, access: ArrayAccess, facts: KernelFacts) -> Site | None:
-    """Makes the site of one access; None if a variable sets its ``allow_tma``, or if it does not use TMA anyway."""
+    """Makes the site of one access; None if a variable sets ``allow_tma``, or if the machine code has no TMA."""
     given, promise = access.keyword("allow_tma"), 1.0 if access.kind == "store" else 0.5
     if is_variable(given):
         return None

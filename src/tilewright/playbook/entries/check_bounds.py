@@ -34,7 +34,7 @@ class CheckBounds(Entry):
         name="no bound checks on even shapes",
         what="a constant RAGGED from the launch, and check_bounds=RAGGED on the accesses",
         when="the extents of most workloads are multiples of the tiles",
-        when_not="ragged shapes alone; tile loads through TMA, which checks bounds for nothing",
+        when_not="all shapes are ragged; tile loads through TMA, which checks bounds at no cost",
         priority={"memory": 4, "balanced": 4, "compute": 7},
         order=210,
         effect=Effect.assumed(1.0, 1.15, kept=1, of=3),

@@ -19,7 +19,8 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 DIVISORS = (16, 8)
-"""16 elements are at least 16 bytes of every dtype: the widest access, and the alignment that TMA needs."""
+"""The divisors to claim, the largest first. 16 elements of any dtype are at least 16 bytes, which is the widest access
+and the alignment that TMA needs."""
 
 
 class Divisible(Entry):
@@ -61,7 +62,7 @@ class Divisible(Entry):
         missing = f"no number is passed to {site.kernel} here"
         name = site.node(source, function.params.params, missing).name.value
         if not isinstance(value, int) or value < 1:
-            raise site.refused(source, f"{value} is no divisor")
+            raise site.refused(source, f"{value} is not a divisor; give a positive integer")
         claim = f"{name} = {source.tile_module}.assume_divisible_by({name}, {value})"
         body = function.body
         if not isinstance(body, cst.IndentedBlock):

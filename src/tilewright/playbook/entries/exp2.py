@@ -115,7 +115,7 @@ _KEEPS = ("max", "min", "maximum", "minimum", "where", "reshape", "transpose", "
 
 @dataclass(frozen=True)
 class ScoreScale:
-    """The multiplication ``place`` by a scalar ``factor`` whose result is the scores, assigned to ``name``."""
+    """The multiplication ``place`` of a tile by a scalar ``factor``. Its result, the scores, is called ``name``."""
 
     name: str
     place: cst.BinaryOperation

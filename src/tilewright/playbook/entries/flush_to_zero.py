@@ -22,7 +22,7 @@ class FlushToZero(Entry):
         name="flush to zero",
         what="flush_to_zero=True on a float32 operation",
         when="exp2, quotients and roots of whole tiles in float32",
-        when_not="other dtypes, which do not take it; results that matter below 1.2e-38",
+        when_not="other dtypes, whose operations do not take the argument; results that matter below 1.2e-38",
         priority={"memory": 7, "balanced": 7, "compute": 9},
         order=110,
         effect=Effect.assumed(1.0, 1.03),

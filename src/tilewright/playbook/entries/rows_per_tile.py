@@ -31,7 +31,7 @@ class RowsPerTile(Entry):
         id="rows_per_tile",
         name="several rows a tile",
         what="tiles of ROWS rows where a block handled one row at a time; reductions along the last axis",
-        when="each row is short, or the loop over a row is; rows do not depend on one another",
+        when="rows, or the loops over one row, are short; rows do not depend on one another",
         when_not="rows so long that one fills the registers of a block",
         priority={"memory": 3, "balanced": 3},
         order=190,
@@ -51,7 +51,7 @@ class RowsPerTile(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = source.kernels.get(site.kernel)
         if function is None or not isinstance(value, int) or value < 2:
-            raise NotApplicable(f"{source.name}: no kernel {site.kernel} for {value} rows a tile")
+            raise NotApplicable(f"{source.name}: {site.kernel} cannot have tiles of {value} rows")
         rows = {row.node: row for row in row_numbers(source, function) if site.what.endswith(f" {row.name}")}
         row = rows[site.node(source, rows, "no statement here computes the number of a row")]
         knob, values = _knob(source), {value} if row.kind == "loop" else {1, value}

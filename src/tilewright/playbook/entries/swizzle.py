@@ -75,7 +75,7 @@ class BlockSwizzle(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.kernel
         if kernel not in source.kernels:
-            raise NotApplicable(f"{source.name}: no kernel {kernel}")
+            raise NotApplicable(f"{source.name}: there is no kernel {kernel}")
         known = {tiles.statements[0]: tiles for tiles in reversed(_tiles(source, kernel))}
         tiles = known[site.node(source, known, "no pair of tile indices in plain order")]
         if task_code.launched_here(source) != kernel:
@@ -189,7 +189,7 @@ def _in_order(source: Source, *lines: Line) -> tuple[Line, ...]:
 
 
 def _slow_extent(source: Source, function: Function, number: str, width: str) -> str | None:
-    """Writes how many values ``number // width`` takes; None if the text does not show it."""
+    """Writes the number of distinct values of ``number // width``; None if the text does not show it."""
     factors = {
         source.code(other)
         for product in source.every(cst.BinaryOperation, function)
@@ -204,7 +204,7 @@ def _slow_extent(source: Source, function: Function, number: str, width: str) ->
 
 
 def _total(source: Source, function: Function, name: str) -> str | None:
-    """Writes how many values ``name`` takes over all blocks; None if the text does not show it."""
+    """Writes the number of distinct values of ``name`` over all blocks; None if the text does not show it."""
     for loop in source.every(cst.For, function):
         if dotted(loop.target) == name and isinstance(loop.iter, cst.Call):
             bounds = range_of(loop)

@@ -50,7 +50,7 @@ class TileSizes(Entry):
 
 
 def _pairs(names: Sequence[str], now: Mapping[str, int], near: Mapping[str, tuple[int, ...]]) -> Iterator[Sizes]:
-    """Yields new sizes for two tiles. Both doubled comes first: most kernels have small tiles, which read more data."""
+    """Yields new sizes for two tiles, both doubled first: most kernels have small tiles, which read more data."""
     (one, other), (a, b) = names, [now[name] for name in names]
     for left, right in ((a * 2, b * 2), (a * 2, b // 2), (a // 2, b * 2), (a // 2, b // 2)):
         if left in near[one] and right in near[other]:

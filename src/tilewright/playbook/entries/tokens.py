@@ -57,7 +57,7 @@ class Tokens(Entry):
         what="moves a load before stores with which it shares no byte, or loops over the index of a store itself",
         when="accesses to one array wait for one another, and the interpreter shows that they share no byte",
         when_not="chains that depend on the data, or on shapes beyond the workloads; stores by scatter, and at indices "
-        "computed by division, which no source form frees",
+        "computed by division: no change of the source removes these waits",
         priority={"memory": 9, "balanced": 9, "compute": 10},
         order=140,
         effect=Effect.assumed(1.0, 1.1, kept=0, of=2),

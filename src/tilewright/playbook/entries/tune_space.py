@@ -67,7 +67,7 @@ class TuneSpace(Entry):
 
 
 def read_changes(text: str) -> dict[str, Value]:
-    """Reads ``TILE_M=64,occupancy=auto`` as values by knob. Raises `NotApplicable` for any other text."""
+    """Reads ``TILE_M=64,occupancy=auto`` as knob → value. Raises `NotApplicable` for any other text."""
     changes: dict[str, Value] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")

@@ -21,7 +21,7 @@ class WorkerWarps(OneHint):
         name="num_worker_warps",
         what="sets the warps that compute: 8 instead of 4 halve the registers that a tile needs of each thread",
         when="large tiles spill or take all registers of a thread",
-        when_not="registers are no limit: 4 is what the compiler takes by itself",
+        when_not="registers are no limit: by default the compiler takes 4",
         priority={"memory": 4, "balanced": 3, "compute": 3},
         order=170,
         effect=Effect.assumed(1.0, 1.70, kept=0, of=15),
