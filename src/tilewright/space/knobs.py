@@ -27,14 +27,14 @@ class Hint:
     name: str
     values: tuple[Value, ...]
     spelled: str
-    """The values in words."""
+    """The values in words, for messages."""
     steps: Literal["halve and double", "listed", "any"] = "halve and double"
-    """Which values are next to one another."""
+    """Which values are neighbours: a number with its half and double, adjacent listed values, or any two values."""
 
 
 @cache
 def hints() -> Mapping[str, Hint]:
-    """The hints of all languages, by name. Languages that share a name mean the same by it."""
+    """Returns the hints of all languages, by name. A name means the same hint in every language."""
     known: dict[str, Hint] = {}
     for language in plugins("tilewright.languages", "LANGUAGE"):
         for hint in language.hints:
@@ -133,7 +133,7 @@ def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 def hint_steps(name: str, value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
     """Returns the values of a hint next to ``value``; none if the hint has one known value.
 
-    The compiler's choice (None) is next to every known value. The rest is as `Hint.steps` says.
+    The compiler's choice (None) is next to every known value. `Hint.steps` says which other values are neighbours.
     """
     if len(known) < 2:
         return ()

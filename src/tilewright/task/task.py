@@ -29,7 +29,8 @@ Returned = TypeVar("Returned")
 class Launch(Declaration):
     """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order.
 
-    An argument may be a list of arrays. cuda-tile 1.7 cannot capture such a launch, which needs ``launch="eager"``.
+    An argument may be a list of arrays. cuda-tile 1.7 cannot capture such a launch: tune the task with ``--launch
+    eager``.
     """
 
     kernel: Any
@@ -221,7 +222,7 @@ def _answer(function: Callable[..., Any], dims: Dims, as_: Callable[[Any], Retur
 
 
 def call_by_name(function: Callable[..., Returned], offered: Mapping[str, Any], what: str) -> Returned:
-    """Calls ``function`` with the values of ``offered`` that its parameters name."""
+    """Calls ``function`` with the values in ``offered`` that its parameters name. ``what``: its name in messages."""
     arguments = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:

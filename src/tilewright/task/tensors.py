@@ -50,7 +50,7 @@ class OffsetSteps:
         return self._room(shape, last) is not None
 
     def drawn(self, shape: tuple[int, ...], last: int, rng: np.random.Generator, kind: str = "declared") -> Array:
-        """Draws one row of offsets, up to ``last``, for each row of ``shape``. ``kind``: a key of `ORDERS`, or another.
+        """Draws one row of offsets, up to ``last``, for each row of ``shape``. ``kind``: the kind of data (`ORDERS`).
 
         Raises TaskError if no such offsets exist.
         """

@@ -1,8 +1,8 @@
 """Runs tools (compilers, disassemblers, compute-sanitizer) as child processes, and can end all of them.
 
 A tool's budget is processor time, because wall time depends on the load of the machine. A generous limit of wall time
-ends a tool that hangs. A tool that cannot be started or does not end in time raises `ToolFailed`. That says nothing
-about the kernel that the tool was given.
+ends a tool that hangs. A tool that cannot be started or does not end in time raises `ToolFailed`. This error says
+nothing about the kernel that the tool was given.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tup
 
 @contextmanager
 def running(group: int) -> Iterator[None]:
-    """Kills the process group at the end of the block, in `kill_all`, or when this process is killed."""
+    """Registers a process group. Kills it at the end of the block, in `kill_all`, or when this process is killed."""
     with _lock:
         _running.add(group)
     try:

@@ -25,7 +25,7 @@ START_SECONDS = 120.0
 
 
 class Resident:
-    """A process that stays alive until this process ends.
+    """A child process that does jobs until this process ends.
 
     module: a file with two functions. ``prepare()`` imports what all jobs need; ``work(folder)`` does one job.
     path: folders to import from, before those of the interpreter.
@@ -100,7 +100,7 @@ class Resident:
         self._control = ours
 
     def _forget(self) -> None:
-        """Makes a forked copy of this process start its own process."""
+        """Makes a forked copy of this process start a child process of its own."""
         self._lock = threading.Lock()
         if self._control is not None:
             self._control.close()
