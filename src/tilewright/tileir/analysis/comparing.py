@@ -281,7 +281,8 @@ def _paired(a: _Indexed, b: _Indexed, same: Mapping[Place, Place | None]) -> dic
 
 
 def _pairing_key(access: MemoryOperation, place: Place | None, line: bool, array: bool) -> object:
-    """Returns a key that both memory operations of a pair have, or None if the line or the array is unknown."""
+    """Returns a key that is equal for both operations of a pair: the ``line``, the ``array``, or both, if these are
+    True. Returns None if the key is unknown."""
     if (line and place is None) or (array and access.tensor is None):
         return None
     return access.operation, place if line else None, access.tensor if array else None

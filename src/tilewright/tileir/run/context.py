@@ -94,7 +94,7 @@ class Context:
         self.world.findings.add(Finding(kind, message, op.location, block))
 
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Array, run_bytes: int) -> None:
-        """Counts memory traffic: ``total_bytes`` over all lanes, in runs of ``run_bytes`` from ``starts``."""
+        """Counts memory traffic: ``total_bytes`` over all lanes, ``run_bytes`` from each address in ``starts``."""
         self.world.counter.traffic(op, direction, total_bytes, starts, run_bytes)
 
     def undefined(self, op: Op) -> int:

@@ -165,7 +165,7 @@ class Tiles:
                 yield (0 if begin else moved), starts.reshape(-1), run
 
     def _parts(self, lanes: int) -> tuple[Array, list[tuple[Array, Array]]]:
-        """Divides the tiles into P parts. A part is the tile of a lane or, with a sparse axis, one index's elements.
+        """Divides the tiles into P parts. A part is a lane's tile; with a sparse axis, its elements for one index.
 
         Returns the address of each part's first element inside the view, (P,). Also returns, for each dense axis, the
         count of elements and the stride in bytes, each (P,) or (1,).
@@ -259,8 +259,8 @@ class TileView:
 def make_tensor_view(
     context: Context, op: Op, base: Array, dynamicShape: Sequence[Array] = (), dynamicStrides: Sequence[Array] = ()
 ) -> TensorView:
-    """Makes a tensor at ``base``. ``dynamicShape`` and ``dynamicStrides`` are, in order, those that the type leaves
-    open."""
+    """Makes a tensor at ``base``. ``dynamicShape``, ``dynamicStrides``: in order, the extents and strides that the type
+    leaves open."""
     type_ = op.result_types[0]
     assert isinstance(type_, TensorViewType)
     if type_.element in WITHOUT_ADDRESS:
