@@ -31,7 +31,7 @@ def ignore(advanced: Advanced) -> None:
 
 
 class Executor(ABC):
-    """Runs the steps of one task. Users select an executor by its ``name``. The end of a ``with`` block closes it."""
+    """Runs the steps of one task. Users select an executor by its ``name``. A ``with`` block closes it at the end."""
 
     name: str
 
@@ -48,7 +48,7 @@ class Executor(ABC):
     ) -> Answer | Lost:
         """Runs a step. Returns its answer, or `Lost` with the reason.
 
-        silence: the seconds without progress after which the step counts as hung; None: no limit.
+        silence: the seconds without progress after which the step counts as hung; None: the executor's default.
         on_progress: called with each report of progress.
 
         Raises TaskError for an error in the task, MachineError if no step can run.

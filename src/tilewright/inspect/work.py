@@ -83,7 +83,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
 
 
 def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
-    """Returns the bound of the counted work. If the task declares less work, the speed of light follows from that."""
+    """Returns the bound of the counted work. If the task declares less work, that work sets the speed of light."""
     work = count(task, workload, board)
     least_flops = min(work.flops, task.work(workload.dims))
     least_bytes = min(work.bytes, task.traffic(workload.dims))

@@ -201,7 +201,7 @@ class SourceFile:
         return Binding("value" if whole is name else "part", value, parent)
 
     def bindings(self, name: str, at: ast.AST) -> tuple[Binding, ...]:
-        """Returns all bindings of a name in the nearest scope around ``at`` that binds it."""
+        """Returns all bindings of a name in the nearest scope around ``at`` that binds the name."""
         scope: Scope = self.scope(at)
         while name not in self._bindings.get(scope, {}):
             if isinstance(scope, ast.Module):

@@ -77,7 +77,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Transferred:
-    """The result. ``origins[i]`` holds the indices of the input configurations that became ``configurations[i]``."""
+    """The result of `transfer`. ``origins[i]``: the indices of the inputs that became ``configurations[i]``."""
 
     to: Target
     configurations: tuple[Configuration, ...]

@@ -1,1 +1,1 @@
-"""Analyses of a kernel's source, and rewrites of it, which several entries share."""
+"""Analyses and rewrites of a kernel's source. Several entries share them."""

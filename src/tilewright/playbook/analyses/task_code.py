@@ -208,7 +208,7 @@ def before_launch(source: Source, statement: str) -> Source:
 
 
 def inserted(statement: str, line: cst.SimpleStatementLine) -> Changes:
-    """Returns the change that inserts a statement before a line, below the comments and blank lines above the line."""
+    """Returns the change that inserts a statement between ``line`` and the comments above ``line``."""
     new = cst.parse_statement(statement).with_changes(leading_lines=line.leading_lines)
     return {line: cst.FlattenSentinel([new, line.with_changes(leading_lines=())])}
 
@@ -251,12 +251,12 @@ def _assigned(source: Source, launch: LaunchCode, node: cst.BaseExpression) -> l
 
 
 def fresh_name(source: Source, name: str) -> str:
-    """Returns ``name``, with a number at its end if the file uses that name."""
+    """Returns ``name``, with a number at its end if the file already uses that name."""
     return _numbered(name, {node.value for node in source.every(cst.Name)})
 
 
 def fresh_in(source: Source, function: str, name: str) -> str:
-    """Returns ``name``, with a number at its end if the function or the file's top level uses that name."""
+    """Returns ``name``, with a number at its end if the function or the file's top level already uses that name."""
     bound = {*source.functions, *(node.value for node in source.every(cst.Name, source.functions[function]))}
     for statement in source.module.body:
         if isinstance(statement, cst.ClassDef):

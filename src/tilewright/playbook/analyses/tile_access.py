@@ -241,7 +241,7 @@ def _parts(source: Source, mask: Expression, where: cst.CSTNode) -> Iterator[tup
 
 
 def _extent(source: Source, array: Expression, axis: int) -> str | None:
-    """Returns the kernel's parameter for which the launch passes the extent of ``array``; None if there is none."""
+    """Returns the kernel's parameter that gets the extent of ``array`` along ``axis``; None if there is none."""
     kernel = source.function_of(array)
 
     def matching() -> str | None:

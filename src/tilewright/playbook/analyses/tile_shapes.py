@@ -178,7 +178,7 @@ def indices_of(call: cst.Call) -> list[Expression]:
 
 
 def new_axes(node: cst.Subscript) -> list[bool] | None:
-    """Tells which axes are new in a subscript such as ``[:, None]``; None for any other subscript."""
+    """Returns, for a subscript such as ``[:, None]``, whether each axis is new; None for other subscripts."""
     added = []
     for part in node.slice:
         match part.slice:

@@ -16,7 +16,7 @@ FOR_STREAMS = (10, 6, 3, 1)
 FOR_PRODUCTS = (3, 6, 2, 10)
 FOR_ATTENTION = (6, 4, 2, 3)
 FOR_STORES = (3, 1, 6)
-"""The values to try, the usual choice first: long for a streamed input, medium for keys and values of attention."""
+"""The latencies to try for each kind of access, the usual choice first: long for streams, medium for attention."""
 LOWEST, HIGHEST = 1, 10
 
 

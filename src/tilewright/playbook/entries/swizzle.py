@@ -157,7 +157,7 @@ def _from_two_ids(source: Source, kernel: str) -> Iterator[TilePair]:
 def _from_one_number(source: Source, function: Function) -> Iterator[TilePair]:
     """Finds ``row = tile // columns`` and ``column = tile % columns``, or the same with row and column exchanged.
 
-    If the number also contains a third index, the row is ``tile // columns % rows``.
+    If ``tile`` also numbers a third axis, the row is ``tile // columns % rows``.
     """
     counted = names_assigned(function)
     split = [
