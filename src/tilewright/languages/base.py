@@ -87,6 +87,10 @@ class Language(ABC):
         """The launch as Tile IR bytecode, which can be interpreted and have its work counted. Default: a `Failed`."""
         return Failed("tool", f"the interpreter reads Tile IR, and language '{self.name}' writes none")
 
+    def stand_in(self, hints: Hints) -> str:
+        """What `tile_ir_of` is in place of the compiled code, in words. Default: empty, for the same code."""
+        return ""
+
     @abstractmethod
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         """Compiles in a child process within ``seconds`` of processor time. A crash or a time-out is a `Failed`."""

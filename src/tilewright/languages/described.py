@@ -48,6 +48,9 @@ class Described(Language):
     def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         return _of(config, launch.kernel.code(hints, True))
 
+    def stand_in(self, hints: Hints) -> str:
+        return self.language.stand_in(hints)
+
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         return self.language.assemble(lowered, seconds)
 

@@ -229,6 +229,8 @@ def _remedy(error: BaseException) -> str:
     if isinstance(error, ImportError) and "relative import" in str(error):
         fix = "import by full names, and put the package's parent on PYTHONPATH"
         return f"; the file is loaded by its path, not as part of a package; fix: {fix}"
+    if isinstance(error, ModuleNotFoundError) and error.name == "triton":
+        return "; fix: pip install 'tilewright[triton]'"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; fix: install it for {sys.executable}, or add its folder to PYTHONPATH"
     return ""

@@ -42,7 +42,7 @@ class FunctionEngine:
 
     def __init__(self, task: Task, function: Callable[[FunctionLaunch], Any], name: str = "interpreter") -> None:
         self.task, self.function, self.name = task, function, name
-        self.runs = 0
+        self.runs, self.stand_in = 0, ""
 
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE

@@ -50,9 +50,11 @@ class Ran:
 
 
 class Engine(Protocol):
-    """Runs the kernel of one task. ``name``: ``interpreter`` or ``gpu``."""
+    """Runs the kernel of one task. ``name``: ``interpreter`` or ``gpu``. ``stand_in``: what runs in place of the
+    compiled code, empty for the code itself."""
 
     name: str
+    stand_in: str
 
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE

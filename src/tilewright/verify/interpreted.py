@@ -29,6 +29,7 @@ class InterpreterEngine:
     """Runs the launches of one task, compiled for one board. Equal bytecode is read once."""
 
     name = "interpreter"
+    stand_in = ""
 
     def __init__(self, task: Task, board: Board) -> None:
         self.task = task
@@ -42,6 +43,7 @@ class InterpreterEngine:
         runnable = self.launcher.runnable(configuration, dims, arrays)
         if isinstance(runnable, Failed):
             return Ran(failed=runnable)
+        self.stand_in = runnable.stand_in
         memory, addresses = Memory(poison=options.poison), {}
         for name, image in images.items():
             if name not in options.alias:

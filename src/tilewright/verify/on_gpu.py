@@ -35,6 +35,7 @@ class GpuEngine:
     kernels_why: why the kernel names of the last run are not known."""
 
     name = "gpu"
+    stand_in = ""
 
     def __init__(
         self, task: Task, session: Session | None = None, *, silence: float = SILENCE_SECONDS, addresses: int = 0

@@ -52,6 +52,8 @@ def report(
 ) -> Verdict:  # fmt: skip
     """Returns the verdict from all cases: ``results`` of those that ran, and ``skipped`` cases with their reasons."""
     task, (word, reason) = examiner.task, _word(examiner, planned, results, skipped)
+    if examiner.engine.stand_in and word != "unverified":
+        reason = f"{examiner.engine.stand_in}; {reason}"
     return Verdict(
         word, reason, examiner.engine.name, task.name, scope.seed, tuple(scope.configurations), tuple(results),
         tuple(_not_compared(examiner, results, skipped)), _findings(results), examiner.reference.yardstick, smallest,

@@ -70,5 +70,13 @@ def until_small(out, x, count, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def by_assembly(out, x, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < count, other=0.0)
+    values = tl.inline_asm_elementwise("neg.f32 $0, $1;", "=f,f", [values], tl.float32, is_pure=True, pack=1)
+    tl.store(out + at, values, mask=at < count)
+
+
+@triton.jit
 def with_unknown_name(x, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), missing_name)  # noqa: F821

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from tilewright.languages.cutile.hints import NUM_CTAS
+from tilewright.languages.cutile.hints import NUM_CTAS, NUM_WORKER_WARPS, OCCUPANCY
 from tilewright.space.knobs import Hint
 
+ROUTE = Hint("route", ("ptx", "tileir"), "ptx, tileir", "any")
+"""``ptx``, the default: Triton's own compiler. ``tileir``: translated to CUDA Tile IR, for cuTile's compiler."""
+
 HINTS = (
+    ROUTE,
     Hint("num_warps", (None, 1, 2, 4, 8, 16, 32), "1, 2, 4, 8, 16, 32"),
     Hint("num_stages", (None, *range(1, 11)), "1 to 10", "listed"),
     NUM_CTAS,
+    OCCUPANCY,
+    NUM_WORKER_WARPS,
     Hint("maxnreg", (None, *range(24, 256, 8)), "a multiple of 8 from 24 to 248", "listed"),
 )

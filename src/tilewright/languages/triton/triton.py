@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from tilewright.languages.base import Argument, Hints, Language, Lowered
-from tilewright.languages.triton import ptx
+from tilewright.languages.cutile import LANGUAGE as CUTILE
+from tilewright.languages.triton import ptx, tile_ir
 from tilewright.languages.triton.front_end import parameters_of, ttir_of
 from tilewright.languages.triton.hints import HINTS
 from tilewright.languages.triton.kernels import is_triton, jit_function
@@ -29,8 +30,23 @@ class Triton(Language):
         return self.kernel_name(launch.kernel)
 
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
+        if hints.get("route") == "tileir":
+            return tile_ir.lowered(launch, hints, config, arch)
         made = ttir_of(launch, hints, config, arch)
         return made if isinstance(made, Failed) else ptx.lowered(made, config, arch)
+
+    def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
+        made = tile_ir.lowered(launch, hints, config, arch)
+        if (
+            isinstance(made, Failed)
+            and hints.get("route") != "tileir"
+            and isinstance(self.lower(launch, hints, config, arch), Lowered)
+        ):
+            return Failed("tool", f"its TTIR cannot be run on a CPU: {made.reason}")
+        return made
+
+    def stand_in(self, hints: Hints) -> str:
+        return "" if hints.get("route") == "tileir" else "its TTIR, through Tile IR"
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
         return tuple(parameter.argument for parameter in parameters_of(launch))
@@ -39,7 +55,7 @@ class Triton(Language):
         return tuple(parameter.is_constexpr for parameter in jit_function(kernel).params)
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
-        return ptx.assembled(lowered, seconds)
+        return CUTILE.assemble(lowered, seconds) if lowered.is_tile_ir else ptx.assembled(lowered, seconds)
 
     def load_front_end(self) -> None:
         if "triton" in sys.modules:  # else no task of this process uses it

@@ -32,6 +32,8 @@ class Runnable:
     module: TileModule
     arguments: tuple[Argument, ...]
     code: bytes
+    stand_in: str = ""
+    """As `Language.stand_in` says it."""
 
     def bound(self, addresses: Mapping[str, int], memory: Memory) -> tuple[int | float, ...]:
         return bound(self.arguments, addresses, memory)
@@ -91,7 +93,8 @@ class Launcher:
         except Exception as error:
             return Failed("launch", str(error) if isinstance(error, TaskError) else in_task(error))
         language = language_of(launch.kernel)
-        lowered = language.tile_ir_of(launch, hints_of(self.task, configuration), configuration, self.board.arch)
+        hints = hints_of(self.task, configuration)
+        lowered = language.tile_ir_of(launch, hints, configuration, self.board.arch)
         if isinstance(lowered, Failed):
             return lowered
         if lowered.code not in self._read:
@@ -100,4 +103,6 @@ class Launcher:
             except ToolFailed as error:
                 self._read[lowered.code] = Failed("tool", f"its Tile IR cannot be read: {error}")
         read = self._read[lowered.code]
-        return read if isinstance(read, Failed) else Runnable(launch, read, language.arguments(launch), lowered.code)
+        if isinstance(read, Failed):
+            return read
+        return Runnable(launch, read, language.arguments(launch), lowered.code, language.stand_in(hints))

@@ -1,0 +1,47 @@
+"""The Tile IR route: TTIR translated to Tile IR bytecode, which cuTile's compiler takes."""
+
+from __future__ import annotations
+
+from tilewright.errors import ToolFailed
+from tilewright.hardware.architectures import architecture
+from tilewright.languages.base import Hints, Lowered
+from tilewright.languages.triton.front_end import Ttir, ttir_of
+from tilewright.records import Configuration, Failed, Value
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
+
+HINTS = ("occupancy", "num_ctas", "num_worker_warps", "num_stages")
+"""The hints that have an effect. ``num_stages`` becomes the latency of loads and stores."""
+WITH_DESCRIPTORS = "sm_90"
+"""The first architecture for which Triton keeps tensor descriptors in TTIR. Tile IR has them on all."""
+
+
+def lowered(launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
+    """The launch as Tile IR. What Tile IR or the translator does not have is a `Failed` that names it and its line."""
+    from tilewright.languages.tileir_from_triton.translate import translate
+    from tilewright.languages.tileir_from_triton.ttir import Untranslated
+
+    keeps = architecture(arch).number >= architecture(WITH_DESCRIPTORS).number
+    made = ttir_of(launch, {}, config, arch if keeps else WITH_DESCRIPTORS)
+    if isinstance(made, Failed):
+        return made
+    given = {name: value for name in HINTS if isinstance(value := hints.get(name), int)}
+    try:
+        code = translate(made.text, arch, given, arrays=_arrays(made))
+    except Untranslated as error:
+        return Failed("front end", f"not translated to Tile IR: {error}")
+    except ToolFailed as error:
+        return Failed("tool", str(error))
+    return Lowered(config, arch, code.symbol, code.code)
+
+
+def ignored(hints: Hints) -> tuple[str, ...]:
+    """The hints with a value that this route does not use."""
+    return tuple(name for name, value in hints.items() if value is not None and name not in (*HINTS, "route"))
+
+
+def _arrays(made: Ttir) -> list[int]:
+    """A number for each parameter. Tensors of different names share no memory."""
+    numbers: dict[Value, int] = {}
+    names = (argument.name if isinstance(argument, ArraySpec) else None for argument in made.arguments)
+    return [numbers.setdefault(name, len(numbers)) for name in names]
