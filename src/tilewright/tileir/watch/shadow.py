@@ -128,8 +128,8 @@ class Trace:
         self._listed: dict[tuple[int, int, int, int], list[Indices]] = {}
 
     def others(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Int32s | None:
-        """Returns for each granule another block, whose earlier access is not ordered before this access, or 0. Returns
-        None if there is no such granule."""
+        """Returns for each granule a block with an earlier access that is not ordered before this access, or 0 if there
+        is none. Returns None if there is none for any granule."""
         who = np.take(self.who, granules)
         if not who.any():
             return None
