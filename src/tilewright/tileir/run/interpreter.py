@@ -202,7 +202,7 @@ def run(
     changed_padding: the location of a load whose undefined elements consist of another byte than ``poison``.
     seconds: the time limit of the run. After it, a loop raises Unsupported.
     decisions: records the results of comparisons and the lengths of loops, by block.
-    comparisons: a dry run also computes comparisons of at most so many elements that do not depend on loaded data.
+    comparisons: a dry run also computes comparisons of at most this many elements, unless they depend on loaded data.
 
     Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
     addresses depend on data, and TypeError if the arguments do not match the parameters.

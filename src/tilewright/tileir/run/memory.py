@@ -154,8 +154,8 @@ class Memory:
         return self._entered(new, may_alias=False)
 
     def has_data(self, addresses: Array) -> bool:
-        """Tells whether a dry run may load from all of ``addresses``. It may load from lists, and from reserved tensors
-        whose data can be made. Makes the data."""
+        """Tells whether a dry run may load from all of ``addresses``. Lists always have data. The data of a reserved
+        tensor is made here when it is first needed."""
         for place in np.unique(np.searchsorted(np.array(self._starts), addresses, side="right") - 1):
             if place < 0:
                 return False

@@ -21,8 +21,8 @@ LEAVES = ("continue", "break", "yield")
 def needed(entry: KernelEntry, comparisons: int = 0) -> frozenset[str]:
     """Returns the names of the values that addresses and control flow depend on.
 
-    comparisons: adds comparisons of at most so many elements that do not depend on loaded data, and the values that
-        they depend on.
+    comparisons: adds comparisons of at most this many elements, and the values that these depend on. Comparisons that
+        depend on loaded data are left out.
     """
     ops = list(entry.walk())
     deciding = ((op, ADDRESSING if op.address else DECIDING.get(op.name, ())) for op in ops)
