@@ -18,6 +18,7 @@ from tilewright.languages.tileir_from_triton import (
     shapes,
 )
 from tilewright.languages.tileir_from_triton.aliasing import Aliases
+from tilewright.languages.tileir_from_triton.axes import Axes
 from tilewright.languages.tileir_from_triton.generic import generic_text
 from tilewright.languages.tileir_from_triton.reader import read_ttir
 from tilewright.languages.tileir_from_triton.tokens import MemoryTokens
@@ -65,6 +66,7 @@ def translate(
     parameters = blocks[0].arguments
     with writer.entry(name, [_passed(one.type) for one in parameters], function.place, given) as handles:
         t = Translation(writer)
+        t.axes = Axes(function)
         t.tokens = MemoryTokens(writer, Aliases(function, arrays))
         attributes = function.attributes.get("arg_attrs") or [{}] * len(parameters)
         for parameter, handle, said in zip(parameters, handles, attributes, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from tilewright.languages.tileir_from_triton.axes import Axes
 from tilewright.languages.tileir_from_triton.tokens import MemoryTokens
 from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirBlock, TtirOp, Untranslated, ValueType
 from tilewright.languages.tileir_from_triton.writer import Handle, Writer
@@ -14,6 +15,9 @@ Handler: TypeAlias = Callable[["Translation", TtirOp], Any]
 
 HANDLERS: dict[str, Handler] = {}
 I1, I32, I64, F32 = (ValueType(element) for element in ("i1", "i32", "i64", "f32"))
+
+WIDEST_ACCESS = 16
+"""Bytes of the widest load or store of a thread. More alignment than this is of no use."""
 
 
 def translates(*names: str) -> Callable[[Handler], Handler]:
@@ -32,6 +36,7 @@ class Translation:
     """Writes the operations of one kernel."""
 
     tokens: MemoryTokens
+    axes: Axes
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -70,8 +75,12 @@ class Translation:
         return block.ops[-1]
 
     def aligned(self, pointers: SsaValue, handle: Handle) -> Handle:
-        """Pointers that are about to be accessed, with what is known of their alignment."""
-        return handle
+        """Pointers that are about to be accessed, with an `assume` of what is known of their alignment."""
+        bytes_, every, along = self.axes.alignment(pointers)
+        divisor, kind = min(bytes_, WIDEST_ACCESS), pointers.type
+        if every > 1:
+            return self.writer.assume(handle, kind, divisor, every, along)
+        return handle if divisor * 8 <= kind.bits else self.writer.assume(handle, kind, divisor, None, None)
 
     # What several families write ------------------------------------------------------------------------------------
 
