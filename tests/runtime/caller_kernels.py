@@ -13,6 +13,7 @@ import cuda.tile as ct
 import numpy as np
 import pytest
 
+from tilewright.hardware.architectures import board
 from tilewright.race.rules import Policy
 from tilewright.runtime.search.device import Shot
 from tilewright.runtime.search.searching import SearchResult, search
@@ -57,7 +58,7 @@ Does = Callable[[Trial, tuple[Any, ...]], None]
 class CpuMachine:
     """``does``: what a launch does to its arguments. ``us``: label → time; 10 µs where it is not named."""
 
-    arch = "sm_90"
+    arch, board = "sm_90", board("H200")
 
     def __init__(self, does: Does, us: dict[str, float] | None = None) -> None:
         self.does, self.us = does, us or {}

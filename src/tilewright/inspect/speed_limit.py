@@ -5,14 +5,18 @@ The reason for such a time may be skipped work, a launch that failed, or a wrong
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tilewright.hardware.boards import Board
 from tilewright.race.rules import Policy
-from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
 from tilewright.worker.client import Contestant
 from tilewright.worker.messages import Configured
+
+if TYPE_CHECKING:
+    from tilewright.inspect.work import CountedWork
 
 MARGIN = 0.9
 """Times below ``MARGIN`` × the limit are refused. It is below 1 because real clocks can be higher than those of the
@@ -20,16 +24,61 @@ stated rates: the tensor rate of an H200 is stated at 1830 MHz, and its clock re
 
 
 def fastest_tflops(task: Task, board: Board) -> float:
-    """Returns the highest rate at which products of the task's dtypes can run, in TFLOP/s.
+    """Returns the highest rate at which products of the task's dtypes can run, in TFLOP/s."""
+    return highest_tflops({task.compute_dtype, *(declared.dtype for declared in task.inputs.values())}, board)
+
+
+def highest_tflops(dtypes: Iterable[str], board: Board) -> float:
+    """Returns the highest rate at which products of ``dtypes`` can run, in TFLOP/s.
 
     Products of float32 may use tfloat32. The board's table states the rates with float32 accumulation. With 16-bit
     accumulation, 16-bit floats can reach half the rate of int8, and 8-bit floats the full rate of int8.
     """
     tensor = board.tensor_tflops
     others = {2: tensor.get("int8", 0) / 2, 1: tensor.get("int8", 0), 4: tensor.get("tfloat32", 0)}
-    dtypes = {task.compute_dtype, *(declared.dtype for declared in task.inputs.values())}
     bytes_of = {dtype: 2 if dtype.endswith("16") else 1 if "float8" in dtype else 4 for dtype in dtypes}
     return max(max(board.tflops(dtype), others[size]) for dtype, size in bytes_of.items())
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The least times on one board. ``policy``: whether each timed launch finds an empty L2."""
+
+    board: Board
+    policy: Policy
+
+    def least_us(self, bytes_: float, flops: float, tflops: float) -> float:
+        return max(bytes_ / (self.board.bandwidth_gbs * 1e3), flops / (tflops * 1e6))
+
+    def cold(self, bytes_: float, stored: float) -> float:
+        """Returns the bytes that must pass the memory while a launch is timed: none with a warm L2, and without those
+        that may stay in the L2 after the launch."""
+        return 0.0 if self.policy.l2 == "warm" else max(0.0, bytes_ - min(stored, self.board.l2_bytes))
+
+    def counted(self, work: CountedWork) -> tuple[float, float] | None:
+        """Returns the bytes and FLOP of counted work; None if its addresses depend on data, or nothing was counted."""
+        if work.counts is None or not work.static:
+            return None
+        return self.cold(work.bytes, work.counts.scaled(work.counts.distinct_stored_bytes)), work.flops
+
+    def refused(self, us: float, works: Iterable[tuple[float, float]], tflops: float) -> str | None:
+        """Returns why even the least of these works, each in bytes and FLOP, cannot take ``us``; None if it can."""
+        bytes_, flops = map(min, zip(*works, strict=True))
+        limit = self.least_us(bytes_, flops, tflops)
+        if us >= MARGIN * limit:
+            return None
+        name, bandwidth = self.board.name, self.board.bandwidth_gbs
+        return (
+            f"measured {us:.4g} µs, but {name} needs at least {limit:.4g} µs for its work: {bytes_ / 1e6:.3g} MB at "
+            f"{bandwidth:g} GB/s, {flops / 1e9:.3g} GFLOP at {tflops:g} TFLOP/s"
+        )
+
+    def refusal(self, us: float, works: Sequence[CountedWork]) -> str | None:
+        """Returns why a launch that does at least one of ``works`` cannot take ``us``, or None. A launch on the
+        caller's arrays has nothing but counted work."""
+        counted = [work for work in map(self.counted, works) if work is not None]
+        dtypes = {dtype for work in works for dtype in work.dtypes} or {"float32"}
+        return self.refused(us, counted, highest_tflops(dtypes, self.board)) if counted else None
 
 
 @dataclass(frozen=True)
@@ -48,41 +97,16 @@ class SpeedLimit:
         no time is refused. Counting is slow, so it is done only if ``us`` is too short for the declared work.
         """
         case, tflops = self.task.workload(workload), fastest_tflops(self.task, self.board)
-        arrays = self.task.arrays(case.dims)
+        roofline, arrays = Roofline(self.board, self.policy), self.task.arrays(case.dims)
         written = sum(arrays[name].nbytes for name in self.task.outputs)
-        declared = self._cold(self.task.traffic(case.dims), written), self.task.work(case.dims)
-        if us >= MARGIN * self._least_us(*declared, tflops):
+        declared = roofline.cold(self.task.traffic(case.dims), written), self.task.work(case.dims)
+        if roofline.refused(us, [declared], tflops) is None:
             return None
-        configuration = contestant.source.configuration if isinstance(contestant.source, Configured) else None
-        own = self._counted(contestant.task or self.task, case, configuration)
-        counted = [work for work in (own, self._counted(self.task, case)) if work is not None]
-        bytes_, flops = map(min, zip(declared, *counted, strict=True))
-        limit = self._least_us(bytes_, flops, tflops)
-        if not counted or us >= MARGIN * limit:
-            return None
-        name, bandwidth = self.board.name, self.board.bandwidth_gbs
-        return (
-            f"measured {us:.4g} µs, but {name} needs at least {limit:.4g} µs for its work: {bytes_ / 1e6:.3g} MB at "
-            f"{bandwidth:g} GB/s, {flops / 1e9:.3g} GFLOP at {tflops:g} TFLOP/s; if less work is enough, fix: declare "
-            "it as flops= and bytes_moved= of the task"
-        )
-
-    def _least_us(self, bytes_: float, flops: float, tflops: float) -> float:
-        return max(bytes_ / (self.board.bandwidth_gbs * 1e3), flops / (tflops * 1e6))
-
-    def _cold(self, bytes_: float, stored: float) -> float:
-        """Returns the bytes that must move between L2 and memory during a timed launch.
-
-        With a warm L2 these are none. Otherwise, ``stored`` bytes do not count if they may stay in the L2.
-        """
-        return 0.0 if self.policy.l2 == "warm" else max(0.0, bytes_ - min(stored, self.board.l2_bytes))
-
-    def _counted(
-        self, task: Task, case: Workload, configuration: Configuration | None = None
-    ) -> tuple[float, float] | None:
         from tilewright.inspect.work import count  # loads the interpreter
 
-        work = count(task, case, self.board, configuration)
-        if work.counts is None or not work.static:
-            return None
-        return self._cold(work.bytes, work.counts.scaled(work.counts.distinct_stored_bytes)), work.flops
+        configuration = contestant.source.configuration if isinstance(contestant.source, Configured) else None
+        own = count(contestant.task or self.task, case, self.board, configuration)
+        works = [roofline.counted(work) for work in (own, count(self.task, case, self.board))]
+        counted = [work for work in works if work is not None]
+        reason = roofline.refused(us, [declared, *counted], tflops) if counted else None
+        return reason and f"{reason}; if less work is enough, fix: declare it as flops= and bytes_moved= of the task"

@@ -13,6 +13,7 @@ There are three ways; the result says which one was used:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,7 @@ from tilewright.tileir.run.counting import Counts
 from tilewright.tileir.run.interpreter import largest_tile, run
 from tilewright.tileir.run.launching import Launcher, Runnable
 from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.numbers import dtype_of
 from tilewright.tileir.run.registry import Array, NeedsData, Unsupported
 from tilewright.tileir.run.slicing import needed
 from tilewright.verify.images import storage
@@ -57,6 +59,13 @@ class CountedWork:
     counts: Counts | None = None
     static: bool = False
 
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the factors of products, as a task would declare them, that of most FLOP first."""
+        products = sorted(self.counts.ops if self.counts else (), key=lambda op: -op.tensor_flop)
+        elements = [op.op.tile("lhs").element for op in products if op.tensor_flop]
+        return tuple(dict.fromkeys("tfloat32" if each == "tf32" else dtype_of(each).name for each in elements))
+
 
 def count(task: Task, workload: Workload, board: Board, configuration: Configuration | None = None) -> CountedWork:
     """Counts the work of ``configuration`` (default: the shipped one) on a workload."""
@@ -71,12 +80,31 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
         return _declared(task, workload, str(reason))
     if isinstance(counts, str):
         return _declared(task, workload, counts)
+    return _counted(counts, arrays, str(configuration), static)
+
+
+def count_launch(
+    runnable: Runnable, arrays: Mapping[str, ArraySpec], seconds: float, sample: int | None = SAMPLED_BLOCKS
+) -> CountedWork | None:
+    """Counts the work of a launch of which only specifications are known. ``sample``: how many blocks; None counts all.
+    Returns None if addresses depend on data, or if it takes longer than ``seconds``."""
+    entry, blocks = runnable.module.entry(), math.prod(runnable.launch.grid)
+    if sample is None and blocks > min(DRY_BLOCKS, DRY_ELEMENTS // largest_tile(entry, needed(entry))):
+        return None
+    try:
+        counts = runnable.dry_run(arrays, sample=sample, seconds=seconds)[0].counts
+    except (NeedsData, Unsupported, ToolFailed, TypeError):
+        return None
+    return _counted(counts, arrays, "the launch", static=True)
+
+
+def _counted(counts: Counts, arrays: Mapping[str, ArraySpec], whose: str, static: bool) -> CountedWork:
     blocks = f"{counts.blocks} of {counts.grid_blocks} blocks" if counts.sampled else f"all {counts.blocks} blocks"
     touched = counts.distinct_loaded_bytes + counts.distinct_stored_bytes
     return CountedWork(
         flops=counts.scaled(counts.tensor_flop + counts.flop),
         bytes=min(counts.scaled(touched), float(sum(array.nbytes for array in arrays.values()))),
-        source=f"counted in Tile IR of {configuration}, {blocks}",
+        source=f"counted in Tile IR of {whose}, {blocks}",
         counts=counts,
         static=static,
     )

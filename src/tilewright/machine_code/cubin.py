@@ -54,17 +54,14 @@ class Header:
     shared_bytes: int
     threads: int
     cluster: int
-    code_bytes: int
+    instructions: int
+    """With the padding at the end."""
     code_hash: str
 
 
 def headers(cubins: Iterable[bytes]) -> tuple[Header | MachineCodeError, ...]:
     """Returns the header of each cubin, or an error for a broken cubin. Takes 1 ms per cubin; starts no process."""
-    parsed = [_parsed(cubin) for cubin in cubins]
-    return tuple(
-        Header(**_launch(each), code_bytes=len(each.code()), code_hash=_hash(each)) if isinstance(each, Cubin) else each
-        for each in parsed
-    )
+    return tuple(map(_header, map(_parsed, cubins)))
 
 
 def read(cubin: bytes) -> MachineCode:
@@ -100,6 +97,12 @@ def opcodes(cubins: Iterable[bytes]) -> tuple[tuple[str, ...], ...]:
             raise listing
         listings.append(tuple(opcode for opcode in listing if opcode != "NOP"))
     return tuple(listings)
+
+
+def _header(cubin: Cubin | MachineCodeError) -> Header | MachineCodeError:
+    if isinstance(cubin, MachineCodeError):
+        return cubin
+    return Header(**_launch(cubin), instructions=len(cubin.code()) // INSTRUCTION_BYTES, code_hash=_hash(cubin))
 
 
 def _parsed(cubin: bytes) -> Cubin | MachineCodeError:

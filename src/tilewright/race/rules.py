@@ -12,9 +12,10 @@ from typing import Literal
 import numpy as np
 
 from tilewright.errors import RequestError
+from tilewright.machine_code.cubin import Header
 from tilewright.race import stats
 from tilewright.race.stats import Array, Interval
-from tilewright.records import Json
+from tilewright.records import Json, MachineCode
 
 SCREEN_ROUNDS = 6
 """The fewest samples with a distribution-free 95 % interval, so that screened-out candidates have an interval too."""
@@ -72,6 +73,13 @@ def _looks(policy: Policy, first: int) -> tuple[int, ...]:
         looks.add(first)
         first += max(policy.batch_rounds, first // 6)
     return tuple(sorted(at for at in looks if at <= policy.max_rounds))
+
+
+def cost_of(code: MachineCode | Header | None) -> tuple[int, ...]:
+    """Returns a configuration's cost: CTAs in a cluster, then registers and shared memory of a CTA, instructions."""
+    if code is None:
+        return (1 << 30,)
+    return (code.cluster, code.registers * code.threads, code.shared_bytes, code.instructions)
 
 
 def preference(n: int, cost: Sequence[tuple[int, ...]], shipped: int | None) -> tuple[int, ...]:

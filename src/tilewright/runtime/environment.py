@@ -7,12 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import NoGpu
 from tilewright.runtime.arrays import CallValue, Stream
-from tilewright.runtime.key import board_of
+from tilewright.runtime.key import board_of, hardware_of
 from tilewright.runtime.store import warn_once
 from tilewright.runtime.store.search_locks import search_lock
 from tilewright.runtime.store.winners import Winners
@@ -67,18 +65,6 @@ def on_stream(stream: Stream) -> AbstractContextManager[object]:
     given: Any = stream
     handle = int(getattr(given, "cuda_stream", given or 0))
     return torch.cuda.stream(torch.cuda.ExternalStream(handle))  # type: ignore[no-any-return]
-
-
-@cache
-def hardware_of(device: int) -> Board:
-    """Returns the `Board` of the GPU with this index: its SMs, bandwidth and rates. Raises `NoGpu` if there is none."""
-    from tilewright.hardware.architectures import board_for_gpu
-
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        raise NoGpu(f"there is no GPU {device} that CUDA can use")
-    gpu = torch.cuda.get_device_properties(device)
-    return board_for_gpu(gpu.name, gpu.multi_processor_count, gpu.total_memory, arch=f"sm_{gpu.major}{gpu.minor}")
 
 
 def device_of(value: CallValue) -> int | None:

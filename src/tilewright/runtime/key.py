@@ -13,11 +13,15 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from typing import TYPE_CHECKING
 
 from tilewright.errors import CompilerMissing, NoGpu, RequestError
 from tilewright.hardware.machine import installed_version
 from tilewright.records import Json
 from tilewright.runtime.arrays import facts_of
+
+if TYPE_CHECKING:
+    from tilewright.hardware.architectures import Board
 
 
 @cache
@@ -45,6 +49,18 @@ def board_of(device: int) -> str:
     if detected is None:
         raise NoGpu(f"there is no GPU {device} that CUDA can use")
     return f"{detected.name} {detected.arch}"
+
+
+@cache
+def hardware_of(device: int) -> Board:
+    """Returns the `Board` of the GPU with this index: its SMs, bandwidth and rates. Raises `NoGpu`."""
+    from tilewright.hardware.architectures import board_for_gpu
+
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        raise NoGpu(f"there is no GPU {device} that CUDA can use")
+    gpu = torch.cuda.get_device_properties(device)
+    return board_for_gpu(gpu.name, gpu.multi_processor_count, gpu.total_memory, arch=f"sm_{gpu.major}{gpu.minor}")
 
 
 def array_part(tensor: object) -> dict[str, Json]:

@@ -10,6 +10,7 @@ from tilewright.compile.compile import Compiled, remember
 from tilewright.compile.screen import candidate_of, not_raced, ranking, screen_compiled
 from tilewright.errors import MachineError
 from tilewright.progress import BEST
+from tilewright.race.rules import cost_of
 from tilewright.records import (
     Bound,
     Candidate,
@@ -24,7 +25,7 @@ from tilewright.records import (
 from tilewright.strategies.base import Outcomes, SearchSpace
 from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
-from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult, cost_of
+from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult
 from tilewright.worker.messages import Configured
 
 NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")

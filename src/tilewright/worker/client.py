@@ -15,7 +15,7 @@ from tilewright.progress import BEST, Progress, silent, timed
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.race.stats import measured_of
-from tilewright.records import Checked, Json, MachineCode, MeasuredTime
+from tilewright.records import Checked, Json, MeasuredTime
 from tilewright.task.task import Task
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import Advanced, Lost, Source
@@ -69,14 +69,6 @@ class RaceResult:
 def wrong_after(name: str, reason: str) -> Eliminated:
     """Returns the elimination of a contestant whose outputs were wrong after timing, or whose time cannot be right."""
     return Eliminated(name, reason, Checked("incorrect", reason))
-
-
-def cost_of(code: MachineCode | None) -> tuple[int, ...]:
-    """Returns the cost of a configuration, which is compared item by item: CTAs in a cluster, registers of a CTA, bytes
-    of shared memory of a CTA, instructions."""
-    if code is None:
-        return (1 << 30,)
-    return (code.cluster, code.registers * code.threads, code.shared_bytes, code.instructions)
 
 
 class RaceClient:

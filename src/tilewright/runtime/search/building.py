@@ -2,7 +2,8 @@
 
 The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. If arrays share memory, cuda-tile gets the
 tensors themselves, because sharing is part of a launch's signature. The cubins go into cuTile's own disk cache, where
-the launches find them. Only the headers of the machine code are read: nvdisasm takes longer to start than all of this.
+the launches find them. Of few trials only the headers of the machine code are read: nvdisasm takes longer to start than
+to launch them. Of more trials than can be raced, the instructions are read too, to predict which are the fastest.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.compile.pool import CompilerPool
-from tilewright.compile.screen import same_work
+from tilewright.compile.screen import RACED, same_work
 from tilewright.errors import RequestError, TilewrightError, ToolFailed, in_one_line
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument, Language, ListArgument, Lowered
 from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.languages.cutile.private import python_function
-from tilewright.machine_code.cubin import Header, headers
+from tilewright.machine_code.cubin import Header, MachineCodeError, headers, read_all
 from tilewright.progress import timed
-from tilewright.records import Built, Configuration, Failed
+from tilewright.records import Built, Configuration, Failed, MachineCode
 from tilewright.runtime.arrays import CallValue, is_array
 from tilewright.runtime.search.scratch import arrays_of, have_overlaps, tensor_of
 from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec
@@ -36,8 +37,12 @@ from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.read.tree import KernelEntry
+from tilewright.tileir.read.tree import KernelEntry, TileModule
 
+if TYPE_CHECKING:
+    from tilewright.inspect.work import CountedWork
+
+Facts: TypeAlias = Header | MachineCode
 _TILE = re.compile("tile|block", re.IGNORECASE)
 Aligned = TypeVar("Aligned", bound=Argument)
 
@@ -53,6 +58,19 @@ class SpecifiedTrial:
     names: tuple[str, ...]
     arrays: frozenset[str]
     own_args: tuple[CallValue, ...] | None
+
+    def counted(self, lowered: Lowered, seconds: float, blocks: int | None) -> CountedWork | None:
+        """Counts the work of a launch, on this many of its blocks or on all; None if that is impossible."""
+        from tilewright.inspect.work import count_launch
+        from tilewright.tileir.run.launching import Runnable
+
+        module = _module(lowered) if self.language.tile_ir else None
+        if module is None:
+            return None
+        flat = (each for arg in self.launch.args for each in (arg if isinstance(arg, list) else [arg]))
+        arrays = {each.name: each for each in flat if isinstance(each, ArraySpec)}
+        runnable = Runnable(self.launch, module, self.language.arguments(self.launch), lowered.code)
+        return count_launch(runnable, arrays, seconds, blocks)
 
     @property
     def size(self) -> int:
@@ -70,7 +88,7 @@ class Ready:
 
     described: SpecifiedTrial
     lowered: Lowered
-    header: Header
+    code: Facts
 
     @property
     def trial(self) -> Trial:
@@ -84,7 +102,7 @@ class Ready:
     @property
     def identity(self) -> Hashable:
         """Equal for trials with equal work. Of an array, its layout in memory counts."""
-        return same_work(self.header.code_hash, self.trial.grid, map(aligned, self.flat))
+        return same_work(self.code.code_hash, self.trial.grid, map(aligned, self.flat))
 
     @cached_property
     def touched(self) -> TouchedArrays:
@@ -103,7 +121,8 @@ class Building:
         self._done: dict[int, Ready | FailedTrial] = {}
         self._described: dict[int, SpecifiedTrial] = {}
         self._lowered: dict[int, Lowered] = {}
-        self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, headers, _entry)
+        read = headers if len(trials) <= RACED + 1 else _instructions
+        self._pool: CompilerPool[Facts] = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, read, _entry)
         self.left_out, self.compile_unfit = self._pool.left_out, self._pool.compile_unfit
 
     def __enter__(self) -> Building:
@@ -117,8 +136,13 @@ class Building:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        _entry.cache_clear()  # the search no longer needs these, and they are large
+        _module.cache_clear()  # the search no longer needs these, and they are large
         self._pool.__exit__(*raised)
+
+    def counted(self, index: int, seconds: float, blocks: int) -> CountedWork | None:
+        """Counts the work of a trial before it is compiled; None if that is impossible."""
+        lowered = self._lowered.get(index)
+        return None if lowered is None else self._described[index].counted(lowered, seconds, blocks)
 
     def get(self, index: int) -> Ready | FailedTrial:
         """Waits for the trial with this index, and returns it."""
@@ -165,10 +189,10 @@ class Building:
     def _compiled(self, index: int | None = None) -> Iterator[tuple[int, Ready | FailedTrial]]:
         """Yields the trials as they are compiled, or the one with ``index``. Counts the time spent waiting."""
         started = time.perf_counter()
-        for each, built, header in self._pool.outcomes(index):
+        for each, built, code in self._pool.outcomes(index):
             self.seconds["compile"] += time.perf_counter() - started
             described, lowered = self._described[each], self._lowered[each]
-            ready = _failed(header) if isinstance(header, Failed) else Ready(described, lowered, header)
+            ready = _failed(code) if isinstance(code, Failed) else Ready(described, lowered, code)
             self._done[each] = ready
             if isinstance(built, Built):
                 with suppress(Exception):  # a full disk, a locked cache: the launch then compiles again
@@ -177,15 +201,33 @@ class Building:
             started = time.perf_counter()
 
 
-@lru_cache(maxsize=64)
-def _entry(lowered: Lowered) -> KernelEntry | None:
-    """Decodes the Tile IR of a kernel; None, with a warning, if it cannot be read."""
+def _instructions(cubins: Sequence[bytes]) -> Sequence[Facts | MachineCodeError]:
+    """Reads the instructions of cubins; only their headers where nvdisasm fails."""
+    known = headers(cubins)
     try:
-        return read_bytecode(lowered.code).entry()
+        codes = read_all(cubins)
+    except ToolFailed as error:
+        warn_once(f"the search goes on without predictions: {error}", "nvdisasm fails")
+        return known
+    return [one if isinstance(code, MachineCodeError) else code for one, code in zip(known, codes, strict=True)]
+
+
+@lru_cache(maxsize=64)
+def _module(lowered: Lowered) -> TileModule | None:
+    """Decodes Tile IR; None, with a warning, if it cannot be read."""
+    try:
+        module = read_bytecode(lowered.code)
+        module.entry()
+        return module
     except (ToolFailed, LookupError) as error:
         left_out = "configurations that must spill are compiled too, and all arrays are compared"
         warn_once(f"the search goes on without the kernel's Tile IR ({left_out}): {error}", "Tile IR cannot be read")
         return None
+
+
+def _entry(lowered: Lowered) -> KernelEntry | None:
+    module = _module(lowered)
+    return None if module is None else module.entry()
 
 
 def aligned(value: Aligned) -> Aligned:

@@ -4,8 +4,8 @@ All work is queued on the caller's stream, after the caller's own work, and has 
 `Device` is the protocol that a search needs; `CudaDevice` implements it for a GPU.
 
 The clock times as the worker's does (`race.event_timer`). Because it runs in the caller's process, it does not collect
-garbage, return torch's cached memory or capture in a mode that affects other threads. An in-place kernel gets its input
-back before each launch.
+garbage, return torch's cached memory or capture in a mode that affects other threads. Before each launch an in-place
+kernel gets its input back, and other outputs are poisoned; the inputs are the caller's own, so they do not alternate.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tilewright.errors import NoGpu, RequestError, in_one_line
+from tilewright.errors import NoGpu, RequestError, TilewrightError, in_one_line
+from tilewright.hardware.boards import Board
 from tilewright.race.event_timer import EventTimer
 from tilewright.race.protocol import CandidateCrashed, Clock
 from tilewright.race.rules import Policy
 from tilewright.runtime.arrays import CallValue, Stream
+from tilewright.runtime.key import hardware_of
 from tilewright.runtime.search.scratch import DeviceLost, NoRoom
 from tilewright.runtime.search.trials import Trial
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A launch in a race. ``refresh`` restores the inputs that the kernel overwrites."""
+    """A launch in a race. ``refresh`` restores the inputs that the kernel overwrites, and poisons its other outputs, so
+    that it cannot find its last answer there."""
 
     trial: Trial
     args: tuple[CallValue, ...]
@@ -40,6 +43,10 @@ class Device(Protocol):
     @property
     def arch(self) -> str:
         """The architecture, such as ``sm_90``."""
+
+    @property
+    def board(self) -> Board | None:
+        """The product with its rates; None if it is not known."""
 
     def active(self) -> AbstractContextManager[None]:
         """Selects the caller's device and stream inside the ``with`` block; the search does all its work there."""
@@ -72,6 +79,12 @@ class CudaDevice:
     def arch(self) -> str:
         major, minor = self.torch.cuda.get_device_capability(self._index)
         return f"sm_{major}{minor}"
+
+    @property
+    def board(self) -> Board | None:
+        with suppress(TilewrightError):
+            return hardware_of(self._index)
+        return None
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """Launches trials: each once, to compare its outputs, then the correct ones in a race.
 
-A trial runs on the arguments that the caller's functions return for it. Before its first launch, arrays that it only
-writes are filled with invalid values, so that elements it leaves out are noticed. Afterwards every array that it could
-have written is restored. The race follows the rules of `race.protocol`.
+A trial runs on the arguments that the caller's functions return for it. Before each launch, arrays that it only writes
+are filled with invalid values, so that elements it leaves out are noticed. Afterwards every array that it could have
+written is restored. The race follows the rules of `race.protocol`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tilewright.race.protocol import CandidateCrashed, Clock, RaceOutcome, race
-from tilewright.race.rules import Policy
+from tilewright.race.rules import Policy, cost_of
 from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_array
 from tilewright.runtime.search.building import Ready, aligned
 from tilewright.runtime.search.comparing_outputs import Expected, bits, difference
@@ -128,13 +128,13 @@ def raced(
     """Times ``field`` in interleaved rounds. ``shipped``: the index of the trial that wins ties. ``show``: is called
     with the number of rounds and of trials left. Raises NoRoom."""
     with _bound(field, runner) as shots, runner.device.clock(shots, policy) as (clock, kept):
-        notes, headers = [], [ready.header for ready in field]
+        notes = []
         if kept.launch != policy.launch:
             notes.append("a launch cannot be captured into a CUDA graph, so launches were timed one by one")
         race_outcome = race(
             len(shots), clock,
             replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=400),
-            cost=[(h.cluster, h.registers * h.threads, h.shared_bytes, h.code_bytes) for h in headers], shipped=shipped,
+            cost=[cost_of(ready.code) for ready in field], shipped=shipped,
             on_look=lambda rounds, live, _: show(rounds, live),
         )  # fmt: skip
     outcomes = tuple(_outcome(race_outcome, index, ready.trial.label) for index, ready in enumerate(field))
@@ -175,13 +175,20 @@ def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
 
 
 def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
-    arrays = [bound.arrays[name] for name in bound.in_place]
-    if not arrays:
-        return Shot(bound.ready.trial, bound.args, lambda: None)
+    in_place = bound.in_place
+    arrays = [bound.arrays[name] for name in in_place]
     where = tuple(extent(tensor_of(array)) for array in arrays)
-    if where not in inputs:
+    if arrays and where not in inputs:
         inputs[where] = Kept(arrays)
-    return Shot(bound.ready.trial, bound.args, inputs[where].restore)
+    outputs = [tensor_of(bound.arrays[name]) for name in bound.written if name not in in_place]
+
+    def refresh() -> None:
+        for output in outputs:
+            poison(output)
+        if arrays:
+            inputs[where].restore()
+
+    return Shot(bound.ready.trial, bound.args, refresh)
 
 
 def _shared(bound: BoundTrial, base: BoundTrial) -> BoundTrial:

@@ -1,12 +1,11 @@
 """The search over the caller's own tensors, in the caller's process.
 
-    lower → compile → compare → race
+    lower → compile → screen → verify → race
 
-All trials are lowered, and compiled in parallel. While compilers still run, each compiled trial is launched once, and
-its outputs are compared with those of the shipped configuration. Trials with equal work are compared once, and trials
-that spill are left out. The race begins when all outcomes are known, so its field depends on the code alone and never
-on the load of the machine. It is the race of `race.protocol`: interleaved rounds, in which slow trials are dropped by
-intervals. Of the trials within 1 % of the fastest, the shipped one wins, else the cheapest.
+The stages are those of `tune`, and so are their decisions (`compile.screen`, `race.protocol`). What differs is what is
+true: here the outputs of the shipped configuration on the caller's arrays, there a float64 reference on drawn ones.
+While compilers still run, the best trials so far are launched once, and their outputs are compared. The race begins
+when all trials are compiled, so its field depends on the code alone and never on the load of the machine.
 
 Afterwards the caller's arrays have their old contents, to the byte.
 """
@@ -16,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.search.building import Building, Ready
     from tilewright.runtime.search.device import Device
     from tilewright.runtime.search.racing import TrialRunner
-
-SPILL_BYTES = 128
-"""A trial that uses more stack bytes per thread counts as spilling. Of the 158 recorded candidates that spill
-(bench/recorded/h200-2026-11-21.json.gz), those above this are 1.19 to 76 times slower than the best; one with 40 bytes
-is the fastest of its workload."""
+    from tilewright.runtime.search.screening import LiveScreen
 
 
 @dataclass(frozen=True)
@@ -94,9 +90,10 @@ def search(
 
 class _SearchRun:
     """One search. Trials are known by index. ``representative``: the identity of a trial's work → the trial with this
-    work that was compiled first. ``correct``: the trials whose outputs agree with the reference."""
+    work that was compiled first. ``correct``: the trials whose outputs agree with the reference, first the baseline."""
 
     runner: TrialRunner
+    screen: LiveScreen
 
     def __init__(
         self, trials: list[Trial | FailedTrial], device: Device, policy: Policy, shipped: int, progress: Progress
@@ -110,12 +107,17 @@ class _SearchRun:
         self.notes: list[str] = []
 
     def run(self) -> SearchResult:
+        from tilewright.compile.accumulators import needs_unfit
+
         try:
             with self._building() as building:
                 self._take_baseline(building)
-                self._compare_all(building)
-                self._compare_unfit(building)
-            self._compare_spilling()
+                self._compile_and_verify(building)
+                if building.left_out() and needs_unfit(self.ready[index].code.stack_bytes for index in self.correct):
+                    building.compile_unfit()
+                    self._compile_and_verify(building)
+                for index, unfit in building.left_out().items():
+                    self._set(index, "pruned", unfit.reason)
             return self._race()
         except NoRoom as reason:  # too little memory to compare or time anything: the shipped configuration stays
             best = self._with_equal_work(self.correct[0] if self.correct else list(self.ready)[-1])[0]
@@ -129,8 +131,10 @@ class _SearchRun:
 
         with Building(self.trials, self.device.arch, self.shipped) as building:
             from tilewright.runtime.search.racing import TrialRunner
+            from tilewright.runtime.search.screening import LiveScreen
 
             self.runner = TrialRunner(self.device)
+            self.screen = LiveScreen.of(self.device.board, building, self.shipped)
             try:
                 yield building
             finally:
@@ -163,40 +167,32 @@ class _SearchRun:
             return
         raise NothingWorks(self._in_order())
 
-    def _compare_all(self, building: Building) -> None:
-        """Compares each trial as soon as it is compiled, but equal work only once. Trials that spill wait."""
+    def _compile_and_verify(self, building: Building) -> None:
+        """Waits for all trials. Verifies the best of them, meanwhile at most one of those so far at a time."""
+        from tilewright.compile.screen import ENOUGH_TO_START, SPILL_BYTES
+
+        expected = len(self.trials) - len(building.left_out())
         for done, (index, ready) in enumerate(building.all(), 1):
             self.progress("compile", done, len(self.trials), self._label(index))
-            if index in self.outcomes or index in self.ready:
-                continue
             if isinstance(ready, FailedTrial):
                 self._fail(index, ready)
-            elif self._represented_by(index, ready) == index and ready.header.stack_bytes <= SPILL_BYTES:
+            elif index not in self.ready:
+                self._represented_by(index, ready)
+            if done >= ENOUGH_TO_START * expected:
+                good = (index for index in self._unverified() if self.ready[index].code.stack_bytes <= SPILL_BYTES)
+                for best in islice(good, 1):
+                    self._compare(best)
+        while unverified := self._unverified():
+            for index in unverified:
                 self._compare(index)
 
-    def _compare_unfit(self, building: Building) -> None:
-        """Compiles and compares also the trials whose accumulators cannot fit, if no correct one has less stack."""
-        from tilewright.compile.accumulators import needs_unfit
+    def _chosen(self) -> tuple[list[int], dict[int, str]]:
+        """Returns the trials to verify and race by what is known so far, and why the others are left out."""
+        baseline, left = self.correct[0], [i for i in self.representative.values() if i not in self.outcomes]
+        return self.screen.chosen({index: self.ready[index] for index in (baseline, *left)}, baseline)
 
-        if needs_unfit(self.ready[index].header.stack_bytes for index in self.correct):
-            building.compile_unfit()
-            self._compare_all(building)
-        for index, why in building.left_out().items():
-            self._set(index, "pruned", why.reason)
-
-    def _compare_spilling(self) -> None:
-        """Drops the trials that spill. If all correct trials spill, compares those with up to twice the least stack."""
-        stack = {index: self.ready[index].header.stack_bytes for index in set(self.representative.values())}
-        waiting = [index for index in stack if index not in self.outcomes and index not in self.correct]
-        least = min((stack[index] for index in (*self.correct, *waiting)), default=0)
-        for index in sorted(waiting, key=lambda index: (stack[index], index)):
-            if least > SPILL_BYTES and stack[index] <= 2 * least:
-                self._compare(index)
-            else:
-                reason = f"spills: {stack[index]:,} B of stack a thread, where the least is {least:,} B"
-                self._set(index, "pruned", reason)
-        if not self.correct:
-            raise NothingWorks(self._in_order())
+    def _unverified(self) -> list[int]:
+        return [index for index in self._chosen()[0] if index not in self.correct]
 
     def _compare(self, index: int) -> None:
         self.progress("verify", len(self.ready), len(self.trials), self._label(index))
@@ -226,14 +222,23 @@ class _SearchRun:
     def _race(self) -> SearchResult:
         from tilewright.runtime.search.racing import raced
 
-        field = sorted(self.correct, key=lambda index: (index != self.shipped, index))
-        shipped = 0 if field[0] == self.shipped else None
-        with timed(self.seconds, "race"):
-            race = raced(
-                [self.ready[index] for index in field], self.runner, self.policy, shipped,
-                lambda rounds, left: self.progress("race", rounds, None, f"{left} left in the race"),
-            )  # fmt: skip
+        chosen, left_out = self._chosen()
+        field = sorted(chosen, key=lambda index: (index != self.shipped, index))
+        while True:
+            shipped = 0 if field[0] == self.shipped else None
+            with timed(self.seconds, "race"):
+                race = raced(
+                    [self.ready[index] for index in field], self.runner, self.policy, shipped,
+                    lambda rounds, left: self.progress("race", rounds, None, f"{left} left in the race"),
+                )  # fmt: skip
+            if not (refused := self._too_fast(dict(zip(field, race.outcomes, strict=True)))):
+                break
+            for index, reason in refused.items():
+                self._set(index, "wrong", reason, stage="race")
+            field = [index for index in field if index not in refused]
         self.outcomes |= zip(field, race.outcomes, strict=True)
+        for index, reason in left_out.items():
+            self._set(index, "pruned", reason)
         if race.winner is None:
             raise NothingWorks(self._in_order())
         self.notes += race.notes
@@ -241,6 +246,20 @@ class _SearchRun:
         others = [i for i, outcome in enumerate(outcomes) if outcome.status == "timed" and i != best]
         runner_up = min(others, key=lambda i: (outcomes[i].us or 0.0, i), default=None)
         return SearchResult(best, runner_up, outcomes, self.seconds, "; ".join(self.notes))
+
+    def _too_fast(self, timed: Mapping[int, TrialOutcome]) -> dict[int, str]:
+        """Returns why times cannot be right, by trial. What also refuses the baseline is no limit."""
+        baseline = self.correct[0]
+
+        def reason(index: int) -> str | None:
+            us = timed[index].us
+            return (
+                None if us is None else self.screen.too_fast(self.ready[baseline], self.ready[index], us, self.policy)
+            )
+
+        if baseline not in timed or reason(baseline):
+            return {}
+        return {index: why for index in timed if (why := reason(index)) is not None}
 
     def _with_equal_work(self, index: int) -> list[int]:
         """Returns all trials with the same work, first the one to show: the shipped one, else the lowest index."""

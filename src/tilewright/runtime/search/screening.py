@@ -1,0 +1,88 @@
+"""Chooses the trials to verify and race, with the rules and the prediction of `compile.screen`.
+
+Nobody declares the work of a live launch. So it is counted in the Tile IR of the shipped configuration while compilers
+run: on a few blocks, without data. Where it cannot be counted, or the instructions are not known, the stack decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.compile.screen import RACED, ScreenRow, most_stack, not_raced, ranking, screen
+from tilewright.hardware.boards import Board
+from tilewright.hardware.prediction import Work
+from tilewright.inspect.speed_limit import Roofline
+from tilewright.inspect.work import CountedWork, classify
+from tilewright.race.rules import Policy
+from tilewright.records import Configuration, MachineCode
+from tilewright.runtime.search.building import Building, Ready, aligned
+
+COUNTED_BLOCKS, COUNT_SECONDS = 32, 1.0
+"""The blocks on which the work is counted for predictions, and the time that it may take."""
+EXACT_SECONDS = 5.0
+"""The time that counting all blocks of a launch may take, if its measured time is suspiciously short."""
+
+
+@dataclass(frozen=True)
+class LiveScreen:
+    """``work``: that of the shipped configuration; None if it could not be counted."""
+
+    board: Board | None
+    work: CountedWork | None
+
+    @classmethod
+    def of(cls, board: Board | None, building: Building, shipped: int) -> LiveScreen:
+        work = None if board is None else building.counted(shipped, COUNT_SECONDS, COUNTED_BLOCKS)
+        return cls(board, work if work is not None and work.bytes else None)
+
+    def chosen(self, ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]]:
+        """Returns the trials to verify and race, the best first, and why the others are left out."""
+        if (ranked := self._ranked(ready, baseline)) is None:
+            return _by_stack(ready, baseline)
+        order, out = ranked
+        first = order[:RACED] if baseline in order[:RACED] else [*order[:RACED], baseline]
+        beyond = {index: not_raced(place, len(order), RACED) for place, index in enumerate(order, 1)}
+        return first, {index: why for index, why in (beyond | out).items() if index not in first}
+
+    def too_fast(self, shipped: Ready, ready: Ready, us: float, policy: Policy) -> str | None:
+        """Returns why a trial cannot take ``us``, or None. The work of both is counted on all blocks, but only if the
+        time is too short for the work of the shipped one."""
+        if self.board is None or self.work is None:
+            return None
+        roofline = Roofline(self.board, policy)
+        if roofline.refusal(us, [self.work]) is None:
+            return None
+        works = [each.described.counted(each.lowered, EXACT_SECONDS, None) for each in (shipped, ready)]
+        counted = [work for work in works if work is not None]
+        return roofline.refusal(us, counted) if len(counted) == len(works) else None
+
+    def _ranked(self, ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]] | None:
+        """Returns the trials by predicted time, and why the others are out; None if nothing can be predicted."""
+        rows = {index: row for index, each in ready.items() if (row := _row(index, each)) is not None}
+        if self.board is None or self.work is None or len(rows) < len(ready):
+            return None
+        dtype = next(iter(self.work.dtypes), "float32")
+        bound = classify(self.work.flops, self.work.bytes, dtype, self.board)
+        work, shipped = Work(self.work.flops, self.work.bytes, dtype), rows[baseline].configuration
+        screened = dict(zip(rows, screen(list(rows.values()), work, self.board, bound, shipped=shipped), strict=True))
+        order = ranking({rows[index].configuration: verdict for index, verdict in screened.items()})
+        out = {index: verdict.reason for index, verdict in screened.items() if verdict.verdict == "out"}
+        return [int(config.place) for config in order], out
+
+
+def _row(index: int, ready: Ready) -> ScreenRow | None:
+    """Returns a trial as the screen takes it; None if its instructions are not known."""
+    if not isinstance(ready.code, MachineCode):
+        return None
+    hints = ready.described.language.decorated_hints(ready.trial.kernel, ready.lowered.arch)
+    name, arguments = Configuration.of({"place": index}), tuple(map(aligned, ready.flat))
+    return ScreenRow(name, ready.trial.grid, ready.code, hints.get("occupancy"), arguments)
+
+
+def _by_stack(ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]]:
+    stack = {index: each.code.stack_bytes for index, each in ready.items()}
+    least, most = min(stack.values()), most_stack(stack.values())
+    order = sorted((index for index in stack if stack[index] <= most or index == baseline), key=lambda i: (stack[i], i))
+    reason = "spills: {:,} B of stack a thread, where the least is {:,} B"
+    return order, {index: reason.format(stack[index], least) for index in stack if index not in order}

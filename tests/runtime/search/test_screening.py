@@ -1,0 +1,157 @@
+"""Which trials the search verifies and races: the rules and the prediction of `tune`, on work that nobody declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cuda.tile as ct
+import pytest
+from tests.compile.test_screen_recorded import NAMES, ROOT, case_of, sweeps
+from tests.runtime.caller_kernels import CpuMachine, doubles, found, scale, space, torch, vectors
+
+from tilewright.compile.screen import RACED
+from tilewright.errors import CompilerMissing
+from tilewright.hardware.architectures import board
+from tilewright.hardware.prediction import Work
+from tilewright.inspect.work import count_launch
+from tilewright.languages.cutile import private as cutile_private
+from tilewright.machine_code.cubin import MachineCodeError
+from tilewright.runtime.search import building, screening
+from tilewright.runtime.search.searching import SearchResult
+from tilewright.runtime.store import warn_once
+from tilewright.task.loading import load_task
+from tilewright.tileir.run.launching import Launcher, Runnable
+
+MANY = [{"TILE": tile, "blocks": blocks} for tile in (64, 128, 256, 512) for blocks in (16, 64, 256, 1024)]
+"""More than are raced: four codes, each under four grids."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutile_private, "cache_directory", lambda: None)
+    monkeypatch.setattr(warn_once, "_warned", set())
+
+
+def searched(machine: CpuMachine, configs: Any = MANY, kernel: Any = scale) -> SearchResult:
+    x, y = vectors()
+    return found(
+        configs, machine, lambda config: (x, y, config["TILE"], 0), kernel, grid_fn=lambda config: (config["blocks"],)
+    )
+
+
+def test_the_best_predicted_and_the_shipped_one_are_verified_and_raced() -> None:
+    machine = CpuMachine(doubles)
+    result = searched(machine, [MANY[3], *MANY[:3], *MANY[4:]])
+    assert len(machine.raced) <= RACED + 1 and machine.raced[0] == "TILE=64 blocks=1024"
+    assert result.outcomes[0].status == "timed"
+    pruned = [one for one in result.outcomes if one.status == "pruned"]
+    assert len(pruned) == len(MANY) - len(machine.raced) and len(pruned) >= 5
+    for one in pruned:
+        assert "predicted" in one.reason and one.us is None and one.label not in machine.raced
+    beyond = [one.reason for one in pruned if "were raced" in one.reason]
+    assert all(reason.endswith(f"; the first {RACED} were raced") for reason in beyond) and beyond
+
+
+def test_of_few_trials_nvdisasm_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer to start than to launch them."""
+    monkeypatch.setattr(building, "read_all", lambda cubins: pytest.fail("nvdisasm is not needed"))
+    machine = CpuMachine(doubles)
+    searched(machine, MANY[: RACED + 1])
+    assert len(machine.raced) == RACED + 1
+
+
+def missing(cubins: Any) -> Any:
+    raise CompilerMissing("nvdisasm is not installed; fix: pip install nvidia-cuda-nvdisasm")
+
+
+def garbage(cubins: Any) -> Any:
+    return [MachineCodeError("nvdisasm wrote garbage") for _ in cubins]
+
+
+@pytest.mark.parametrize("read", [missing, garbage])
+@pytest.mark.filterwarnings("ignore::tilewright.runtime.store.warn_once.TunedStoreWarning")
+def test_without_nvdisasm_all_that_do_not_spill_are_raced(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "read_all", read)
+    machine = CpuMachine(doubles, {"TILE=128 blocks=64": 5.0})
+    result = searched(machine)
+    assert len(machine.raced) == len(MANY) and result.outcomes[result.best].label == "TILE=128 blocks=64"
+
+
+@ct.kernel
+def looked_up(x, y, TILE: ct.Constant[int], UNUSED: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    row = ct.gather(x, ct.bid(0) * 0).astype(ct.int32)
+    ct.store(y, (row,), ct.load(x, (row,), (TILE,)) * 2)
+
+
+def test_where_work_depends_on_data_all_that_do_not_spill_are_raced() -> None:
+    machine = CpuMachine(doubles)
+    searched(machine, kernel=looked_up)
+    assert len(machine.raced) == len(MANY)
+
+
+def test_on_an_unknown_board_all_that_do_not_spill_are_raced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuMachine, "board", None)
+    machine = CpuMachine(doubles)
+    searched(machine)
+    assert len(machine.raced) == len(MANY)
+
+
+def test_those_that_are_wrong_leave_their_places_to_others() -> None:
+    def does(trial: Any, args: Any) -> None:
+        args[1].copy_(args[0] * (2.1 if trial.config["blocks"] == 16 and trial.config["TILE"] > 64 else 2))
+
+    machine = CpuMachine(does)
+    result = searched(machine)
+    assert [one.status for one in result.outcomes].count("wrong") >= 1
+    assert len(machine.raced) in (RACED, RACED + 1)
+
+
+def test_a_time_that_the_board_cannot_reach_is_refused() -> None:
+    """trust.md 23, in the caller's process: the race is run again without it."""
+    x, y = vectors()
+    machine = CpuMachine(doubles, {"TILE=128": 1e-4})
+    result = found(space(64, 128, 256), machine, lambda c: (x, y, c["TILE"], 0))
+    cheat = result.outcomes[1]
+    assert (cheat.status, cheat.stage) == ("wrong", "race") and result.best == 0
+    assert cheat.reason.startswith("measured ") and "but H200 needs at least 0.0008533 µs for its work" in cheat.reason
+    assert machine.raced == ["TILE=64", "TILE=256"]
+
+
+def test_a_limit_that_the_shipped_configuration_breaks_is_none() -> None:
+    """Then the count is wrong, or the clock is."""
+    x, y = vectors()
+    machine = CpuMachine(doubles, {"TILE=64": 1e-4, "TILE=128": 0.5e-4})
+    result = found(space(64, 128), machine, lambda c: (x, y, c["TILE"], 0))
+    assert [one.status for one in result.outcomes] == ["timed", "timed"] and result.best == 1
+
+
+def test_outputs_are_poisoned_before_each_timed_launch() -> None:
+    """trust.md 38: a kernel that leaves out the work if the output already holds the answer."""
+    x, y = vectors()
+    held: list[bool] = []
+    machine = CpuMachine(doubles)
+
+    def does(trial: Any, args: Any) -> None:
+        if machine.raced:
+            held.append(torch.equal(args[1], args[0] * 2))
+        doubles(trial, args)
+
+    machine.does = does
+    found(space(64, 128), machine, lambda c: (x, y, c["TILE"], 0))
+    assert len(held) > 20 and not any(held) and bool((y == 7.0).all())
+
+
+@pytest.mark.parametrize("place", range(len(NAMES)), ids=NAMES)
+def test_on_recorded_sweeps_the_best_that_are_raced_hold_the_winner(place: int) -> None:
+    """With the work as the search counts it. Within 1 % on 20 of 21 workloads, 1.6 % on the other."""
+    (name, recorded), on = sweeps()[place], board("H200")
+    task = load_task(str(Path(ROOT) / "examples" / f"{name}.py"))
+    arrays = task.arrays(recorded["dims"])
+    runnable = Launcher(task, on).runnable(task.space.shipped, recorded["dims"], arrays)
+    assert isinstance(runnable, Runnable)
+    work = count_launch(runnable, arrays, 60.0, screening.COUNTED_BLOCKS)
+    assert work is not None
+    case = case_of(name, recorded, Work(work.flops, work.bytes, next(iter(work.dtypes), "float32")))
+    assert case.stand_in(case.winner) in case.ranked
+    assert case.regret(RACED) <= (1.017 if NAMES[place] == "rms_norm 32768x1024" else 1.01), case.line()
