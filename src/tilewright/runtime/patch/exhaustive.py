@@ -59,11 +59,11 @@ class NoSequence(RequestError, TypeError):
 
 
 class NotLaunched(RuntimeError):
-    """The search left the configuration out, because its machine code spills."""
+    """The search left the configuration out: because of its machine code, or because others are predicted faster."""
 
 
 class WrongResult(RuntimeError):
-    """The configuration's output differs from the first configuration's output."""
+    """The configuration's output differs from the first configuration's output, or its time cannot be right."""
 
 
 def answer(call: SearchCall, caller: FrameType, original: Callable[..., Any]) -> Any:

@@ -64,7 +64,7 @@ class SpecifiedTrial:
         from tilewright.inspect.work import count_launch
         from tilewright.tileir.run.launching import Runnable
 
-        module = _module(lowered) if self.language.tile_ir else None
+        module = _module(lowered) if lowered.is_tile_ir else None
         if module is None:
             return None
         flat = (each for arg in self.launch.args for each in (arg if isinstance(arg, list) else [arg]))

@@ -77,7 +77,8 @@ def _row(index: int, ready: Ready) -> ScreenRow | None:
         return None
     hints = ready.described.language.decorated_hints(ready.trial.kernel, ready.lowered.arch)
     name, arguments = Configuration.of({"place": index}), tuple(map(aligned, ready.flat))
-    return ScreenRow(name, ready.trial.grid, ready.code, hints.get("occupancy"), arguments)
+    asked = hints.get("occupancy")
+    return ScreenRow(name, ready.trial.grid, ready.code, asked if isinstance(asked, int) else None, arguments)
 
 
 def _by_stack(ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]]:
