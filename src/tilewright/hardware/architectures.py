@@ -231,8 +231,8 @@ def attainable_ctas(
     """Returns the CTAs per SM for a kernel with ``registers`` per thread, ``threads`` and ``shared_bytes`` per CTA.
 
     The rules are those of the CUDA occupancy calculator (cuda_occupancy.h). Warps get registers in units of 256 from
-    their quarter of the SM. CTAs get shared memory in units of 128 bytes, with 1 KiB reserved in each. Of tensor memory
-    only ``tensor_columns`` per CTA are counted, barriers are not. Raises RequestError if a number is negative or there
+    their quarter of the SM. CTAs get shared memory in units of 128 bytes, with 1 KiB reserved in each. A CTA takes
+    ``tensor_columns`` of tensor memory. Barriers are not counted. Raises RequestError if a number is negative or there
     are no threads.
     """
     if registers < 0 or threads < 1 or shared_bytes < 0:
