@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tilewright.inspect.work import CountedWork
 
 MARGIN = 0.9
-"""Times below ``MARGIN`` × the limit are refused. It is below 1 because real clocks can be higher than those of the
-stated rates: the tensor rate of an H200 is stated at 1830 MHz, and its clock reaches 1980 MHz."""
+"""Times below ``MARGIN`` × the limit are refused. The factor is below 1 because real clocks can be higher than stated:
+the tensor rate of an H200 is stated at 1830 MHz, and its clock reaches 1980 MHz."""
 
 
 def fastest_tflops(task: Task, board: Board) -> float:

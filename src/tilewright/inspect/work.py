@@ -1,11 +1,11 @@
 """Counts the work of a workload (FLOP and bytes) in the kernel's Tile IR, and computes the bound from it.
 
-There are three ways; the result says which one was used:
+There are three methods; the result says which of them was used:
 
-- a dry run of all blocks, which counts the floating-point operations, also on masked and padded elements, and counts
-  each accessed byte once. Random data is made only for inputs on which addresses depend;
-- if addresses depend on values that the kernel itself writes, a run of a sample of the blocks with random inputs;
-- if that is impossible, too, the numbers that the task declares.
+- A dry run of all blocks counts the floating-point operations, also on masked and padded elements. It counts each
+  accessed byte once. Random data is made only for inputs on which addresses depend.
+- If addresses depend on values that the kernel itself writes, a sample of the blocks runs with random inputs.
+- If that is impossible, too, the numbers that the task declares are used.
 
 `classify` compares the work with the roofline.
 """

@@ -22,9 +22,10 @@ class Rule(ABC):
     """Finds one known mistake. A rule implements `findings`, and its docstring is the text that users read.
 
     A rule is listed in the ``RULES`` of a file in `lint/rules/`, or an installed package registers the rule under the
-    entry point `tilewright.lint`. The class ``NoPrint`` defines the rule no_print. The docstring of the class (or, if
-    it has none, of its module) says in one sentence what is wrong; then why this matters, with a number; then
-    ``Fix: …`` and ``Sources: …; …``.
+    entry point `tilewright.lint`. The class ``NoPrint`` defines the rule no_print.
+
+    The docstring is that of the class or, if it has none, of its module. First, one sentence says what is wrong. A
+    paragraph says why this matters, with a number. The lines ``Fix: …`` and ``Sources: …; …`` follow.
     """
 
     level: Level = "error"

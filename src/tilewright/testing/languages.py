@@ -60,7 +60,7 @@ class LanguageContract(ABC):
             assert not isinstance(argument, ArraySpec) or argument.name in known, argument.name
 
     def test_the_machine_code_is_that_of_the_kernel(self) -> None:
-        """Tests that two compilers can run at once, and that each cubin has the symbol that `Lowered` names."""
+        """Tests that two compilers can run at once, and that each cubin has the symbol named by `Lowered`."""
         with ThreadPoolExecutor(2) as pool:
             for built in pool.map(lambda lowered: self.language.assemble(lowered, self.seconds), [self.lowered()] * 2):
                 assert isinstance(built, Built), built

@@ -183,10 +183,10 @@ class HintsOnHotPath(Rule):
 
 
 def _launching_function(file: SourceFile, node: ast.AST) -> str:
-    """Returns the name of the function around ``node`` if ``node`` runs on every call of it; otherwise "".
+    """Returns the name of the function around ``node`` if ``node`` runs on every call of the function; otherwise "".
 
-    Also "" unless the function, or a caller of it in this file, launches a kernel: a function that only makes kernels
-    may have a cache around it in another file.
+    The function, or a caller of it in this file, must also launch a kernel. If it only makes kernels, another file may
+    cache them.
     """
     owner = file.owner(node)
     return owner.name if owner is not None and _launches(file, owner) and on_every_call(file, node) else ""

@@ -116,7 +116,7 @@ class SwizzleWithoutClamp(Rule):
     """The last group of the swizzle is not clamped.
 
     If the number of tile rows is not a multiple of the group's height, some tiles are never computed, and others are
-    out of bounds: with groups of 8 rows, 6 of 10×4 tiles are never computed, and 8 of 4×4 tiles.
+    out of bounds. With groups of 8 rows, for example, 6 of 10×4 tiles are never computed.
     Fix: `group_m = min(num_m - first_m, GROUP_M)`, and use group_m for both the remainder and the quotient.
     Sources: Triton's tutorial on matrix multiplication, which clamps.
     """

@@ -317,7 +317,7 @@ def _replaced_hints(source: Source, kernel: str = "") -> dict[cst.Call, set[str]
 
 
 def _replaces_hints(node: cst.CSTNode) -> bool:
-    """Returns whether a node is a call such as ``kernel.replace_hints(occupancy=2)``; the name may have a prefix."""
+    """Returns whether a node is a call such as ``kernel.replace_hints(…)`` or ``cached_replace_hints(kernel, …)``."""
     return isinstance(node, cst.Call) and dotted(node.func).split(".")[-1].endswith("replace_hints")
 
 

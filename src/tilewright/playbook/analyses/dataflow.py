@@ -242,7 +242,7 @@ class Effects:
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """The ``node`` that gives a name its value: an assignment, a loop, or the function for its parameters.
+    """The ``node`` that gives a name its value: an assignment, a loop, or, for a parameter, the function.
 
     Within one iteration of a loop, the same ``node`` means the same value. ``value`` is None for a loop's variable, a
     parameter, a name from outside the function, and an assignment such as ``+=``.

@@ -2,7 +2,8 @@
 
 A launch detects multiples by itself for the extents and strides of arrays, but not for plain numbers. The claim costs
 nothing at run time, but a wrong claim is undefined behaviour. So the claim is offered only if the number is a multiple
-in every shape that the task serves, and only in the task's own file, where no other code launches the kernel.
+in every shape that the task serves. And it is offered only in the task's own file, where no other code launches the
+kernel.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Sou
 
 
 def _again(source: Source, kernel: str, row: RowNumber) -> RowNumber:
-    """Returns the row number of the same name and kind in a changed ``source``, whose nodes are new."""
+    """Finds ``row`` again in a changed ``source``, by its name and kind."""
     found = row_numbers(source, source.kernels[kernel])
     return next(each for each in found if (each.name, each.kind) == (row.name, row.kind))
 
