@@ -1,7 +1,7 @@
 """Attention, forward: softmax(Q·Kᵀ / √D)·V in bf16 with an online softmax; causal or not.
 
-One block owns TILE_M queries of one head and walks over the keys: TILE_N at a time where all are seen,
-TILE_M at a time on the diagonal of a causal mask, where less is then computed for nothing."""
+One block computes TILE_M queries of one head and loops over the keys. It takes TILE_N keys at a time where no key is
+masked, and TILE_M keys at a time on the diagonal of a causal mask, so that fewer masked products are computed."""
 
 import cuda.tile as ct
 import numpy as np
@@ -12,7 +12,7 @@ LOG2_E, SHAPE = 1.4426950408889634, ("B", "H", "S", "D")
 
 
 def attend(query, k, v, b, h, n, WIDTH, scale, last, MASKED, highest, weight, total):
-    """One step of the online softmax over the keys n·WIDTH …; where MASKED, keys after ``last`` are not seen."""
+    """One step of the online softmax, over WIDTH keys from n·WIDTH on. If MASKED, keys after ``last`` do not count."""
     TILE_M, HEAD = query.shape
     keys = ct.load(k, (b, h, 0, n), (1, 1, HEAD, WIDTH), order=(0, 1, 3, 2), latency=2).reshape((HEAD, WIDTH))
     score = ct.mma(query, keys, ct.zeros((TILE_M, WIDTH), ct.float32))

@@ -1,6 +1,6 @@
 """C = A · B in bf16 with float32 accumulation.
 
-Persistent: as many blocks as fit on the GPU at once walk over the tiles of C, in bands of
+A persistent kernel: as many blocks as fit on the GPU at the same time loop over the tiles of C. They go in bands of
 GROUP_SIZE_M rows of tiles, so that the tiles of B that a band shares stay in the L2.
 """
 
@@ -16,7 +16,7 @@ def matmul(a, b, c, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int], TILE_K: 
     in_band = GROUP_SIZE_M * columns
     for tile in range(ct.bid(0), rows * columns, ct.num_blocks(0)):
         top = tile // in_band * GROUP_SIZE_M
-        height = min(rows - top, GROUP_SIZE_M)  # the last band may be lower
+        height = min(rows - top, GROUP_SIZE_M)  # the last band may have fewer rows
         row, column = top + tile % in_band % height, tile % in_band // height
         total = ct.zeros((TILE_M, TILE_N), ct.float32)
         for k in range(ct.cdiv(a.shape[1], TILE_K)):
@@ -62,7 +62,7 @@ task = tw.Task(
     launch=launch,
     flops=lambda M, N, K: 2 * M * N * K,
     independent=("M", "N"),
-    serves=lambda M, N: min(M, N) > 1 or M * N % 8 == 0,  # else tileiras 13.4 writes outside: docs/tile-ir.md
+    serves=lambda M, N: min(M, N) > 1 or M * N % 8 == 0,  # for others, tileiras 13.4 writes outside C: docs/tile-ir.md
     space=tw.Space(
         constants={"TILE_M": (64, 128, 256), "TILE_N": (64, 128, 256), "TILE_K": (32, 64), "GROUP_SIZE_M": (8,)},
         hints={"occupancy": (None, 2), "num_ctas": (None, 2), "num_worker_warps": (None, 8)},

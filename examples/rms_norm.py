@@ -1,6 +1,6 @@
 """y = x / sqrt(mean(x²) + ε) · weight over rows, in bf16.
 
-A persistent kernel: a few blocks an SM, each walking over groups of TILE_M rows.
+A persistent kernel: a few blocks per SM. Each block loops over groups of TILE_M rows.
 """
 
 import cuda.tile as ct

@@ -1,6 +1,6 @@
 """Rotary position embedding of queries, in place, in bf16: (x1, x2) → (x1·cos − x2·sin, x2·cos + x1·sin).
 
-Deployed in place; in the search ``rotated`` is a scratch buffer, so that no trial rotates twice.
+The program runs it in place. In the search, ``rotated`` is a separate buffer, so that no trial rotates twice.
 """
 
 import cuda.tile as ct

@@ -10,7 +10,7 @@ LOG2_E = 1.4426950408889634
 
 @ct.kernel
 def swiglu(gate, up, y, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int], RAGGED: ct.Constant[bool]):
-    # Gather, not a tile load: each element is used once, so staging it in shared memory buys nothing.
+    # Gather instead of a tile load: each element is used once, so shared memory gains nothing.
     rows = ct.bid(1) * TILE_M + ct.arange(TILE_M, dtype=ct.int32)[:, None]
     columns = ct.bid(0) * TILE_N + ct.arange(TILE_N, dtype=ct.int32)[None, :]
     z = ct.gather(gate, (rows, columns), check_bounds=RAGGED).astype(ct.float32)

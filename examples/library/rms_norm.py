@@ -1,7 +1,7 @@
 """A library operation on a tuned kernel: y = x / sqrt(mean(x²) + ε) · weight over the rows of a matrix.
 
-The first call of a shape finds the configuration and stores it; every later call, also in other processes, is
-one look-up and the launch.
+The first call for a shape finds the configuration and stores it. Every later call, also in other processes, is one
+look-up and the launch.
 """
 
 import cuda.tile as ct
@@ -21,7 +21,7 @@ def rms_norm_kernel(x, weight, y, eps, TILE_M: ct.Constant[int], TILE_N: ct.Cons
 
 launch_rms_norm = tw.tuned(
     rms_norm_kernel,
-    # What may be tried, and what ships today: it runs wherever nothing was tuned.
+    # The configurations to try, and the shipped one, which runs where nothing was tuned.
     space=tw.Space(
         constants={"TILE_M": (1, 2, 4, 8), "BLOCKS_PER_SM": (1, 2, 4, 8)},
         hints={"occupancy": (None, 2, 4), "num_worker_warps": (None, 8)},
@@ -32,11 +32,11 @@ launch_rms_norm = tw.tuned(
     grid=lambda call, config: (
         min(-(-call.x.shape[0] // config.TILE_M), call.hardware.sms * config.BLOCKS_PER_SM),
     ),
-    # TILE_M comes from the configuration, TILE_N follows from the call, the rest are the call's arguments.
+    # TILE_M comes from the configuration, TILE_N is computed from the call, the rest are arguments of the call.
     arguments={"TILE_N": lambda call, config: 1 << (call.x.shape[1] - 1).bit_length()},
     outputs=("y",),
-    unkeyed=("y",),  # made below like x: nothing of it has to be asked
-    # Batch sizes vary: those up to the same power of two share a winner, which is checked on each first.
+    unkeyed=("y",),  # made below like x, so it need not be examined
+    # Batch sizes up to the same power of two share a winner, which is checked once on each size.
     buckets={"x": (tw.powers_of_two, None)},
 )
 

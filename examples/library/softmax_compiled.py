@@ -1,8 +1,8 @@
 """A tuned kernel inside `torch.compile`: softmax over rows as a custom operation.
 
 torch.compile does not look into a custom operation: it asks the fake implementation for the shape, and calls the
-real one when the compiled graph runs. So the kernel is tuned by the first run, on real arrays; while torch
-captures a CUDA graph (mode="reduce-overhead") nothing is tuned, and a run before the capture does it.
+real one when the compiled graph runs. So the first run tunes the kernel, on real arrays. While torch captures a CUDA
+graph (mode="reduce-overhead"), nothing is tuned; the run before the capture tunes.
 """
 
 import cuda.tile as ct

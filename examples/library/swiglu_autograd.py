@@ -1,6 +1,6 @@
-"""Forward and backward of y = silu(gate) · up as a `torch.autograd.Function`, each on a tuned kernel of its own.
+"""Forward and backward of y = silu(gate) · up as a `torch.autograd.Function`, with one tuned kernel for each.
 
-The backward pass is tuned at the first `backward()`, on the gradients that arrive there.
+The first `backward()` tunes the backward kernel, on the gradients that it gets.
 """
 
 import cuda.tile as ct

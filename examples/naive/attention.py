@@ -1,4 +1,4 @@
-"""Attention, forward, in bf16: softmax(Q·Kᵀ / √D)·V with an online softmax, written plainly after the formula."""
+"""Attention, forward, in bf16: softmax(Q·Kᵀ / √D)·V with an online softmax; a plain kernel that follows the formula."""
 
 import cuda.tile as ct
 import numpy as np

@@ -1,4 +1,4 @@
-"""y = silu(x · gate) · (x · up) in bf16, both products in one kernel, written plainly."""
+"""y = silu(x · gate) · (x · up) in bf16, both products in one plain kernel."""
 
 import cuda.tile as ct
 import numpy as np
@@ -50,7 +50,7 @@ task = tw.Task(
     launch=launch,
     flops=lambda M, N, K: 4 * M * N * K,
     independent=("M", "N"),
-    serves=lambda M, N: min(M, N) > 1 or M * N % 8 == 0,  # else tileiras 13.4 writes outside: docs/tile-ir.md
+    serves=lambda M, N: min(M, N) > 1 or M * N % 8 == 0,  # for others, tileiras 13.4 writes outside: docs/tile-ir.md
     space=tw.Space(
         constants={"TILE_M": (64,), "TILE_N": (64,), "TILE_K": (32,)},
         shipped={"TILE_M": 64, "TILE_N": 64, "TILE_K": 32},

@@ -1,4 +1,4 @@
-"""y = (x − mean) / sqrt(variance + ε) · weight + bias in bf16, written plainly: a block goes through ROWS rows."""
+"""y = (x − mean) / sqrt(variance + ε) · weight + bias in bf16, a plain kernel: a block loops over ROWS rows."""
 
 import cuda.tile as ct
 import numpy as np

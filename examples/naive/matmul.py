@@ -1,4 +1,4 @@
-"""C = A · B in bf16 with float32 accumulation, written plainly: one block a tile of C, in a grid of two axes."""
+"""C = A · B in bf16 with float32 accumulation, a plain kernel: one block per tile of C, in a grid with two axes."""
 
 import cuda.tile as ct
 
@@ -42,7 +42,7 @@ task = tw.Task(
     launch=launch,
     flops=lambda M, N, K: 2 * M * N * K,
     independent=("M", "N"),
-    serves=lambda M, N: min(M, N) > 1 or M * N % 8 == 0,  # else tileiras 13.4 writes outside: docs/tile-ir.md
+    serves=lambda M, N: min(M, N) > 1 or M * N % 8 == 0,  # for others, tileiras 13.4 writes outside: docs/tile-ir.md
     space=tw.Space(
         constants={"TILE_M": (64,), "TILE_N": (64,), "TILE_K": (32,)},
         shipped={"TILE_M": 64, "TILE_N": 64, "TILE_K": 32},

@@ -1,4 +1,4 @@
-"""C = A · B in float32, written plainly: the tiles go into the product as they are loaded."""
+"""C = A · B in float32, a plain kernel: the loaded tiles are multiplied without conversion."""
 
 import cuda.tile as ct
 
@@ -54,9 +54,9 @@ task = tw.Task(
     launch=launch,
     flops=lambda M, N, K: 2 * M * N * K,
     independent=("M", "N"),
-    # What its user accepts of a float32 product, as torch's "high" does. The kernel as it stands is more exact.
+    # The user accepts TF32 for a float32 product, as with torch's "high". This kernel is more exact.
     precision="tf32",
-    serves=lambda M, N: min(M, N) > 1 or M * N % 4 == 0,  # else tileiras 13.4 writes outside: docs/tile-ir.md
+    serves=lambda M, N: min(M, N) > 1 or M * N % 4 == 0,  # for others, tileiras 13.4 writes outside: docs/tile-ir.md
     space=tw.Space(
         constants={"TILE_M": (64,), "TILE_N": (64,), "TILE_K": (16,)},
         shipped={"TILE_M": 64, "TILE_N": 64, "TILE_K": 16},

@@ -1,4 +1,4 @@
-"""y = x / sqrt(mean(x²) + ε) · weight in bf16, written plainly: a block gathers its row for the mean, and again."""
+"""y = x / sqrt(mean(x²) + ε) · weight in bf16, a plain kernel: a block gathers its row twice."""
 
 import cuda.tile as ct
 import numpy as np

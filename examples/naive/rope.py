@@ -1,6 +1,6 @@
-"""Rotary position embedding in bf16, written plainly: gather a pair of elements, turn it, scatter it.
+"""Rotary position embedding in bf16, a plain kernel: gathers pairs of elements, rotates them, scatters them.
 
-Four positions of one head with D = 128 are 256 pairs a block: one for each thread of a usual CUDA block.
+Four positions of one head with D = 128 are 256 pairs per block: one for each thread of a usual CUDA block.
 """
 
 import cuda.tile as ct

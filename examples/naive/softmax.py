@@ -1,4 +1,4 @@
-"""Softmax over the rows of a matrix in bf16, written plainly: one block a row, the whole row in one tile."""
+"""Softmax over the rows of a matrix in bf16, a plain kernel: one block per row, with the whole row in one tile."""
 
 import cuda.tile as ct
 import numpy as np
