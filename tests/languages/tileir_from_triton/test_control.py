@@ -197,6 +197,18 @@ def test_scans(name: str, reverse: bool) -> None:
     np.testing.assert_allclose(out, expected[::-1] if reverse else expected, rtol=1e-5)
 
 
+@triton.jit
+def counts(x, z, n, N: tl.constexpr, B: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(z + tl.arange(0, B), tl.histogram(tl.load(x + at), B, mask=at < n))
+
+
+def test_histogram() -> None:
+    x, out = RNG.integers(0, 8, 64).astype(np.int32), np.zeros(8, np.int32)
+    launch(counts, (1,), {"x": x, "z": out, "n": 50, "N": 64, "B": 8})
+    np.testing.assert_array_equal(out, np.bincount(x[:50], minlength=8))
+
+
 # Products -------------------------------------------------------------------------------------------------------------
 
 

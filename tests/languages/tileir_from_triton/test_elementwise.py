@@ -204,6 +204,24 @@ def unary(x, z, OP: tl.constexpr, N: tl.constexpr):
         c = libdevice.trunc(a)
     elif OP == "exp10":
         c = libdevice.exp10(a)
+    elif OP == "log1p":
+        c = libdevice.log1p(tl.abs(a) * 1e-3)
+    elif OP == "expm1":
+        c = libdevice.expm1(a)
+    elif OP == "round":
+        c = libdevice.round(a * 2)
+    elif OP == "rint":
+        c = libdevice.rint(a * 2)
+    elif OP == "atan":
+        c = libdevice.atan(a)
+    elif OP == "asin":
+        c = libdevice.asin(a / 16)
+    elif OP == "acos":
+        c = libdevice.acos(a / 16)
+    elif OP == "log10":
+        c = libdevice.log10(tl.abs(a))
+    elif OP == "copysign":
+        c = libdevice.copysign(tl.abs(a) + 1, a)
     tl.store(z + at, c)
 
 
@@ -220,13 +238,17 @@ FUNCTIONS = {
     "erf": error_function, "sigmoid": lambda a: 1 / (1 + np.exp(-a)), "tanh": np.tanh,
     "nv_rsqrt": lambda a: 1 / np.sqrt(abs(a)), "nv_erf": error_function, "pow": lambda a: np.power(abs(a), a),
     "isnan": lambda a: np.isnan(a).astype(float), "trunc": np.trunc, "exp10": lambda a: 10.0**a,
+    "log1p": lambda a: np.log1p(abs(a) * 1e-3), "expm1": np.expm1, "rint": lambda a: np.rint(a * 2), "atan": np.arctan,
+    "round": lambda a: np.trunc(a * 2 + np.copysign(0.5, a)), "asin": lambda a: np.arcsin(a / 16),
+    "acos": lambda a: np.arccos(a / 16), "log10": lambda a: np.log10(abs(a)),
+    "copysign": lambda a: np.copysign(abs(a) + 1, a),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name: str) -> None:
     a, out = floats(np.float32), np.zeros(N, np.float32)
-    a[0] = 0.5
+    a[:4] = [0.5, 1.25, -0.75, 1e-6]
     if name == "isnan":
         a[7] = np.nan
     launch(unary, (1,), {"x": a, "z": out, "OP": name, "N": N})

@@ -197,6 +197,23 @@ def test_what_is_outside_a_descriptor(nan: bool) -> None:
 
 
 @triton.jit
+def rows_of(x, y, index, m, n, A: tl.constexpr, B: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [m, n], [n, 1], [1, B])
+    into = tl.make_tensor_descriptor(y, [m, n], [n, 1], [1, B])
+    rows = tl.load(index + tl.arange(0, A))
+    into.scatter(source.gather(rows, 8), m - 1 - rows, 8)
+
+
+def test_rows_through_a_descriptor() -> None:
+    x, y = RNG.standard_normal((40, 64)).astype(np.float32), np.zeros((40, 64), np.float32)
+    index = RNG.permutation(40)[:16].astype(np.int32)
+    launch(rows_of, (1,), {"x": x, "y": y, "index": index, "m": 40, "n": 64, "A": 16, "B": 32})
+    expected = np.zeros_like(y)
+    expected[39 - index, 8:40] = x[index, 8:40]
+    np.testing.assert_array_equal(y, expected)
+
+
+@triton.jit
 def add_to(x, y, n, N: tl.constexpr):
     into = tl.make_tensor_descriptor(y, [n], [1], [N])
     into.atomic_add([tl.program_id(0) * N], tl.load(x + tl.arange(0, N)))

@@ -79,6 +79,27 @@ def store(t: Translation, op: TtirOp) -> None:
     t.tokens.after(op, done, writes=True)
 
 
+@translates("tt.descriptor_gather")
+def gather(t: Translation, op: TtirOp) -> Handle:
+    """Loads rows at the places in a tile, from a column on."""
+    view, indices = t[op.operands[0]], t.all(op.operands[1:])
+    rows = t.emit("MakeGatherScatterView", t.writer.gather_type(view.block, op.type), view.tensor)
+    token, bounds = t.tokens.before(op, writes=False), [False, False]
+    result, done = t.emit("LoadViewTko", op.type, TOKEN, rows, indices, token, "WEAK", None, None, bounds)
+    t.tokens.after(op, done, writes=False)
+    return result
+
+
+@translates("tt.descriptor_scatter")
+def scatter(t: Translation, op: TtirOp) -> None:
+    """Stores rows at the places in a tile, from a column on."""
+    view, value = t[op.operands[0]], op.operands[3]
+    rows = t.emit("MakeGatherScatterView", t.writer.gather_type(view.block, value.type), view.tensor)
+    token, indices = t.tokens.before(op, writes=True), t.all(op.operands[1:3])
+    done = t.emit("StoreViewTko", TOKEN, t[value], rows, indices, token, "WEAK", None, None, [False, False])
+    t.tokens.after(op, done, writes=True)
+
+
 @translates("tt.descriptor_reduce")
 def reduce(t: Translation, op: TtirOp) -> None:
     """Combines memory with a block, each element atomically. Such a view must not have padding."""

@@ -43,10 +43,11 @@ def binary(t: Translation, op: TtirOp) -> Handle:
     return t.emit(name, op.type, *t.all(op.operands), **attributes)
 
 
-@translates("arith.divf")
+@translates("arith.divf", "tt.approx_divf")
 def divide(t: Translation, op: TtirOp) -> Handle:
     """Triton's plain division of f32 is div.full, which is within 2 units of the last place."""
     rounding = "FULL" if op.type.element == "f32" else "NEAREST_EVEN"
+    rounding = "APPROX" if op.name == "tt.approx_divf" else rounding
     return t.emit("DivF", op.type, *t.all(op.operands), rounding_mode=rounding, flush_to_zero=False)
 
 

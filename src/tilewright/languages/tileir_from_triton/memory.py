@@ -67,6 +67,13 @@ def compare_and_swap(t: Translation, op: TtirOp) -> Handle:
     return _atomic(t, op, "AtomicCASTko", (pointer,), cmp=expected, val=value)
 
 
+@translates("tt.grid_dependency_wait", "tt.grid_dependency_launch_dependents")
+def grid_dependency(t: Translation, op: TtirOp) -> None:
+    """Programmatic dependent launch: what comes before the signal, and after the wait, stays there."""
+    name = "GdcWaitTko" if op.name.endswith("wait") else "GdcLaunchDependentsTko"
+    t.tokens.after_all(t.emit(name, TOKEN, t.tokens.before_all()))
+
+
 def _atomic(t: Translation, op: TtirOp, name: str, pointers: tuple[Handle], **values: Any) -> Handle:
     """An update that orders others (Triton's default is acquire and release) waits for all accesses so far."""
     order, scope = ORDERS[int(op.attributes["sem"])], SCOPES[int(op.attributes["scope"])]

@@ -49,6 +49,26 @@ def _combined(t: Translation, nested: object, block: TtirBlock, elements: Sequen
     return results
 
 
+@translates("tt.histogram")
+def histogram(t: Translation, op: TtirOp) -> Handle:
+    """Compares each element with each number of a bin, and counts."""
+    source, kind = op.operands[0], op.operands[0].type
+    (size,), (bins,) = kind.shape, op.type.shape
+    table = ValueType(kind.element, (size, bins))
+    numbers = t.emit("Iota", kind.shaped(bins))
+    left = t.emit("Broadcast", table, t.reshape(t[source], kind.shaped(size, 1)))
+    flags = t.emit("CmpI", table.of("i1"), left, t.spread(numbers, kind.shaped(bins), (size, bins)), "EQUAL", "Signed")
+    if len(op.operands) > 1:
+        mask = t.reshape(t[op.operands[1]], ValueType("i1", (size, 1)))
+        flags = t.emit("AndI", table.of("i1"), flags, t.emit("Broadcast", table.of("i1"), mask))
+    ones = t.emit("ExtI", table.of(op.type.element), flags, "Unsigned")
+    element = ValueType(op.type.element)
+    nested = t.emit("Reduce", [op.type], [ones], 0, [t.writer.identity(0, element)])
+    with t.writer.block(nested, [element, element]) as (a, b):
+        t.emit("Yield", [t.add(a, b, element)])
+    return nested.done()[0]
+
+
 def halved(t: Translation, op: TtirOp, axis: int, block: TtirBlock) -> Sequence[Handle]:
     """Combines the first half of the tiles with the second until one element is left. This needs no neutral element."""
     values, types = t.all(op.operands), [one.type for one in op.operands]

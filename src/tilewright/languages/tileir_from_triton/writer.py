@@ -137,6 +137,11 @@ class Writer:
             return self.types.Token
         return self.types.tile(self.type_of_element(kind), kind.shape)
 
+    def gather_type(self, block: ValueType, tile: ValueType) -> Any:
+        """The type of a view whose tiles hold rows from anywhere."""
+        tensor, _ = self.view_types(block, "Zero")
+        return self.types.gather_scatter_view(tile.shape, tensor, 0, self.bytecode.PaddingValue.Zero)
+
     def view_types(self, block: ValueType, padding: str) -> tuple[Any, Any]:
         """The types of a tensor whose last axis is contiguous, and of a view of it that may begin at any element."""
         dynamic, rank = self.bytecode.DYNAMIC_SHAPE, len(block.shape)
