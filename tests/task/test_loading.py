@@ -432,7 +432,10 @@ def test_the_backward_of_a_version_is_found_in_the_users_file(write: Write) -> N
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tilegym") is None, reason="TileGym is not installed")
-def test_a_kernel_of_tilegym_is_loaded_as_a_version(write: Write, tmp_path: Path) -> None:
+def test_a_kernel_of_tilegym_is_loaded_as_a_version(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)  # with it TileGym asks for a GPU when it is imported
     path = write("a = tw.editable('tilegym.ops.cutile.attention')\ntask = task_named('t')\nLN2 = a.LN2\n"
                  "import dataclasses\ntask = dataclasses.replace(task, launch=a._fmha_kernel._pyfunc)\n")  # fmt: skip
     (module,) = editable_files(load_task(str(path)))
