@@ -127,6 +127,19 @@ class Built:
 
 
 @dataclass(frozen=True)
+class CodeLoop:
+    """What one iteration of a loop in machine code executes, without the loops inside it."""
+
+    inside: int | None
+    """The loop around it, by its place in `MachineCode.loops`."""
+    mix: Mapping[str, int]
+    """Instructions by class (`machine_code.cubin.CLASSES`)."""
+    copies: Mapping[str, int]
+    tensor_flops: float
+    """FLOP of its tensor instructions, for each warp; 0 if the instructions do not say their shape."""
+
+
+@dataclass(frozen=True)
 class MachineCode:
     """The facts about a kernel that its cubin shows (`machine_code.cubin.read`)."""
 
@@ -154,6 +167,13 @@ class MachineCode:
     """SHA-256 of the instructions and launch properties; kernels with the same hash behave alike."""
     tensor_columns: int = 0
     """Columns of tensor memory per CTA, where the launch must know them."""
+
+    mix: Mapping[str, int] = field(default_factory=dict)
+    """Instructions by class; empty in records of earlier versions."""
+    tensor_flops: float = 0.0
+    """FLOP of all its tensor instructions once, for each warp."""
+    loops: tuple[CodeLoop, ...] = ()
+    """Its loops, outer ones first. None were read from records of earlier versions."""
 
     def launched_with(self, facts: LaunchFacts) -> MachineCode:
         """The code with what its launch adds."""

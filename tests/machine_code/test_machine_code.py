@@ -7,6 +7,7 @@ import io
 import random
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +288,8 @@ def test_an_nvdisasm_without_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     monkeypatch.setattr(machine_code, "find_nvdisasm", lambda: old)
     for cubin in (product("sm_90", SPILLING), product("sm_100")):
-        assert machine_code.read(cubin) == code_of(cubin)
+        found = machine_code.read(cubin)
+        assert found == replace(code_of(cubin), loops=()), "its text has no places to branch to"
 
 
 def test_an_nvdisasm_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

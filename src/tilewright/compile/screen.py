@@ -19,11 +19,13 @@ from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, launch_of
 from tilewright.hardware.architectures import Occupancy
 from tilewright.hardware.boards import Board
-from tilewright.hardware.prediction import Work, occupancy_of, predict, spill_us
+from tilewright.hardware.executions import Work, occupancy_of
+from tilewright.hardware.prediction import predict, spill_us
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument
 from tilewright.records import Bound, Candidate, Configuration, Failed, MachineCode, Screened
 from tilewright.task.task import Task
+from tilewright.task.tensors import Dims
 
 RACED = 10
 """How many of the best predicted candidates are verified and raced, besides the shipped one."""
@@ -218,7 +220,7 @@ def screen_compiled(
     task: Task, workload: records.Workload, board: Board, bound: Bound, compiled: Sequence[Compiled]
 ) -> dict[Configuration, Screened | Failed]:
     """Configuration → verdict, or the failure of one that did not compile, for one workload and board."""
-    work = Work(task.work(workload.dims), task.traffic(workload.dims), task.compute_dtype)
+    work = work_of(task, workload.dims)
     outcomes: dict[Configuration, Screened | Failed] = {}
     rows = []
     for each in compiled:
@@ -232,6 +234,13 @@ def screen_compiled(
             rows.append(ScreenRow(config, launch.grid, each.code, asked if isinstance(asked, int) else None, arguments))
     verdicts = screen(rows, work, board, bound, shipped=task.space.shipped)
     return outcomes | {row.configuration: verdict for row, verdict in zip(rows, verdicts, strict=True)}
+
+
+def work_of(task: Task, dims: Dims) -> Work:
+    """The least work of a workload, as the task declares it."""
+    arrays = task.arrays(dims)
+    written = sum(arrays[name].nbytes for name in task.outputs)
+    return Work(task.work(dims), task.traffic(dims), task.compute_dtype, float(written))
 
 
 def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:

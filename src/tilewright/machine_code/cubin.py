@@ -29,7 +29,8 @@ from tilewright.errors import CompilerMissing
 from tilewright.machine_code import elf
 from tilewright.machine_code.elf import Cubin
 from tilewright.machine_code.elf import MachineCodeError as MachineCodeError
-from tilewright.records import MachineCode, Remark, TensorPath
+from tilewright.machine_code.loops import INSTRUCTION_BYTES, Instruction, loops
+from tilewright.records import CodeLoop, MachineCode, Remark, TensorPath
 from tilewright.tools import child
 
 REQUIRED_THREADS, MAX_THREADS = 0x10, 0x05
@@ -39,7 +40,6 @@ REGISTERS, CLUSTER = 0x2F, 0x3D
 RESERVED_SHARED_BYTES = 1024
 """Bytes that the driver reserves in each CTA's shared memory. From sm_90 on, the ELF section includes them:
 ``.nv.shared.k`` has 5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
-INSTRUCTION_BYTES = 16  # since sm_70
 DISASSEMBLY_SECONDS = 15.0
 """Limit of processor time for one run of nvdisasm."""
 FIX = "pip install --force-reinstall nvidia-cuda-nvdisasm"
@@ -95,7 +95,7 @@ def opcodes(cubins: Iterable[bytes]) -> tuple[tuple[str, ...], ...]:
         (listing,) = _disassembled(cubin.sm, [cubin.code()])
         if isinstance(listing, MachineCodeError):
             raise listing
-        listings.append(tuple(opcode for opcode in listing if opcode != "NOP"))
+        listings.append(tuple(each.opcode for each in listing if each.opcode != "NOP"))
     return tuple(listings)
 
 
@@ -114,20 +114,39 @@ def _parsed(cubin: bytes) -> Cubin | MachineCodeError:
     return parsed
 
 
-def _described(cubin: Cubin, opcodes: Sequence[str]) -> MachineCode:
-    counts = Counter(opcode for opcode in opcodes if opcode != "NOP")  # NOP pads the end
+def _described(cubin: Cubin, listing: Sequence[Instruction]) -> MachineCode:
+    counts = Counter(each.opcode for each in listing if each.opcode != "NOP")  # NOP pads the end
     path, products = _tensor_path(counts)
-    copies: Counter[str] = Counter()
-    families: Counter[str] = Counter()
-    for opcode, count in counts.items():
-        families[opcode.partition(".")[0]] += count
-        if kind := _copy_kind(opcode):
-            copies[kind] += count
+    whole, spans = _region(counts, None), loops(listing)
     return MachineCode(
         symbol=cubin.kernel.name, sm=cubin.sm, **_launch(cubin), code_hash=_hash(cubin),
-        local_loads=families["LDL"], local_stores=families["STL"], instructions=counts.total(),
-        tensor_path=path, tensor_instructions=products, copies=dict(sorted(copies.items())),
+        local_loads=whole.mix.get("local load", 0), local_stores=whole.mix.get("local store", 0),
+        instructions=counts.total(), tensor_path=path, tensor_instructions=products, copies=whole.copies,
+        mix=whole.mix, tensor_flops=whole.tensor_flops,
+        loops=tuple(_region(Counter(listing[at].opcode for at in span.own), span.inside) for span in spans),
     )  # fmt: skip
+
+
+def _region(counts: Counter[str], inside: int | None) -> CodeLoop:
+    """Describes a part of the code by the number of its opcodes."""
+    copies: Counter[str] = Counter()
+    for opcode, count in counts.items():
+        if kind := _copy_kind(opcode):
+            copies[kind] += count
+    flops = sum(count * _tensor_flops(opcode) for opcode, count in counts.items())
+    return CodeLoop(inside, instruction_mix(counts.elements()), dict(sorted(copies.items())), flops)
+
+
+def _tensor_flops(opcode: str) -> float:
+    """FLOP of one tensor instruction for each warp, by the shape in its name; 0 if there is none or it has no shape."""
+    base, _, modifiers = opcode.partition(".")
+    if not _TENSOR.fullmatch(base):
+        return 0.0
+    if shape := re.search(r"(\d+)x(\d+)x(\d+)", modifiers):  # of a warpgroup: four warps
+        return 2 * math.prod(map(int, shape.groups())) / 4
+    if shape := re.search(r"(?:^|\.)(8|16)(8)(4|8|16|32|64|128)(?:\.|$)", modifiers):
+        return 2.0 * math.prod(map(int, shape.groups()))
+    return 0.0
 
 
 def _launch(cubin: Cubin) -> dict[str, int]:
@@ -246,40 +265,41 @@ def _places() -> Iterator[Path]:
         yield from Path(os.environ["CUDA_HOME"], "bin").glob("nvdisasm*")
 
 
-def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[str] | MachineCodeError]:
-    """Returns the opcodes of each piece of code, padding included, or an error for a piece that cannot be read."""
+def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[Instruction] | MachineCodeError]:
+    """Returns the instructions of each piece of code, padding included, or an error for one that cannot be read."""
     try:
-        opcodes = _opcodes(sm, b"".join(codes))
+        found = _instructions(sm, b"".join(codes))
     except MachineCodeError as error:
         if len(codes) == 1:
             return [error]
         return [outcome for code in codes for outcome in _disassembled(sm, [code])]
     ends = [*itertools.accumulate(len(code) // INSTRUCTION_BYTES for code in codes)]
-    return [opcodes[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    pieces = [(start, found[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+    return [[each.moved(start) for each in piece] for start, piece in pieces]
 
 
-def _opcodes(sm: int, code: bytes) -> list[str]:
+def _instructions(sm: int, code: bytes) -> list[Instruction]:
     with child.workplace() as folder:
         file = folder / "code.bin"
         file.write_bytes(code)
         ran = _nvdisasm(["-json"], sm, file)
-        opcodes = None
+        found = None
         try:
             if ran.returncode == 0:  # the schema is ``[header, [{"sass-instructions": [{"opcode": …}, …]}, …]]``
                 functions = json.loads(ran.stdout)[1]
-                opcodes = [str(each["opcode"]) for function in functions for each in function["sass-instructions"]]
+                found = [Instruction.of(each) for function in functions for each in function["sass-instructions"]]
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise MachineCodeError(f"nvdisasm wrote JSON of an unknown shape ({error!r}); fix: {FIX}") from error
-        if opcodes is None and "json" in ran.stderr:  # older versions have no -json
+        if found is None and "json" in ran.stderr:  # older versions have no -json
             ran = _nvdisasm(["-ndf"], sm, file)
-            opcodes = _TEXT_LINE.findall(ran.stdout) if ran.returncode == 0 else None
-    if opcodes is None:
+            found = [Instruction(name) for name in _TEXT_LINE.findall(ran.stdout)] if ran.returncode == 0 else None
+    if found is None:
         raise MachineCodeError(f"on sm_{sm} code {ran.complaint('nvdisasm')}; fix: {FIX}")
-    if len(opcodes) * INSTRUCTION_BYTES != len(code):
+    if len(found) * INSTRUCTION_BYTES != len(code):
         raise MachineCodeError(
-            f"nvdisasm found {len(opcodes)} instructions in {len(code)} bytes of sm_{sm} code; fix: {FIX}"
+            f"nvdisasm found {len(found)} instructions in {len(code)} bytes of sm_{sm} code; fix: {FIX}"
         )
-    return opcodes
+    return found
 
 
 def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> child.Finished:

@@ -19,9 +19,11 @@ from types import FrameType
 
 from tilewright.candidate.client import Candidates
 from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of
+from tilewright.compile.screen import work_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, ToolFailed, in_one_line
 from tilewright.hardware.architectures import Board
-from tilewright.hardware.prediction import Work, occupancy_of, predict
+from tilewright.hardware.executions import occupancy_of
+from tilewright.hardware.prediction import predict
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.gates.arena import Entrant
@@ -146,9 +148,8 @@ class Builder:
             fits = occupancy_of(code, self.board)
             if not fits.ctas:
                 return no_variant(value, "screened", f"{workload}: cannot be launched: {fits.why}")
-            work = Work(judge.work(workload.dims), judge.traffic(workload.dims), judge.compute_dtype)
             codes[workload.name], grids[workload.name] = code, grid
-            predicted[workload.name] = predict(code, grid, work, self.board)
+            predicted[workload.name] = predict(code, grid, work_of(judge, workload.dims), self.board)
         return Variant(value, texts, version, task, codes, grids, predicted, compiled)
 
 

@@ -13,7 +13,7 @@ from tests.runtime.caller_kernels import CpuMachine, doubles, found, scale, spac
 from tilewright.compile.screen import RACED
 from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import board
-from tilewright.hardware.prediction import Work
+from tilewright.hardware.executions import Work
 from tilewright.inspect.work import count_launch
 from tilewright.languages.cutile import private as cutile_private
 from tilewright.machine_code.cubin import MachineCodeError

@@ -6,7 +6,7 @@ may spill. The hint helps where one CTA takes most of an SM.
 
 from __future__ import annotations
 
-from tilewright.hardware.prediction import occupancy_of
+from tilewright.hardware.executions import occupancy_of
 from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value

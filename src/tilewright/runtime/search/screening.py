@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.compile.screen import RACED, ScreenRow, most_stack, not_raced, ranking, screen
 from tilewright.hardware.boards import Board
-from tilewright.hardware.prediction import Work
+from tilewright.hardware.executions import Work
 from tilewright.inspect.speed_limit import Roofline
 from tilewright.inspect.work import CountedWork, classify
 from tilewright.race.rules import Policy

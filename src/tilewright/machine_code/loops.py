@@ -1,0 +1,163 @@
+"""Finds the loops of machine code, and what an iteration of each one executes.
+
+The branches of the code give its basic blocks. A branch back to a block that dominates it closes a loop. Loops that
+only wait (for a barrier, with no work in them) belong to the code around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+INSTRUCTION_BYTES = 16  # since sm_70
+WAITING = 8
+"""A loop of at most so many instructions with a synchronisation in it waits for a barrier."""
+_TARGET = re.compile(r"(?:^|,)0x([0-9a-f]+)$")
+_CONDITION = re.compile(r"!?U?P\d")
+_ENDS = ("EXIT", "RET")
+_WAITS = ("SYNCS", "NANOSLEEP", "WARPSYNC", "BAR", "ATOM", "LD")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """``target``: the place in the code to which it branches, if it is known."""
+
+    opcode: str
+    target: int | None = None
+    conditional: bool = False
+
+    @classmethod
+    def of(cls, listed: Mapping[str, object]) -> Instruction:
+        """Reads an instruction as ``nvdisasm -json`` lists it."""
+        opcode = str(listed["opcode"])
+        if not opcode.startswith(("BRA", "EXIT", "RET")):
+            return cls(opcode)
+        operands = str(listed.get("operands", ""))
+        address = _TARGET.search(operands) if opcode.startswith("BRA") else None
+        target = int(address.group(1), 16) // INSTRUCTION_BYTES if address else None
+        return cls(opcode, target, "predicate" in listed or _CONDITION.match(operands) is not None)
+
+    def moved(self, by: int) -> Instruction:
+        """The instruction in code that begins ``by`` instructions later."""
+        return self if self.target is None or not by else replace(self, target=self.target - by)
+
+    @property
+    def base(self) -> str:
+        return self.opcode.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class LoopSpan:
+    """A loop: the places of its own instructions, without those of loops inside it. ``inside``: the place of the loop
+    around it in the list of loops."""
+
+    own: tuple[int, ...]
+    inside: int | None
+
+
+def loops(code: Sequence[Instruction]) -> tuple[LoopSpan, ...]:
+    """The loops of ``code``, outer ones first."""
+    if not code:
+        return ()
+    graph = _Graph(code)
+    found = [(head, blocks) for head, blocks in graph.loops().items() if not graph.waits(blocks)]
+    found.sort(key=lambda loop: (-len(loop[1]), loop[0]))
+    spans = []
+    for place, (_, blocks) in enumerate(found):
+        inside: set[int] = set().union(*(other for _, other in found[place + 1 :] if other < blocks))
+        around = [at for at, (_, other) in enumerate(found[:place]) if blocks < other]
+        spans.append(LoopSpan(tuple(graph.places(blocks - inside)), around[-1] if around else None))
+    return tuple(spans)
+
+
+class _Graph:
+    """Basic blocks, numbered in the order of the code, and the branches between them."""
+
+    def __init__(self, code: Sequence[Instruction]) -> None:
+        self.code = code
+        targets = {
+            at: each.target for at, each in enumerate(code) if each.target is not None and 0 <= each.target < len(code)
+        }
+        leaders = {0, *targets.values(), *(at + 1 for at in targets)}
+        leaders |= {at + 1 for at, each in enumerate(code) if each.base in _ENDS}
+        self.starts = sorted(leader for leader in leaders if leader < len(code))
+        self.ends = [*self.starts[1:], len(code)]
+        block = {start: number for number, start in enumerate(self.starts)}
+        self.after: list[list[int]] = []
+        for number, end in enumerate(self.ends):
+            last, following = code[end - 1], [number + 1] if end < len(code) else []
+            if end - 1 in targets:
+                self.after.append([block[targets[end - 1]], *(following if last.conditional else [])])
+            else:
+                self.after.append(following if last.base not in _ENDS or last.conditional else [])
+        self.order = self._order()
+        self.before: Mapping[int, list[int]] = self._before()
+        self.dominator = self._dominators()
+
+    def places(self, blocks: set[int]) -> Iterator[int]:
+        for block in sorted(blocks):
+            yield from range(self.starts[block], self.ends[block])
+
+    def loops(self) -> dict[int, set[int]]:
+        """Head of each loop → its blocks."""
+        found: dict[int, set[int]] = {}
+        for block in self.order:
+            for head in self.after[block]:
+                if self._dominates(head, block):
+                    body, open_ = found.setdefault(head, {head}), [block]
+                    while open_:
+                        if (one := open_.pop()) not in body:
+                            body.add(one)
+                            open_ += self.before[one]
+        return found
+
+    def waits(self, blocks: set[int]) -> bool:
+        mine = [self.code[place].base for place in self.places(blocks)]
+        return len(mine) <= WAITING and any(base.startswith(_WAITS) for base in mine)
+
+    def _order(self) -> list[int]:
+        """The blocks that can be reached, each before those that only it leads to (reverse postorder)."""
+        done: list[int] = []
+        seen, path = {0}, [(0, iter(self.after[0]))]
+        while path:
+            block, following = path[-1]
+            new = next((each for each in following if each not in seen), None)
+            if new is None:
+                done.append(block)
+                path.pop()
+            else:
+                seen.add(new)
+                path.append((new, iter(self.after[new])))
+        return done[::-1]
+
+    def _before(self) -> dict[int, list[int]]:
+        before: dict[int, list[int]] = defaultdict(list)
+        for block in self.order:
+            for following in self.after[block]:
+                before[following].append(block)
+        return before
+
+    def _dominators(self) -> dict[int, int]:
+        """Block → its immediate dominator, after Cooper, Harvey and Kennedy, A Simple, Fast Dominance Algorithm."""
+        rank = {block: place for place, block in enumerate(self.order)}
+        found, changed = {0: 0}, True
+        while changed:
+            changed = False
+            for block in self.order[1:]:
+                one, *others = [each for each in self.before[block] if each in found]
+                for other in others:
+                    while one != other:
+                        if rank[one] > rank[other]:
+                            one = found[one]
+                        else:
+                            other = found[other]
+                if found.get(block) != one:
+                    found[block], changed = one, True
+        return found
+
+    def _dominates(self, head: int, block: int) -> bool:
+        while block not in (head, 0):
+            block = self.dominator[block]
+        return block == head
