@@ -1,7 +1,7 @@
 """How often the parts of a machine code run in one launch, and what else the code says about its launch.
 
-The machine code has no trip counts. `Executions` computes them from the work: how often a loop has to run until the whole
-launch has done its FLOP, stored its output or read its input.
+The machine code has no trip counts. `Executions` computes them from the work: how often a loop has to run until the
+whole launch has done its FLOP, stored its output or read its input.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ their powers, which is little more than the longest:
 The machine code has no trip counts. `executions` computes them from the work: how often a loop has to run until the
 whole launch has done its FLOP, stored its output or read its input.
 
-bench/fit_predictions.py fits the coefficients to recordings of an H200 (bench/recorded), and tries them on kernels that
-the fit never saw. bench/recorded/README.md has what came out. On other boards the order is more reliable than the times.
+bench/fit_predictions.py fits the coefficients to recordings of an H200, and tries them on kernels that the fit never
+saw; bench/recorded/README.md has what came out. On other boards the order is more reliable than the times.
 """
 
 from __future__ import annotations
