@@ -42,7 +42,7 @@ def highest_tflops(dtypes: Iterable[str], board: Board) -> float:
 
 @dataclass(frozen=True)
 class Roofline:
-    """The least times on one board. ``policy``: whether each timed launch finds an empty L2."""
+    """Computes the least times on one board. ``policy`` says whether the L2 is cold or warm at a timed launch."""
 
     board: Board
     policy: Policy
@@ -51,18 +51,24 @@ class Roofline:
         return max(bytes_ / (self.board.bandwidth_gbs * 1e3), flops / (tflops * 1e6))
 
     def cold(self, bytes_: float, stored: float) -> float:
-        """Returns the bytes that must pass the memory while a launch is timed: none with a warm L2, and without those
-        that may stay in the L2 after the launch."""
+        """Returns the bytes that must move between L2 and memory during a timed launch.
+
+        With a warm L2 these are none. Otherwise, ``stored`` bytes do not count if they may stay in the L2.
+        """
         return 0.0 if self.policy.l2 == "warm" else max(0.0, bytes_ - min(stored, self.board.l2_bytes))
 
     def counted(self, work: CountedWork) -> tuple[float, float] | None:
-        """Returns the bytes and FLOP of counted work; None if its addresses depend on data, or nothing was counted."""
+        """Returns the bytes (see `cold`) and FLOP of ``work``; None if not counted, or if addresses depend on data."""
         if work.counts is None or not work.static:
             return None
         return self.cold(work.bytes, work.counts.scaled(work.counts.distinct_stored_bytes)), work.flops
 
     def refused(self, us: float, works: Iterable[tuple[float, float]], tflops: float) -> str | None:
-        """Returns why even the least of these works, each in bytes and FLOP, cannot take ``us``; None if it can."""
+        """Returns the reason why ``us`` (µs) is too short even for the least work; None if it is long enough.
+
+        works: pairs of bytes and FLOP.
+        tflops: the rate of the FLOP.
+        """
         bytes_, flops = map(min, zip(*works, strict=True))
         limit = self.least_us(bytes_, flops, tflops)
         if us >= MARGIN * limit:
@@ -74,8 +80,10 @@ class Roofline:
         )
 
     def refusal(self, us: float, works: Sequence[CountedWork]) -> str | None:
-        """Returns why a launch that does at least one of ``works`` cannot take ``us``, or None. A launch on the
-        caller's arrays has nothing but counted work."""
+        """Returns the reason why ``us`` (µs) is too short for a launch; None if it is long enough.
+
+        The launch must do at least one of ``works``. If none of them is counted, no time is too short.
+        """
         counted = [work for work in map(self.counted, works) if work is not None]
         dtypes = {dtype for work in works for dtype in work.dtypes} or {"float32"}
         return self.refused(us, counted, highest_tflops(dtypes, self.board)) if counted else None

@@ -61,7 +61,7 @@ class CountedWork:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtypes of the factors of products, as a task would declare them, that of most FLOP first."""
+        """The dtypes of the factors in products, by FLOP, the most first. tf32 is called tfloat32, as in a task."""
         products = sorted(self.counts.ops if self.counts else (), key=lambda op: -op.tensor_flop)
         elements = [op.op.tile("lhs").element for op in products if op.tensor_flop]
         return tuple(dict.fromkeys("tfloat32" if each == "tf32" else dtype_of(each).name for each in elements))
@@ -86,8 +86,11 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
 def count_launch(
     runnable: Runnable, arrays: Mapping[str, ArraySpec], seconds: float, sample: int | None = SAMPLED_BLOCKS
 ) -> CountedWork | None:
-    """Counts the work of a launch of which only specifications are known. ``sample``: how many blocks; None counts all.
-    Returns None if addresses depend on data, or if it takes longer than ``seconds``."""
+    """Counts the work of a launch whose arrays are only specified, without data.
+
+    sample: the number of blocks to count; None: all blocks.
+    Returns None if addresses depend on data, if there are too many blocks, or if counting exceeds ``seconds``.
+    """
     entry, blocks = runnable.module.entry(), math.prod(runnable.launch.grid)
     if sample is None and blocks > min(DRY_BLOCKS, DRY_ELEMENTS // largest_tile(entry, needed(entry))):
         return None
