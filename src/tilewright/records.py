@@ -96,18 +96,18 @@ class Remark:
 
 @dataclass(frozen=True)
 class LaunchFacts:
-    """What a launch must know beyond the cubin. The defaults are for cuTile, whose cubins hold everything."""
+    """What a launch must know besides the cubin. The defaults are for cuTile, whose cubins contain everything."""
 
     threads: int | None = None
-    """Threads per CTA; None if the cubin says."""
+    """Threads per CTA; None if the cubin has the number."""
     cluster: int | None = None
-    """CTAs per cluster; None if the cubin says."""
+    """CTAs per cluster; None if the cubin has the number."""
     shared_bytes: int = 0
     """Dynamic shared memory per CTA."""
     tensor_columns: int = 0
     """Columns of tensor memory per CTA."""
     scratch: tuple[tuple[int, int], ...] = ()
-    """The last parameters of the entry: addresses of scratch memory, each with its bytes per CTA and its alignment."""
+    """Scratch memory, addressed by the kernel's last parameters: for each, bytes per CTA and alignment."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class MachineCode:
     stack_bytes: int
     """Local memory (stack frame) per thread."""
     shared_bytes: int
-    """Shared memory per CTA: that in the cubin, and that of `LaunchFacts`."""
+    """Shared memory per CTA: the cubin's, plus that of `LaunchFacts`."""
     threads: int
     """Threads per CTA."""
     cluster: int
@@ -166,7 +166,7 @@ class MachineCode:
     code_hash: str
     """SHA-256 of the instructions and launch properties; kernels with the same hash behave alike."""
     tensor_columns: int = 0
-    """Columns of tensor memory per CTA, where the launch must know them."""
+    """Columns of tensor memory per CTA; 0 if the launch need not know them."""
 
     mix: Mapping[str, int] = field(default_factory=dict)
     """Instructions by class; empty in records of earlier versions."""
@@ -176,7 +176,7 @@ class MachineCode:
     """Its loops, outer ones first. None were read from records of earlier versions."""
 
     def launched_with(self, facts: LaunchFacts) -> MachineCode:
-        """The code with what its launch adds."""
+        """Returns the facts of the cubin together with those of its launch."""
         if facts == LaunchFacts():
             return self
         return replace(

@@ -144,7 +144,7 @@ class Candidates:
         return answer
 
     def _refuse_changed_files(self, source: _VersionFiles | None = None) -> None:
-        """Raises VersionError if a watched file changed. Does nothing where the kernel prevents such writes."""
+        """Raises VersionError if a watched file changed. Does nothing where the system prevents such writes."""
         if self._guard is not None and (path := self._guard.changed()) is not None:
             if source is not None:
                 self._end(source.key)
@@ -252,7 +252,7 @@ class _Process:
             raise _Gone(f"its process sent an invalid answer: {str(error)[:80]}") from None
 
     def _line(self) -> str:
-        """Receives one line. The time limit holds for each part that arrives."""
+        """Receives one line. The time limit applies to each part that arrives."""
         parts, size = [self._unread], len(self._unread)
         while b"\n" not in parts[-1]:
             part = self.channel.recv(1 << 20)

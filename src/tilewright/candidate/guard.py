@@ -1,7 +1,7 @@
 """Detects changes that a version made to the user's files.
 
-It is used only where the kernel cannot prevent such writes (`sandbox.unprotected`). The guard compares the files before
-and after a version has run.
+It is used only where the operating system cannot prevent such writes (`sandbox.unprotected`). The guard compares the
+files before and after a version has run.
 """
 
 from __future__ import annotations

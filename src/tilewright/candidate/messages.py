@@ -94,7 +94,7 @@ class LowerLaunch(Message):
     launch: DescribeLaunch
     hints: Mapping[str, Value]
     tile_ir: bool
-    """Asks for Tile IR, whatever the language compiles from."""
+    """Whether to ask for Tile IR, even if the language compiles from another form."""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 For this process and all that it starts, `confine` forbids:
 
 * writing, making or removing files outside its scratch folder (landlock);
-* TCP connections, abstract sockets and signals to processes outside (landlock, if the kernel supports it);
+* TCP connections, abstract sockets and signals to processes outside (landlock, if Linux supports it);
 * sockets, tracing and signalling other processes, changing modes, owners and times of files, mounts, kernel modules,
   new sessions (seccomp);
 * capabilities, also for root;
 * more than `MEMORY_BYTES` of memory.
 
-Files can be read, because imports need it. If the kernel lacks landlock or seccomp, the other limits still apply, and
+Files can be read, because imports need it. If Linux lacks landlock or seccomp, the other limits still apply, and
 `unprotected` names the missing ones. System call numbers and structures are from Linux's ``landlock.h``,
 ``seccomp.h``, ``unistd.h`` and ``capability.h``.
 """
@@ -30,7 +30,7 @@ MEMORY_BYTES = 6 << 30
 """The most private memory of a process that runs a version."""
 
 _SECCOMP = Path("/proc/sys/kernel/seccomp/actions_avail")
-"""This file exists if the kernel can filter system calls."""
+"""This file exists if Linux can filter system calls."""
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 24, 38, 22
 
 
@@ -59,7 +59,7 @@ def confine(scratch: Path) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Makes the kernel kill this process when its parent ends. Exits at once if the parent has ended already."""
+    """Makes Linux kill this process when its parent ends. Exits at once if the parent has ended already."""
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -80,7 +80,7 @@ _MAKE_AND_REMOVE = sum(1 << bit for bit in range(4, 14))
 
 @cache
 def _landlock_version() -> int:
-    """Returns the version of the kernel's landlock interface; 0 or less if the kernel has none."""
+    """Returns the version of Linux's landlock interface; 0 or less if there is none."""
     return int(_libc().syscall(_CREATE_RULESET, None, 0, 1))
 
 

@@ -168,7 +168,7 @@ class _Version:
         return said.LaunchLowered(lowered.symbol, code, lowered.options, lowered.parameters)
 
     def _launch(self, asked: said.DescribeLaunch) -> Launch:
-        """Returns the launch. The last launch is kept, so describing and then lowering it evaluates it once."""
+        """Returns the launch. The last launch is cached, because a launch is first described and then lowered."""
         if self._last is None or self._last[0] != asked:
             task = self.task.backward if asked.backward else self.task
             assert task is not None, "the parent knows whether there is a backward"

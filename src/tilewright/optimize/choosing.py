@@ -1,4 +1,4 @@
-"""Ranks the changes to try next: class priority × expected effect × success in earlier runs.
+"""Ranks the changes to try next: priority for the kernel's bound × expected effect × success in earlier runs.
 
 Every proposal has its reason in words. A change that leaves the machine code unchanged costs no iteration, because
 `attempting.py` compiles before an iteration is counted.
@@ -19,15 +19,15 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 PLACE_WEIGHT = 0.85
-"""Entry n of the list for a class of kernels has the weight `PLACE_WEIGHT` ** (n - 1). The first has 2.7 times the
-weight of the seventh."""
+"""An entry has a rank n for each bound (memory, balanced or compute). Its weight is this number to the power n - 1, so
+rank 1 has 2.7 times the weight of rank 7."""
 NO_PLACE = 9
-"""The n of an entry that is not in the list for the kernel's class."""
+"""The rank of an entry that declares none for the kernel's bound."""
 PRIOR_TRIES = 2.0
 """The expected effect that an entry declares has the weight of this many earlier tries."""
 AGAIN = 0.5
-"""Weight of a site that was tried before another change was kept: it may help now. An entry gets this weight once for
-each of its sites that was reverted on the present code, so that one entry does not use up the patience."""
+"""Factor for the score of a site that was tried before another change was kept: the site may help now. An entry also
+gets this factor for each of its sites that was reverted on the present code, so that it does not use up the patience."""
 MOST_TRIES = 2
 """The most tries of one site of one entry."""
 

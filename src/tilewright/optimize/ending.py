@@ -122,7 +122,7 @@ def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
 
 
 def escalation(tried: Sequence[Iteration], cases: Sequence[FinalTime], sms: int) -> Escalation:
-    """Finds the cause why the kernel is not faster. ``sms``: the number of SMs of the board."""
+    """Finds out why the kernel is not faster. ``tried``: iterations without the baseline. ``sms``: SMs of the board."""
     case = max(cases, key=lambda case: case.times_the_bound)
     visible = next(_causes(case, sms), None)
     helped = {change.entry for change in tried if change.status == "keep"}

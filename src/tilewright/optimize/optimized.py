@@ -31,7 +31,7 @@ class Optimized:
 
     @property
     def speedup(self) -> float | None:
-        """Baseline time over final time, geometric mean over the workloads."""
+        """Baseline time / final time, geometric mean over the workloads."""
         ratios = map(speedup_of, self.record.baseline, self.record.final)
         return geometric_mean(ratio for ratio in ratios if ratio is not None)
 

@@ -2,9 +2,9 @@
 
     rounds → look → drop the slow → rounds → look … → the most preferred of the tied
 
-Every round times each candidate that is still live once, in a new random order. So drift and other programs influence
-all candidates alike. The leader is the live candidate with the smallest median. At planned looks the paired ratios
-decide (`rules.look`) whether a candidate is
+A candidate is *live* while it is still timed. Every round times each live candidate once, in a new random order. So
+drift and other programs influence all candidates alike. The leader is the live candidate with the smallest median. At
+planned looks the paired ratios decide (`rules.look`) whether a candidate is
 
 - screened out: in each of the first 6 rounds it took more than 1.5 × the leader's time. So a slow candidate costs 6
   launches. Even if 1 % of its samples are so slow, the fastest is screened out with a probability of only 1e-12.
@@ -233,7 +233,7 @@ class _Race:
         return len(self.rounds.rows) in self.planned.looks and self.look()
 
     def look(self) -> bool:
-        """Judges the rounds in which all live candidates ran, and drops slow ones. True if the race is settled."""
+        """Judges the rounds of all live candidates, and drops slow ones. Returns whether the race is settled."""
         rounds = self.rounds
         times = np.array(rounds.rows)
         times = times[np.isfinite(times[:, rounds.live]).all(axis=1)]

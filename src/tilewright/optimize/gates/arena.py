@@ -57,7 +57,7 @@ class Confirmation(Paired):
     """The paired times of one workload, and the conditions of their measurement."""
 
     checked: Checked
-    """The check of the candidate on this confirmation's inputs, before and after it was timed."""
+    """The check of the candidate on this confirmation's inputs, before and after timing."""
     seed: int
     monitors: tuple[Mapping[str, Json], ...] = ()
     """For each look, the record of clocks and other processes."""
