@@ -1,1 +1,1 @@
-"""The command line: one module for each command, and one for the table that it prints."""
+"""The command line: one module for each command, and one for the output of each command that prints tables."""

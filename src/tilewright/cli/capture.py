@@ -94,8 +94,8 @@ def show(record: Record = None, top: Top = None, show_all: All = False, as_json:
 def task(number: Number, to: To, record: OfRecord = None, force: Force = False, as_json: AsJson = False) -> None:
     """Writes a task file for row N, for `tilewright tune`, `check` and `optimize`. Needs no GPU.
 
-    The task's reference is the captured kernel itself, so "correct" means "as captured". The command tries on small
-    shapes which tile sizes may change. This takes some seconds.
+    The task's reference is the captured kernel itself, so "correct" means "as captured". The kernel runs on small
+    shapes to find out which tile sizes may change. This takes some seconds.
 
     Example: `tilewright captured task 1 attention_task.py`
     """

@@ -14,7 +14,7 @@ from tilewright.verify.verdict import Verdict, command
 
 STYLES = {"correct": "green", "correct on reduced shapes": "yellow", "incorrect": "bold red", "unverified": "yellow"}
 GROUPED = {"edge": 1, "hidden": 2}
-"""Kinds of cases (`Case.why`) whose correct cases share a row → order of these rows, after all other rows."""
+"""Origin of a case (`Case.why`) → order of its row. Correct cases of such an origin share one of the last rows."""
 
 
 def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all: bool = False) -> RenderableType:

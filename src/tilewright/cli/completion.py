@@ -18,7 +18,7 @@ from tilewright.errors import RequestError
 def one_of(flag: str, *names: str, help: str) -> OptionInfo:
     """Returns an option that takes one of ``names``.
 
-    Typer has no such option in all supported versions: 0.12 lacks ``Literal``, and the newest lacks `click` choices.
+    Typer's own ways do not work in all supported versions: 0.12 lacks ``Literal``, the newest lacks `click` choices.
     """
 
     def text(given: str) -> str:

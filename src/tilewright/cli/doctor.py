@@ -69,7 +69,7 @@ _optional = partial(Probe, required=False)
 def doctor(as_json: AsJson = False) -> None:
     """Shows what works on this machine, and how to fix what does not.
 
-    Exit code 0 if everything works that inspecting and predicting need. They need no GPU.
+    Exit code 0 if inspecting and predicting work; both need no GPU.
 
     Example: `tilewright doctor`
     """
@@ -127,7 +127,7 @@ def _broken(name: str, error: ToolFailed, fix: str = INSTALL) -> Probe:
 
 
 def healthy(probes: Sequence[Probe]) -> bool:
-    """Returns whether everything works that inspecting and predicting need."""
+    """Returns whether inspecting and predicting work here."""
     return all(probe.ok is not False for probe in probes if probe.required)
 
 
@@ -202,7 +202,7 @@ def pip_mismatch() -> str:
 
 
 def cuda_home(environ: Mapping[str, str]) -> Probe:
-    """Probes CUDA_HOME and CUDA_PATH. A system tileiras fails (exit code 5) if they name another toolkit version."""
+    """Probes CUDA_HOME and CUDA_PATH. If they name another version, a tileiras that is not from pip fails."""
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     named = {name: environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)}

@@ -57,7 +57,7 @@ def _named(line: LineCount, counts: Counts) -> str:
 
 
 def to_json(work: CountedWork, workload: Workload) -> dict[str, Json]:
-    """Returns the value of `inspect --lines --json`; scripts rely on these names. Sums are over the blocks run."""
+    """Returns the value of `inspect --lines --json`; scripts rely on these names. Sums are over the blocks that ran."""
     counts = work.counts
     value: dict[str, Json] = {
         "workload": workload.name, "source": work.source, "flop": work.flops, "bytes_touched": work.bytes,

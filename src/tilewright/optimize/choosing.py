@@ -27,7 +27,7 @@ PRIOR_TRIES = 2.0
 """The expected effect that an entry declares has the weight of this many earlier tries."""
 AGAIN = 0.5
 """Factor for the score of a site that was tried before another change was kept: the site may help now. An entry also
-gets this factor for each of its sites that was reverted on the present code, so that it does not use up the patience."""
+gets this factor for each of its sites that was reverted on the present code, to save the patience for other entries."""
 MOST_TRIES = 2
 """The most tries of one site of one entry."""
 

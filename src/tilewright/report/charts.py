@@ -43,7 +43,7 @@ ORDER = (*(name for name, _ in CLASSES), "other")
 
 
 def latencies(report: OptimizeEvidence) -> Markup | None:
-    """Draws the time of each iteration; None if not even the baseline has a time."""
+    """Draws the time of each iteration. Returns None if no iteration has a time."""
     points = report.points
     timed = [point for point in points if point.ms is not None]
     if not timed:
@@ -293,7 +293,7 @@ def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x:
 def mix(report: OptimizeEvidence) -> Markup | None:
     """Draws two bars for each workload: instructions by class, before and after. Workloads with equal bars share them.
 
-    Returns None if no workload has both.
+    Returns None if no workload has both mixes.
     """
     groups, classes = mixes(report), mix_classes(report)
     if not groups:

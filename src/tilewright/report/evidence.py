@@ -191,7 +191,7 @@ class TunedWorkload:
 
     @property
     def tie_band(self) -> float | None:
-        """Times within this share of the fastest count as tied; None if nothing was raced."""
+        """Times within this fraction of the fastest time count as tied; None if nothing was raced."""
         policy = (self.result.race or {}).get("policy")
         band = policy.get("tie_band") if isinstance(policy, dict) else None
         return float(band) if isinstance(band, (int, float)) else None
