@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.hardware.architectures import default_board
-from tilewright.inspect.speed_limit import SpeedLimit, fastest_tflops
+from tilewright.hardware.architectures import board_for_gpu, default_board
+from tilewright.inspect.speed_limit import Roofline, SpeedLimit, fastest_tflops
 from tilewright.race.rules import Policy
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
@@ -129,3 +129,10 @@ def test_the_rate_is_the_highest_that_the_dtype_allows(file: Path, dtype: str, t
     busy = load_task(f"{file}:busy")
     other = replace(busy, tensors={**busy.tensors, "x": replace(busy.tensors["x"], dtype=dtype)})
     assert fastest_tflops(other, H200) == pytest.approx(tflops)
+
+
+def test_estimated_rates_refuse_nothing() -> None:
+    """An unknown GPU may be faster than what is assumed for it."""
+    known, unknown = H200, board_for_gpu("NVIDIA H900", 132, 1 << 38, arch="sm_90")
+    assert Roofline(known, Policy()).refused(0.1, [(1e6, 0.0)], 100.0) is not None
+    assert Roofline(unknown, Policy()).refused(0.1, [(1e6, 0.0)], 100.0) is None

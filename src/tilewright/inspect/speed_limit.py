@@ -65,13 +65,14 @@ class Roofline:
 
     def refused(self, us: float, works: Iterable[tuple[float, float]], tflops: float) -> str | None:
         """Returns the reason why ``us`` (µs) is too short even for the least work; None if it is long enough.
+        The estimated rates of an unknown board refuse nothing.
 
         works: pairs of bytes and FLOP.
         tflops: the rate of the FLOP.
         """
         bytes_, flops = map(min, zip(*works, strict=True))
         limit = self.least_us(bytes_, flops, tflops)
-        if us >= MARGIN * limit:
+        if us >= MARGIN * limit or self.board.sources["bandwidth_gbs"].startswith("assumed"):
             return None
         name, bandwidth = self.board.name, self.board.bandwidth_gbs
         return (

@@ -70,7 +70,9 @@ class SpecifiedTrial:
         flat = (each for arg in self.launch.args for each in (arg if isinstance(arg, list) else [arg]))
         arrays = {each.name: each for each in flat if isinstance(each, ArraySpec)}
         runnable = Runnable(self.launch, module, self.language.arguments(self.launch), lowered.code)
-        return count_launch(runnable, arrays, seconds, blocks)
+        with suppress(Exception):  # the user's search goes on without a count
+            return count_launch(runnable, arrays, seconds, blocks)
+        return None
 
     @property
     def size(self) -> int:
@@ -99,7 +101,7 @@ class Ready:
         """The arguments that the compiled kernel is called with, without the constants in its code."""
         return self.described.language.arguments(self.described.launch)
 
-    @property
+    @cached_property
     def identity(self) -> Hashable:
         """Equal for trials with equal work. Of an array, its layout in memory counts."""
         return same_work(self.code.code_hash, self.trial.grid, map(aligned, self.flat))

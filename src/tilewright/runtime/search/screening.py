@@ -48,7 +48,8 @@ class LiveScreen:
     def too_fast(self, shipped: Ready, ready: Ready, us: float, policy: Policy) -> str | None:
         """Returns why a trial cannot take ``us``, or None. The work of both is counted on all blocks, but only if the
         time is too short for the work of the shipped one."""
-        if self.board is None or self.work is None:
+        shares = any(each.described.own_args for each in (shipped, ready))  # then bytes would be counted twice
+        if self.board is None or self.work is None or shares:
             return None
         roofline = Roofline(self.board, policy)
         if roofline.refusal(us, [self.work]) is None:

@@ -14,7 +14,7 @@ from tilewright.languages import language_of
 from tilewright.languages.base import Argument, ListArgument
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Launch, Task
-from tilewright.task.tensors import ArraySpec, Dims
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims, span
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run.interpreter import Executed, run
@@ -56,7 +56,8 @@ class Runnable:
         Returns the observations, and the allocations of the tensors and lists.
         """
         memory = Memory(watch=False)
-        placed = {name: memory.reserve(name, array.nbytes, partial(data, name)) for name, array in arrays.items()}
+        spans = {name: span(each.shape, each.strides) * ITEM_BYTES[each.dtype] for name, each in arrays.items()}
+        placed = {name: memory.reserve(name, size, partial(data, name)) for name, size in spans.items()}
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
         executed = run(
             self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed, seconds=seconds,
