@@ -182,10 +182,11 @@ def test_a_runner_up_that_does_not_run_is_left_out(file: Path) -> None:
     assert found.verdict == "holds" and [one.name for one in found.against] == ["shipped"]
 
 
-def test_a_kernel_in_place_gets_its_input_back_before_each_launch(file: Path) -> None:
-    """A-41: each launch of the race works on what the first one had."""
+@pytest.mark.parametrize("kernel", ["add_to", "double"])
+def test_before_each_launch_outputs_hold_what_the_first_launch_had(kernel: str, file: Path) -> None:
+    """A-41, trust.md 38: a kernel in place gets its input back, and none finds its last answer."""
     device = OnCpu({"winner": 10.0, "runner_up": 11.0, "shipped": 12.0})
-    assert one(stored(file, "add_to"), device).verdict == "holds"
+    assert one(stored(file, kernel), device).verdict == "holds"
     for name in ("winner", "shipped"):
         assert len({total for launched, total in device.seen if launched == name}) == 1
 
