@@ -48,7 +48,7 @@ def test_bad_requests_are_one_line(bad: Path) -> None:
         ((bad, "--select", "TW9"), UnknownChoice, "unknown rule 'TW9'; known: cannot_be_read"),
         ((bad, "--select", " ,"), RequestError, "--select names no rule; known: cannot_be_read, in_place_search"),
         (("none.py",), RequestError, "no such file or folder: none.py"),
-        ((bad, "--arch", "sm_90"), RequestError, "give --compile as well"),
+        ((bad, "--arch", "sm_90"), RequestError, "--arch is only for --compile"),
         ((bad, "--compile", "--arch", "sm_1"), RequestError, "sm_1"),
         ((bad, "--sarif", bad.parent / "no" / "folder.sarif"), RequestError, "cannot write"),
     ):

@@ -27,11 +27,9 @@ NO_LAUNCH = "no launch was recorded: no Python process of the program called cud
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The record.  [default: .tilewright/capture.json]")
 ]
-WithData = Annotated[
-    bool, typer.Option("--data", help="Keep the arrays of the first launch of each kind beside the record.")
-]
-Mebibytes = Annotated[int, typer.Option("--data-mib", min=1, help="How many MiB of arrays each process may keep.")]
-Exact = Annotated[bool, typer.Option("--exact", help="Classify every launch: costs some microseconds each.")]
+WithData = Annotated[bool, typer.Option("--data", help="Also store the arrays of the first launch of each kind.")]
+Mebibytes = Annotated[int, typer.Option("--data-mib", min=1, help="MiB of arrays that each process may store.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Classify every launch; this takes some microseconds each.")]
 Top = Annotated[int | None, typer.Option(min=1, help="How many rows are shown.  [default: 10, with --json all]")]
 Record = Annotated[Path | None, typer.Argument(metavar="[RECORD]", help="[default: .tilewright/capture.json]")]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Row of the table.")]

@@ -20,12 +20,12 @@ EngineName = Annotated[
     str | None, typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]")
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the hidden shapes.  [default: drawn]")]
-_CASE = "Only this case, as a failing check prints it: M=100,N=33;data=large;seed=17"
+_CASE = "Run only this case, in the form that a failing check prints: M=100,N=33;data=large;seed=17"
 CaseText = Annotated[str | None, typer.Option("--case", metavar="CASE", help=_CASE)]
 Quick = Annotated[bool, typer.Option("--quick", help="Check only the workloads, reduced in size, on small integers.")]
-Seconds = Annotated[float, typer.Option(min=0.01, help="Time limit in seconds: no further case is started after it.")]
+Seconds = Annotated[float, typer.Option(min=0.01, help="Time limit in seconds; after it, no further case starts.")]
 
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where only reduced shapes could be checked.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if only reduced shapes could be checked.")]
 
 
 def check(

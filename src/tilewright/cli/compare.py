@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
     from tilewright.inspect.compare import Side
 
-A = Annotated[str, typer.Argument(metavar="A", help="FILE[:TASK] of the version before.")]
-B = Annotated[str, typer.Argument(metavar="B", help="FILE[:TASK] of the version after; may be A.")]
+A = Annotated[str, typer.Argument(metavar="A", help="FILE[:TASK] of the old version.")]
+B = Annotated[str, typer.Argument(metavar="B", help="FILE[:TASK] of the new version; may be the same as A.")]
 Both = Annotated[
     str | None, typer.Option(metavar="KNOB=VALUE,…", help="The configuration of both; the other knobs are as shipped.")
 ]
-OfA = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="More knobs, for A alone.")]
-OfB = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="More knobs, for B alone.")]
+OfA = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="Knobs for A only.")]
+OfB = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="Knobs for B only.")]
 
 
 def compare(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewright.records import Configuration, Workload
     from tilewright.task.task import Task
 
-Lines = Annotated[bool, typer.Option("--lines", help="The work of each source line, counted in Tile IR.")]
+Lines = Annotated[bool, typer.Option("--lines", help="Show the work of each source line, counted in Tile IR.")]
 
 
 def inspect(

@@ -14,15 +14,17 @@ from tilewright.cli.shared import AsJson, print_json, progress, write
 from tilewright.errors import RequestError
 
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, and folders of Python files.")]
-SarifFile = Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0 there.")]
+SarifFile = Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0 to this file.")]
 Compile = Annotated[
-    bool, typer.Option("--compile", help="Also compile task files: name hints that change no machine code.")
+    bool, typer.Option("--compile", help="Also compile task files, to find hints that change no machine code.")
 ]
-LintArch = Annotated[str | None, typer.Option("--arch", metavar="A", help="For --compile.  [default: sm_90]")]
-Select = Annotated[str | None, typer.Option("--select", metavar="A,B", help="Only these rules, by name: cache_key.")]
-Ignore = Annotated[str | None, typer.Option("--ignore", metavar="A,B", help="Not these rules.")]
+LintArch = Annotated[
+    str | None, typer.Option("--arch", metavar="A", help="Architecture for --compile.  [default: sm_90]")
+]
+Select = Annotated[str | None, typer.Option("--select", metavar="A,B", help="Only these rules, for example cache_key.")]
+Ignore = Annotated[str | None, typer.Option("--ignore", metavar="A,B", help="Leave out these rules.")]
 Inventory = Annotated[
-    bool, typer.Option("--inventory", help="Show what the files hold: kernels, launches, spaces, searches.")
+    bool, typer.Option("--inventory", help="List the kernels, launches, spaces and searches of the files.")
 ]
 
 
@@ -43,7 +45,7 @@ def lint(
     from tilewright.lint.rules import rules
 
     if arch is not None and not compile:
-        raise RequestError("--arch says for what to compile; give --compile as well")
+        raise RequestError("--arch is only for --compile; give both, or leave out --arch")
     name = architecture(arch).name if arch is not None else None
     only = _words(select)
     if select is not None and not only:

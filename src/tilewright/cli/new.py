@@ -15,7 +15,7 @@ from tilewright.errors import RequestError
 File = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write, or a file with cuTile kernels.")]
 _KIND = "Such as norm, matmul or fmha; an unknown one lists all."
 KindName = Annotated[str, typer.Option("--kind", metavar="KIND", help=_KIND, autocompletion=kinds)]
-Kernel = Annotated[str | None, typer.Option(metavar="NAME", help="Which kernel of FILE.  [default: its first]")]
+Kernel = Annotated[str | None, typer.Option(metavar="NAME", help="The kernel of FILE.  [default: the first]")]
 
 
 def new(

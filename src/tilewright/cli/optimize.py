@@ -19,11 +19,16 @@ DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
 
 PolicyName = Annotated[
     Literal["default", "base"],
-    one_of("--policy", "default", "base", help="base: stricter decisions, which stop earlier."),
+    one_of(
+        "--policy",
+        "default",
+        "base",
+        help="base stops earlier: after a gain under 2 %, or two iterations without a gain.",
+    ),
 ]
 Iterations = Annotated[int, typer.Option(min=0, help="The most changes that are tried.")]
 Minutes = Annotated[float, typer.Option(min=0.1, help="Time limit of one iteration, in minutes.")]
-Patience = Annotated[int, typer.Option(min=1, help="Stop after so many iterations in a row without a gain.")]
+Patience = Annotated[int, typer.Option(min=1, help="Stop after this many iterations in a row without a gain.")]
 Lossy = Annotated[
     bool, typer.Option("--allow-lossy", help="Also try changes that round differently: exp2, approximate division.")
 ]

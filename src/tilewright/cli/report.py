@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from tilewright.ledger.codec import Encodable
     from tilewright.report.report import Evidence
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, its beginning, latest, or FILE[:TASK].")]
-Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the page there.")]
-Text = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write Markdown there.")]
-Patch = Annotated[Path | None, typer.Option("--patch", metavar="FILE", help="Write the patch alone there.")]
-Lines = Annotated[Path | None, typer.Option("--jsonl", metavar="FILE", help="Write every record there, one a line.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run or its beginning, latest, or FILE[:TASK].")]
+Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the HTML page to this file.")]
+Text = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the Markdown to this file.")]
+Patch = Annotated[Path | None, typer.Option("--patch", metavar="FILE", help="Write the patch to this file.")]
+Lines = Annotated[Path | None, typer.Option("--jsonl", metavar="FILE", help="Write all records as JSON lines.")]
 Home = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Folder of the ledger.  [default: $TILEWRIGHT_HOME or .tilewright]")
 ]
 
-Listed = Annotated[bool, typer.Option("--list", help="The runs in the ledger, the newest first.")]
+Listed = Annotated[bool, typer.Option("--list", help="List the runs in the ledger, the newest first.")]
 
 
 def report(

@@ -29,7 +29,7 @@ Command = Annotated[
     list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without Tilewright.")
 ]
 Widen = Annotated[bool, typer.Option("--widen", help="Also try neighbours of the given configurations.")]
-_MODE = "now: search; stored: only look up; off: as without Tilewright.  [default: now]"
+_MODE = "now: search; stored: only look up; off: cuda-tile's own search.  [default: now]"
 HowMuch = Annotated[Literal["now", "stored", "off"] | None, one_of("--mode", "now", "stored", "off", help=_MODE)]
 ShowIt = Annotated[bool, typer.Option("--json", help="Print what would be started, and start nothing.")]
 

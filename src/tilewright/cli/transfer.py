@@ -17,10 +17,12 @@ from tilewright.errors import RequestError
 if TYPE_CHECKING:
     from tilewright.source.configurations import Listed
 
-Source = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A Python file, and which kernel or list of it.")]
+Source = Annotated[
+    str, typer.Argument(metavar="FILE[:NAME]", help="A Python file, and the name of a kernel or list in it.")
+]
 To = Annotated[Literal["cutile", "triton"], one_of("--to", "cutile", "triton", help="The language to transfer to.")]
 OnlyArch = Annotated[
-    str | None, typer.Option(metavar="A", help="Drop what this architecture does not allow, like sm_90.")
+    str | None, typer.Option(metavar="A", help="Drop what this architecture does not allow, for example sm_90.")
 ]
 Renamed = Annotated[
     list[str] | None,

@@ -20,13 +20,13 @@ DEFAULT_TOP = 10
 DEFAULT_TIE_BAND = 0.01
 """The defaults of `tune` and of `rules.Policy`, repeated here so that `--help` does not import those modules."""
 
-Top = Annotated[int, typer.Option(min=1, help="How many candidates are raced: those predicted fastest.")]
-Strategy = Annotated[str, typer.Option(metavar="NAME", help="Which search strategy chooses what is raced.")]
-TieBand = Annotated[float, typer.Option(help="Times within this share of the fastest count as tied.")]
-Seeds = Annotated[str | None, typer.Option(metavar="SOURCE", help="More candidates, from: heuristics.")]
+Top = Annotated[int, typer.Option(min=1, help="How many of the candidates predicted fastest are raced.")]
+Strategy = Annotated[str, typer.Option(metavar="NAME", help="The search strategy, which chooses what is raced.")]
+TieBand = Annotated[float, typer.Option(help="Times within this fraction of the fastest count as tied.")]
+Seeds = Annotated[str | None, typer.Option(metavar="SOURCE", help="Add candidates from: heuristics.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the race.  [default: drawn]")]
 StorePath = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Stores results there.  [default: .tilewright/ledger.db]")
+    Path | None, typer.Option(metavar="PATH", help="The ledger for the results.  [default: .tilewright/ledger.db]")
 ]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Store no results.")]
 

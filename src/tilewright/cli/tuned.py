@@ -35,16 +35,20 @@ SECONDS = 2.0
 OF_KERNEL = "Only this kernel; MODULE.NAME where two modules have a kernel of that name."
 
 Kernel = Annotated[str | None, typer.Argument(metavar="[KERNEL]", help=f"{OF_KERNEL}  [default: all]")]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or its beginning.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or the beginning of a key.")]
 OfKernel = Annotated[str | None, typer.Option("--kernel", metavar="NAME", help=OF_KERNEL)]
-OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only this key, or its beginning.")]
-Days = Annotated[float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Tuned before so many days.")]
+OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only the call whose key begins so.")]
+Days = Annotated[
+    float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Tuned more than so many days ago.")
+]
 OldToolkit = Annotated[bool, typer.Option("--toolkit-not-current", help="Tuned with another cuda-tile or tileiras.")]
-_SOURCE = "The kernel is gone or has changed; imports its module."
+_SOURCE = "The kernel is gone or has changed (imports its module)."
 NoSource = Annotated[bool, typer.Option("--missing-source", help=_SOURCE)]
 Everything = Annotated[bool, typer.Option("--all", help="Everything that is stored.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")]
-Into = Annotated[Path | None, typer.Option("--into", metavar="DIR", help="One file a kernel there.  [default: stdout]")]
+Into = Annotated[
+    Path | None, typer.Option("--into", metavar="DIR", help="Folder for one file per kernel.  [default: stdout]")
+]
 
 
 @app.command("list")
@@ -91,7 +95,7 @@ def show(key: Key, as_json: AsJson = False) -> None:
 @app.command()
 def export(
     kernel: Kernel = None, into: Into = None,
-    python: Annotated[bool, typer.Option("--python", help="A Python module instead of JSON.")] = False,
+    python: Annotated[bool, typer.Option("--python", help="Write a Python module instead of JSON.")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Writes a config file with a kernel's tuned configurations, to ship in a repository.
@@ -130,7 +134,7 @@ def export(
 
 @app.command("import")
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="What export wrote.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files that export wrote.")],
     replace: Annotated[bool, typer.Option("--replace", help="Also replace rows that are stored already.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -171,7 +175,7 @@ def _plain(config: Mapping[str, Value] | None) -> Json:
 @app.command()
 def verify(
     kernel: Kernel = None, key: OfKey = None,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Time for the race of one entry, in seconds.")] = SECONDS,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds for the race of one entry.")] = SECONDS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the rounds.")] = 0, show_all: All = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
