@@ -14,6 +14,8 @@
 TORCH := 2.13.0
 # Its kernels are tested and tuned; what it needs beside torch and cuda-tile they do not (pyproject.toml).
 TILEGYM := 1.5.1
+# Kernels in Triton are compiled without a GPU. Python 3.10 gets 3.6, newer ones 3.9.
+TRITON := triton>=3.6,<3.10
 SOURCES := src tests examples bench
 
 ifdef TILEWRIGHT_PYTHON
@@ -54,6 +56,7 @@ $(STAMP): pyproject.toml | $(PY)
 	fi || echo "note: found no torch $(TORCH) to install; going on without, the tests that need it are skipped"
 	$(PIP) --editable '.[dev,heuristics,gpu]'
 	@$(PIP) --no-deps tilegym==$(TILEGYM) 2>/dev/null || echo "note: found no tilegym $(TILEGYM); its tests are skipped"
+	@$(PIP) '$(TRITON)' 2>/dev/null || echo "note: found no $(TRITON); the tests of kernels in Triton are skipped"
 	@touch $@
 
 # Some systems ship Python without ensurepip; their pip can still fill an environment.

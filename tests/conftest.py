@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import hashlib
+import importlib
 import os
 import shutil
 import signal
@@ -43,6 +44,14 @@ def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test writes into the store of the person who runs it."""
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "tilewright-home"))
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))
+
+
+@pytest.fixture(scope="session")
+def tilegym() -> None:
+    """TileGym without its Triton kernels, which ask torch for a GPU as soon as they are imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "triton", None)
+        importlib.import_module("tilegym.ops")
 
 
 TESTS_OF_THE_TOOLS = ("compile", "languages", "machine_code", "tools")

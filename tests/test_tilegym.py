@@ -16,10 +16,13 @@ from tilewright.records import Configuration
 from tilewright.task.loading import editable_files, load_task
 from tilewright.task.task import Launch, Task
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tilegym") is None or importlib.util.find_spec("torch") is None,
-    reason="needs TileGym (pip install --no-deps tilegym==1.5.1) and torch",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("tilegym") is None or importlib.util.find_spec("torch") is None,
+        reason="needs TileGym (pip install --no-deps tilegym==1.5.1) and torch",
+    ),
+    pytest.mark.usefixtures("tilegym"),
+]
 
 FOLDER = Path(__file__).parent.parent / "bench" / "tilegym"
 HELPERS = {

@@ -17,7 +17,8 @@ from cuda.tile import compilation
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
 from tilewright.languages.cutile import private
-from tilewright.languages.cutile.cutile import DTYPES, CuTile, compiler_failure, signature_of
+from tilewright.languages.cutile.cutile import DTYPES, CuTile, bytecode_version, compiler_failure, signature_of
+from tilewright.languages.cutile.toolchain import Tool as Compiler
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
@@ -333,3 +334,13 @@ def test_return_code_5_points_at_the_toolkit(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CUDA_HOME", "/opt/cuda-12")
     failed = compiler_failure(Finished(5, "", "error: failed to invoke ptxas"))
     assert failed.stage == "tool" and "CUDA_HOME=/opt/cuda-12 may hold another toolkit version" in failed.reason
+
+
+WRITTEN = [((13, 5), "13.4"), ((13, 4), "13.4"), ((13, 2), "13.2"), ((12, 9), None)]
+
+
+@pytest.mark.parametrize(("compiler", "written"), WRITTEN)
+def test_the_bytecode_is_the_newest_that_cuda_tile_writes_and_the_compiler_reads(
+    compiler: tuple[int, int], written: str | None
+) -> None:
+    assert bytecode_version(Compiler(Path("tileiras"), compiler, "", True)) == written

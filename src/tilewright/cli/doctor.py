@@ -32,6 +32,7 @@ from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import StorageError, ToolFailed, in_one_line
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.machine import driver_version, installed_version
+from tilewright.languages.triton.versions import needs
 from tilewright.records import Json
 from tilewright.tools import child
 
@@ -44,7 +45,7 @@ FREE_BYTES = 512 << 20
 INSTALL = "pip install 'cuda-tile[tileiras]'"
 WELL = "everything works here: inspect, predict and measure"
 TO_MEASURE = ("GPU", "driver", "torch")
-OPTIONAL = ("tileirdisasm", "isolation", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sanitizer")
+OPTIONAL = ("tileirdisasm", "isolation", "Triton", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sanitizer")
 """The probes that inspecting and predicting do not need."""
 
 
@@ -106,7 +107,7 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
         (f"compiling for {PROBE_ARCH}", compiling), ("tileirdisasm", tileirdisasm),
         ("results", results_store), ("cuTile's cache", cutile_cache), ("free disk", free_disk),
         ("GPU", lambda: gpu_found(gpu, environ)), ("driver", lambda: driver(gpu, driver_version())),
-        ("torch", lambda: torch(gpu)), ("NVML", lambda: nvml(gpu)),
+        ("torch", lambda: torch(gpu)), ("Triton", lambda: _optional("Triton", *needs())), ("NVML", lambda: nvml(gpu)),
         ("compute-sanitizer", lambda: compute_sanitizer(gpu)), ("isolation", isolation),
     )  # fmt: skip
     probes = []

@@ -85,6 +85,22 @@ def test_the_cubins_are_those_of_triton_compile(theirs: dict[str, str]) -> None:
         assert triton_compile.digest(made.cubin) == theirs[f"{name} {arch}"], (name, arch)
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(
+    "TILEWRIGHT_TRITON36" not in os.environ, reason="TILEWRIGHT_TRITON36 names no Python with triton 3.6"
+)
+def test_the_cubins_are_those_of_triton_compile_in_the_other_version_too() -> None:
+    python, root = os.environ["TILEWRIGHT_TRITON36"], Path(__file__).parents[3]
+    asked = [python, "-c", "import triton; print(triton.__version__)"]
+    assert subprocess.run(asked, check=True, capture_output=True, text=True).stdout.startswith("3.6.")
+    here = f"{Path(__file__).relative_to(root)}::{test_the_cubins_are_those_of_triton_compile.__name__}"
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q", here], env=environment, cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout[-2000:]
+
+
 def test_the_launch_facts_come_from_the_metadata() -> None:
     made = built("matmul", num_warps=8, num_stages=8)
     assert isinstance(made, Built)

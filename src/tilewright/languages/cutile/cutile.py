@@ -276,8 +276,12 @@ def _may_alias_internally(array: ArraySpec) -> bool:
 
 
 def bytecode_version(tool: Tool) -> str | None:
-    """The compiler's bytecode version if cuda-tile can write it. With None cuda-tile starts the compiler to ask."""
-    return f"{tool.version[0]}.{tool.version[1]}" if tool.version in private.BYTECODE_VERSIONS else None
+    """The newest bytecode version that cuda-tile writes and the compiler reads, which cuda-tile would choose itself.
+
+    Compilers read older versions: tileiras 13.5.37 reads 13.4. With None cuda-tile starts the compiler to ask.
+    """
+    readable = [version for version in private.BYTECODE_VERSIONS if version <= tool.version]
+    return "{}.{}".format(*readable[-1]) if readable else None
 
 
 _LOCATED = re.compile(r'loc\(.*?"(?P<file>[^"]+)":(?P<line>\d+):\d+.*?\):\s*error:\s*(?P<text>.*)', re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""The private parts of triton that Tilewright uses, all of them in this file. Tested with `TESTED`.
+"""The private parts of triton that Tilewright uses, all of them in this file.
 
 Triton has no public way to compile for an array that does not exist, nor to stop after TTIR. So its own binder is given
 array specifications, and its own code generator is run for the types that the binder found. Neither needs torch or a
@@ -23,12 +23,9 @@ from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from tilewright.errors import TaskError
 from tilewright.hardware.architectures import WARP
+from tilewright.languages.triton.versions import problem_with
 from tilewright.task.tensors import ArraySpec
 
-SUPPORTED = ((3, 6), (3, 9))
-"""The first and the last version that the extra ``triton`` allows."""
-TESTED = ((3, 6), (3, 9))
-"""The versions that the tests run."""
 ANY_ARCH = 90
 """For what does not depend on the architecture."""
 
@@ -58,23 +55,8 @@ class TtirModule:
     """Without."""
 
 
-def version() -> tuple[int, int]:
-    major, minor, *_ = triton.__version__.split(".")
-    return int(major), int(minor)
-
-
 def version_problem() -> str | None:
-    """Why this triton is not supported, with the fix; None if it is."""
-    if SUPPORTED[0] <= version() <= SUPPORTED[-1]:
-        return None
-    return (
-        f"triton {triton.__version__} is not supported (tested: {', '.join(f'{a}.{b}' for a, b in TESTED)}); "
-        "fix: pip install 'triton>=3.6,<3.10'"
-    )
-
-
-def is_jit_function(kernel: Any) -> bool:
-    return isinstance(kernel, JITFunction)
+    return problem_with(str(triton.__version__))
 
 
 def is_gluon(kernel: JITFunction[Any]) -> bool:

@@ -1,0 +1,57 @@
+"""Which versions of triton are supported, and what its own launches need. Does not import triton."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+from collections.abc import Mapping
+from importlib import util
+from pathlib import Path
+
+from tilewright.hardware.machine import installed_version
+
+OLDEST, NEWEST = (3, 6), (3, 9)
+"""The limits of the extra ``triton``."""
+TESTED = ((3, 6), (3, 9))
+"""The versions that the tests run."""
+FIX = "pip install 'triton>=3.6,<3.10'"
+
+
+def numbers_of(version: str) -> tuple[int, int]:
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
+
+
+def problem_with(version: str) -> str | None:
+    """Returns why a version is not supported, with the fix; None if it is."""
+    if OLDEST <= numbers_of(version) <= NEWEST:
+        return None
+    tested = ", ".join(f"{major}.{minor}" for major, minor in TESTED)
+    return f"triton {version} is not supported (tested: {tested}); fix: {FIX}"
+
+
+def needs(environ: Mapping[str, str] = os.environ) -> tuple[bool | None, str, str]:
+    """Says whether Triton kernels can be compiled, and what a launch by Triton itself lacks. Tilewright launches their
+    cubins through the driver, without that.
+
+    Returns whether all is well (None if triton is not installed), the details, and the fix.
+    """
+    version = installed_version("triton")
+    if version is None:
+        return None, "not installed: only kernels in Triton need it", ""
+    if problem := problem_with(version):
+        what, _, fix = problem.partition("; fix: ")
+        return False, what, fix
+    named = environ.get("CC") or "gcc"
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    missing = {
+        "a C compiler": None if shutil.which(named) or shutil.which("clang") else "install gcc, or set CC",
+        "Python.h": None if header.is_file() else f"install the headers of Python ({header} is missing)",
+        "torch": None if util.find_spec("torch") else "install torch",
+    }
+    tested = "tested" if numbers_of(version) in TESTED else "not tested"
+    if lacks := [name for name, fix in missing.items() if fix]:
+        said = f"{version}, {tested}; compiles, but programs cannot launch through triton without {' and '.join(lacks)}"
+        return False, said, "; ".join(fix for fix in missing.values() if fix)
+    return True, f"{version}, {tested}", ""
