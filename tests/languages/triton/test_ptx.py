@@ -27,6 +27,8 @@ from tests.languages.triton import triton_compile
 
 NO_KNOBS = Configuration.of({})
 SECONDS = 60.0
+PTXAS_TRIES = 12
+"""The ptxas of triton 3.6 for Blackwell makes one of two cubins of the same PTX (seen with `descriptor_matmul`)."""
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 
@@ -82,7 +84,10 @@ def test_the_cubins_are_those_of_triton_compile(theirs: dict[str, str]) -> None:
     assert len(theirs) == len(units) == 18
     for (name, arch), made in ours.items():
         assert isinstance(made, Built), made
-        assert triton_compile.digest(made.cubin) == theirs[f"{name} {arch}"], (name, arch)
+        expected = theirs[f"{name} {arch}"]
+        again = (built(name, arch) for _ in range(PTXAS_TRIES))
+        same = (isinstance(each, Built) and triton_compile.digest(each.cubin) == expected for each in again)
+        assert triton_compile.digest(made.cubin) == expected or any(same), (name, arch)
 
 
 @pytest.mark.timeout(900)
