@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.languages import languages
 from tilewright.ledger.records import EntryHistory
 from tilewright.playbook import catalogue
-from tilewright.playbook.base import FORMER_NAMES, LAST, by_present_name
+from tilewright.playbook.base import ANY_LANGUAGE, FORMER_NAMES, LAST, by_present_name
 
 ROOT = Path(__file__).parent.parent.parent
 ENTRIES = catalogue()
@@ -79,7 +80,13 @@ def test_the_document_lists_every_entry() -> None:
     text = (ROOT / "docs" / "optimizing.md").read_text()
     for entry in ENTRIES:
         about = entry.about
-        assert f"| `{about.id}` {about.name} | {about.what} | {about.risk} |" in text, about.id
+        assert f"| `{about.id}` {about.name} | {about.what} | {about.risk} | {about.language} |" in text, about.id
+
+
+def test_what_reads_no_kernel_is_for_any_language() -> None:
+    free = {entry.about.id for entry in ENTRIES if entry.about.language == ANY_LANGUAGE}
+    assert free == {"tune_space", "tile_sizes", "occupancy", "worker_warps", "clusters"}
+    assert {entry.about.language for entry in ENTRIES} <= {language.name for language in languages()} | {ANY_LANGUAGE}
 
 
 def test_every_effect_has_a_source_and_a_date() -> None:

@@ -12,6 +12,7 @@ from tilewright.compile.identity import code_of
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.executors.base import Executor
 from tilewright.hardware.machine import Target
+from tilewright.languages import language_of
 from tilewright.ledger.file import key_of
 from tilewright.optimize.decide import PATIENCE, POLICIES
 from tilewright.optimize.versions.version import read_source
@@ -74,6 +75,23 @@ class OptimizeRequest:
     seed: int | None
     session: Executor | None
     progress: Progress
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries to try: those for the language of the task's kernel.
+
+        Raises RequestError if ``only`` names an entry for another language.
+        """
+        task, dims, board = self.task, self.workloads[0].dims, self.target.board
+        kernel = task.launched(task.space.shipped, dims, task.arrays(dims), board).kernel
+        language = language_of(kernel).name
+        for entry in self.options.entries if self.options.only else ():
+            if not entry.about.is_for(language):
+                raise RequestError(
+                    f"entry '{entry.about.id}' changes {entry.about.language} kernels, and task '{task.name}' launches "
+                    f"a {language} kernel; leave out --only {entry.about.id}"
+                )
+        return tuple(entry for entry in self.options.entries if entry.about.is_for(language))
 
     @property
     def texts(self) -> dict[Path, str]:

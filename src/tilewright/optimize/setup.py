@@ -48,7 +48,7 @@ def prepare(
 ) -> Start:
     """Prepares a new run, or continues the interrupted run with the same key. ``fresh``: always a new run. ``stack``:
     closes what this function opens. Raises Incorrect if the untouched code is not correct."""
-    task, target = request.task, request.target
+    task, target, entries = request.task, request.target, request.entries
     machine = machine_of(target)
     key = request.key(machine.versions)
     interrupted = None if fresh else ledger.resume(key)
@@ -86,7 +86,7 @@ def prepare(
         iterations, incumbent = [], baseline
     history = ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name)
     setup = Setup(
-        record, ledger, workspace, builder, gate, request.options.entries,
+        record, ledger, workspace, builder, gate, entries,
         (*proposers, FromFiles(request.options.changes, iterations)), by_present_name(history), bounds,
         request.options, request.progress,
     )  # fmt: skip

@@ -30,6 +30,7 @@ Result = TypeVar("Result")
 Risk: TypeAlias = Literal["lossless", "lossy"]
 """A lossy change rounds differently by design. It is tried only if the user allows it, and marked in the report."""
 Values: TypeAlias = tuple[Value, ...]
+ANY_LANGUAGE = "any"
 LAST = 99  # the rank of an entry for a kind of bound that its `priority` does not name
 
 
@@ -78,7 +79,8 @@ class EntryDescription:
 
     ``id`` is the name of the entry's module; commands, ledgers and reports use it. ``priority`` ranks the entry among
     all entries for each kind of bound (``memory``, ``balanced``, ``compute``): rank 1 is tried first. ``order`` sorts
-    lists of entries; by default, entries of other packages come last.
+    lists of entries; by default, entries of other packages come last. ``language`` is the language of the kernels that
+    the entry changes; an entry with `ANY_LANGUAGE` changes only knobs.
     """
 
     id: str
@@ -90,10 +92,15 @@ class EntryDescription:
     effect: Effect
     risk: Risk = "lossless"
     order: int = 1000
+    language: str = "cutile"
 
     def place(self, kind: str) -> int:
         """Returns the entry's rank for a kind of bound."""
         return self.priority.get(kind, LAST)
+
+    def is_for(self, language: str) -> bool:
+        """Returns whether the entry changes kernels of ``language``."""
+        return self.language in (language, ANY_LANGUAGE)
 
 
 @dataclass(frozen=True)

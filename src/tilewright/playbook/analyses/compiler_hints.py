@@ -32,8 +32,13 @@ class OneHint(Entry):
         """Chooses the values to try, from the incumbent's machine code and the hint's present value ``now``."""
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        """Returns a site wherever the configuration is written, unless a loop sets the hint (see `tune_space`)."""
-        offer = self.offer(facts, current(facts)[self.hint])
+        """Returns a site wherever the configuration is written, unless a loop sets the hint (see `tune_space`).
+
+        Empty if the kernel's language lacks the hint."""
+        now = current(facts)
+        if self.hint not in now:
+            return ()
+        offer = self.offer(facts, now[self.hint])
         return [
             place.site(f"{self.hint} in {place.what}", offer.values, offer.promise, offer.why)
             for place in (places(source, facts) if offer.values else ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright.hardware.architectures import architecture
 from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest
-from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
+from tilewright.playbook.base import ANY_LANGUAGE, Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
 
@@ -22,6 +22,7 @@ class Clusters(OneHint):
         when_not="sm_80 to 89 ignore it, sm_120 and 121 have no multicast; small grids have too few tiles",
         priority={"memory": 6, "balanced": 5, "compute": 3},
         order=180,
+        language=ANY_LANGUAGE,
         effect=Effect.assumed(0.95, 1.30, kept=0, of=11),
     )
 

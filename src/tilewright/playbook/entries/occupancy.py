@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright.hardware.executions import occupancy_of
 from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest
-from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
+from tilewright.playbook.base import ANY_LANGUAGE, Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
 ENOUGH = 4  # CTAs on an SM; more CTAs rarely hide more latency
@@ -26,6 +26,7 @@ class OccupancyHint(OneHint):
         when_not="several CTAs fit already, or the bound on registers makes the code spill",
         priority={"memory": 2, "balanced": 1, "compute": 3},
         order=160,
+        language=ANY_LANGUAGE,
         effect=Effect.assumed(1.02, 1.60, kept=3, of=12),
     )
 

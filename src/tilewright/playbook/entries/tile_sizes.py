@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from tilewright.playbook.analyses.best_predicted import allowed, tile_values
 from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, places, written
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
+from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.playbook.entries.tune_space import read_changes
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -29,6 +29,7 @@ class TileSizes(Entry):
         when_not="the size is fixed by the problem, such as a head's dimension or a whole row",
         priority={"memory": 5, "balanced": 4, "compute": 2},
         order=90,
+        language=ANY_LANGUAGE,
         effect=Effect.assumed(1.05, 1.50, kept=1, of=30),
     )
 

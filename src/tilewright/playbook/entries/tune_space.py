@@ -14,7 +14,7 @@ from functools import partial
 
 from tilewright.playbook.analyses.best_predicted import best_predicted
 from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, current, places, written
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Configuration, Value
 from tilewright.source.syntax import Source
 from tilewright.space import knobs
@@ -32,6 +32,7 @@ class TuneSpace(Entry):
         when_not="the space was tuned on this board for these workloads: nothing is predicted better",
         priority={"memory": 3, "balanced": 2, "compute": 2},
         order=40,
+        language=ANY_LANGUAGE,
         effect=Effect.assumed(1.10, 1.50, kept=6, of=15),
     )
 

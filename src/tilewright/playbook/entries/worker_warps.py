@@ -8,7 +8,7 @@ sizes.
 from __future__ import annotations
 
 from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest
-from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
+from tilewright.playbook.base import ANY_LANGUAGE, Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
 MANY_REGISTERS = 200  # per thread; with so many or more, twice the threads may be faster
@@ -24,6 +24,7 @@ class WorkerWarps(OneHint):
         when_not="registers are no limit: by default the compiler takes 4",
         priority={"memory": 4, "balanced": 3, "compute": 3},
         order=170,
+        language=ANY_LANGUAGE,
         effect=Effect.assumed(1.0, 1.70, kept=0, of=15),
     )
 
