@@ -147,6 +147,9 @@ def reduces(x, z, OP: tl.constexpr, AXIS: tl.constexpr, A: tl.constexpr, B: tl.c
     elif OP == "var":
         _, m, n = tl.reduce((v, tl.zeros_like(v), tl.full(v.shape, 1.0, v.dtype)), AXIS, welford)
         r = m / n
+    elif OP == "spread":
+        low, high = tl.reduce((v, v), AXIS, spread)
+        r = high - low
     elif OP == "xor":
         r = tl.xor_sum(v.to(tl.int32), AXIS).to(v.dtype)
     tl.store(z + tl.arange(0, B if AXIS == 0 else A), r)
@@ -154,7 +157,7 @@ def reduces(x, z, OP: tl.constexpr, AXIS: tl.constexpr, A: tl.constexpr, B: tl.c
 
 REDUCED: dict[str, Any] = {
     "sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod, "argmax": np.argmax, "argmin": np.argmin,
-    "var": np.var, "xor": lambda v, axis: np.bitwise_xor.reduce(v.astype(np.int32), axis),
+    "var": np.var, "spread": np.ptp, "xor": lambda v, axis: np.bitwise_xor.reduce(v.astype(np.int32), axis),
 }  # fmt: skip
 
 
@@ -169,6 +172,18 @@ def test_reductions(name: str, axis: int) -> None:
 
 
 @triton.jit
+def counted(x, y):
+    """Adds the counts in the low bits if the keys in the high bits are equal."""
+    key = x & -65536
+    return tl.where((y & -65536) == key, x + y - key, y)
+
+
+@triton.jit
+def spread(a_low, a_high, b_low, b_high):
+    return tl.minimum(a_low, b_low) * 1.0, tl.where(a_high * 2.5 > b_high * 2.5, a_high, b_high)
+
+
+@triton.jit
 def scans(x, z, OP: tl.constexpr, REVERSE: tl.constexpr, N: tl.constexpr):
     at = tl.arange(0, N)
     v = tl.load(x + at)
@@ -176,6 +191,8 @@ def scans(x, z, OP: tl.constexpr, REVERSE: tl.constexpr, N: tl.constexpr):
         r = tl.cumsum(v, 0, reverse=REVERSE)
     elif OP == "prod":
         r = tl.cumprod(v, 0, reverse=REVERSE)
+    elif OP == "counted":
+        r = tl.associative_scan((at // 5) * 65536 + 1, 0, counted).to(tl.float32)
     elif OP == "affine":
         _, r = tl.associative_scan((v, at.to(tl.float32)), 0, affine, reverse=REVERSE)
     tl.store(z + at, r)
@@ -207,6 +224,13 @@ def test_histogram() -> None:
     x, out = RNG.integers(0, 8, 64).astype(np.int32), np.zeros(8, np.int32)
     launch(counts, (1,), {"x": x, "z": out, "n": 50, "N": 64, "B": 8})
     np.testing.assert_array_equal(out, np.bincount(x[:50], minlength=8))
+
+
+def test_a_scan_with_a_number_that_is_neutral_on_one_side() -> None:
+    out = np.zeros(32, np.float32)
+    launch(scans, (1,), {"x": out.copy(), "z": out, "OP": "counted", "REVERSE": False, "N": 32})
+    at = np.arange(32)
+    np.testing.assert_array_equal(out, (at // 5 * 65536 + at % 5 + 1).astype(np.float32))
 
 
 # Products -------------------------------------------------------------------------------------------------------------

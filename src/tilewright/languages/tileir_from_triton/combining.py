@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.languages.tileir_from_triton.ttir import Dense, SsaValue, TtirBlock, TtirOp, ValueType
@@ -38,27 +38,40 @@ EVALUATED: dict[str, Callable[..., Number]] = {
 }  # fmt: skip
 
 
-def neutral(block: TtirBlock, types: Sequence[ValueType]) -> tuple[Number, ...] | None:
-    """A number for each operand that changes nothing; None if none is found."""
+def neutral(
+    block: TtirBlock, types: Sequence[ValueType], known: Mapping[SsaValue, Number], *, as_first_only: bool = False
+) -> tuple[Number, ...] | None:
+    """A number for each operand that changes nothing; None if none is found.
+
+    known: the constants that are defined outside the body.
+    as_first_only: the number need only be neutral as the first of two, which is enough for a scan.
+    """
     if len(types) > MOST_OPERANDS:
         return None
     samples = [tuple(_samples(kind)[(3 * at + step) % 9] for at, kind in enumerate(types)) for step in range(9)]
     candidates = tuple(itertools.product(*map(_candidates, types)))
-    return _first(block, candidates, samples) or _first(
-        block, *([*filter(_finite, one)] for one in (candidates, samples))
-    )
-
-
-def _finite(numbers: Sequence[Number]) -> bool:
-    return all(map(math.isfinite, numbers))
+    finite = [[one for one in numbers if all(map(math.isfinite, one))] for numbers in (candidates, samples)]
+    for first_only in (False, True)[: 1 + as_first_only]:
+        for some, numbers in ((candidates, samples), finite):
+            if (found := _first(block, known, some, numbers, first_only)) is not None:
+                return found
+    return None
 
 
 def _first(
-    block: TtirBlock, candidates: Sequence[Sequence[Number]], samples: Sequence[Sequence[Number]]
+    block: TtirBlock,
+    known: Mapping[SsaValue, Number],
+    candidates: Sequence[Sequence[Number]],
+    samples: Sequence[Sequence[Number]],
+    first_only: bool,
 ) -> tuple[Number, ...] | None:
+    def keeps(candidate: Sequence[Number], sample: Sequence[Number]) -> bool:
+        pairs = ((candidate, sample), (sample, candidate))[: 1 if first_only else 2]
+        return all(evaluated(block, (*left, *right), known) == tuple(sample) for left, right in pairs)
+
     for candidate in candidates:
         try:
-            if all(_same(block, candidate, sample) for sample in samples):
+            if all(keeps(candidate, sample) for sample in samples):
                 return tuple(candidate)
         except (NotImplementedError, ArithmeticError, ValueError):
             continue
@@ -81,24 +94,27 @@ def _samples(kind: ValueType) -> tuple[Number, ...]:
     return (False, True) * 5 if kind.bits == 1 else (0, 1, -1, high, -high - 1, 7, 12, -100 % high, 5)
 
 
-def _same(block: TtirBlock, candidate: Sequence[Number], sample: Sequence[Number]) -> bool:
-    pairs = ((candidate, sample), (sample, candidate))
-    return all(evaluated(block, (*left, *right)) == tuple(sample) for left, right in pairs)
-
-
-def evaluated(block: TtirBlock, arguments: Sequence[Number]) -> tuple[Number, ...]:
-    """What the body gives for numbers. Raises NotImplementedError if an operation is not known here."""
-    values: dict[SsaValue, Number] = dict(zip(block.arguments, arguments, strict=True))
-    for op in block.ops[:-1]:
-        values[op.results[0]] = _wrapped(_result(op, [values[one] for one in op.operands]), op.type)
+def evaluated(block: TtirBlock, arguments: Sequence[Number], known: Mapping[SsaValue, Number]) -> tuple[Number, ...]:
+    """What the body gives for numbers. Raises NotImplementedError if it uses what is not known here."""
+    values: dict[SsaValue, Number] = {**known, **dict(zip(block.arguments, arguments, strict=True))}
+    for op in block.ops:
+        if any(one not in values for one in op.operands):
+            raise NotImplementedError
+        if op.results:
+            values[op.results[0]] = _wrapped(_result(op, [values[one] for one in op.operands]), op.type)
     return tuple(values[one] for one in block.ops[-1].operands)
+
+
+def constant_of(op: TtirOp) -> Number | None:
+    """The number of a constant; None if it has several, or is given by its bits."""
+    value = op.attributes["value"]
+    value = value.values if isinstance(value, Dense) else value
+    return None if isinstance(value, (str, list)) else value
 
 
 def _result(op: TtirOp, operands: Sequence[Number]) -> Number:
     if op.name == "arith.constant":
-        value = op.attributes["value"]
-        value = value.values if isinstance(value, Dense) else value
-        if isinstance(value, str):
+        if (value := constant_of(op)) is None:
             raise NotImplementedError
         return value
     if op.name == "arith.cmpi" and (predicate := int(op.attributes["predicate"])) < 6:

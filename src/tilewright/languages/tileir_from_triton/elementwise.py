@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.languages.tileir_from_triton.combining import constant_of
 from tilewright.languages.tileir_from_triton.translation import Translation, translates
 from tilewright.languages.tileir_from_triton.ttir import Dense, TtirOp, Untranslated, ValueType
 from tilewright.languages.tileir_from_triton.writer import Handle
@@ -58,6 +59,9 @@ def negate(t: Translation, op: TtirOp) -> Handle:
 
 @translates("arith.constant")
 def constant(t: Translation, op: TtirOp) -> Handle:
+    """A constant, which is noted if it is a scalar."""
+    if not op.type.shape and (number := constant_of(op)) is not None:
+        t.numbers[op.results[0]] = number
     value = op.attributes["value"]
     values = value.values if isinstance(value, Dense) else value
     while isinstance(values, list) and values and isinstance(values[0], list):

@@ -14,7 +14,7 @@ from tilewright.languages.tileir_from_triton.writer import Handle
 def reduce(t: Translation, op: TtirOp) -> Sequence[Handle]:
     axis, block = int(op.attributes["axis"]), op.body()
     elements = [ValueType(one.type.element) for one in op.operands]
-    identities = neutral(block, elements)
+    identities = neutral(block, elements, t.numbers)
     if identities is None:
         return halved(t, op, axis, block)
     attributes = _identities(t, identities, elements)
@@ -26,7 +26,7 @@ def reduce(t: Translation, op: TtirOp) -> Sequence[Handle]:
 def scan(t: Translation, op: TtirOp) -> Sequence[Handle]:
     axis, block, reverse = int(op.attributes["axis"]), op.body(), bool(op.attributes.get("reverse"))
     elements = [ValueType(one.type.element) for one in op.operands]
-    identities = neutral(block, elements)
+    identities = neutral(block, elements, t.numbers, as_first_only=True)
     if identities is None:
         raise Untranslated("a scan whose combination has no neutral element among 0, 1 and the extremes")
     attributes = _identities(t, identities, elements)
@@ -76,7 +76,7 @@ def halved(t: Translation, op: TtirOp, axis: int, block: TtirBlock) -> Sequence[
         shape = tuple(extent // 2 if at == axis else size for at, size in enumerate(types[0].shape))
         types = [kind.shaped(*shape) for kind in types]
         halves = [[_half(t, value, kind, axis, k) for value, kind in zip(values, types, strict=True)] for k in (0, 1)]
-        on_tiles = widened_to(block, shape)
+        on_tiles = widened_to(t, block, shape)
         t.bind(on_tiles.arguments, [*halves[0], *halves[1]])
         values = t.all(t.body(on_tiles).operands)
     return [t.reshape(value, one.type) for value, one in zip(values, op.results, strict=True)]
@@ -88,12 +88,17 @@ def _half(t: Translation, value: Handle, kind: ValueType, axis: int, which: int)
     return t.emit("Extract", kind, value, [place if at == axis else zero for at in range(len(kind.shape))])
 
 
-def widened_to(block: TtirBlock, shape: tuple[int, ...]) -> TtirBlock:
-    """The body on tiles instead of elements."""
+def widened_to(t: Translation, block: TtirBlock, shape: tuple[int, ...]) -> TtirBlock:
+    """The body on tiles instead of elements. Values from outside it are broadcast."""
     new: dict[SsaValue, SsaValue] = {}
+    inside = {*block.arguments, *(result for op in block.ops for result in op.results)}
 
     def tile(value: SsaValue) -> SsaValue:
-        return new.setdefault(value, SsaValue(value.name, value.type.shaped(*shape)))
+        if value not in new:
+            new[value] = SsaValue(value.name, value.type.shaped(*shape))
+            if value not in inside:
+                t[new[value]] = t.spread(t[value], value.type, shape)
+        return new[value]
 
     ops = [
         TtirOp(op.name, tuple(map(tile, op.operands)), tuple(map(tile, op.results)), op.attributes, place=op.place)

@@ -42,6 +42,8 @@ class Translation:
         self.writer = writer
         self.emit = writer.emit
         self.handles: dict[SsaValue, Handle] = {}
+        self.numbers: dict[SsaValue, float] = {}
+        """The scalar constants."""
 
     def __getitem__(self, value: SsaValue) -> Handle:
         return self.handles[value]
