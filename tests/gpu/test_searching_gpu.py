@@ -115,3 +115,20 @@ def test_clones_and_a_stream_of_the_callers_own() -> None:
     )
     assert {one.status for one in found.outcomes} == {"timed"}
     assert bool((x == 3.0).all()) and bool((y == 0.0).all())
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_of_many_configurations_the_best_predicted_are_raced(mode: str) -> None:
+    """The board is known, the work is counted, and nvdisasm reads the code: at most ten and the shipped one."""
+    x = torch.randn(1 << 22, device="cuda")
+    y = torch.full_like(x, 7.0)
+    space = [(tile, occupancy) for tile in (256, 512, 1024, 2048, 4096) for occupancy in (None, 1, 2, 4)]
+    found = searched(
+        space, lambda c: ((1 << 22) // c[0],), scale, lambda c: (x, y, c[0], 0), lambda c: {"occupancy": c[1]},
+        launch_mode=mode,
+    )  # fmt: skip
+    statuses = [one.status for one in found.outcomes]
+    assert set(statuses) <= {"timed", "duplicate", "pruned"} and statuses[0] == "timed"
+    assert 1 <= statuses.count("timed") <= 11
+    assert all("predicted" in one.reason for one in found.outcomes if one.status == "pruned")
+    assert bool((y == 7.0).all())

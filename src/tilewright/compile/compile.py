@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compile.pool import CompilerPool
@@ -23,6 +24,7 @@ from tilewright.task.task import Launch, Task
 
 BUDGET_SECONDS = 10.0
 """Processor time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
+_TILE = re.compile("tile|block", re.IGNORECASE)
 
 
 class Stopped(Exception):
@@ -136,16 +138,16 @@ def remember(task: Task, compiled: Sequence[Compiled]) -> int:
     return language_of(launch_of(task, compiled[0].unit)[0].kernel).remember(built)
 
 
+def tile_size(constants: Iterable[tuple[str, object]]) -> int:
+    """Returns about how many elements a tile has, from names and values of constants. Large tiles compile longest."""
+    return math.prod(size for name, size in constants if type(size) is int and size > 0 and _TILE.search(name))
+
+
 def _largest_first(units: Sequence[Unit]) -> list[int]:
     """Returns the indices by workload, in each the largest tiles first, because they take longest to compile."""
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
-
-    def key(index: int) -> tuple[int, float]:
-        values = units[index].configuration.items()
-        sizes = (size for name, size in values if name.startswith(("TILE", "BLOCK")) and isinstance(size, int))
-        return position[units[index].workload.name], -math.prod(sizes)
-
-    return sorted(range(len(units)), key=key)
+    order = [(position[unit.workload.name], -tile_size(unit.configuration.items())) for unit in units]
+    return sorted(range(len(units)), key=order.__getitem__)
 
 
 def lower(task: Task, unit: Unit) -> tuple[Language, Lowered, Launch] | Failed:

@@ -8,7 +8,6 @@ to launch them. Of more trials than can be raced, the instructions are read too,
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from tilewright.compile.compile import BUDGET_SECONDS
+from tilewright.compile.compile import BUDGET_SECONDS, tile_size
 from tilewright.compile.pool import CompilerPool
 from tilewright.compile.screen import RACED, same_work
 from tilewright.errors import RequestError, TilewrightError, ToolFailed, in_one_line
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from tilewright.inspect.work import CountedWork
 
 Facts: TypeAlias = Header | MachineCode
-_TILE = re.compile("tile|block", re.IGNORECASE)
 Aligned = TypeVar("Aligned", bound=Argument)
 
 
@@ -73,15 +71,6 @@ class SpecifiedTrial:
         with suppress(Exception):  # the user's search goes on without a count
             return count_launch(runnable, arrays, seconds, blocks)
         return None
-
-    @property
-    def size(self) -> int:
-        """The approximate number of elements of a tile. Large tiles take longest to compile."""
-        return math.prod(
-            value
-            for name, value in zip(self.names, self.launch.args, strict=True)
-            if type(value) is int and value > 0 and _TILE.search(name)
-        )
 
 
 @dataclass(frozen=True)
@@ -159,34 +148,30 @@ class Building:
 
     def _start(self) -> None:
         """Lowers all trials and submits them to the compilers: the first one, then large tiles before small ones."""
+        sizes: dict[int, int] = {}
         for index, trial in enumerate(self._trials):
             described = trial if isinstance(trial, FailedTrial) else specified(trial)
             if isinstance(described, FailedTrial):
                 self._done[index] = described
             else:
                 self._described[index] = described
-        shared: dict[Hashable, Lowered | Failed] = {}
-        for index in sorted(self._described, key=lambda i: (i != self._first, -self._described[i].size)):
-            described, lowered = self._described[index], self._lower(self._described[index], shared)
-            if isinstance(lowered, Failed):
+                sizes[index] = tile_size(zip(described.names, described.launch.args, strict=True))
+        for index in sorted(sizes, key=lambda index: (index != self._first, -sizes[index])):
+            described = self._described[index]
+            if isinstance(lowered := self._lower(described), Failed):
                 self._done[index] = _failed(lowered)
             else:
                 self._lowered[index] = lowered
                 self._pool.add(index, described.language, lowered, described.launch, always=index == self._first)
 
-    def _lower(self, trial: SpecifiedTrial, shared: dict[Hashable, Lowered | Failed]) -> Lowered | Failed:
-        """Lowers a trial. Trials with the same kernel object and arguments share the result, whatever their grid."""
-        launch = trial.launch
-        key = (id(launch.kernel), repr(launch.args))
-        if key not in shared:
-            launch = launch if trial.own_args is None else Launch(launch.kernel, launch.grid, trial.own_args)
-            try:
-                shared[key] = trial.language.lower(launch, {}, Configuration(()), self._arch)
-            except TilewrightError:
-                raise
-            except Exception as error:
-                shared[key] = Failed("front end", in_one_line(error))
-        return shared[key]
+    def _lower(self, trial: SpecifiedTrial) -> Lowered | Failed:
+        launch = trial.launch if trial.own_args is None else replace(trial.launch, args=trial.own_args)
+        try:
+            return trial.language.lower(launch, {}, Configuration(()), self._arch)
+        except TilewrightError:
+            raise
+        except Exception as error:
+            return Failed("front end", in_one_line(error))
 
     def _compiled(self, index: int | None = None) -> Iterator[tuple[int, Ready | FailedTrial]]:
         """Yields the trials as they are compiled, or the one with ``index``. Counts the time spent waiting."""
