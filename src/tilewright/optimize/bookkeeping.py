@@ -103,7 +103,7 @@ class Bookkeeping:
         return self._facts[1]
 
     def findings(self) -> list[str]:
-        """Returns what the entries find in the incumbent that no source change can repair, such as token chains."""
+        """Returns the problems that the entries see but no source change can repair, such as token chains."""
         sources = [Source(path.name, text) for path, text in self.incumbent.texts.items()]
         pairs = [(entry, source) for entry in self.setup.entries for source in sources]
         return [finding for entry, source in pairs for finding in entry.findings(source, self.facts())]

@@ -40,7 +40,7 @@ def faster(speedup: Speedup | float | None) -> str:
 
 
 def light(metrics: Metrics) -> str:
-    """Formats the reached share of the speed of light."""
+    """Formats the speed as a share of the speed of light."""
     share = metrics.bound.speed_of_light_us / metrics.us if metrics.bound and metrics.us else None
     return NOTHING if share is None else f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 

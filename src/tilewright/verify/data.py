@@ -181,8 +181,8 @@ class _Drawing:
         return middle * (1 - spread * self.rng.random(self.shape))
 
     def large_rows(self) -> Array:
-        """Draws rows far from zero on one side of it, `FARTHEST` times the scale: beyond the finite numbers that stand
-        for infinity in a mask. Only one input of a case is drawn so."""
+        """Draws rows far below or far above zero, at `FARTHEST` times the scale. Masks that use a finite number such as
+        -10000 for infinity then fail. Only one input of a case is drawn in this way."""
         if self.bounded:
             return self.far_from_zero()
         far = min(FARTHEST * self.scale, OF_THE_LARGEST * float(limits(self.dtype).max))
