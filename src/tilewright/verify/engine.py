@@ -50,8 +50,8 @@ class Ran:
 
 
 class Engine(Protocol):
-    """Runs the kernel of one task. ``name``: ``interpreter`` or ``gpu``. ``stand_in``: names the code that runs in place
-    of the compiled code; empty if the compiled code itself runs."""
+    """Runs the kernel of one task. ``name``: ``interpreter`` or ``gpu``. ``stand_in``: names the code that runs in
+    place of the compiled code; empty if the compiled code itself runs."""
 
     name: str
     stand_in: str
