@@ -35,7 +35,7 @@ def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all:
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:
-    """Groups the compared cases into rows: one of correct edges, one of correct hidden draws, one for each other."""
+    """Groups the compared cases into rows. Correct edges share a row, and so do correct hidden draws."""
 
     def key(result: Result) -> tuple[bool, int]:
         return result.verdict == "correct", GROUPED.get(result.case.why, 0)

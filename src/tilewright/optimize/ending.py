@@ -105,8 +105,8 @@ def finish(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
 
 
 def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
-    """Returns what a person should look at, if the kernel ends far from its bound without a visible cause; else "".
-    Predicted times always give "", because their distance from the bound depends on the model."""
+    """Returns advice for a person if the kernel ends far from its bound without a visible cause; else "". For predicted
+    times there is no advice, because their distance from the bound depends on the model."""
     if not run.setup.gate.measured:
         return ""
     grids = run.incumbent.grids

@@ -131,8 +131,8 @@ def settled(seen: Look, live: Sequence[int], preferred: Sequence[int]) -> bool:
 
 
 def _hopeless(ratios: Array, policy: Policy, tail: float) -> bool:
-    """Tells whether even ``max_rounds`` rounds could not prove a tie, with the lowest plausible median. Without this, a
-    candidate at 1.01 × the leader's time would keep a race running until its budget ends."""
+    """Tells whether a tie cannot be proven, even after ``max_rounds`` rounds with the lowest plausible median. Without
+    this, a candidate at 1.01 × the leader's time would keep a race running until its budget ends."""
     at_best = float(stats.bounds(ratios, GIVE_UP_TAIL)[0])
     final = stats.expected_half_width(stats.spread(ratios), policy.max_rounds, tail)
     return at_best + final > 1.0 + policy.tie_band

@@ -41,7 +41,7 @@ is the upper quartile of that law (P. J. Huber, Robust Statistics, 1981, section
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval that contains the true median with at least ``confidence``; (0, inf) if the samples are too few."""
+    """Contains the true median with a probability of at least ``confidence``; (0, inf) if the samples are too few."""
 
     low: float
     centre: float  # the sample median

@@ -29,7 +29,7 @@ BEYOND = 1.25  # the largest tensor has 1.25 × `ELEMENTS`, so that a fifth of t
 BLOCKS = 128  # number of blocks that are sampled
 SECONDS = 10.0  # time limit of all blocks; one block that loops over all tiles would take hours
 MANY_SMS = 1 << 20
-"""The number of SMs that a launch function sees. With few SMs, a block of a persistent kernel does many tiles."""
+"""The number of SMs that a launch function sees: with few, a block of a persistent kernel loops over too many tiles."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Reaching:
 
 
 def outside(runs: Array, placed: Sequence[Allocation]) -> str | None:
-    """Describes the first range of addresses outside all tensors; None if there is none. ``runs``: shape (n, 2); of
-    each range the first address, and the address after its last byte."""
+    """Describes the first range of addresses outside all tensors; None if there is none. ``runs``: shape
+    (n, 2), the first address of each range, and the address after its last byte."""
     inside = np.zeros(len(runs), bool)
     for tensor in placed:
         inside |= (runs[:, 0] >= tensor.address) & (runs[:, 1] <= tensor.address + tensor.nbytes)
