@@ -60,6 +60,7 @@ def built(builder: Builder, file: Path) -> tuple[dict[str, Variant], dict[str, s
         "plus": SCALE.replace(DOUBLED, f"{DOUBLED} + 1"),
         "plus again": SCALE.replace(DOUBLED, f"({DOUBLED}) + 1"),
         "other grid": SCALE.replace("(-(-N // config.TILE),)", "(2 * -(-N // config.TILE),)"),
+        "other arrays": SCALE.replace("(x, y, config.TILE)", "(y, x, config.TILE)"),
         "own judge": SCALE.replace(DOUBLED, f"{DOUBLED} + 1")
         .replace("2 * x", "2 * x + 1")
         .replace('{"N": 4096}', '{"N": 256}')
@@ -95,6 +96,15 @@ def test_the_same_machine_code_on_another_grid_is_something_else(
     found = built[0]
     kept, _ = screen([found["other grid"]], found["baseline"])
     assert kept == [found["other grid"]]
+
+
+def test_the_same_machine_code_on_other_arrays_is_something_else(
+    built: tuple[dict[str, Variant], dict[str, str]],
+) -> None:
+    """It is judged, and found wrong; as a duplicate it would be called the incumbent."""
+    found = built[0]
+    kept, _ = screen([found["other arrays"]], found["baseline"])
+    assert kept == [found["other arrays"]]
 
 
 def test_what_is_predicted_far_slower_is_not_judged(built: tuple[dict[str, Variant], dict[str, str]]) -> None:

@@ -61,7 +61,7 @@ class Roofline:
         """Returns the bytes (see `cold`) and FLOP of ``work``; None if not counted, or if addresses depend on data."""
         if work.counts is None or not work.static:
             return None
-        return self.cold(work.bytes, work.counts.scaled(work.counts.distinct_stored_bytes)), work.flops
+        return self.cold(work.bytes, work.written), work.flops
 
     def refused(self, us: float, works: Iterable[tuple[float, float]], tflops: float) -> str | None:
         """Returns the reason why ``us`` (µs) is too short even for the least work; None if it is long enough.

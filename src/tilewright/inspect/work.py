@@ -60,6 +60,11 @@ class CountedWork:
     static: bool = False
 
     @property
+    def written(self) -> float:
+        """The bytes that are stored, each counted once."""
+        return self.counts.scaled(self.counts.distinct_stored_bytes) if self.counts else 0.0
+
+    @property
     def dtypes(self) -> tuple[str, ...]:
         """The dtypes of the factors in products, by FLOP, the most first. tf32 is called tfloat32, as in a task."""
         products = sorted(self.counts.ops if self.counts else (), key=lambda op: -op.tensor_flop)

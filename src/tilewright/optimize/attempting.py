@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,11 +19,13 @@ from types import FrameType
 
 from tilewright.candidate.client import Candidates
 from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of
-from tilewright.compile.screen import work_of
+from tilewright.compile.screen import same_work, work_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, ToolFailed, in_one_line
 from tilewright.hardware.architectures import Board
 from tilewright.hardware.executions import occupancy_of
 from tilewright.hardware.prediction import predict
+from tilewright.languages import language_of
+from tilewright.languages.base import Argument
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.gates.arena import Entrant
@@ -42,7 +44,7 @@ HOPELESS = 4.0
 MOST_VARIANTS = 16
 """The most variants of one proposal that are judged: those with the shortest predicted times."""
 
-Identity = tuple[tuple[str, tuple[int, ...], str], ...]
+Identity = tuple[Hashable, ...]
 Request = tuple[Value, str, Mapping[Path, str]]
 """A version to build: the proposal's value, the name of the version's folder, and the text of each editable file."""
 Loaded = tuple[Value, Mapping[Path, str], KernelVersion, Task]
@@ -60,6 +62,8 @@ class Variant:
     codes: Mapping[str, MachineCode]
     """The machine code for each workload."""
     grids: Mapping[str, tuple[int, ...]]
+    arguments: Mapping[str, tuple[Argument, ...]]
+    """What the compiled entry is passed on each workload."""
     predicted: Mapping[str, PredictedTime]
     compiled: tuple[Compiled, ...] = field(repr=False)
 
@@ -69,8 +73,9 @@ class Variant:
 
     @property
     def identity(self) -> Identity:
-        """Grid and hash of the machine code for each workload. Variants of equal identity behave alike."""
-        return tuple((name, self.grids[name], code.code_hash) for name, code in self.codes.items())
+        """What the version does on each workload. Variants of equal identity behave alike."""
+        of_each = self.codes.items()
+        return tuple(same_work(code.code_hash, self.grids[name], self.arguments[name]) for name, code in of_each)
 
     @property
     def predicted_us(self) -> float:
@@ -139,18 +144,20 @@ class Builder:
 
     def _variant(self, loaded: Loaded, compiled: tuple[Compiled, ...]) -> Variant | Attempt:
         (value, texts, version, task), judge = loaded, self.baseline
-        codes, grids, predicted = {}, {}, {}
+        codes, grids, arguments, predicted = {}, {}, {}, {}
         for each in compiled:
             workload, code = each.unit.workload, each.code
             if isinstance(code, Failed):
                 return no_variant(value, "failed", f"{workload}: {code.stage}: {code.reason}")
-            grid = launch_of(task, each.unit)[0].grid
+            launch = launch_of(task, each.unit)[0]
+            grid = launch.grid
             fits = occupancy_of(code, self.board)
             if not fits.ctas:
                 return no_variant(value, "screened", f"{workload}: cannot be launched: {fits.why}")
             codes[workload.name], grids[workload.name] = code, grid
+            arguments[workload.name] = language_of(launch.kernel).arguments(launch)
             predicted[workload.name] = predict(code, grid, work_of(judge, workload.dims), self.board)
-        return Variant(value, texts, version, task, codes, grids, predicted, compiled)
+        return Variant(value, texts, version, task, codes, grids, arguments, predicted, compiled)
 
 
 def screen(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Variant], list[Attempt]]:

@@ -144,7 +144,7 @@ def test_outputs_are_poisoned_before_each_timed_launch() -> None:
 
 @pytest.mark.parametrize("place", range(len(NAMES)), ids=NAMES)
 def test_on_recorded_sweeps_the_best_that_are_raced_hold_the_winner(place: int) -> None:
-    """With the work as the search counts it. Within 1 % on 20 of 21 workloads, 1.6 % on the other."""
+    """With the work as the search counts it: the best of them is within 1 % of the winner."""
     (name, recorded), on = sweeps()[place], board("H200")
     task = load_task(str(Path(ROOT) / "examples" / f"{name}.py"))
     arrays = task.arrays(recorded["dims"])
@@ -152,6 +152,6 @@ def test_on_recorded_sweeps_the_best_that_are_raced_hold_the_winner(place: int) 
     assert isinstance(runnable, Runnable)
     work = count_launch(runnable, arrays, 60.0, screening.COUNTED_BLOCKS)
     assert work is not None
-    case = case_of(name, recorded, Work(work.flops, work.bytes, next(iter(work.dtypes), "float32")))
+    case = case_of(name, recorded, Work(work.flops, work.bytes, next(iter(work.dtypes), "float32"), work.written))
     assert case.stand_in(case.winner) in case.ranked
-    assert case.regret(RACED) <= (1.017 if NAMES[place] == "rms_norm 32768x1024" else 1.01), case.line()
+    assert case.regret(RACED) <= 1.01, case.line()

@@ -65,7 +65,7 @@ class LiveScreen:
             return None
         dtype = next(iter(self.work.dtypes), "float32")
         bound = classify(self.work.flops, self.work.bytes, dtype, self.board)
-        work, shipped = Work(self.work.flops, self.work.bytes, dtype), rows[baseline].configuration
+        work, shipped = Work(self.work.flops, self.work.bytes, dtype, self.work.written), rows[baseline].configuration
         screened = dict(zip(rows, screen(list(rows.values()), work, self.board, bound, shipped=shipped), strict=True))
         order = ranking({rows[index].configuration: verdict for index, verdict in screened.items()})
         out = {index: verdict.reason for index, verdict in screened.items() if verdict.verdict == "out"}
