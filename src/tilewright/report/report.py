@@ -45,7 +45,7 @@ class Evidence:
 
     @property
     def patch(self) -> str:
-        """The diff from the original code to the result of `optimize`. Raises `RequestError` for a run of `tune`."""
+        """The diff from the untouched code to the result of `optimize`. Raises `RequestError` for a run of `tune`."""
         if isinstance(self.details, TuneEvidence):
             raise RequestError(f"run {self.run} is of `tune`, which changes no code: it has no patch")
         return self.details.patch

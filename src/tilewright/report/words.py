@@ -123,7 +123,7 @@ class Words(RunWords):
         over = "the workload" if len(report.workloads) == 1 else f"{len(report.workloads)} workloads, geometric mean"
         times = f"{number(report.before_ms)} → {number(report.after_ms)} ms"
         return (
-            f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {faster(report.speedup)} over the original "
+            f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {faster(report.speedup)} over the untouched "
             f"code ({over}: {self.p}{times}); {len(report.kept)} of {tried} kept."
         )
 

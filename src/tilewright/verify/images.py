@@ -70,8 +70,7 @@ class Image:
         return np.ascontiguousarray(self.array).tobytes()
 
     def damaged(self) -> int | None:
-        """Returns the distance in bytes of the first changed guard byte from the first element; None if none
-        changed."""
+        """Returns the offset in bytes of the first changed guard byte from the first element; None if none changed."""
         inside = replace(self, raw=np.zeros_like(self.raw))
         fill(inside, 1)
         where = np.flatnonzero((self.raw != self.guard) & (inside.raw == 0))
