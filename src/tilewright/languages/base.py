@@ -74,6 +74,9 @@ class Language(ABC):
     hints: tuple[Hint, ...] = ()
     """The compiler hints that a space may list for kernels of this language."""
 
+    launched_by_driver = False
+    """Whether the worker launches the cubin through the CUDA driver, and not with `runner`."""
+
     @abstractmethod
     def recognises(self, kernel: Any) -> bool:
         """Whether a launch's kernel is written in this language."""
@@ -119,6 +122,10 @@ class Language(ABC):
     def remember(self, built: Sequence[Built]) -> int:
         """Stores cubins where the language's own launch finds them; returns how many. Default: stores none."""
         return 0
+
+    def found(self, lowered: Lowered) -> Built | None:
+        """Returns the cubin that `remember` stored for this code. Default: None."""
+        return None
 
     def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
         """Returns a function that launches once on the CUDA stream with the given handle. Default: raises MachineError,

@@ -23,7 +23,7 @@ from typing import IO, Generic, TypeAlias, TypeVar
 from tilewright.ledger.codec import from_json, to_json
 from tilewright.race.protocol import Budget, RaceOutcome
 from tilewright.race.rules import Policy
-from tilewright.records import Checked, Configuration, Json, Value
+from tilewright.records import Checked, Configuration, Json, LaunchFacts, Value
 
 Answer = TypeVar("Answer")
 
@@ -99,6 +99,7 @@ class Program:
     grid: tuple[int, ...]
     parameters: tuple[Pointer | PackedNumber | Table, ...]
     """The values of the kernel's parameters, in order."""
+    facts: LaunchFacts = LaunchFacts()  # noqa: RUF009  (frozen)
 
 
 Source: TypeAlias = Configured | Program

@@ -24,7 +24,7 @@ from tilewright.tools.resident import Resident
 
 FIX = "pip install 'tilewright[triton]'"
 TYPES = {
-    "i1": "bool", "u1": "bool", "fp16": "float32", "bf16": "float32", "fp32": "float32", "f32": "float32",
+    "i1": "bool", "u1": "bool", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32",
     "fp64": "float64", **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }  # fmt: skip

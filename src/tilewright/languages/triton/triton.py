@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 from tilewright.languages.base import Argument, Hints, Language, Lowered
 from tilewright.languages.cutile import LANGUAGE as CUTILE
-from tilewright.languages.triton import ptx, tile_ir
+from tilewright.languages.triton import cubins, ptx, tile_ir
 from tilewright.languages.triton.front_end import parameters_of, ttir_of
 from tilewright.languages.triton.hints import HINTS
 from tilewright.languages.triton.kernels import is_triton, jit_function
@@ -19,6 +21,7 @@ from tilewright.task.task import Launch
 class Triton(Language):
     name = "triton"
     hints = HINTS
+    launched_by_driver = True
 
     def recognises(self, kernel: Any) -> bool:
         return is_triton(kernel)
@@ -55,7 +58,14 @@ class Triton(Language):
         return tuple(parameter.is_constexpr for parameter in jit_function(kernel).params)
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
-        return CUTILE.assemble(lowered, seconds) if lowered.is_tile_ir else ptx.assembled(lowered, seconds)
+        built = CUTILE.assemble(lowered, seconds) if lowered.is_tile_ir else ptx.assembled(lowered, seconds)
+        return built if isinstance(built, Failed) else replace(built, cache_key=cubins.key_of(lowered))
+
+    def remember(self, built: Sequence[Built]) -> int:
+        return cubins.store(built)
+
+    def found(self, lowered: Lowered) -> Built | None:
+        return cubins.stored(lowered)
 
     def load_front_end(self) -> None:
         if "triton" in sys.modules:  # else no task of this process uses it

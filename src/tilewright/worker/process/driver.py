@@ -2,13 +2,14 @@
 
 A tile kernel is launched as cuda-tile does it: one thread per block, because the driver takes the threads, the cluster
 and the shared memory from the cubin. This was seen with cuda-tile 1.7's own hook on `cuLaunchKernel`. A GPU test
-compares both launches.
+compares both launches. Other kernels need `records.LaunchFacts`: they are launched as Triton's launcher does it.
 """
 
 from __future__ import annotations
 
 import base64
 import ctypes
+import math
 import struct
 import weakref
 from collections.abc import Mapping
@@ -20,6 +21,10 @@ import torch
 from tilewright.errors import MachineError
 from tilewright.worker.messages import PackedNumber, Pointer, Program, Table
 
+STATIC_SHARED_BYTES = 48 << 10
+"""Shared memory beyond this must be allowed for each kernel (CUDA Programming Guide, shared memory)."""
+PORTABLE_CLUSTER = 8
+"""Larger clusters must be allowed for each kernel (CUDA Programming Guide, thread block clusters)."""
 LOADED = 64
 """How many cubins stay loaded."""
 ALIGNMENT = 16
@@ -28,17 +33,24 @@ ALIGNMENT = 16
 
 class ProgramLaunch:
     """Launches ``program`` on ``tensors`` when this object is called with the handle of a CUDA stream. ``own_code``:
-    loads the cubin once more, to another address, and unloads it when this object ends."""
+    loads the cubin once more, to another address, and unloads it when this object ends. ``aligned``: the code was
+    compiled for tensors at multiples of `ALIGNMENT`."""
 
-    def __init__(self, program: Program, tensors: Mapping[str, torch.Tensor], own_code: bool = False) -> None:
+    def __init__(
+        self, program: Program, tensors: Mapping[str, torch.Tensor], own_code: bool = False, *, aligned: bool = True
+    ) -> None:
         if own_code:
             library, self._kernel = _loaded(program.cubin, program.symbol)
             weakref.finalize(self, _driver().cuLibraryUnload, library).atexit = False
         else:
             self._kernel = _kernel(program.cubin, program.symbol)
-        self._grid = (*program.grid, 1, 1)[:3]
+        self._aligned = aligned
+        self._grid, self._facts = (*program.grid, 1, 1)[:3], program.facts
         self._kept: list[object] = []  # what the parameters point to
         data = [self._bytes_of(parameter, tensors) for parameter in program.parameters]
+        data += [struct.pack("<Q", self._scratch(*each)) for each in program.facts.scratch]
+        if program.facts.threads is not None:
+            self._prepare()
         values = [ctypes.create_string_buffer(each.ljust(8, b"\0"), max(8, len(each))) for each in data]
         self._kept += values
         self._parameters = (ctypes.c_void_p * max(1, len(values)))(*map(ctypes.addressof, values))
@@ -46,26 +58,65 @@ class ProgramLaunch:
     def __call__(self, stream: Any) -> None:
         driver = _driver()
         address = ctypes.addressof(self._parameters)
+        if self._facts.threads is not None:
+            _checked(driver.cuLaunchKernelEx(self._configured(stream), self._kernel, address, 0))
+            return
         _checked(driver.cuLaunchKernel(self._kernel, *self._grid, 1, 1, 1, 0, driver.CUstream(stream), address, 0))
+
+    def _prepare(self) -> None:
+        """Allows the shared memory and the cluster that the kernel is launched with."""
+        driver, allowed = _driver(), _driver().CUfunction_attribute
+        device, kernel = _checked(driver.cuCtxGetDevice()), driver.CUkernel(int(self._kernel))
+        wanted = {}
+        if self._facts.shared_bytes > STATIC_SHARED_BYTES:
+            wanted[allowed.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = self._facts.shared_bytes
+        if (self._facts.cluster or 1) > PORTABLE_CLUSTER:
+            wanted[allowed.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
+        for attribute, value in wanted.items():
+            _checked(driver.cuKernelSetAttribute(attribute, value, kernel, device))
+
+    def _configured(self, stream: Any) -> Any:
+        driver, facts, cluster = _driver(), self._facts, self._facts.cluster or 1
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self._grid[0] * cluster, *self._grid[1:]
+        config.blockDimX, config.blockDimY, config.blockDimZ = facts.threads, 1, 1
+        config.sharedMemBytes, config.hStream = facts.shared_bytes, driver.CUstream(stream)
+        if cluster > 1:
+            shape, spread = driver.CUlaunchAttribute(), driver.CUlaunchAttribute()
+            shape.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = cluster, 1, 1
+            spread.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+            policy = driver.CUclusterSchedulingPolicy.CU_CLUSTER_SCHEDULING_POLICY_SPREAD
+            spread.value.clusterSchedulingPolicyPreference = policy
+            config.attrs, config.numAttrs = [shape, spread], 2
+        return config
+
+    def _scratch(self, size: int, alignment: int) -> int:
+        """Returns the address of scratch memory for all CTAs, 0 if none is needed."""
+        if not size:
+            return 0
+        ctas = math.prod(self._grid) * (self._facts.cluster or 1)
+        memory = torch.empty(ctas * size + alignment, dtype=torch.uint8, device="cuda")
+        self._kept.append(memory)
+        return -(-int(memory.data_ptr()) // alignment) * alignment
 
     def _bytes_of(self, parameter: Pointer | PackedNumber | Table, tensors: Mapping[str, torch.Tensor]) -> bytes:
         if isinstance(parameter, PackedNumber):
             return bytes.fromhex(parameter.data)
         if isinstance(parameter, Pointer):
-            return struct.pack("<Q", _address(parameter, tensors))
-        rows = [[_address(v, tensors) if isinstance(v, Pointer) else v for v in row] for row in parameter.rows]
+            return struct.pack("<Q", self._address(parameter, tensors))
+        rows = [[self._address(v, tensors) if isinstance(v, Pointer) else v for v in row] for row in parameter.rows]
         table = torch.tensor(rows, dtype=torch.int64, device="cuda")
         self._kept.append(table)
         return struct.pack("<Q", table.data_ptr())
 
-
-def _address(pointer: Pointer, tensors: Mapping[str, torch.Tensor]) -> int:
-    if pointer.tensor not in tensors:
-        raise ValueError(f"the program asks for a tensor '{pointer.tensor}'; known: {', '.join(tensors)}")
-    address = int(tensors[pointer.tensor].data_ptr())
-    if address % ALIGNMENT:
-        raise ValueError(f"tensor '{pointer.tensor}' is not aligned to {ALIGNMENT} bytes, as the program expects")
-    return address
+    def _address(self, pointer: Pointer, tensors: Mapping[str, torch.Tensor]) -> int:
+        if pointer.tensor not in tensors:
+            raise ValueError(f"the program asks for a tensor '{pointer.tensor}'; known: {', '.join(tensors)}")
+        address = int(tensors[pointer.tensor].data_ptr())
+        if self._aligned and address % ALIGNMENT:
+            raise ValueError(f"tensor '{pointer.tensor}' is not aligned to {ALIGNMENT} bytes, as the program expects")
+        return address
 
 
 @lru_cache(maxsize=LOADED)

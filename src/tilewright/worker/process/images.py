@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewright.compile.compile import hints_of
+from tilewright.compile.compile import BUDGET_SECONDS, hints_of
 from tilewright.errors import first_line
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
-from tilewright.records import Configuration
+from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
-from tilewright.task.tensors import Dims, span
+from tilewright.task.tensors import ArraySpec, Dims, span
 from tilewright.worker.messages import ImageFile, ImagesRan, RunImages
 from tilewright.worker.process.clock import Runner
+from tilewright.worker.process.driver import ProgramLaunch
+from tilewright.worker.programs import program
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -44,8 +46,30 @@ class BoundLaunch:
 def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
     launch = task.launched(config, dims, tensors, board)
     language, hints = language_of(launch.kernel), hints_of(task, config)
+    if language.launched_by_driver:
+        return _bound_by_driver(task, config, dims, board, tensors)
     name = language.entry_name(launch, hints, config, board.arch)
     return BoundLaunch(language.runner(launch, hints), name, sum(isinstance(arg, list) for arg in launch.args))
+
+
+def _bound_by_driver(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
+    """Launches a cubin, compiled here if `Language.found` has none. The launch function gets specifications only."""
+    arrays = {name: _specification(name, tensor) for name, tensor in tensors.items()}
+    launch = task.launched(config, dims, arrays, board)
+    language = language_of(launch.kernel)
+    lowered = language.lower(launch, hints_of(task, config), config, board.arch)
+    if isinstance(lowered, Failed):
+        raise RuntimeError(f"{lowered.stage}: {lowered.reason}")
+    built = language.found(lowered) or language.assemble(lowered, BUDGET_SECONDS)
+    if isinstance(built, Failed):
+        raise RuntimeError(f"{built.stage}: {built.reason}")
+    made = program(task.name, language.arguments(launch), launch.grid, lowered, built)
+    return BoundLaunch(ProgramLaunch(made, tensors, aligned=False), built.symbol)
+
+
+def _specification(name: str, tensor: torch.Tensor) -> ArraySpec:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return ArraySpec(name, tuple(tensor.shape), dtype, tuple(tensor.stride()), int(tensor.data_ptr()) % ALIGNMENT)
 
 
 class Images:

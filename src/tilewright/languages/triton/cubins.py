@@ -1,0 +1,60 @@
+"""Cubins that a search made, for the worker process that launches them: files in ``$TILEWRIGHT_HOME/cubins``."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+
+from tilewright.languages.base import Lowered
+from tilewright.records import Built, LaunchFacts
+
+KEPT = 2000
+"""Most files. A cubin has 20 to 60 kB."""
+
+
+def folder() -> Path:
+    return Path(os.environ.get("TILEWRIGHT_HOME") or ".tilewright") / "cubins"
+
+
+def key_of(lowered: Lowered) -> str:
+    """Returns the SHA-256 of the code, the options and the compiler's version."""
+    compiler = "nvidia-cuda-tileiras" if lowered.is_tile_ir else "triton"
+    with suppress(metadata.PackageNotFoundError):  # a compiler that pip did not install
+        compiler += metadata.version(compiler)
+    return hashlib.sha256(repr((lowered.identity, lowered.symbol, compiler)).encode()).hexdigest()
+
+
+def store(built: Sequence[Built]) -> int:
+    """Stores cubins that have a key, and removes the oldest files beyond `KEPT`; returns how many it stored."""
+    keyed = [each for each in built if each.cache_key]
+    with suppress(OSError):  # the worker compiles again
+        folder().mkdir(parents=True, exist_ok=True)
+        for each in keyed:
+            made = {"cubin": base64.b64encode(each.cubin).decode(), "symbol": each.symbol, "seconds": each.seconds}
+            new = folder() / f"{each.cache_key}.{os.getpid()}"
+            new.write_text(json.dumps({**made, "facts": asdict(each.facts)}))
+            new.replace(folder() / f"{each.cache_key}.json")
+        files = sorted(folder().glob("*.json"), key=lambda file: file.stat().st_mtime)
+        for file in files[: max(0, len(files) - KEPT)]:
+            file.unlink(missing_ok=True)
+    return len(keyed)
+
+
+def stored(lowered: Lowered) -> Built | None:
+    """Returns the cubin of this code; None if there is none, or if its file cannot be read."""
+    try:
+        made = json.loads((folder() / f"{key_of(lowered)}.json").read_text())
+        facts = {**made["facts"], "scratch": tuple(map(tuple, made["facts"]["scratch"]))}
+        cubin = base64.b64decode(made["cubin"])
+        return Built(
+            lowered.configuration, lowered.arch, cubin, made["symbol"], made["seconds"], facts=LaunchFacts(**facts)
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
