@@ -36,18 +36,18 @@ NAMES = {
 
 
 def ttir_of(
-    kernel: Any, signature: dict[str, str], constants: dict[str, Any], aligned: Sequence[str] = (), arch: int = 90
+    kernel: Any, signature: dict[str, str], constants: dict[str, Any], aligned: Sequence[str] = (), **chosen: Any
 ) -> str:
     """The TTIR of a kernel. ``aligned``: names of the parameters that are multiples of 16."""
     names = list(kernel.arg_names)
     types = {name: signature.get(name, "constexpr") for name in names}
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
     source = ASTSource(kernel, types, constants, attributes)
-    target = GPUTarget("cuda", arch, 32)
+    target = GPUTarget("cuda", 90, 32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         backend = make_backend(target)
-        options = backend.parse_options({})
+        options = backend.parse_options(chosen)
         context, stages = ir.context(), {}
         ir.load_dialects(context)
         backend.load_dialects(context)
@@ -76,11 +76,19 @@ def lowered(kernel: Any, arguments: dict[str, Any], aligned: bool = True, **more
         and aligned
         and (isinstance(value, np.ndarray) or (isinstance(value, int) and value % 16 == 0))
     ]
-    return translate(ttir_of(kernel, signature, constants, even), more.pop("arch", "sm_90"), **more)
+    text = ttir_of(kernel, signature, constants, even, debug=more.pop("debug", False))
+    return translate(text, more.pop("arch", "sm_90"), **more)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any], **more: Any) -> Executed:
     """Runs a kernel. It writes into the arrays among its arguments. There are no findings."""
+    done = executed(kernel, grid, arguments, **more)
+    assert not done.findings, done.findings
+    return done
+
+
+def executed(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any], **more: Any) -> Executed:
+    """Runs a kernel, which may do what it should not."""
     code = lowered(kernel, arguments, **more).code
     memory, bound = Memory(), []
     for name, value in arguments.items():
@@ -88,9 +96,7 @@ def launch(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any], **more
             value = memory.allocate(name, value, within=value, written=True).address
         if not name.isupper():
             bound.append(value)
-    done = run(read_bytecode(code), bound, grid, memory)
-    assert not done.findings, done.findings
-    return done
+    return run(read_bytecode(code), bound, grid, memory)
 
 
 def compiled(code: Bytecode, arch: str) -> Built:

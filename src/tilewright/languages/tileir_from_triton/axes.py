@@ -87,7 +87,10 @@ class Axes:
         rule = RULES.get(op.name)
         if rule is None or not _tracked(op.type):
             return unknown(op.type)
-        return rule(op, [self[value] for value in op.operands])
+        try:
+            return rule(op, [self[value] for value in op.operands])
+        except (LookupError, ValueError, TypeError):  # an operation in an unknown form, which the translation names
+            return unknown(op.type)
 
     def _hinted(self, op: TtirOp, facts: AxisFacts) -> AxisFacts:
         """With what `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy` say."""

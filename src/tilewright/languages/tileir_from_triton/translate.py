@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.errors import ToolFailed
+from tilewright.languages.cutile.toolchain import find_tileiras
 from tilewright.languages.tileir_from_triton import (
     casts,
     control,
@@ -46,7 +48,7 @@ def translate(
     hints: Mapping[str, int | None] | None = None,
     *,
     arrays: Sequence[int] | None = None,
-    version: tuple[int, int] = VERSIONS[0],
+    version: tuple[int, int] | None = None,
 ) -> Bytecode:
     """Translates a kernel.
 
@@ -54,13 +56,14 @@ def translate(
         and stores. ``num_warps`` and others have no effect: Tile IR's compiler chooses.
     arrays: a number for each parameter of the kernel; pointers with different numbers share no memory. By default
         all may.
+    version: the version of the bytecode. By default the newest that the installed compiler reads.
 
     A tensor descriptor among the parameters becomes the address of its tensor. Raises Untranslated, which names the
     operation and its source line, and ToolFailed if Triton or cuda-tile is of a release that is not supported.
     """
     function = entry_of(read_ttir(generic_text(ttir)))
     given = dict(hints or {})
-    writer = Writer(arch, version)
+    writer = Writer(arch, version or newest_version(find_tileiras().version))
     writer.latency = control.latency_of(given.pop("num_stages", None))
     blocks, name = function.regions[0], str(function.attributes["sym_name"])
     parameters = blocks[0].arguments
@@ -76,6 +79,17 @@ def translate(
                 t[parameter] = descriptors.from_host(t, parameter.type, handles[at], handles[at + 1 :])
         control.write_body(t, blocks)
     return Bytecode(name, bytes(writer.code))
+
+
+def newest_version(compiler: tuple[int, int]) -> tuple[int, int]:
+    """The newest version of the bytecode that a compiler of this version reads. Raises ToolFailed if there is none."""
+    for version in VERSIONS:
+        if version <= compiler:
+            return version
+    raise ToolFailed(
+        f"Triton on Tile IR needs tileiras {VERSIONS[-1][0]}.{VERSIONS[-1][1]} or newer, not "
+        f"{compiler[0]}.{compiler[1]}; fix: pip install --upgrade 'cuda-tile[tileiras]'"
+    )
 
 
 def entry_of(module: TtirOp) -> TtirOp:

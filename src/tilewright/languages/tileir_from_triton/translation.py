@@ -19,6 +19,9 @@ I1, I32, I64, F32 = (ValueType(element) for element in ("i1", "i32", "i64", "f32
 WIDEST_ACCESS = 16
 """Bytes of the widest load or store of a thread. More alignment than this is of no use."""
 
+UNEXPECTED = (LookupError, ValueError, TypeError, AttributeError, AssertionError)
+"""What a handler raises if operands or attributes are not those of the known releases of Triton."""
+
 
 def translates(*names: str) -> Callable[[Handler], Handler]:
     """Registers a handler for operations of TTIR."""
@@ -63,6 +66,8 @@ class Translation:
                 results = HANDLERS[op.name](self, op)
             except Untranslated as error:
                 raise error if error.operation else Untranslated(str(error), op) from None
+            except UNEXPECTED as error:
+                raise Untranslated(f"{op.name} in a form that the translator does not know ({error!r})", op) from error
         if op.results:
             self.bind(op.results, results if isinstance(results, (tuple, list)) else (results,))
 

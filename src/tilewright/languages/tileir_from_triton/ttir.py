@@ -33,7 +33,9 @@ class ValueType:
 
     @property
     def bits(self) -> int:
-        """Bits of an element, or of what a pointer points to."""
+        """Bits of an element, or of what a pointer points to. Raises Untranslated if Tile IR has no such elements."""
+        if self.element not in BITS:
+            raise Untranslated(f"Tile IR has no elements of type {self.element}")
         return BITS[self.element]
 
     @property
