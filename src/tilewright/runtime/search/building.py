@@ -112,7 +112,9 @@ class Building:
         self._done: dict[int, Ready | FailedTrial] = {}
         self._described: dict[int, SpecifiedTrial] = {}
         self._lowered: dict[int, Lowered] = {}
-        read = headers if len(trials) <= RACED + 1 else _instructions
+        self.many = len(trials) > RACED + 1
+        """Whether there are more trials than can be raced."""
+        read = _instructions if self.many else headers
         self._pool: CompilerPool[Facts] = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, read, _entry)
         self.left_out, self.compile_unfit = self._pool.left_out, self._pool.compile_unfit
 

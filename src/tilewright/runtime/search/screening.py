@@ -18,8 +18,10 @@ from tilewright.race.rules import Policy
 from tilewright.records import Configuration, MachineCode
 from tilewright.runtime.search.building import Building, Ready, aligned
 
-COUNTED_BLOCKS, COUNT_SECONDS = 32, 1.0
-"""The blocks on which the work is counted for predictions, and the time that it may take."""
+COUNTED_BLOCKS = 32
+"""The blocks on which the work of the shipped configuration is counted."""
+COUNT_SECONDS = {True: 1.0, False: 0.3}
+"""Whether times are predicted from the work → seconds that counting may take. The first compiler needs about as long."""
 EXACT_SECONDS = 5.0
 """The time that counting all blocks of a launch may take, if its measured time is suspiciously short."""
 
@@ -33,7 +35,7 @@ class LiveScreen:
 
     @classmethod
     def of(cls, board: Board | None, building: Building, shipped: int) -> LiveScreen:
-        work = None if board is None else building.counted(shipped, COUNT_SECONDS, COUNTED_BLOCKS)
+        work = building.counted(shipped, COUNT_SECONDS[building.many], COUNTED_BLOCKS) if board is not None else None
         return cls(board, work if work is not None and work.bytes else None)
 
     def chosen(self, ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]]:
@@ -45,18 +47,25 @@ class LiveScreen:
         beyond = {index: not_raced(place, len(order), RACED) for place, index in enumerate(order, 1)}
         return first, {index: why for index, why in (beyond | out).items() if index not in first}
 
-    def too_fast(self, shipped: Ready, ready: Ready, us: float, policy: Policy) -> str | None:
-        """Returns why a trial cannot take ``us``, or None. The work of both is counted on all blocks, but only if the
-        time is too short for the work of the shipped one."""
-        shares = any(each.described.own_args for each in (shipped, ready))  # then bytes would be counted twice
-        if self.board is None or self.work is None or shares:
-            return None
-        roofline = Roofline(self.board, policy)
-        if roofline.refusal(us, [self.work]) is None:
-            return None
-        works = [each.described.counted(each.lowered, EXACT_SECONDS, None) for each in (shipped, ready)]
-        counted = [work for work in works if work is not None]
-        return roofline.refusal(us, counted) if len(counted) == len(works) else None
+    def too_fast(self, timed: Mapping[int, tuple[Ready, float]], baseline: int, policy: Policy) -> dict[int, str]:
+        """Returns the trials that cannot take their times in µs, and why. What refuses the baseline too is no limit.
+
+        The work of a trial and of the baseline is counted on all blocks, but only if the time is too short for the work
+        that is known. It is not counted if arrays share memory, because shared bytes would count twice.
+        """
+        if self.board is None or self.work is None or baseline not in timed:
+            return {}
+        roofline, work, shipped = Roofline(self.board, policy), self.work, timed[baseline][0]
+
+        def reason(ready: Ready, us: float) -> str | None:
+            if ready.described.own_args or shipped.described.own_args or not roofline.refusal(us, [work]):
+                return None
+            works = [each.described.counted(each.lowered, EXACT_SECONDS, None) for each in (shipped, ready)]
+            counted = [each for each in works if each is not None]
+            return roofline.refusal(us, counted) if len(counted) == len(works) else None
+
+        reasons = {index: why for index, (ready, us) in timed.items() if (why := reason(ready, us))}
+        return {} if baseline in reasons else reasons
 
     def _ranked(self, ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]] | None:
         """Returns the trials by predicted time, and why the others are out; None if nothing can be predicted."""

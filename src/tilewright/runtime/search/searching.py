@@ -150,7 +150,7 @@ class _SearchRun:
             if isinstance(ready, FailedTrial):
                 self._fail(index, ready)
                 continue
-            self._represented_by(index, ready)
+            self._register(index, ready)
             with self._verifying(index):
                 self.runner.take_baseline(ready)
             if index in self.outcomes:
@@ -176,8 +176,8 @@ class _SearchRun:
             self.progress("compile", done, len(self.trials), self._label(index))
             if isinstance(ready, FailedTrial):
                 self._fail(index, ready)
-            elif index not in self.ready:
-                self._represented_by(index, ready)
+            else:
+                self._register(index, ready)
             if done >= ENOUGH_TO_START * expected:
                 good = (index for index in self._unverified() if self.ready[index].code.stack_bytes <= SPILL_BYTES)
                 for best in islice(good, 1):
@@ -185,6 +185,10 @@ class _SearchRun:
         while unverified := self._unverified():
             for index in unverified:
                 self._compare(index)
+
+    def _register(self, index: int, ready: Ready) -> None:
+        self.ready[index] = ready
+        self.representative.setdefault(ready.identity, index)
 
     def _chosen(self) -> tuple[list[int], dict[int, str]]:
         """Returns the trials to verify and race by what is known so far, and why the others are left out."""
@@ -214,11 +218,6 @@ class _SearchRun:
         except Exception as error:
             self._fail(index, FailedTrial("verify", in_one_line(error), error=type(error)))
 
-    def _represented_by(self, index: int, ready: Ready) -> int:
-        """Registers a compiled trial. Returns the one trial that is compared for all trials with the same work."""
-        self.ready[index] = ready
-        return self.representative.setdefault(ready.identity, index)
-
     def _race(self) -> SearchResult:
         from tilewright.runtime.search.racing import raced
 
@@ -231,7 +230,9 @@ class _SearchRun:
                     [self.ready[index] for index in field], self.runner, self.policy, shipped,
                     lambda rounds, left: self.progress("race", rounds, None, f"{left} left in the race"),
                 )  # fmt: skip
-            if not (refused := self._too_fast(dict(zip(field, race.outcomes, strict=True)))):
+            pairs = zip(field, race.outcomes, strict=True)
+            times = {index: (self.ready[index], outcome.us) for index, outcome in pairs if outcome.us is not None}
+            if not (refused := self.screen.too_fast(times, self.correct[0], self.policy)):
                 break
             for index, reason in refused.items():
                 self._set(index, "wrong", reason, stage="race")
@@ -246,20 +247,6 @@ class _SearchRun:
         others = [i for i, outcome in enumerate(outcomes) if outcome.status == "timed" and i != best]
         runner_up = min(others, key=lambda i: (outcomes[i].us or 0.0, i), default=None)
         return SearchResult(best, runner_up, outcomes, self.seconds, "; ".join(self.notes))
-
-    def _too_fast(self, timed: Mapping[int, TrialOutcome]) -> dict[int, str]:
-        """Returns why times cannot be right, by trial. What also refuses the baseline is no limit."""
-        baseline = self.correct[0]
-
-        def reason(index: int) -> str | None:
-            us = timed[index].us
-            return (
-                None if us is None else self.screen.too_fast(self.ready[baseline], self.ready[index], us, self.policy)
-            )
-
-        if baseline not in timed or reason(baseline):
-            return {}
-        return {index: why for index in timed if (why := reason(index)) is not None}
 
     def _with_equal_work(self, index: int) -> list[int]:
         """Returns all trials with the same work, first the one to show: the shipped one, else the lowest index."""
