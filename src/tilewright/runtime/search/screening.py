@@ -21,7 +21,7 @@ from tilewright.runtime.search.building import Building, Ready, aligned
 COUNTED_BLOCKS = 32
 """The blocks on which the work of the shipped configuration is counted."""
 COUNT_SECONDS = {True: 1.0, False: 0.3}
-"""Whether times are predicted from the work → seconds that counting may take. The first compiler needs about as long."""
+"""Whether times are predicted from the work → seconds that counting may take: about as long as the first compiler."""
 EXACT_SECONDS = 5.0
 """The time that counting all blocks of a launch may take, if its measured time is suspiciously short."""
 
