@@ -128,15 +128,15 @@ class Built:
 
 @dataclass(frozen=True)
 class CodeLoop:
-    """What one iteration of a loop in machine code executes, without the loops inside it."""
+    """The instructions of one iteration of a loop in machine code, without those of inner loops."""
 
     inside: int | None
-    """The loop around it, by its place in `MachineCode.loops`."""
+    """Index in `MachineCode.loops` of the enclosing loop; None for an outermost loop."""
     mix: Mapping[str, int]
-    """Instructions by class (`machine_code.cubin.CLASSES`)."""
+    """Number of instructions by class (`machine_code.cubin.CLASSES`)."""
     copies: Mapping[str, int]
     tensor_flops: float
-    """FLOP of its tensor instructions, for each warp; 0 if the instructions do not say their shape."""
+    """FLOP of the tensor instructions, per warp; 0 if the instructions do not show their shape."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +169,11 @@ class MachineCode:
     """Columns of tensor memory per CTA; 0 if the launch need not know them."""
 
     mix: Mapping[str, int] = field(default_factory=dict)
-    """Instructions by class; empty in records of earlier versions."""
+    """Number of instructions by class; empty in records of earlier versions."""
     tensor_flops: float = 0.0
-    """FLOP of all its tensor instructions once, for each warp."""
+    """FLOP per warp if each tensor instruction runs once."""
     loops: tuple[CodeLoop, ...] = ()
-    """Its loops, outer ones first. None were read from records of earlier versions."""
+    """The loops, outer loops first; empty in records of earlier versions."""
 
     def launched_with(self, facts: LaunchFacts) -> MachineCode:
         """Returns the facts of the cubin together with those of its launch."""
