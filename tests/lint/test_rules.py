@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.lint.rule_examples import EXAMPLES
+from tests.lint import rule_examples, triton_examples
 
 from tilewright.errors import RequestError
 from tilewright.lint.linting import lint_paths, sarif
 from tilewright.lint.rules import named, rules
 from tilewright.testing.rules import RuleContract, found
 
+EXAMPLES = rule_examples.EXAMPLES | triton_examples.EXAMPLES
 OTHERS = tuple(text for example in EXAMPLES.values() for text in (example.bad, example.good))
 
 

@@ -1,4 +1,4 @@
-"""`tilewright lint`: finds known mistakes in cuTile code."""
+"""`tilewright lint`: finds known mistakes in cuTile and Triton code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lint(
     paths: Paths, select: Select = None, ignore: Ignore = None, inventory: Inventory = False,
     compile: Compile = False, arch: LintArch = None, sarif: SarifFile = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Finds known mistakes in cuTile code without running it: the line, the reason and the fix.
+    """Finds known mistakes in cuTile and Triton code without running it: the line, the reason and the fix.
 
     Exit code 0 if nothing is found at warning or above, 1 otherwise; with `--inventory` always 0.
     The comment `# tilewright: ignore[RULE]` suppresses a finding.

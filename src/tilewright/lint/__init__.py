@@ -1,1 +1,1 @@
-"""Finds known mistakes in cuTile code by reading its text: nothing is imported and nothing runs."""
+"""Finds known mistakes in cuTile and Triton code by reading its text: nothing is imported and nothing runs."""

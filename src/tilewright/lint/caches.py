@@ -182,7 +182,8 @@ def _atoms(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
     if isinstance(node, ast.Call):
         children = [*node.args, *(keyword.value for keyword in node.keywords)]
         if isinstance(node.func, ast.Attribute):
-            children.append(node.func.value)
+            is_size = node.func.attr == "element_size"  # follows from the dtype
+            children.append(ast.Attribute(node.func.value, "dtype") if is_size else node.func.value)
     for child in children:
         yield from _atoms(child)
 

@@ -86,7 +86,7 @@ class Accesses:
         both = set(self.added)
         for name in set(self.written) & set(self.read):
             pairs = itertools.product(self.read[name], self.written[name])
-            if not all(_exclusive(file, read, written) for read, written in pairs):
+            if not all(exclusive(file, read, written) for read, written in pairs):
                 both.add(name)
         return both
 
@@ -133,7 +133,7 @@ def _accesses(file: SourceFile, function: Named, depth: int) -> Accesses:
     return result
 
 
-def _exclusive(file: SourceFile, one: ast.AST, other: ast.AST) -> bool:
+def exclusive(file: SourceFile, one: ast.AST, other: ast.AST) -> bool:
     """Returns whether two nodes are in opposite branches of a condition, so that a launch runs at most one of them."""
     arms = {parent: child in parent.body for parent, child in file.above(one) if isinstance(parent, ast.If)}
     others = ((parent, child in parent.body) for parent, child in file.above(other) if isinstance(parent, ast.If))

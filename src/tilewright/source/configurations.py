@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.source import values
 from tilewright.source.cutile import HINTS
-from tilewright.source.source_file import TOO_DEEP, Named, SourceFile, argument, keywords, parameters
+from tilewright.source.source_file import TOO_DEEP, Named, SourceFile, argument, keywords, parameters, remembered
 from tilewright.source.values import MOST_VALUES, Known, Names, Unread, called_name
 from tilewright.space.knobs import is_tile
 
@@ -45,6 +45,20 @@ class Listed:
     configurations: tuple[Written, ...]
     notes: tuple[str, ...]
     """Sentences that say what only running the file can decide."""
+
+    @property
+    def unread(self) -> bool:
+        """Whether some value is not known without running the file."""
+        fields = (value for written in self.configurations for _, value in written.fields)
+        return any(isinstance(value, Unread) for value in fields)
+
+
+def tuned_by(file: SourceFile, decorator: ast.Call) -> Listed:
+    """Returns the configurations of a decorator ``@triton.autotune(…)``.
+
+    Raises RequestError for more than 100,000 configurations.
+    """
+    return _triton_reader(file).tuned(decorator).listed("", decorator.lineno)
 
 
 def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple[Listed, ...]:
@@ -176,7 +190,7 @@ class _ConfigurationReader:
         for function in self._functions.values():
             for decorator in function.decorator_list:
                 if isinstance(decorator, ast.Call) and called_name(decorator) == "autotune":
-                    walk = self._tuned(decorator)
+                    walk = self.tuned(decorator)
                     used |= walk.nodes
                     lists.append(walk.listed(function.name, function.lineno))
         for statement in self._file.tree.body:
@@ -190,7 +204,7 @@ class _ConfigurationReader:
         listed = self._walked([node]).listed(name, node.lineno) if node is not None else None
         return listed if listed and listed.configurations else None
 
-    def _tuned(self, decorator: ast.Call) -> _Walk:
+    def tuned(self, decorator: ast.Call) -> _Walk:
         configs = argument(decorator, 0, "configs")
         if configs is None:
             return self._walked([])
@@ -214,6 +228,11 @@ class _ConfigurationReader:
         walk = _Walk(self._file, self._language)
         walk.visit_all(nodes, self._names)
         return walk
+
+
+@remembered
+def _triton_reader(file: SourceFile) -> _ConfigurationReader:
+    return _ConfigurationReader(file, "triton")
 
 
 def _of_triton(node: ast.Call, names: Names) -> Written:

@@ -1,0 +1,81 @@
+"""Rules about the code of Triton kernels: block pointers, offsets in 32 bits, extents of tiles."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tilewright.lint.rule import LintFinding, Rule
+from tilewright.lint.triton_offsets import Offsets
+from tilewright.source.source_file import SourceFile, argument, own, parameters
+from tilewright.source.triton import TritonKernel, kernels, launches, operation
+
+BLOCK_POINTER = ("make_block_ptr", "advance")
+OTHER_TRITON = re.compile("ascend|npu")
+"""In the name of an import: the file is for Ascend, whose own Triton has block pointers."""
+
+
+class BlockPointer(Rule):
+    """The kernel uses block pointers, which Triton no longer has.
+
+    Triton 3.9 raises NotImplementedError when it compiles tl.make_block_ptr or tl.advance. One finding for each
+    function. Files that import packages for Ascend are left out: the Triton there has block pointers.
+    Fix: make a tensor descriptor with tl.make_tensor_descriptor, and load with its offsets.
+    Sources: Triton 3.9: language/core.py.
+    """
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for kernel in kernels(file).values():
+            calls = [call for call in own(kernel.node, ast.Call) if operation(file, call) in BLOCK_POINTER]
+            if calls and not any(map(OTHER_TRITON.search, file.imports.values())):
+                several = f" ({len(calls)} calls)" if len(calls) > 1 else ""
+                removed = f"{operation(file, calls[0])} was removed in Triton 3.9{several}"
+                yield self.at(file, calls[0], f"{removed}; {kernel.node.name} needs tl.make_tensor_descriptor")
+
+
+class NarrowOffset(Rule):
+    """The offset of a row is computed in 32 bits.
+
+    Program ids, and numbers of the launch below 2**31, are int32 in Triton 3.9. Their product wraps for tensors of more
+    than 2**31 elements (4 GiB in bf16), and the kernel then reads or writes elsewhere. One finding for each function.
+    Fix: widen one factor before the product: `row.to(tl.int64) * stride`.
+    Sources: Triton 3.9: language/core.py.
+    """
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for kernel in kernels(file).values():
+            narrow = sorted(Offsets(file, kernel).narrow(), key=lambda pair: (pair[1].lineno, pair[1].col_offset))
+            if narrow:
+                pointers = " and ".join(sorted({name for name, product in narrow if product is narrow[0][1]}))
+                others = len({name for name, _ in narrow}) - pointers.count(" and ") - 1
+                also = f" (and for {others} other pointer{'s' * (others > 1)})" if others else ""
+                what = f"{ast.unparse(narrow[0][1])}, an offset of {pointers}{also}, is computed in 32 bits"
+                yield self.at(file, narrow[0][1], f"{what}; use .to(tl.int64) before the product")
+
+
+class ExtentNotConstant(Rule):
+    """The extent of a tile is a parameter that is not annotated as tl.constexpr.
+
+    Triton 3.9 raises ValueError when it compiles the kernel: arange's arguments must be of type tl.constexpr.
+    Fix: annotate the parameter with tl.constexpr.
+    Sources: Triton 3.9: language/semantic.py.
+    """
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        launched = {launch.kernel.node for launch in launches(file)}
+        for kernel in kernels(file).values():
+            if kernel.node in launched or kernel.tuner is not None:  # others may get constants from their callers
+                yield from self._in(file, kernel)
+
+    def _in(self, file: SourceFile, kernel: TritonKernel) -> Iterator[LintFinding]:
+        plain = {one.arg for one in parameters(kernel.node) if one.annotation is None}
+        for call in own(kernel.node, ast.Call):
+            end = argument(call, 1, "end") if operation(file, call) == "arange" else None
+            if isinstance(end, ast.Name) and end.id in plain:
+                bindings = file.bindings(end.id, end)
+                if [binding.kind for binding in bindings] == ["parameter"]:
+                    yield self.at(file, end, f"{end.id} is the end of tl.arange; annotate it as {end.id}: tl.constexpr")
+
+
+RULES = (BlockPointer("TW607"), NarrowOffset("TW608", "warning"), ExtentNotConstant("TW609"))

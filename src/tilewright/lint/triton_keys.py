@@ -1,0 +1,104 @@
+"""Finds the constants of a tuned Triton kernel that change the best configuration, but not the key of its tuner.
+
+Triton 3.9 makes the key of the values of the named parameters and of the dtype of each tensor. An optional tensor that
+is None has no dtype, so the key also tells whether it is there.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from tilewright.lint.caches import CoveredByKey
+from tilewright.source.source_file import SourceFile, argument, keywords, names, own, parameters, returned
+from tilewright.source.triton import TritonKernel, TritonLaunch, launches, operation
+from tilewright.source.values import called_name
+
+COUNTED = {"range", "static_range", "arange"}
+SHAPED = {"zeros": 0, "full": 0, "make_block_ptr": 4, "make_tensor_descriptor": 3}
+"""Operation → the position of its shape among the arguments."""
+
+
+def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> list[str]:
+    """Returns the constants that the code of the kernel depends on, that differ between launches, and no key has."""
+    tuner, sites = kernel.tuner, [site for site in launches(file) if site.kernel is kernel and site.is_whole]
+    if tuner is None or not sites:
+        return []
+    set_elsewhere = key | tuner.fields | kernel.computed_late
+    deciding = _deciding(file, kernel)
+    missing = []
+    for one in parameters(kernel.node):
+        if one.arg in deciding - set_elsewhere:
+            computed = kernel.computed.get(one.arg)
+            if _is_open(kernel, computed, key) if computed is not None else _differs(file, sites, one.arg, key):
+                missing.append(one.arg)
+    return missing
+
+
+def _deciding(file: SourceFile, kernel: TritonKernel) -> set[str]:
+    """Returns the constants on which a kernel branches, to which it loops, or that are extents of its tiles."""
+    constants = kernel.constants
+    found: set[str] = set()
+    for node in own(kernel.node, ast.expr):
+        parent = file.parent(node)
+        if isinstance(parent, (ast.If, ast.IfExp)) and parent.test is node:
+            used = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+            found |= used if used <= constants else set()
+        elif isinstance(node, ast.Call):
+            name = operation(file, node) or called_name(node)
+            counted = [*node.args, *keywords(node).values()] if name in COUNTED else []
+            shape = (
+                argument(node, SHAPED[name], "block_shape" if name.startswith("make") else "shape")
+                if name in SHAPED
+                else None
+            )
+            found |= set().union(*map(names, (*counted, *filter(None, [shape]))))
+    return found & constants
+
+
+def _is_open(kernel: TritonKernel, computed: ast.expr, key: set[str]) -> bool:
+    """Returns whether a heuristic depends on a constant that is not in the key. The tensors' dtypes always are."""
+    reads = (node.slice for value in returned(computed) for node in ast.walk(value) if isinstance(node, ast.Subscript))
+    return any(isinstance(read, ast.Constant) and read.value in kernel.constants - key for read in reads)
+
+
+def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[str]) -> bool:
+    """Returns whether launches may pass different values for a parameter with the same key."""
+    literals: dict[frozenset[str], set[str]] = {}
+    for site in sites:
+        value = site.passed.get(name)
+        if isinstance(value, ast.Constant):
+            absent = {tensor for tensor, passed in site.passed.items() if ast.unparse(passed) == "None"}
+            literals.setdefault(frozenset(absent), set()).add(ast.unparse(value))
+        elif value is not None and not _follows(file, site, value, key):
+            return True
+    return any(len(values) > 1 for values in literals.values())
+
+
+def _follows(file: SourceFile, site: TritonLaunch, value: ast.expr, key: set[str]) -> bool:
+    """Returns whether the key of a launch determines the value that it passes."""
+    value = _meant(file, value)
+    tensors = {ast.unparse(each) for name, each in site.passed.items() if name not in site.kernel.constants}
+    if isinstance(value, ast.Constant) or _asks_for(value, tensors):
+        return True
+    parts: list[ast.AST] = [each for name, each in site.passed.items() if name in key]
+    parts += [ast.Attribute(ast.Name(tensor), "dtype") for tensor in tensors if tensor.isidentifier()]
+    parts.append(ast.Constant("device"))  # a program that uses several models of GPU is not meant here
+    return not CoveredByKey(file, parts).missing(value, set())
+
+
+def _meant(file: SourceFile, value: ast.expr) -> ast.expr:
+    found = file.value(value)
+    return found if isinstance(found, ast.expr) else value
+
+
+def _asks_for(value: ast.expr, tensors: set[str]) -> bool:
+    """Returns whether an expression only asks whether arguments of the launch are tensors or None."""
+    if isinstance(value, ast.BoolOp):
+        return all(_asks_for(part, tensors) for part in value.values)
+    if isinstance(value, ast.UnaryOp):
+        return _asks_for(value.operand, tensors)
+    if isinstance(value, ast.Compare):
+        return ast.unparse(value.left) in tensors and isinstance(value.ops[0], (ast.Is, ast.IsNot))
+    if isinstance(value, ast.Call) and called_name(value) == "isinstance":
+        return ast.unparse(value.args[0]) in tensors
+    return False

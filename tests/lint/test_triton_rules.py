@@ -1,0 +1,212 @@
+"""The rules about Triton, case by case: what is certain from the text is found, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from tests.lint.triton_examples import BODY, HEAD, IN_PLACE, KEYED, tuned
+
+from tilewright.lint.rules import named
+from tilewright.testing.rules import found
+
+
+def messages(code: str, text: str) -> list[str]:
+    (rule,) = named([code])
+    return [finding.message for finding in found(rule, HEAD + text)]
+
+
+# In-place updates -------------------------------------------------------------------------------------
+
+
+def updated(body: str, decorator: str = 'CONFIGS, key=["n"]') -> list[str]:
+    head = "def kernel(x, y, lock, n, FIRST: tl.constexpr, BLOCK: tl.constexpr):\n    at = tl.arange(0, BLOCK)\n"
+    lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
+    return messages("TW601", f"@triton.autotune({decorator})\n@triton.jit\n{head}{lines}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tl.atomic_add(x + at, 1.0)",
+        "p = x + at\nvalue = tl.load(p)\ntl.store(p, value + 1)",
+        "x += n\nvalue = tl.load(x + at)\ntl.store(x + at, value + 1)",
+        "d = tl.make_tensor_descriptor(x, [n], [1], [BLOCK])\nvalue = d.load([0])\nd.store([0], value)",
+        "if FIRST:\n    value = tl.load(x + at)\n    tl.store(x + at, value)",
+        "for i in range(n):\n    value = tl.load(x + at)\n    if i > 0:\n        tl.store(x + at, value)",
+        "tl.store(x + at, tl.load(x + at) + 1)",
+    ],
+)
+def test_an_update_in_place_is_found(body: str) -> None:
+    (message,) = updated(body)
+    assert "updates x in place" in message
+    assert message.endswith("add restore_value=['x']")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tl.store(y + at, tl.load(x + at))",
+        "tl.store(x + at, 0.0)\nvalue = tl.load(x + at)\ntl.store(x + at, value)",
+        "tl.store(x + at, 0.0)\ntl.atomic_add(x + at, 1.0)",
+        "if FIRST:\n    value = tl.load(x + at)\nelse:\n    tl.store(x + at, 1.0)",
+        "for i in range(n):\n    if i > 0:\n        value = tl.load(x + at)\n    tl.store(x + at, 1.0)",
+        "tl.atomic_max(x + at, 1.0)",
+        "while tl.atomic_cas(lock, 0, 1) == 1:\n    pass\ntl.atomic_xchg(lock, 0)",
+        "p = x + at\nvalue = tl.load(p)\np = y + at\ntl.store(p, value)",
+        "value = tl.load(x + at)\ntl.store(x + n + at, value)",
+    ],
+)
+def test_what_a_second_trial_does_not_change_is_left_alone(body: str) -> None:
+    assert not updated(body)
+
+
+@pytest.mark.parametrize(
+    "decorator",
+    [
+        'CONFIGS, key=["n"], restore_value=["x"]',
+        'CONFIGS, key=["n"], reset_to_zero=("x",)',
+        'CONFIGS, key=["n"], restore_value=NAMES',
+        'CONFIGS, key=["n"], pre_hook=lambda arguments: arguments["x"].zero_()',
+        '[triton.Config({"BLOCK": 64})], key=["n"]',
+    ],
+)
+def test_no_trial_harms_what_is_restored_or_never_tuned(decorator: str) -> None:
+    assert not updated("tl.atomic_add(x + at, 1.0)", decorator)
+
+
+def test_an_update_by_another_function_counts_at_its_call() -> None:
+    helper = "@triton.jit\ndef add(p, at):\n    tl.atomic_add(p + at, 1.0)\n\n\n"
+    kernel = BODY.replace("tl.store(y + at, tl.load(x + at, at < n) * 2, at < n)", "add(y, at)")
+    (message,) = messages("TW601", helper + tuned('CONFIGS, key=["n"]', kernel))
+    assert "updates y in place" in message
+
+
+def test_a_hook_that_only_sets_blocks_restores_nothing() -> None:
+    config = 'CONFIGS = [triton.Config({"BLOCK": block}, pre_hook=hook) for block in (64, 128)]\n\n\n'
+    tuner = tuned('CONFIGS, key=["n"]', IN_PLACE)
+    sets = 'def hook(arguments):\n    arguments["x"].block_shape = [arguments["BLOCK"]]\n\n\n'
+    (rule,) = named(["TW601"])
+    start = HEAD[: HEAD.index("CONFIGS")]
+    assert found(rule, start + sets + config + tuner)
+    assert not found(rule, start + sets.replace("block_shape = ", "zero_() or ") + config + tuner)
+
+
+# Keys -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "missing"),
+    [('"n"', "leaves out N and CAUSAL,"), ('"n", "N"', "leaves out CAUSAL,"), ('"n", "CAUSAL"', "leaves out N,")],
+)
+def test_the_constants_that_a_key_leaves_out_are_named(key: str, missing: str) -> None:
+    (message,) = messages("TW602", KEYED.format(key=key, mark=""))
+    assert missing in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("CAUSAL=causal", "CAUSAL=False"),
+        ("CAUSAL=causal", "CAUSAL=x.dtype == torch.float32"),
+        ("CAUSAL=causal", "CAUSAL=not isinstance(w, torch.Tensor)"),
+        ("CAUSAL=causal", "CAUSAL=size > 512"),
+        ("    if CAUSAL:\n        value", "    value"),
+        ("norm[(4,)](x, y, w", "norm[(4,)](*more"),
+    ],
+)
+def test_a_constant_that_the_key_determines_is_left_alone(old: str, new: str) -> None:
+    text = KEYED.format(key='"N", "CAUSAL"', mark="").replace(', "CAUSAL"]', "]")
+    assert messages("TW602", text)
+    assert not messages("TW602", text.replace(old, new).replace("triton.next_power_of_2(size)", "size"))
+
+
+def test_two_launches_with_different_flags_share_an_entry() -> None:
+    text = KEYED.format(key='"N"', mark="").replace("CAUSAL=causal", "CAUSAL=True")
+    assert not messages("TW602", text)
+    assert messages("TW602", text + "    norm[(4,)](x, y, w, 4, N=64, HAS_W=w is not None, CAUSAL=False)\n")
+    assert not messages("TW602", text + "    norm[(4,)](x, y, None, 4, N=64, HAS_W=False, CAUSAL=False)\n")
+
+
+@pytest.mark.parametrize(("asks", "is_found"), [("w", False), ("N", True)])
+def test_a_heuristic_above_the_tuner_follows_from_tensors_but_not_from_constants(asks: str, is_found: bool) -> None:
+    above = f'@triton.heuristics({{"CAUSAL": lambda args: args["{asks}"] is not None}})\n'
+    text = above + KEYED.format(key='"n"', mark="").lstrip().replace(", CAUSAL=causal", "").replace(
+        "N=triton", "N=64 or triton"
+    )
+    assert any("CAUSAL" in message for message in messages("TW602", text)) == is_found
+
+
+# Offsets ----------------------------------------------------------------------------------------------
+
+
+def offsets(body: str, parameters: str = "stride, n") -> list[str]:
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    head = f"@triton.jit\ndef kernel(x, y, {parameters}, SIZE: tl.constexpr, BLOCK: tl.constexpr):\n"
+    at = "    pid = tl.program_id(0)\n    at = tl.arange(0, BLOCK)\n"
+    return messages("TW608", head + at + lines)
+
+
+@pytest.mark.parametrize(
+    ("body", "product"),
+    [
+        ("tl.store(x + pid * stride + at, 1.0)", "pid * stride"),
+        ("x += pid * stride\ntl.store(x + at, 1.0)", "pid * stride"),
+        ("row = pid * BLOCK + at\ntl.store(x + row[:, None] * stride + at[None, :], 1.0)", "row[:, None] * stride"),
+        ("for row in range(pid, n):\n    tl.store(x + row * stride + at, 1.0)", "row * stride"),
+        ("start = pid * n\ntl.store(x + (start + 1) * SIZE + at, 1.0)", "(start + 1) * SIZE"),
+        ("row = pid // n\ntl.store(x + row * stride + at, 1.0)", "row * stride"),
+        ("p = x + pid * stride\nfor i in range(n):\n    tl.store(p + i, 1.0)", "pid * stride"),
+    ],
+)
+def test_a_product_in_32_bits_is_found(body: str, product: str) -> None:
+    (message,) = offsets(body)
+    assert message.startswith(f"{product}, an offset of x, is computed in 32 bits")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "pid = pid.to(tl.int64)\ntl.store(x + pid * stride + at, 1.0)",
+        "tl.store(x + tl.cast(pid, tl.int64) * stride + at, 1.0)",
+        "tl.store(x + pid * BLOCK + at, 1.0)",
+        "tl.store(x + (pid // n) * BLOCK + at, 1.0)",
+        "tl.store(x + (pid - pid // n * n) * BLOCK + at, 1.0)",
+        "for block in range(pid, n):\n    tl.store(x + block * BLOCK + at, 1.0)",
+        "tl.store(x + pid * stride, 1.0)",
+        "row = tl.load(y + pid)\ntl.store(x + row * stride + at, 1.0)",
+        "tl.store(x + pid.to(tl.int64) * n + pid * stride + at, 1.0)",
+    ],
+)
+def test_wide_and_small_offsets_are_left_alone(body: str) -> None:
+    assert not offsets(body)
+
+
+def test_a_parameter_annotated_with_64_bits_is_wide() -> None:
+    assert not offsets("tl.store(x + pid * stride + at, 1.0)", "stride: tl.int64, n")
+
+
+# The others -------------------------------------------------------------------------------------------
+
+
+def test_block_pointers_of_ascends_triton_are_left_alone() -> None:
+    kernel = BODY.replace("at = ", "p = tl.make_block_ptr(x, (n,), (1,), (0,), (BLOCK,), (0,))\n    at = ")
+    assert messages("TW607", kernel)
+    assert not messages("TW607", "import torch_npu\n\n\n" + kernel)
+
+
+def test_configurations_that_tile_ir_cannot_tell_apart_are_counted() -> None:
+    text = 'os.environ.setdefault("ENABLE_TILE", "1")\n\n\n' + tuned('CONFIGS, key=["n"]')
+    (message,) = messages("TW603", text)
+    assert "Tile IR ignores num_warps of scale" in message
+    assert "2 of 4 configurations repeat another" in message
+    assert not messages("TW603", tuned('CONFIGS, key=["n"]'))
+
+
+def test_names_that_the_text_does_not_show_are_left_alone() -> None:
+    assert not messages("TW605", tuned("CONFIGS, key=NAMES"))
+    assert not messages("TW605", tuned("make_configs(), key=['n']"))
+
+
+def test_a_helper_may_get_its_block_size_as_a_constant() -> None:
+    helper = "@triton.jit\ndef helper(x, BLOCK):\n    return x + tl.arange(0, BLOCK)\n"
+    assert not messages("TW609", helper)
+    assert messages("TW609", helper + "\n\nhelper[(1,)](x, 64)\n")
