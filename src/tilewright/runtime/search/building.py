@@ -195,7 +195,7 @@ def _instructions(cubins: Sequence[bytes]) -> Sequence[Facts | MachineCodeError]
     known = headers(cubins)
     try:
         codes = read_all(cubins)
-    except ToolFailed as error:
+    except (ToolFailed, OSError) as error:
         warn_once(f"the search goes on without predictions: {error}", "nvdisasm fails")
         return known
     return [one if isinstance(code, MachineCodeError) else code for one, code in zip(known, codes, strict=True)]
