@@ -19,6 +19,8 @@ from tilewright.task.tensors import ArraySpec
 
 TILE_IR = b"\x7fTileIR\x00"
 """The first bytes of Tile IR bytecode."""
+TENSOR_MAP = "tensor map"
+"""The kind of a parameter that is a descriptor of 128 bytes, which the host makes (CUtensorMap)."""
 Identity: TypeAlias = tuple[str, tuple[tuple[str, Value], ...], bytes]
 
 

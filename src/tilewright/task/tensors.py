@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.errors import TaskError, choices
 from tilewright.records import Value
@@ -241,6 +241,21 @@ class ArraySpec:
     def nbytes(self) -> int:
         """The size of the elements in bytes, without the gaps between them."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+@dataclass
+class Descriptor:
+    """A tensor descriptor that a launch passes to a Triton kernel. The ``pre_hook`` of a `triton.Config` may set its
+    ``block_shape``."""
+
+    base: Any
+    block_shape: Sequence[int]
+    padding: str = "zero"
+
+
+def descriptor(array: Any, block_shape: Sequence[int], padding: str = "zero") -> Descriptor:
+    """Describes an argument as Triton's `TensorDescriptor.from_tensor` does."""
+    return Descriptor(array, list(block_shape), padding)
 
 
 def is_whole(dtype: str) -> bool:

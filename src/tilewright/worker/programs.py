@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.compile.compile import Compiled, launch_of
 from tilewright.errors import TaskError
 from tilewright.languages import language_of
-from tilewright.languages.base import Argument, ListArgument, Lowered
+from tilewright.languages.base import TENSOR_MAP, Argument, ListArgument, Lowered
 from tilewright.records import Built, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec
@@ -50,6 +50,11 @@ def _packed(numbers: Sequence[int | float], lowered: Lowered) -> list[bytes]:
     if lowered.parameters is None:
         return [value.tobytes() for value in bind(read_bytecode(lowered.code).entry(), numbers).values()]
     kinds = lowered.parameters
+    if TENSOR_MAP in kinds:
+        raise TaskError(
+            f"{lowered.symbol}: the ptx route launches no descriptors made on the host; fix: make them in the kernel "
+            "(tl.make_tensor_descriptor), or use route=tileir"
+        )
     if len(kinds) != len(numbers):
         raise TypeError(f"{lowered.symbol} takes {len(kinds)} arguments, not {len(numbers)}")
     return [np.asarray(number).astype(dtype_named(kind)).tobytes() for number, kind in zip(numbers, kinds, strict=True)]

@@ -49,6 +49,15 @@ def descriptor_matmul(a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.const
 
 
 @triton.jit
+def host_descriptor_matmul(left, right, result, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    row, column = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        total = tl.dot(left.load([row, start]), right.load([start, column]), total)
+    result.store([row, column], total.to(tl.bfloat16))
+
+
+@triton.jit
 def scaled(out, x, factor, count, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at, mask=at < count) * factor, mask=at < count)

@@ -19,6 +19,7 @@ from tilewright.languages.triton.kernels import OPTIONS, KernelCall, called, jit
 from tilewright.records import Configuration, Failed, Value
 from tilewright.source.digest import source_of
 from tilewright.task.task import Launch
+from tilewright.task.tensors import Descriptor
 
 GENERATED = 256
 """Most TTIR texts in the cache."""
@@ -31,7 +32,14 @@ class Parameter:
     name: str
     type: str
     """``*bf16``, ``i32``, ``fp32`` …, as Triton writes it."""
-    argument: Argument
+    argument: Argument | Descriptor
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """What the entry gets: a descriptor is its address, its extents and its strides."""
+        if isinstance(self.argument, Descriptor):
+            return self.argument.base, *self.argument.base.shape, *self.argument.base.strides
+        return (self.argument,)
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Ttir:
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        return tuple(parameter.argument for parameter in self.parameters)
+        return tuple(argument for parameter in self.parameters for argument in parameter.arguments)
 
 
 def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> Ttir | Failed:

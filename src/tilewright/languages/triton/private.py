@@ -20,11 +20,12 @@ from triton.backends.compiler import Language as SourceLanguage
 from triton.compiler.compiler import ASTSource, make_backend
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction, create_function_from_signature
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilewright.errors import TaskError
 from tilewright.hardware.architectures import WARP
 from tilewright.languages.triton.versions import problem_with
-from tilewright.task.tensors import ArraySpec
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Descriptor, is_whole
 
 ANY_ARCH = 90
 """For what does not depend on the architecture."""
@@ -160,6 +161,8 @@ class _Dtype:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.itemsize = ITEM_BYTES[name]
+        self.is_floating_point = not is_whole(name)
 
     def __str__(self) -> str:
         return f"torch.{self.name}"
@@ -184,6 +187,8 @@ class _FakeTensor:
             if not _known(arg.dtype):
                 raise TaskError(f"tensor '{arg.name}': triton has no dtype {arg.dtype}")
             return cls(arg)
+        if isinstance(arg, Descriptor):
+            return _descriptor(arg)
         return tuple(cls.of(part) for part in arg) if type(arg) is tuple else arg
 
     def data_ptr(self) -> int:
@@ -196,6 +201,14 @@ class _FakeTensor:
         return self.array.strides
 
 
+def _descriptor(given: Descriptor) -> TensorDescriptor:
+    array, base = given.base, _FakeTensor.of(given.base)
+    try:
+        return TensorDescriptor(base, list(array.shape), list(array.strides), list(given.block_shape), given.padding)
+    except (AssertionError, ValueError, TypeError) as error:
+        raise TaskError(f"the descriptor of tensor '{array.name}': {error}") from None
+
+
 def _known(dtype: str) -> bool:
     from triton._utils import type_canonicalisation_dict
 
@@ -205,4 +218,6 @@ def _known(dtype: str) -> bool:
 def _original(value: Any) -> Any:
     if type(value) is tuple:
         return tuple(_original(part) for part in value)
+    if isinstance(value, TensorDescriptor):
+        return Descriptor(value.base.array, value.block_shape, value.padding)
     return value.array if isinstance(value, _FakeTensor) else value

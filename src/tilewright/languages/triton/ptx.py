@@ -15,10 +15,11 @@ from typing import Any
 
 from tilewright.errors import CompilerMissing, ToolFailed, first_line
 from tilewright.hardware.architectures import WARP, architecture
-from tilewright.languages.base import Lowered
+from tilewright.languages.base import TENSOR_MAP, Lowered
 from tilewright.languages.triton import child as child_process
-from tilewright.languages.triton.front_end import Ttir
+from tilewright.languages.triton.front_end import Parameter, Ttir
 from tilewright.records import Built, Configuration, Failed, LaunchFacts
+from tilewright.task.tensors import Descriptor
 from tilewright.tools import child
 from tilewright.tools.resident import Resident
 
@@ -34,8 +35,16 @@ TYPES = {
 def lowered(ttir: Ttir, config: Configuration, arch: str) -> Lowered:
     """The compiler's input. TTIR with locations is compiled; text that differs in them alone is compiled twice."""
     options = tuple((name, json.dumps(value)) for name, value in ttir.options)
-    kinds = tuple("pointer" if each.type.startswith("*") else TYPES[each.type] for each in ttir.parameters)
+    kinds = tuple(kind for each in ttir.parameters for kind in _kinds(each))
     return Lowered(config, arch, ttir.symbol, ttir.text.encode(), options, kinds)
+
+
+def _kinds(parameter: Parameter) -> tuple[str, ...]:
+    """The dtypes of what the entry gets for a parameter. A descriptor is a map of 128 bytes, extents and strides."""
+    if isinstance(parameter.argument, Descriptor):
+        axes = parameter.argument.base.ndim
+        return (TENSOR_MAP, *["int32"] * axes, *["int64"] * axes)
+    return ("pointer",) if parameter.type.startswith("*") else (TYPES[parameter.type],)
 
 
 def assembled(given: Lowered, seconds: float) -> Built | Failed:

@@ -52,7 +52,7 @@ class Triton(Language):
         return "" if hints.get("route") == "tileir" else "its TTIR, through Tile IR"
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
-        return tuple(parameter.argument for parameter in parameters_of(launch))
+        return tuple(argument for parameter in parameters_of(launch) for argument in parameter.arguments)
 
     def constant_parameters(self, kernel: Any) -> tuple[bool, ...]:
         return tuple(parameter.is_constexpr for parameter in jit_function(kernel).params)
