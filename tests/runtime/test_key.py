@@ -216,7 +216,7 @@ def test_recursion_ends() -> None:
 
 
 def test_what_is_no_kernel_is_said() -> None:
-    with pytest.raises(TypeError, match="is no kernel"):
+    with pytest.raises(TypeError, match="is not a kernel"):
         source_of(3)
 
 

@@ -1,4 +1,4 @@
-"""The workload's own extents: kernels that are right on small shapes and wrong on large ones are found."""
+"""The workload's full size: kernels that are right on small shapes and wrong on large ones are found."""
 
 from __future__ import annotations
 
