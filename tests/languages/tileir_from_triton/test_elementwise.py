@@ -281,6 +281,18 @@ def test_casts(source: str, to: str) -> None:
 
 
 @triton.jit
+def towards_zero(x, z, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(z + at, tl.load(x + at).to(tl.bfloat16, fp_downcast_rounding="rtz").to(tl.float32))
+
+
+def test_rounding_to_zero() -> None:
+    a, out = floats(np.float32), np.zeros(N, np.float32)
+    launch(towards_zero, (1,), {"x": a, "z": out, "N": N})
+    np.testing.assert_array_equal(out.view(np.uint32), a.view(np.uint32) & 0xFFFF0000)
+
+
+@triton.jit
 def bits(x, z, N: tl.constexpr):
     at = tl.arange(0, N)
     tl.store(z + at, tl.load(x + at).to(z.dtype.element_ty, bitcast=True))

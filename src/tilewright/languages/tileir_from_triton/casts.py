@@ -33,9 +33,10 @@ def cast(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.fp_to_fp")
 def between_floats(t: Translation, op: TtirOp) -> Handle:
-    if op.attributes.get("rounding") == TO_ZERO:
-        raise Untranslated("rounding of floating-point numbers to zero")
-    return t.emit("FToF", op.type, t[op.operands[0]], "NEAREST_EVEN")
+    to_zero = op.attributes.get("rounding") == TO_ZERO
+    if to_zero and op.type.bits < 16:
+        raise Untranslated(f"rounding to zero of {op.type.element}")
+    return t.emit("FToF", op.type, t[op.operands[0]], "ZERO" if to_zero else "NEAREST_EVEN")
 
 
 @translates("arith.bitcast", "tt.bitcast")
