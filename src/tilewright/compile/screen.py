@@ -168,7 +168,7 @@ def _spills(group: _Group, times: float) -> _Objection:
 
 
 def _unattained(group: _Group) -> _Objection:
-    """Objects to an occupancy hint above what fits: the grid was sized for more CTAs."""
+    """Objects to an occupancy hint that asks for more CTAs per SM than fit."""
     asked = min(row.occupancy or 1 for row in group.members)
     if asked <= group.fits.ctas:
         return None

@@ -26,7 +26,7 @@ UNNAMED = "unnamed"
 
 @dataclass(frozen=True)
 class Latency:
-    """The times of one direction, in ms. Comparisons use the median."""
+    """The times of one direction (forward or backward), in ms. Comparisons use the median."""
 
     mean: float
     std: float

@@ -110,7 +110,7 @@ class CoveredByKey:
         self.names: set[str] = set(also.names) if also else set()
         self.attributes: set[str] = set(also.attributes) if also else set()
         self.in_part: set[str] = set(also.in_part) if also else set()
-        """Shapes with at least one extent in the key. Their other extents count as covered, too."""
+        """Shapes of which the key has at least one extent. The key then counts as determining the whole shape."""
         self.words: set[str] = set(also.words) if also else set()
         for part in parts:
             self.words |= {word.lower() for word in re.findall(r"\w+", ast.unparse(part))}

@@ -55,7 +55,7 @@ class Header:
     threads: int
     cluster: int
     instructions: int
-    """With the padding at the end."""
+    """The number of instructions. Unlike in `MachineCode`, the padding at the end counts."""
     code_hash: str
 
 

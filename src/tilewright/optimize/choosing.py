@@ -55,7 +55,7 @@ class Proposal:
     """The site in words. A number is added if several sites have the same words."""
     risk: Risk
     values: Callable[[], Sequence[Value]]
-    """Returns the values to try. Called only for a chosen proposal, because an entry may have to compile for them."""
+    """Returns the values to try. Called only for a chosen proposal, because finding values may need compilations."""
     apply: Callable[[Value], Mapping[Path, str]]
     """Returns all editable texts after the change. Raises `NotApplicable` if the value does not fit."""
     score: float

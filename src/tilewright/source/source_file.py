@@ -125,7 +125,7 @@ class SourceFile:
             child = parent
 
     def within(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """Yields the pairs that `above` yields, up to the named function around ``node``."""
+        """Yields the nodes around ``node`` like `above`, but only those inside the innermost named function."""
         return takewhile(lambda pair: not isinstance(pair[0], Named), self.above(node))
 
     def scope(self, node: ast.AST) -> Scope:

@@ -62,7 +62,7 @@ def huge(task: Task, dims: Dims, tiles: Tiles) -> dict[str, Value] | None:
 
 
 class Reaching:
-    """Computes and judges the addresses of one task's launches."""
+    """Computes the addresses that the launches of one task access, and tests that they lie within the tensors."""
 
     def __init__(self, task: Task, board: Board) -> None:
         self._launcher = Launcher(task, replace(board, sms=MANY_SMS))

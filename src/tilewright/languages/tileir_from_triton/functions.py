@@ -25,7 +25,7 @@ LIBDEVICE = {
     "fast_tan": "tan", "fast_pow": "powf", "sqrt_rn": "sqrt", "fsqrt_rn": "sqrt", "dsqrt_rn": "sqrt",
     "fmaf_rn": "fma", "fma_rn": "fma", "fast_tanh": "tanh", "frsqrt_rn": "rsqrt", "drsqrt_rn": "rsqrt",
 }  # fmt: skip
-"""libdevice's name without ``__nv_`` and the ``f`` of float → name in `FUNCTIONS`."""
+"""Function of libdevice → name in `FUNCTIONS`. ``__nv_`` and a final ``f`` (for float) are removed from its name."""
 AT_ANY_WIDTH = ("absf", "absi")
 TESTS = ("isnan", "isnand", "isinf", "isinfd", "finite", "isfinited")
 """Composed functions whose result is i32."""

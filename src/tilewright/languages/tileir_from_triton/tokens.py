@@ -32,7 +32,7 @@ class MemoryTokens:
         return self.current.get((self.aliases.of(op), LAST if writes else LAST_WRITE))
 
     def after(self, op: TtirOp, token: Handle, writes: bool) -> None:
-        """Notes the token of an access."""
+        """Keeps ``token``, which an access returned: later accesses to the same memory wait for it."""
         where = self.aliases.of(op)
         if (where, LAST) not in self.current:
             return

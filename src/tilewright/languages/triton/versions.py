@@ -1,4 +1,7 @@
-"""Which versions of triton are supported, and what its own launches need. Does not import triton."""
+"""Which versions of triton are supported, and what a program needs to launch kernels through triton itself.
+
+Does not import triton.
+"""
 
 from __future__ import annotations
 

@@ -199,7 +199,8 @@ def _ranked(
     """Compiles configurations and sorts them by predicted time, the shortest first.
 
     Leaves out the incumbent, duplicates (equal machine code and grid), and configurations that do not compile or are
-    screened out. Keeps the ``measured`` ones unless they spill: a measurement elsewhere says more than a prediction.
+    screened out. Others found the ``measured`` configurations fast on a GPU. So these are kept even if they are
+    screened out, unless they spill.
     """
     task = facts.task
     units = [Unit(workload, config, facts.board) for workload in workloads for config in configs]

@@ -107,8 +107,8 @@ def _looped(
     """Returns the source with the kernel's body inside the loop that begins with ``header``.
 
     ``texts`` holds two mappings from an axis to an expression: for ``ct.bid(axis)`` and for ``ct.num_blocks(axis)``.
-    ``guard`` is the name of the number of items, if the body must test that the item exists. If the kernel gives its
-    only block id a name, the loop's variable takes that name.
+    If the loop may run beyond the last item, ``guard`` is the parameter with the number of items: the body is skipped
+    for items beyond it. If the kernel gives its only block id a name, the loop's variable takes that name.
     """
     named = _only_name(source, kernel) if set(texts[0].values()) <= {"{item}", "0"} else None
     item = named or fresh_in(source, kernel, "item")

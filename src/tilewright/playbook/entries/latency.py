@@ -16,7 +16,7 @@ FOR_STREAMS = (10, 6, 3, 1)
 FOR_PRODUCTS = (3, 6, 2, 10)
 FOR_ATTENTION = (6, 4, 2, 3)
 FOR_STORES = (3, 1, 6)
-"""The latencies to try for each kind of access, the usual choice first: long for streams, medium for attention."""
+"""The latencies to try, the usual choice first: for loads in three kinds of kernel, and for stores."""
 LOWEST, HIGHEST = 1, 10
 
 

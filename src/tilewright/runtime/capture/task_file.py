@@ -62,8 +62,11 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
 
 
 def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
-    """Returns the most general draft that works. It has the form of the grid for which the most tile sizes, beside the
-    captured ones, give the captured outputs. Raises RequestError if no draft works."""
+    """Returns the most general draft that works. Raises RequestError if none works.
+
+    The guesses in `SCALINGS` are tried in order, until a draft works. The drafts of one guess differ in the form of the
+    grid. Of those that work, the most general is the one that gives the captured outputs for the most tile sizes.
+    """
     launch = captured.launch
     gets_block_count = any(facts.may_be_block_count(launch, argument) for argument in launch.arguments)
     if gets_block_count:

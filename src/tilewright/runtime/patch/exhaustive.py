@@ -279,8 +279,8 @@ class SharedDescriptions:
     _kernels: dict[int, int] = field(default_factory=dict)
 
     def candidate(self, trial: Trial | FailedTrial) -> dict[str, Json]:
-        """Returns the work of one candidate as data. A failed one has only its stage: its reason may have an
-        address."""
+        """Returns the work of one candidate as data. Of a failed candidate, only the stage is kept: its error message
+        may contain a memory address, which differs between runs."""
         if isinstance(trial, FailedTrial):
             return {"failed": trial.stage}
         storages: list[int] = []

@@ -29,7 +29,7 @@ from tilewright.verify.tolerance import NO_ERROR, TRUSTED_AT_MOST, UNIT_ROUNDOFF
 
 WORST, TOTAL, AGAIN = 4.0, 2.0, 4.0
 COUNTS_AS = {"float32": "tf32", "float64": "float32"}
-"""float64 counts as float32, because the kernel may compute in float32."""
+"""dtype of an output → the dtype whose rounding errors are allowed, because the kernel may compute in it."""
 
 
 @dataclass(frozen=True)

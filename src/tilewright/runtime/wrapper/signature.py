@@ -215,9 +215,12 @@ def hot_function(
     default: modes.Mode,
     otherwise: Callable[[KeyKinds, tuple[CallValue, ...]], None],
 ) -> Callable[..., None]:
-    """Generates the function for one pattern of arguments. Its first parameter is the stream. ``known_calls``: by the
-    name of the mode. ``default``: the author's mode. ``otherwise``: called with the pattern's kinds and all arguments,
-    if the key is not known or the arguments have another pattern."""
+    """Generates the function that answers calls with one pattern of arguments. Its first parameter is the stream.
+
+    known_calls: name of a mode → the calls known in this mode.
+    default: the mode that the author chose.
+    otherwise: handles a call whose key is not known, or whose arguments have another pattern.
+    """
     guess = bool(pattern.arrays) and tensor_guards.available()
     look_up = (_GUESS if guess else _LOOK_UP).format(
         addresses=pattern.addresses,

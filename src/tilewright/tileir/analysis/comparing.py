@@ -23,7 +23,7 @@ class Version:
     """A version of a kernel.
 
     source: the text of its source file.
-    tensors: parameter that is an address (with its %) → name of the array.
+    tensors: parameter that holds an array's address (with its ``%``) → name of the array.
     """
 
     entry: KernelEntry

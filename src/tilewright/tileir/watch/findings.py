@@ -22,7 +22,11 @@ KINDS = (OUT_OF_BOUNDS, UNINITIALISED, PADDING, RACE, ALIAS, MISALIGNED, ASSUMPT
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake of the kernel. ``index``: the first wrong element of ``tensor``. ``count``: in all blocks together."""
+    """A mistake of the kernel.
+
+    index: the first wrong element of ``tensor``.
+    count: how often all blocks together made the mistake.
+    """
 
     kind: str
     message: str

@@ -71,7 +71,8 @@ class Clocks:
     def release(self, block: int, earlier: int = 0) -> int:
         """Makes a snapshot when ``block`` releases, and returns the snapshot's number.
 
-        earlier: the number of the element's snapshot, which a read-modify-write keeps too; 0 for none.
+        earlier: the number of an older snapshot, whose clocks the new one includes; 0 for none. A read-modify-write
+            gives the number of the element's snapshot.
         """
         self.active = True
         self._own = _longer(self._own, block + 1)

@@ -138,7 +138,7 @@ class InputSets:
         return {"outputs": "poisoned before each launch", "alternating_share_of_inputs": shares}
 
     def _parts(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yields the name of each input, and those of its bytes that alternate."""
+        """Yields each input's name, and the part of its bytes that differs between the two sets."""
         for name in self.buffers.task.inputs:
             whole = self.buffers.all[name].middle
             offsets = self.buffers.task.distribution(name, self.buffers.dims).steps is not None
