@@ -389,7 +389,8 @@ def test_failures_keep_their_stage_beside_the_screened(monkeypatch: pytest.Monke
 
     launch = Launch(kernel=None, grid=(132,), args=())
     monkeypatch.setattr(screening, "launch_of", lambda task, unit: (launch, {"occupancy": 2}))
-    monkeypatch.setattr(screening, "language_of", lambda kernel: SimpleNamespace(arguments=lambda launch: launch.args))
+    language = SimpleNamespace(arguments=lambda launch: launch.args, ignored=lambda hints: ())
+    monkeypatch.setattr(screening, "language_of", lambda kernel: language)
     workload = Workload("w", {})
     built = Built(config("a"), "sm_90", b"", "matmul", seconds=1.0)
     failed = Failed("compile", "broken")

@@ -222,6 +222,7 @@ def screen_compiled(
     """Configuration → verdict, or the failure of one that did not compile, for one workload and board."""
     work = work_of(task, workload.dims)
     outcomes: dict[Configuration, Screened | Failed] = {}
+    ignored: dict[Configuration, str] = {}
     rows = []
     for each in compiled:
         config = each.unit.configuration
@@ -229,11 +230,21 @@ def screen_compiled(
             outcomes[config] = each.code
         else:
             launch, hints = launch_of(task, each.unit)
-            arguments = language_of(launch.kernel).arguments(launch)
-            asked = hints.get("occupancy")
-            rows.append(ScreenRow(config, launch.grid, each.code, asked if isinstance(asked, int) else None, arguments))
+            language, asked = language_of(launch.kernel), hints.get("occupancy")
+            if without := language.ignored(hints):
+                ignored[config] = f"; {', '.join(without)} has no effect with {_others(hints, without)}"
+            asked = asked if isinstance(asked, int) and "occupancy" not in without else None
+            rows.append(ScreenRow(config, launch.grid, each.code, asked, language.arguments(launch)))
     verdicts = screen(rows, work, board, bound, shipped=task.space.shipped)
-    return outcomes | {row.configuration: verdict for row, verdict in zip(rows, verdicts, strict=True)}
+    for row, verdict in zip(rows, verdicts, strict=True):
+        outcomes[row.configuration] = replace(verdict, reason=verdict.reason + ignored.get(row.configuration, ""))
+    return outcomes
+
+
+def _others(hints: Mapping[str, records.Value], without: Sequence[str]) -> str:
+    return ", ".join(
+        f"{name}={value}" for name, value in hints.items() if isinstance(value, str) and name not in without
+    )
 
 
 def work_of(task: Task, dims: Dims) -> Work:

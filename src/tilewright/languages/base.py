@@ -125,6 +125,10 @@ class Language(ABC):
         """Stores cubins where the language's own launch finds them; returns how many. Default: stores none."""
         return 0
 
+    def ignored(self, hints: Hints) -> tuple[str, ...]:
+        """Returns the hints with a value that has no effect beside the others. Default: none."""
+        return ()
+
     def found(self, lowered: Lowered) -> Built | None:
         """Returns the cubin that `remember` stored for this code. Default: None."""
         return None

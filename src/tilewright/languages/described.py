@@ -51,6 +51,9 @@ class Described(Language):
     def stand_in(self, hints: Hints) -> str:
         return self.language.stand_in(hints)
 
+    def ignored(self, hints: Hints) -> tuple[str, ...]:
+        return self.language.ignored(hints)
+
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         return self.language.assemble(lowered, seconds)
 

@@ -94,6 +94,15 @@ def test_both_routes_are_one_space(example: Task) -> None:
     assert all(each.status in ("predicted", "duplicate", "screened") for each in workload.candidates)
 
 
+def test_hints_that_a_route_ignores_are_said(tmp_path: Path) -> None:
+    hints = "{'route': ('tileir', 'ptx'), 'num_warps': (8,), 'occupancy': (2,)}"
+    task = written(tmp_path, "given.scaled, (out, x, -1.0, N)", hints)
+    result = tune(task, arch="sm_90", store=False)
+    reasons = {each.configuration["route"]: each.reason for each in result.workloads[0].candidates}
+    assert reasons["tileir"].endswith("num_warps has no effect with route=tileir")
+    assert reasons["ptx"].endswith("occupancy has no effect with route=ptx")
+
+
 def test_a_cpu_verifies_both_routes_and_says_how(example: Task) -> None:
     for route, said in (("ptx", "its TTIR, through Tile IR; 2 cases"), ("tileir", "2 cases")):
         asked = {"configurations": [{"route": route}], "workloads": ["odd"]}

@@ -35,11 +35,6 @@ def lowered(launch: Launch, hints: Hints, config: Configuration, arch: str) -> L
     return Lowered(config, arch, code.symbol, code.code)
 
 
-def ignored(hints: Hints) -> tuple[str, ...]:
-    """The hints with a value that this route does not use."""
-    return tuple(name for name, value in hints.items() if value is not None and name not in (*HINTS, "route"))
-
-
 def _arrays(made: Ttir) -> list[int]:
     """A number for each parameter. Tensors of different names share no memory."""
     numbers: dict[Value, int] = {}

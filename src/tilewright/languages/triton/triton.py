@@ -13,7 +13,7 @@ from tilewright.languages.cutile import LANGUAGE as CUTILE
 from tilewright.languages.triton import cubins, ptx, tile_ir
 from tilewright.languages.triton.front_end import parameters_of, ttir_of
 from tilewright.languages.triton.hints import HINTS
-from tilewright.languages.triton.kernels import is_triton, jit_function
+from tilewright.languages.triton.kernels import OPTIONS, is_triton, jit_function
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
 
@@ -50,6 +50,10 @@ class Triton(Language):
 
     def stand_in(self, hints: Hints) -> str:
         return "" if hints.get("route") == "tileir" else "its TTIR, through Tile IR"
+
+    def ignored(self, hints: Hints) -> tuple[str, ...]:
+        used = tile_ir.HINTS if hints.get("route") == "tileir" else OPTIONS
+        return tuple(name for name, value in hints.items() if value is not None and name not in ("route", *used))
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
         return tuple(argument for parameter in parameters_of(launch) for argument in parameter.arguments)
