@@ -55,7 +55,9 @@ def candidate_table(
 
 def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configuration]:
     """Maps each duplicate to the candidate with the same machine code, which the duplicate's reason names."""
-    by_reason = {f"same machine code as {each.configuration}": each.configuration for each in candidates}
+    from tilewright.compile.screen import same_code_as  # loads the compilers
+
+    by_reason = {same_code_as(each.configuration): each.configuration for each in candidates}
     duplicates = (each for each in candidates if each.status == "duplicate" and each.reason in by_reason)
     return {duplicate.configuration: by_reason[duplicate.reason] for duplicate in duplicates}
 

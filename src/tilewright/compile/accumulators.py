@@ -3,7 +3,8 @@
 On sm_90 an accumulator is in the registers of the threads that issue the product, in every iteration of its loop. A
 kernel with larger ones has to spill, and takes up to ten times as long to compile as the winner. So `tune` and the
 search in the caller's process compile such candidates only if no correct one has less stack than `LEAST_STACK`. What
-is shipped is always compiled.
+is shipped is always compiled. Of the 40 configurations of examples/matmul.py this leaves out 11, and half of the
+compilers' processor time (15 of 31 s on a machine with 2 cores, 2026-11-22).
 """
 
 from __future__ import annotations

@@ -73,6 +73,11 @@ def most_stack(stack_bytes: Iterable[int]) -> int:
     return SPILL_BYTES if least <= SPILL_BYTES else 2 * least
 
 
+def same_code_as(other: object) -> str:
+    """The reason of a candidate that does the same work as another one, which is raced in its place."""
+    return f"same machine code as {other}"
+
+
 def not_raced(place: int, ranked: int, top: int) -> str:
     """The reason of the candidate that is predicted as number ``place`` of ``ranked``, of which ``top`` are raced."""
     return f"predicted {place}. of {ranked}; the first {top} were raced"
@@ -209,7 +214,7 @@ def _screened(row: ScreenRow, group: _Group) -> Screened:
     if row is group.row:
         return Screened(row.code, group.predicted, group.verdict, group.reason)
     representative = group.row.configuration
-    return Screened(row.code, group.predicted, group.verdict, f"same machine code as {representative}", representative)
+    return Screened(row.code, group.predicted, group.verdict, same_code_as(representative), representative)
 
 
 def _us(group: _Group) -> str:

@@ -256,6 +256,8 @@ class _SearchRun:
 
     def _in_order(self) -> tuple[TrialOutcome, ...]:
         """Returns one outcome for each configuration; duplicates share their representative's outcome."""
+        from tilewright.compile.screen import same_code_as
+
         outcomes = dict(self.outcomes)
         for index in set(self.representative.values()) & self.outcomes.keys():
             first, *others = self._with_equal_work(index)
@@ -263,8 +265,7 @@ class _SearchRun:
             outcomes[first] = replace(outcome, label=self._label(first))
             status: Status = "duplicate" if outcome.status == "timed" else outcome.status
             for other in others:
-                reason = f"same machine code as {self._label(first)}"
-                reason += "" if status == "duplicate" else f": {outcome.reason}"
+                reason = same_code_as(self._label(first)) + ("" if status == "duplicate" else f": {outcome.reason}")
                 outcomes[other] = replace(outcome, label=self._label(other), status=status, reason=reason)
         return self._listed(outcomes, "neither compared nor timed")
 
