@@ -15,5 +15,5 @@ HINTS = (
     NUM_CTAS,
     OCCUPANCY,
     NUM_WORKER_WARPS,
-    Hint("maxnreg", (None, *range(24, 256, 8)), "a multiple of 8 from 24 to 248", "listed"),
+    Hint("maxnreg", (None, *range(24, 256, 8), 255), "a multiple of 8 from 24 to 248, or 255", "listed"),
 )
