@@ -6,7 +6,7 @@ A `Source` never changes: `Source.changed` replaces nodes and returns a new `Sou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -23,8 +23,10 @@ Node = TypeVar("Node", bound=cst.CSTNode)
 Function = cst.FunctionDef
 Expression = cst.BaseExpression
 Line = cst.SimpleStatementLine
-Changes: TypeAlias = Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]
-"""Node → its replacement. Several statements, or none, may replace one statement."""
+Replacement: TypeAlias = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]
+Changes: TypeAlias = Mapping[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]]
+"""Node → its replacement. Several statements, or none, may replace one statement. A function makes the replacement of
+the node after the changes inside the node."""
 
 
 class _Parsed:
@@ -162,10 +164,14 @@ class Source:
         """The name of ``cuda.tile`` in this file, usually ``ct``."""
         return next((name for name, origin in self._file.imports.items() if origin == "cuda.tile"), "cuda.tile")
 
+    def origin(self, called: str) -> str:
+        """Returns the full name behind a name of this file: ``cuda.tile.load`` for ``ct.load``."""
+        first, _, rest = called.partition(".")
+        return f"{self._file.imports.get(first, first)}.{rest}".rstrip(".")
+
     def tile_name(self, called: str) -> str:
         """Returns the name in cuda.tile: ``load`` for ``ct.load`` or an imported ``load``; "" for other names."""
-        first, _, rest = called.partition(".")
-        whole = f"{self._file.imports.get(first, first)}.{rest}".rstrip(".")
+        whole = self.origin(called)
         if whole.startswith("cuda.tile."):
             return whole.removeprefix("cuda.tile.")
         return called if called in self._star_imported and called not in self.functions else ""
@@ -212,7 +218,8 @@ class _Swap(cst.CSTTransformer):
         self.changes = {id(node): new for node, new in changes.items()}
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
-        return self.changes.get(id(original_node), updated_node)
+        new = self.changes.get(id(original_node), updated_node)
+        return new if isinstance(new, (cst.CSTNode, cst.FlattenSentinel)) else new(updated_node)
 
 
 def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -323,8 +323,7 @@ def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:
         name = pending.pop(0)
         tree = source.functions[function]
         lines = _plain_assignments(source, tree, name)
-        removed = tree.body.visit(_Without(lines))
-        assert isinstance(removed, cst.BaseSuite)
+        removed = without_lines(tree.body, lines)
         effects = Effects(source, tree)
         if lines and name not in names_read(removed) and all(effects.is_pure(line) for line in lines):
             pending += sorted({read for line in lines for read in names_read(line)} - {name})
@@ -340,6 +339,13 @@ def _plain_assignments(source: Source, function: Function, name: str) -> list[Li
             case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))])] if target == name:
                 plain.append(line)
     return plain if len(plain) == names_assigned(function)[name] else []
+
+
+def without_lines(body: cst.BaseSuite, lines: list[Line]) -> cst.BaseSuite:
+    """Returns a function's body without ``lines``. A block that would be empty keeps its lines."""
+    removed = body.visit(_Without(lines))
+    assert isinstance(removed, cst.BaseSuite)
+    return removed
 
 
 class _Without(cst.CSTTransformer):

@@ -8,16 +8,18 @@ product get names, so that the launch can pass them to the kernel and the patch 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import libcst as cst
 
+from tilewright.errors import TilewrightError
 from tilewright.playbook.analyses.dataflow import names_assigned, parameters
 from tilewright.playbook.base import KernelFacts, NotApplicable, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Changes, Source, argument, dotted, elements, keyword, literal, number
+from tilewright.task.task import Launch
 
 Listed = TypeVar("Listed", cst.Param, cst.BaseElement, cst.BaseDictElement)
 
@@ -222,6 +224,23 @@ def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpressi
     if launch.kernel != kernel or given is None or parameter not in names or len(given) != len(names):
         return None
     return given[names.index(parameter)]
+
+
+def served_launches(facts: KernelFacts) -> Iterator[Launch]:
+    """Yields launches for several shapes, with array specifications in place of arrays.
+
+    The shapes are those of all workloads and, if the task serves them, those that are larger by one in one dimension.
+    """
+    task = facts.task
+    for workload in facts.workloads:
+        for changed in ({}, *({name: extent + 1} for name, extent in workload.dims.items() if type(extent) is int)):
+            dims = {**workload.dims, **changed}
+            if not task.promises(dims):
+                continue
+            try:
+                yield task.launched(task.space.shipped, dims, task.arrays(dims), facts.board)
+            except TilewrightError:
+                continue
 
 
 def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:

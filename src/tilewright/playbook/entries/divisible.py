@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from tilewright.errors import TilewrightError
 from tilewright.languages import language_of
-from tilewright.playbook.analyses.task_code import own_kernel
+from tilewright.playbook.analyses.task_code import own_kernel, served_launches
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -74,21 +73,9 @@ class Divisible(Entry):
 
 
 def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
-    """Yields the arguments that the launch passes to the parameter at ``place``, for several shapes.
-
-    The shapes are those of all workloads and, if the task serves them, those that are larger by one in one dimension.
-    """
-    task = facts.task
-    for workload in facts.workloads:
-        for changed in ({}, *({name: extent + 1} for name, extent in workload.dims.items() if type(extent) is int)):
-            dims = {**workload.dims, **changed}
-            if not task.promises(dims):
-                continue
-            try:
-                launch = task.launched(task.space.shipped, dims, task.arrays(dims), facts.board)
-            except TilewrightError:
-                continue
-            yield launch.args[place] if place < len(launch.args) else None
+    """Yields the arguments that the launch passes to the parameter at ``place``, for several shapes."""
+    for launch in served_launches(facts):
+        yield launch.args[place] if place < len(launch.args) else None
 
 
 ENTRY = Divisible()

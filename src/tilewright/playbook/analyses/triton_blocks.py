@@ -1,0 +1,190 @@
+"""Reads a load or store through pointers as a block of a tensor, if the text shows that both are the same.
+
+A block has a tensor, with base, shape and strides, and the offsets of its first element. The shape is the mask's: an
+element is loaded or stored if its offset along each axis is below one bound. An axis without a mask is as long as the
+block. Rows that wrap round (``% M``) count as rows beyond the end if nothing that is stored depends on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, parameters
+from tilewright.playbook.analyses.index_forms import ONE, Scalar
+from tilewright.playbook.analyses.triton_addresses import Access, Walk
+from tilewright.playbook.analyses.triton_code import tl_call, tl_calls
+from tilewright.playbook.analyses.triton_forms import ZERO, Form, Lane, Mask, plain
+from tilewright.playbook.base import NotApplicable
+from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
+
+KNOWN = ("pointer", "mask", "other", "value", "cache_modifier", "eviction_policy")
+_KEEPS_ROWS = (
+    "abs", "arange", "assume", "cdiv", "dot", "exp", "exp2", "full", "load", "log", "log2", "max_contiguous", "maximum",
+    "minimum", "multiple_of", "num_programs", "program_id", "range", "rsqrt", "sigmoid", "sqrt", "store", "where",
+    "zeros",
+)  # fmt: skip
+"""Functions whose result in one row or column depends on that row of the left or column of the right operand alone."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What ``access`` loads or stores. ``pointer``: name of the parameter that holds the tensor's address."""
+
+    access: Access
+    pointer: str
+    base: Scalar
+    shape: tuple[Scalar, ...]
+    strides: tuple[Scalar, ...]
+    sizes: tuple[Scalar, ...]
+    offsets: tuple[Scalar, ...]
+
+
+def block_of(walk: Walk, access: Access) -> Block:
+    """Returns the block of an access. Raises `NotApplicable` with the reason if the text does not show one."""
+    source, call = walk.source, access.call
+    text, form = " ".join(source.code(call).split()), access.pointer
+    if unknown := [arg for arg in call.args if arg.keyword is not None and arg.keyword.value not in KNOWN]:
+        raise NotApplicable(f"{text}: {source.code(unknown[0])} has no counterpart in a descriptor")
+    if "#" in source.code(call):
+        raise NotApplicable(f"{text}: a comment inside the call would be lost")
+    if not isinstance(form, Form):
+        raise NotApplicable(f"{text}: its addresses are not a pointer plus strides times ranges")
+    if not form.axes or None in form.axes:
+        raise NotApplicable(f"{text}: it takes one element along an axis")
+    lanes = [lane for lane in form.axes if lane is not None]
+    masked = _bounds(walk, access, lanes, text)
+    other = argument(call, "other", 2) if access.kind == "load" else None
+    if masked and other is not None and (number(other) != 0 or source.code(other).startswith("-")):
+        raise NotApplicable(f"{text}: outside the mask it loads {source.code(other)}; a descriptor loads 0")
+    base, offsets, shape = form.start, [], []
+    for axis, lane in enumerate(lanes):
+        offset, bound = masked.get(axis, (ZERO, lane.size))
+        if lane.wrapped is not None:
+            if axis in masked:
+                raise NotApplicable(f"{text}: an axis wraps round and is masked, too")
+            _keep_apart(walk, access, axis, lane, text)
+            offset, bound = lane.wrapped
+        elif axis in masked:
+            base += -(lane.step * offset)
+        if not walk.not_negative(offset):
+            raise NotApplicable(f"{text}: the text does not show that {plain(offset.text)} is not negative")
+        offsets.append(offset)
+        shape.append(bound)
+    strides = [lane.step for lane in lanes]
+    if strides[-1] != ONE and (len(strides[-1].terms) != 1 or list(strides[-1].terms.values()) != [1]):
+        raise NotApplicable(f"{text}: the stride of its last axis is {plain(strides[-1].text)}, which is never 1")
+    pointer = _pointer(walk, access, form)
+    return Block(
+        access, pointer, base, tuple(shape), tuple(strides), tuple(lane.size for lane in lanes), tuple(offsets)
+    )  # fmt: skip
+
+
+def _bounds(walk: Walk, access: Access, lanes: list[Lane], text: str) -> dict[int, tuple[Scalar, Scalar]]:
+    """Returns the axes that the mask limits: axis → offset of the block's first element, and bound."""
+    if argument(access.call, "mask", 1 if access.kind == "load" else 2) is None:
+        return {}
+    found: dict[int, tuple[Scalar, Scalar]] = {}
+    mask = access.mask
+    if not isinstance(mask, Mask):
+        raise NotApplicable(f"{text}: its mask is not made of comparisons index < bound")
+    for index, limit in mask.parts:
+        axes = [axis for axis, lane in enumerate(index.axes) if lane is not None]
+        if len(axes) != 1 or len(index.axes) != len(lanes):
+            raise NotApplicable(f"{text}: its mask compares something other than one index of the block")
+        [axis] = axes
+        lane = index.axes[axis]
+        if lane is None or lane.wrapped or lane.step != ONE or lane.size != lanes[axis].size or axis in found:
+            raise NotApplicable(f"{text}: its mask does not limit axis {axis} by one bound")
+        moved = Scalar({term: -factor for term, factor in limit.terms.items() if factor < 0 and term})
+        found[axis] = (index.start + moved, limit + moved)
+    return found
+
+
+def _pointer(walk: Walk, access: Access, form: Form) -> str:
+    """Returns the parameter that the address begins with. Raises `NotApplicable` if the tensor may overlap another."""
+    source, function = walk.source, walk.function
+    text = " ".join(source.code(access.call).split())
+    pointer = plain(form.lead)
+    if pointer not in parameters(function) or form.start.terms.get((form.lead,)) != 1:
+        raise NotApplicable(f"{text}: its address does not begin with a parameter of the kernel")
+    read, written = tensors_used(source, function)
+    if pointer in (written if access.kind == "load" else read):
+        raise NotApplicable(f"{text}: the kernel both reads and writes {pointer}, and the order must stay")
+    return pointer
+
+
+def tensors_used(source: Source, function: Function) -> tuple[set[str], set[str]]:
+    """Returns the parameters that the kernel may read memory through, and those that it may write through."""
+    given: dict[str, set[str]] = {}
+    for statement in source.every(cst.BaseSmallStatement, function.body):  # type: ignore[type-abstract]
+        for name in names_assigned(statement):
+            given.setdefault(name, set()).update(names_read(statement))
+    read, written = set[str](), set[str]()
+    for call in source.every(cst.Call, function.body):
+        name = tl_call(source, call)
+        method = call.func.attr.value if isinstance(call.func, cst.Attribute) and not name else ""
+        if name in ("load", "store"):
+            used = _origins(argument(call, "pointer", 0), given)
+        elif method in ("load", "store", "gather", "scatter") or method.startswith("atomic"):
+            used = _origins(call.func, given)
+        elif name.startswith("atomic") or dotted(call.func) in source.functions:
+            used = set[str]().union(*(_origins(arg.value, given) for arg in call.args))
+        else:
+            continue
+        if name != "store" and method not in ("store", "scatter"):
+            read |= used
+        if name != "load" and method not in ("load", "gather"):
+            written |= used
+    own = set(parameters(function))
+    return read & own, written & own
+
+
+def _origins(node: Expression | None, given: dict[str, set[str]]) -> set[str]:
+    """Returns the names that the value of ``node`` may be made of."""
+    pending, found = names_read(node) if node is not None else set(), set[str]()
+    while pending:
+        found |= pending
+        pending = set[str]().union(*(given.get(name, set()) for name in pending)) - found
+    return found
+
+
+def _keep_apart(walk: Walk, access: Access, axis: int, lane: Lane, text: str) -> None:
+    """Raises `NotApplicable` unless what is stored does not depend on the rows (or columns) that wrap round.
+
+    That is shown if the block goes straight into one side of a product, and all stores mask the same rows.
+    """
+    source, function = walk.source, walk.function
+    assert lane.wrapped is not None
+    start, length = lane.wrapped
+    reason = f"{text}: the text does not show that rows beyond {plain(length.text)}, which wrap round, are not used"
+    above = source.parent(access.call)
+    target = above.targets[0].target if isinstance(above, cst.Assign) and len(above.targets) == 1 else None
+    name = dotted(target) if target is not None else ""
+    if len(lane_axes := access.pointer.axes if isinstance(access.pointer, Form) else ()) != 2 or not name:
+        raise NotApplicable(reason)
+    products = tl_calls(source, function, "dot")
+    sides = [(argument(call, "input", 0), argument(call, "other", 1)) for call in products]
+    used = [node for pair in sides for node in (pair[axis],) if node is not None and dotted(node) == name]
+    others = [node for node in source.every(cst.Name, function.body) if node.value == name and node is not target]
+    loads = {each for _, each, value in assignments(source, function) if tl_call(source, value) == "load"}
+    if len(used) != len(others) or names_assigned(function.body)[name] != 1:
+        raise NotApplicable(reason)
+    if any(node is None or dotted(node) not in loads for pair in sides for node in pair):
+        raise NotApplicable(reason)
+    for call in source.every(cst.Call, function.body):
+        called = tl_call(source, call) or dotted(call.func).rpartition(".")[2]
+        if called not in _KEEPS_ROWS and called not in ("min", "max", "to"):
+            raise NotApplicable(reason)
+    if any(each.attr.value == "T" for each in source.every(cst.Attribute, function.body)):
+        raise NotApplicable(reason)
+    for store in (each for each in walk.accesses if each.kind == "store"):
+        parts = store.mask.parts if isinstance(store.mask, Mask) else ()
+        limits = [
+            (index.start, limit)
+            for index, limit in parts
+            if len(index.axes) == len(lane_axes) and isinstance(index.axes[axis], Lane)
+        ]
+        if (start, length) not in limits:
+            raise NotApplicable(reason)

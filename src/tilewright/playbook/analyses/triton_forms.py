@@ -1,0 +1,106 @@
+"""What is known of an integer, address or mask in a Triton kernel: a sum of products, and for each axis a stride.
+
+An integer is a `Scalar`. Its names carry the number of their assignment, ``row·2``, if they are assigned at all: so two
+equal texts are equal values. `plain` removes the numbers, and `Names.holds` says whether a text is valid at a place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from tilewright.playbook.analyses.index_forms import Scalar
+
+ZERO = Scalar({})
+_NUMBERED = re.compile(r"(\w+?)·(\d+)")
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One axis of a tile: ``step`` × lane, for ``size`` lanes. With ``wrapped`` (start, length) the axis is ``step`` ×
+    ((start + lane) % length)."""
+
+    step: Scalar
+    size: Scalar
+    wrapped: tuple[Scalar, Scalar] | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """An integer or address, or a tile of them: ``start`` plus what the axes add. An axis of one element is None.
+
+    ``lead`` is the first name of the sum: that of the pointer, if the form is an address.
+    """
+
+    start: Scalar
+    axes: tuple[Lane | None, ...] = ()
+    lead: str = ""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """True where each index is below its limit."""
+
+    parts: tuple[tuple[Form, Scalar], ...]
+
+    def mapped(self, change: Callable[[Form], Form | None]) -> Mask | None:
+        """Returns the mask with its indices changed; None if one of them cannot be."""
+        changed = [(change(index), limit) for index, limit in self.parts]
+        known = tuple((index, limit) for index, limit in changed if index is not None)
+        return Mask(known) if len(known) == len(changed) else None
+
+
+Known: TypeAlias = Form | Mask | None
+
+
+@dataclass(frozen=True)
+class Names:
+    """The values of a function's names before a statement, and the number of the assignment of each."""
+
+    values: Mapping[str, Known]
+    numbers: Mapping[str, int]
+
+    def holds(self, text: str) -> bool:
+        """Returns whether the names in ``text`` have the same values here as where the text was read."""
+        plain_names = set(re.findall(r"[^\W\d]\w*", _NUMBERED.sub("", text)))
+        numbered = all(self.numbers.get(name) == int(at) for name, at in _NUMBERED.findall(text))
+        return numbered and not plain_names & set(self.numbers)
+
+
+def plain(text: str) -> str:
+    """Returns a text without the numbers of assignments."""
+    return _NUMBERED.sub(r"\1", text)
+
+
+def mapped(value: Known, change: Callable[[Form], Form | None]) -> Known:
+    """Returns a form or mask with its axes changed; None if they cannot be."""
+    if isinstance(value, Mask):
+        return value.mapped(change)
+    return change(value) if isinstance(value, Form) else None
+
+
+def expanded(form: Form, new_axes: list[bool]) -> Form | None:
+    """Returns the tile with new axes of one element, where ``new_axes`` is True."""
+    if new_axes.count(False) != len(form.axes):
+        return None
+    kept = iter(form.axes)
+    return replace(form, axes=tuple(None if new else next(kept) for new in new_axes))
+
+
+def inserted_axis(form: Form, axis: int) -> Form | None:
+    """Returns the tile with a new axis of one element."""
+    rank = len(form.axes) + 1
+    return expanded(form, [at == axis % rank for at in range(rank)]) if -rank <= axis < rank else None
+
+
+def total_of(left: Form, right: Form) -> Form | None:
+    """Returns the sum of two forms; None if an axis of both has several elements."""
+    lead = left.lead or right.lead
+    if not (left.axes and right.axes):
+        return Form(left.start + right.start, left.axes or right.axes, lead)
+    if len(left.axes) != len(right.axes) or any(a and b for a, b in zip(left.axes, right.axes, strict=True)):
+        return None
+    axes = tuple(a or b for a, b in zip(left.axes, right.axes, strict=True))
+    return Form(left.start + right.start, axes, lead)

@@ -1,0 +1,235 @@
+"""Pointers to tensor descriptors: where the change applies, where it is refused, and that results stay right."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.languages.tileir_from_triton import kernels, test_kernels
+from tests.languages.tileir_from_triton.kit import launch
+from tests.playbook.kit import changed_lines, verdict
+from tests.playbook.triton_tasks import MATMUL, ON_PTX, kernel
+
+from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.entries.descriptors import ENTRY, ON_TILE_IR, descriptors_in
+from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, facts_of, loaded
+
+ODD = MATMUL.replace("serves=lambda N, K: N % 8 == 0 and K % 8 == 0,", "")
+TRANSPOSED = MATMUL.replace("K, 1, N, 1, N, 1", "K, 1, 1, K, N, 1").replace(
+    '"b": tw.Tensor(("K", "N"),', '"b": tw.Tensor(("N", "K"),'
+)
+TWICE = MATMUL.replace("grid, (a, b, c, M", "grid, (c, b, c, M").replace('"N": 72, "K": 80', '"N": 80, "K": 80')
+BLOCK = "[:, None] * stride + columns[None, :]"
+ROWS = """
+rows_ = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+"""
+INSIDE = "mask=(rows_[:, None] < rows) & (columns[None, :] < n)"
+
+
+class TestDescriptors(EntryContract):
+    entry = ENTRY
+    examples: ClassVar = {"matmul": MATMUL, "on PTX": ON_PTX}
+    elsewhere: ClassVar = {"odd strides": ODD}
+
+
+def changed(text: str, name: str = "copy") -> str:
+    """The text with all loads and stores of a kernel that can go through descriptors."""
+    source = Source("task.py", text)
+    found = ", ".join(sorted({block.pointer for block in descriptors_in(source, name)[0]}))
+    return ENTRY.apply(source, Site(name, *source.place(source.functions[name]), "", (found,)), found)
+
+
+def refused(text: str, name: str = "copy") -> str:
+    """The reasons why loads and stores of a kernel cannot go through a descriptor."""
+    return "; ".join(descriptors_in(Source("task.py", text), name)[1])
+
+
+def imported(text: str, folder: Path) -> Any:
+    path = folder / "changed.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("changed_by_descriptors", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tutorial_s_matmul() -> None:
+    old, new = changed_lines(MATMUL, changed(MATMUL, "matmul"))
+    assert new == [
+        "a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [stride_am, stride_ak], [BLOCK_M, BLOCK_K])",
+        "b_desc = tl.make_tensor_descriptor(b_ptr, [K, N], [stride_bk, stride_bn], [BLOCK_K, BLOCK_N])",
+        "a = a_desc.load([BLOCK_M * pid_m, BLOCK_K * k])",
+        "b = b_desc.load([BLOCK_K * k, BLOCK_N * pid_n])",
+        "c_desc = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_cm, stride_cn], [BLOCK_M, BLOCK_N])",
+        "c_desc.store([BLOCK_M * pid_m, BLOCK_N * pid_n], c)",
+    ]
+    assert "a_ptrs += BLOCK_K * stride_ak" in old and "offs_am = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)) % M" in old
+
+
+@pytest.mark.parametrize(
+    "make",
+    [test_kernels.softmax, test_kernels.matmul, test_kernels.layer_norm, test_kernels.rms_norm, test_kernels.rope,
+     test_kernels.attention],
+)  # fmt: skip
+def test_our_kernels_stay_right(make: Any, tmp_path: Path) -> None:
+    """Against float64, on the interpreter."""
+    case, text = make(), Path(kernels.__file__).read_text()
+    name = case.kernel.fn.__name__
+    done = changed(text, name)
+    assert "make_tensor_descriptor" in "".join(changed_lines(text, done)[1])
+    launch(getattr(imported(done, tmp_path), name), case.grid, case.arguments)
+    for out, expected in case.expected.items():
+        array = case.arguments[out]
+        bound = 2 * float(ml_dtypes.finfo(array.dtype).eps) if array.dtype == ml_dtypes.bfloat16 else 1e-5
+        np.testing.assert_allclose(array.astype(float), expected, rtol=bound, atol=bound * abs(expected).max())
+
+
+def test_a_changed_task_is_correct(tmp_path: Path) -> None:
+    """As `optimize` would verify it, on shapes that do not divide by the blocks."""
+    assert verdict(loaded(changed(MATMUL, "matmul"), tmp_path)).verdict.startswith("correct")
+
+
+def test_the_values_name_tensors_and_the_route(tmp_path: Path) -> None:
+    def values(text: str) -> tuple[object, ...]:
+        [site] = ENTRY.sites(Source("task.py", text), facts_of(loaded(text, tmp_path)))
+        return site.values
+
+    names = ("a_ptr, b_ptr, c_ptr", "a_ptr, b_ptr", "c_ptr")
+    assert values(MATMUL) == names
+    assert values(ON_PTX) == (*(name + ON_TILE_IR for name in names), *names)
+    source = Source("task.py", ON_PTX)
+    [site] = ENTRY.sites(source, facts_of(loaded(ON_PTX, tmp_path)))
+    new = " ".join(changed_lines(ON_PTX, ENTRY.apply(source, site, "c_ptr" + ON_TILE_IR))[1])
+    assert "'tileir'" in new and '"num_warps": None' in new and '"num_warps": (4, 8, None)' in new
+
+
+def test_a_store_alone() -> None:
+    assert changed_lines(MATMUL, ENTRY.apply(*_at(MATMUL), "c_ptr"))[1] == [
+        "c_desc = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_cm, stride_cn], [BLOCK_M, BLOCK_N])",
+        "c_desc.store([BLOCK_M * pid_m, BLOCK_N * pid_n], c)",
+    ]
+
+
+def _at(text: str) -> tuple[Source, Site]:
+    source = Source("task.py", text)
+    return source, Site("matmul", *source.place(source.functions["matmul"]), "", ("c_ptr",))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ODD, "rows of a_ptr may be 81 elements apart, not a multiple of 16 bytes; if no such shape is launched, say"),
+        (TRANSPOSED, "the last stride of b_ptr is 80, not 1"),
+        (TWICE, "the launch passes c twice, and the kernel writes it"),
+    ],
+)
+def test_what_the_launch_passes_is_checked(text: str, said: str, tmp_path: Path) -> None:
+    facts = facts_of(loaded(text, tmp_path))
+    assert any(said in finding for finding in ENTRY.findings(Source("task.py", text), facts))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param(
+            f"{ROWS}v = tl.load(x + rows_{BLOCK}, {INSIDE})\ntl.store(y + rows_{BLOCK}, v, {INSIDE})",
+            ["x_desc = tl.make_tensor_descriptor(x, [rows, n], [stride, 1], [BLOCK_M, BLOCK_N])",
+             "v = x_desc.load([BLOCK_M * tl.program_id(0), BLOCK_N * tl.program_id(1)])",
+             "y_desc = tl.make_tensor_descriptor(y, [rows, n], [stride, 1], [BLOCK_M, BLOCK_N])",
+             "y_desc.store([BLOCK_M * tl.program_id(0), BLOCK_N * tl.program_id(1)], v)"],
+            id="a mask without other",
+        ),
+        pytest.param(
+            "x += tl.program_id(0) * stride\nfor start in range(0, n, BLOCK_N):\n"
+            "    at = start + tl.arange(0, BLOCK_N)\n    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)",
+            ["x_desc = tl.make_tensor_descriptor(x, [n], [1], [BLOCK_N])",
+             "y_desc = tl.make_tensor_descriptor(y, [n], [1], [BLOCK_N])",
+             "y_desc.store([start], x_desc.load([start]))"],
+            id="a pointer moved before the loop",
+        ),
+        pytest.param(
+            "row = tl.program_id(0).to(tl.int64)\nat = row * BLOCK_N + tl.arange(0, BLOCK_N)\n"
+            "tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)",
+            ["x_desc = tl.make_tensor_descriptor(x, [n], [1], [BLOCK_N])",
+             "y_desc = tl.make_tensor_descriptor(y, [n], [1], [BLOCK_N])",
+             "y_desc.store([(BLOCK_N * row).to(tl.int32)], x_desc.load([(BLOCK_N * row).to(tl.int32)]))"],
+            id="an offset of 64 bits",
+        ),
+        pytest.param(
+            "at = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)\nif stride > 1:\n"
+            "    v = tl.load(x + at)\nelse:\n    v = tl.load(x + at, mask=at < n, other=0)\ntl.store(y, tl.sum(v, 0))",
+            ["x_desc = tl.make_tensor_descriptor(x + BLOCK_N * tl.program_id(0), [BLOCK_N], [1], [BLOCK_N])",
+             "x_desc_2 = tl.make_tensor_descriptor(x, [n], [1], [BLOCK_N])",
+             "v = x_desc.load([0])", "v = x_desc_2.load([BLOCK_N * tl.program_id(0)])"],
+            id="without a mask",
+        ),
+    ],
+)  # fmt: skip
+def test_forms_that_are_read(body: str, expected: list[str]) -> None:
+    new = changed_lines(kernel(body), changed(kernel(body)))[1]
+    assert sorted(new) == sorted(expected)
+
+
+AT = "at = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (AT + "v = tl.load(x + at, mask=at < n, other=1.0)", "it loads 1.0; a descriptor loads 0"),
+        (AT + "v = tl.load(x + at, mask=at < n, other=-0.0)", "it loads -0.0"),
+        (AT + "v = tl.load(x + at, mask=at < n, other=other)", "it loads other"),
+        (AT + "v = tl.load(x + at, mask=at <= n)", "its mask is not made of comparisons index < bound"),
+        (AT + "v = tl.load(x + at, mask=(at < n) | (at > rows))", "its mask is not made of comparisons"),
+        (AT + "v = tl.load(x + at, mask=rows < n)", "its mask compares something other than one index"),
+        (AT + "v = tl.load(x + at, mask=(at < n) & (at < rows))", "its mask does not limit axis 0 by one bound"),
+        (AT + "v = tl.load(x + at, mask=2 * at < n)", "its mask does not limit axis 0 by one bound"),
+        (AT + "v = tl.load(x + at, mask=at - 1 < n)", "does not show that BLOCK_N * tl.program_id(0) - 1 is not"),
+        (AT + "v = tl.load(x + at, mask=at + rows < n)", "is not negative"),
+        (AT + "v = tl.load(x + 2 * at, mask=at < n)", "the stride of its last axis is 2, which is never 1"),
+        (AT + "v = tl.load(x + at * at)", "its addresses are not a pointer plus strides times ranges"),
+        (AT + "v = tl.load(x + tl.load(y + at))", "its addresses are not a pointer plus strides times ranges"),
+        (AT + "v = tl.load(x + at, volatile=True)", "volatile=True has no counterpart"),
+        (AT + "v = tl.load(x + at)\ntl.store(x + at, v)", "the kernel both reads and writes x"),
+        (AT + "v = tl.load(x + at)\ntl.atomic_add(x + at, v)", "the kernel both reads and writes x"),
+        (AT + "z = x\nv = tl.load(z + at)\ntl.store(x + n + at, v)", "the kernel both reads and writes x"),
+        (AT + "v = tl.load(x + (at % n))", "the text does not show that rows beyond n, which wrap round, are not used"),
+        (AT + "v = tl.load(x + at[None, :])", "it takes one element along an axis"),
+        ("for i in range(n):\n    v = tl.load(x + tl.arange(0, BLOCK_N))\n    if i:\n        x += 1", "not a pointer"),
+        ("while n > 0:\n    v = tl.load(x + tl.arange(0, BLOCK_N))\n    x += BLOCK_N", "not a pointer plus"),
+    ],
+)  # fmt: skip
+def test_refused_with_its_reason(body: str, reason: str) -> None:
+    assert reason in refused(kernel(body))
+
+
+WRAPPED = [
+    ("c_mask = (offs_cm[:, None] < M) & (offs_cn[None, :] < N)", "c_mask = offs_cn[None, :] < N"),
+    ("accumulator = tl.dot(a, b, accumulator)", "accumulator = tl.dot(a, b, accumulator) + tl.sum(a)"),
+    ("c = accumulator.to(tl.bfloat16)", "c = (accumulator / tl.sum(accumulator, 0)).to(tl.bfloat16)"),
+    ("c = accumulator.to(tl.bfloat16)", "c = accumulator.T.to(tl.bfloat16)"),
+    ("offs_cm[:, None] < M)", "offs_cm[:, None] < N)"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), WRAPPED)
+def test_rows_that_wrap_round_must_not_be_used(old: str, new: str) -> None:
+    assert MATMUL.count(old) == 1
+    _, reasons = descriptors_in(Source("task.py", MATMUL.replace(old, new)), "matmul")
+    assert any(re.search("a_ptrs.*rows beyond M, which wrap round, are not used", reason) for reason in reasons)
+
+
+def test_a_tensor_that_is_not_there_is_refused() -> None:
+    with pytest.raises(NotApplicable, match="no block of d can be replaced"):
+        ENTRY.apply(*_at(MATMUL), "d")
