@@ -40,7 +40,7 @@ Statement: TypeAlias = cst.BaseStatement
 
 
 @dataclass(frozen=True)
-class Access:
+class PointerAccess:
     """One load or store. ``path`` holds the statements around it, from the outermost to its own."""
 
     call: cst.Call
@@ -56,7 +56,7 @@ class Walk:
 
     source: Source
     function: Function
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[PointerAccess] = field(default_factory=list)
     before: dict[Statement, Names] = field(default_factory=dict)
     nonnegative: set[str] = field(default_factory=set)
     """The names and calls whose values cannot be negative."""
@@ -226,7 +226,7 @@ class Walk:
             if kind in ("load", "store") and (pointer := argument(call, "pointer", 0)) is not None:
                 mask = argument(call, "mask", 1 if kind == "load" else 2)
                 known = None if mask is None or dotted(mask) == "None" else self.value(mask)
-                self.accesses.append(Access(call, kind, self.value(pointer), known, path))
+                self.accesses.append(PointerAccess(call, kind, self.value(pointer), known, path))
 
     # Expressions ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, parameters
 from tilewright.playbook.analyses.index_forms import ONE, Scalar
-from tilewright.playbook.analyses.triton_addresses import Access, Walk
+from tilewright.playbook.analyses.triton_addresses import PointerAccess, Walk
 from tilewright.playbook.analyses.triton_code import tl_call, tl_calls
 from tilewright.playbook.analyses.triton_forms import ZERO, Form, Lane, Mask, plain
 from tilewright.playbook.base import NotApplicable
@@ -32,7 +32,7 @@ _KEEPS_ROWS = (
 class Block:
     """What ``access`` loads or stores. ``pointer``: name of the parameter that holds the tensor's address."""
 
-    access: Access
+    access: PointerAccess
     pointer: str
     base: Scalar
     shape: tuple[Scalar, ...]
@@ -41,7 +41,7 @@ class Block:
     offsets: tuple[Scalar, ...]
 
 
-def block_of(walk: Walk, access: Access) -> Block:
+def block_of(walk: Walk, access: PointerAccess) -> Block:
     """Returns the block of an access. Raises `NotApplicable` with the reason if the text does not show one."""
     source, call = walk.source, access.call
     text, form = " ".join(source.code(call).split()), access.pointer
@@ -81,7 +81,7 @@ def block_of(walk: Walk, access: Access) -> Block:
     )  # fmt: skip
 
 
-def _bounds(walk: Walk, access: Access, lanes: list[Lane], text: str) -> dict[int, tuple[Scalar, Scalar]]:
+def _bounds(walk: Walk, access: PointerAccess, lanes: list[Lane], text: str) -> dict[int, tuple[Scalar, Scalar]]:
     """Returns the axes that the mask limits: axis → offset of the block's first element, and bound."""
     if argument(access.call, "mask", 1 if access.kind == "load" else 2) is None:
         return {}
@@ -102,7 +102,7 @@ def _bounds(walk: Walk, access: Access, lanes: list[Lane], text: str) -> dict[in
     return found
 
 
-def _pointer(walk: Walk, access: Access, form: Form) -> str:
+def _pointer(walk: Walk, access: PointerAccess, form: Form) -> str:
     """Returns the parameter that the address begins with. Raises `NotApplicable` if the tensor may overlap another."""
     source, function = walk.source, walk.function
     text = " ".join(source.code(access.call).split())
@@ -150,7 +150,7 @@ def _origins(node: Expression | None, given: dict[str, set[str]]) -> set[str]:
     return found
 
 
-def _keep_apart(walk: Walk, access: Access, axis: int, lane: Lane, text: str) -> None:
+def _keep_apart(walk: Walk, access: PointerAccess, axis: int, lane: Lane, text: str) -> None:
     """Raises `NotApplicable` unless what is stored does not depend on the rows (or columns) that wrap round.
 
     That is shown if the block goes straight into one side of a product, and all stores mask the same rows.
