@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,11 +26,14 @@ from tests.optimize.kit import SCALE, git, repository
 from tilewright.cli import optimize_table as optimize_tables
 from tilewright.errors import RequestError, StorageError, TaskError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
+from tilewright.optimize import attempting
 from tilewright.optimize.gates.base import VariantChecker
 from tilewright.optimize.loop import optimize
 from tilewright.optimize.optimized import Optimized, to_json
 from tilewright.optimize.options import Options
 from tilewright.optimize.versions.workspace import Workspace
+from tilewright.records import MachineCode, PredictedTime
+from tilewright.report.report import report
 
 ROOT = Path(__file__).parents[2]
 
@@ -359,3 +363,114 @@ def test_an_unknown_entry_names_those_that_there_are() -> None:
         Options(policy="bold")  # type: ignore[arg-type]
     with pytest.raises(UnknownChoice, match=r"unknown entry 'Q9'; known: .*\bswizzle\b"):
         Options(only=("Q9",))
+
+
+# Kept only beyond the errors of predictions ----------------------------------------------------------
+
+GATHERS = """import cuda.tile as ct
+import numpy as np
+
+import tilewright as tw
+
+
+@ct.kernel
+def scale(x, y, N: ct.Constant[int], TILE: ct.Constant[int]):
+    at = ct.bid(0) * TILE + ct.arange(TILE, dtype=ct.int32)
+    ct.scatter(y, at, ct.gather(x, at, check_bounds=True) * 2.0, check_bounds=True)
+
+
+def launch(x, y, N, config):
+    return tw.Launch(scale, (-(-N // config.TILE),), (x, y, N, config.TILE))
+
+
+task = tw.Task(
+    name="scale",
+    launch=launch,
+    tensors={"x": tw.Tensor(("N",), "float32"), "y": tw.Output(("N",), "float32")},
+    reference=lambda x: 2 * x,
+    flops=lambda N: N,
+    space=tw.Space(constants={"TILE": (256,)}, shipped={"TILE": 256}),
+    workloads={"small": {"N": 1 << 16}},
+)
+"""
+
+GELU = """import cuda.tile as ct
+import numpy as np
+
+import tilewright as tw
+
+
+@ct.kernel
+def gelu(x, y, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int]):
+    i, j = ct.bid(0), ct.bid(1)
+    v = ct.astype(ct.load(x, (i, j), (TILE_M, TILE_N)), ct.float32)
+    inner = 0.7978845608 * (v + 0.044715 * v * v * v)
+    ct.store(y, (i, j), ct.astype(0.5 * v * (1.0 + ct.tanh(inner)), x.dtype))
+
+
+def launch(x, y, M, N, config):
+    grid = (-(-M // config.TILE_M), -(-N // config.TILE_N))
+    return tw.Launch(gelu, grid, (x, y, config.TILE_M, config.TILE_N))
+
+
+task = tw.Task(
+    name="gelu",
+    launch=launch,
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "y": tw.Output(("M", "N"), "bfloat16")},
+    reference=lambda x: 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3))),
+    flops=lambda M, N: 10 * M * N,
+    space=tw.Space(
+        constants={"TILE_M": (8, 16, 32, 64), "TILE_N": (16, 32, 64, 128)}, shipped={"TILE_M": 64, "TILE_N": 64}
+    ),
+    workloads={"large": {"M": 1024, "N": 1024}},
+)
+"""
+
+
+def never_kept(text: str, tmp_path: Path, *entries: str) -> Optimized:
+    file = repository(tmp_path / "user", text)
+    options = Options(iterations=2, only=entries, seconds=60)
+    return optimize(str(file), arch="sm_90", options=options, seed=1)
+
+
+def test_a_change_of_form_is_never_kept_on_a_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much the model promises; it is listed with its patch and a command that works."""
+    untouched: list[str] = []
+
+    def promising(code: MachineCode, *_: object) -> PredictedTime:
+        untouched.append(code.code_hash)
+        return PredictedTime(100.0 if code.code_hash == untouched[0] else 10.0, "made up")
+
+    monkeypatch.setattr(attempting, "predict", promising)
+    found = never_kept(GATHERS, tmp_path, "tile_load")
+    changes = found.to_confirm
+    assert not found.kept and found.patch == "" and changes, [each.reason for each in found.iterations]
+    (n, name, change) = changes[0]
+    assert change.kind == "form" and change.speedup == pytest.approx(10.0)
+    assert found.iterations[n].status == "revert" and found.iterations[n].correctness == "PASS"
+    assert "not kept on a prediction: confirm it on a GPU" in found.iterations[n].reason
+    with Ledger() as ledger:
+        assert ledger.iterations("latest")[n].to_confirm == change
+    shown = "\n".join(optimize_tables.ending(found, "ops.py"))
+    assert f"{name}: predicted 10.00× (typical error: a factor of 2)" in shown and change.command in shown
+    listed = json.loads(json.dumps(to_json(found), allow_nan=False))["to_confirm"]
+    assert listed[0]["patch"] == change.patch and listed[0]["command"] == change.command and listed[0]["kind"] == "form"
+    evidence = report("latest")
+    for view in (evidence.markdown(), evidence.html()):
+        assert "Candidates to confirm on a GPU" in view and Path(change.patch).name in view
+    # the command, on this machine: for another architecture, because there is no GPU
+    words = shlex.split(change.command)
+    assert words[:2] == ["tilewright", "optimize"] and words[3:] == ["--change", change.patch]
+    ran = subprocess.run(
+        [sys.executable, "-m", *words, "--arch", "sm_90", "--iterations", "1", "--json"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    (_, tried) = json.loads(ran.stdout)["iterations"]
+    assert tried["entry"] == "proposed" and tried["correctness"] == "PASS", tried
+
+
+def test_tiles_of_a_gelu_do_not_shrink_to_16(tmp_path: Path) -> None:
+    """A run without a GPU left 16×16 tiles on the branch."""
+    found = never_kept(GELU, tmp_path, "tile_sizes")
+    assert '"TILE_M": 16' not in found.patch and '"TILE_N": 16' not in found.patch, found.patch

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, knob_column, not_shown
+from tilewright.hardware import prediction_error
 from tilewright.records import Bound, Candidate, Configuration, MachineCode
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def candidate_table(
         for candidate in ordered
         if not in_rows & {candidate.configuration, original.get(candidate.configuration)}
     ]
-    return [table, *not_shown(hidden, "configurations")]
+    note = [Text(prediction_error.times())] if PREDICTED in cells and shown else []
+    return [table, *not_shown(hidden, "configurations"), *note]
 
 
 def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configuration]:

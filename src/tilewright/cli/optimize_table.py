@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable, first, not_shown
+from tilewright.hardware import prediction_error
 from tilewright.ledger.records import Iteration, Metrics
 from tilewright.optimize.optimized import Optimized
 
@@ -60,7 +61,8 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
     record = result.record
     how = "" if record.measured else " (predicted, not measured)"
     if result.kept:
-        yield f"{result.speedup:.2f}× over {len(record.final)} workloads{how}, {len(result.kept)} changes kept"
+        speedup = f"{result.speedup:.2f}×" if record.measured else prediction_error.speedup(result.speedup or 1.0)
+        yield f"{speedup} over {len(record.final)} workloads{how}, {len(result.kept)} changes kept"
     else:
         yield f"no change was kept{how}"
     if lossy := [iteration.optimization for iteration in result.kept if iteration.risk == "lossy"]:
@@ -68,7 +70,13 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
     yield f"stopped: {record.stop_reason}"
     yield f"branch {record.branch}; patch {result.folder / 'changes.patch'}"
     yield f"the evidence: tilewright report {record.run}"
+    if result.to_confirm:
+        yield "candidates to confirm on a GPU: correct, but not kept on a prediction alone"
+    for n, name, change in result.to_confirm:
+        yield f"  {n}  {name}: predicted {prediction_error.speedup(change.speedup, change.kind)}"
+        yield f"     {change.command}"
     if not record.measured:
+        yield prediction_error.times()
         yield f"predicted, not measured. On a machine with a GPU: tilewright optimize {where}"
 
 

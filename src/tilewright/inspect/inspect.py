@@ -14,6 +14,7 @@ from tilewright.compile.screen import candidate_of, screen_compiled
 from tilewright.hardware.architectures import Board, default_board
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
+from tilewright.hardware.prediction_error import TIME_FACTOR
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.codec import Encodable
 from tilewright.progress import Progress, silent
@@ -54,6 +55,7 @@ class Inspected:
             **{name: facts[name] for name in CODE_FACTS},
             "remarks": [vars(remark) for remark in self.remarks], "compile_seconds": candidate.compile_seconds,
             "predicted_us": predicted.us if predicted else None, "predicted_why": predicted.why if predicted else None,
+            "error_factor": TIME_FACTOR if predicted else None,
             "bound": self.bound.kind, "bound_why": self.bound.why, "bound_source": self.bound.source,
             "speed_of_light_us": self.bound.speed_of_light_us,
         }  # fmt: skip

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.race.stats import Interval, geometric_mean
 from tilewright.records import Bound, Checked, Json, Machine, MachineCode, MeasuredTime, PredictedTime
 
@@ -59,6 +60,19 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToConfirm:
+    """A correct change that is predicted to be faster, and that was left out until a GPU has measured it."""
+
+    speedup: float
+    """Predicted: the baseline's time over the time with this change, geometric mean over the workloads."""
+    kind: ChangeKind
+    patch: str
+    """File with all changes of the user's file up to this one."""
+    command: str
+    """Measures the patch on a machine with a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Iteration:
     """One playbook entry at one place in the code: the values tried, the outcome, and the reason for it."""
 
@@ -93,6 +107,7 @@ class Iteration:
     risk: Risk = "lossless"
     environment: Mapping[str, Json] = field(default_factory=dict)
     """The conditions of the measurement: clocks, temperature, A/A noise and so on."""
+    to_confirm: ToConfirm | None = None
     ruled_out: tuple[str, ...] = ()
     """Proposals without a variant that could be judged, with the reasons."""
 
@@ -108,6 +123,12 @@ def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
     """Returns the iterations whose changes are in the branch: kept, and not undone later."""
     undone = {iteration.commit for iteration in iterations if iteration.status == "revert"}
     return [iteration for iteration in iterations[1:] if iteration.status == "keep" and iteration.commit not in undone]
+
+
+def left_to_confirm(iterations: Sequence[Iteration]) -> list[tuple[int, str, ToConfirm]]:
+    """Returns number, name and evidence of the changes that wait for a GPU, the best predicted first."""
+    found = [(each.n, each.optimization, each.to_confirm) for each in iterations if each.to_confirm is not None]
+    return sorted(found, key=lambda change: -change[2].speedup)
 
 
 @dataclass(frozen=True, kw_only=True)

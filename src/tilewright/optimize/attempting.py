@@ -24,6 +24,7 @@ from tilewright.errors import MachineError, RequestError, TilewrightError, ToolF
 from tilewright.hardware.architectures import Board
 from tilewright.hardware.executions import occupancy_of
 from tilewright.hardware.prediction import predict
+from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument
 from tilewright.ledger.records import Attempt, AttemptStatus
@@ -66,6 +67,7 @@ class Variant:
     """What the compiled entry is passed on each workload."""
     predicted: Mapping[str, PredictedTime]
     compiled: tuple[Compiled, ...] = field(repr=False)
+    kind: ChangeKind = "form"
 
     @property
     def board(self) -> Board:

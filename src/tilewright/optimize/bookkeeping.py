@@ -5,6 +5,7 @@ The whole state can be rebuilt from the ledger's iterations, so that an interrup
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from tilewright.inspect.work import CountedWork, count
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
-from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, still_kept
+from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, ToConfirm, still_kept
 from tilewright.optimize.attempting import Builder, Variant, apply_values
 from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
@@ -24,6 +25,7 @@ from tilewright.optimize.recording import message_of, what_changed, with_times
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.progress import BEST, Progress
+from tilewright.race.stats import geometric_mean
 from tilewright.records import Bound, Value, Workload
 from tilewright.source.syntax import Source
 
@@ -127,6 +129,8 @@ class Bookkeeping:
             message = message_of(n, proposal, value, iteration.reason)
             commit = workspace.write_and_commit(n, texts, message)
             iteration = replace(iteration, value=str(value), commit=commit, diff=workspace.diff(commit))
+            if isinstance(judged, Judged) and judged.to_confirm:
+                iteration = replace(iteration, to_confirm=self._to_confirm(judged.best, iteration, commit))
         self.append(iteration)
         if iteration.commit is not None:
             if isinstance(judged, Judged) and judged.keep:
@@ -135,6 +139,15 @@ class Bookkeeping:
             else:
                 workspace.revert(n, iteration.commit)
         self.ruled_out = []
+
+    def _to_confirm(self, best: Variant, iteration: Iteration, commit: str) -> ToConfirm:
+        """Writes the patch of a change that is left out, and returns how to measure it on a GPU."""
+        run, setup = self.setup.run, self.setup
+        file = setup.ledger.folder(run.run).absolute() / f"to-confirm-{iteration.n}-{iteration.entry}.patch"
+        file.write_text(setup.workspace.patch(commit))
+        before = geometric_mean(metrics.us for metrics in run.baseline if metrics.us)
+        command = shlex.join(["tilewright", "optimize", run.where, "--change", str(file)])
+        return ToConfirm(speedup=(before or 0.0) / best.predicted_us, kind=best.kind, patch=str(file), command=command)
 
     def _with_judgement(self, iteration: Iteration, judged: Judged) -> Iteration:
         builder = self.setup.builder

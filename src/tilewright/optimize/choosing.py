@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import in_one_line
+from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.ledger.records import EntryHistory
 from tilewright.playbook.base import LAST, Entry, KernelFacts, Risk, Site
 from tilewright.records import Value
@@ -62,6 +63,7 @@ class Proposal:
     why: str
     """The reasons for the score."""
     line: int = 0
+    kind: Callable[[Value], ChangeKind] = lambda value: "form"
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def _proposal(
         entry=about.id, name=f"{about.name}: {site.what}", place=place, risk=about.risk,
         values=site.search or (lambda: site.values),
         apply=lambda value: {**texts, path: entry.change(source, site, value)},
-        score=score, why=f"line {site.line}; {why}", line=site.line,
+        score=score, why=f"line {site.line}; {why}", line=site.line, kind=entry.kind,
     )  # fmt: skip
 
 

@@ -34,6 +34,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tilewright.errors import RequestError
+from tilewright.hardware import prediction_error
+from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.race import stats
 from tilewright.race.stats import Array, Interval
 from tilewright.records import PredictedTime
@@ -58,9 +60,9 @@ BASE_MISSES = 2
 """Iterations in a row without improvement that end the loop under the base policy."""
 PATIENCE = 10
 """The same number under the default policy, which tries more of the playbook."""
-PREDICTED_MARGIN = 0.05
-"""Predicted differences below this share are ignored. Of the pairs of configurations recorded on an H200 on 2026-11-21
-(bench/recorded), the model ordered 55 % correctly if they were predicted less than 5 % apart, and 85 % otherwise."""
+PREDICTED_WORTH = 0.05
+"""Predicted gains below this share are ignored, and predicted losses above it revert. Gains are kept only beyond the
+margin of their kind (`prediction_error.KINDS`)."""
 POLICIES = ("default", "base")
 """``base`` ends after a gain under 2 % or two misses. ``default`` goes on after a small gain and is more patient."""
 
@@ -152,6 +154,8 @@ class PredictedDecision:
     the workloads. ``by_workload``: each ratio in words."""
 
     keep: bool
+    to_confirm: bool
+    """Not kept, but predicted to be faster: a GPU can confirm it."""
     reason: str
     overall: float
     by_workload: Mapping[str, str]
@@ -204,28 +208,34 @@ def following(keep: bool, gain: float, policy: str, misses: int, patience: int =
 
 def decide_predicted(
     candidate: Mapping[str, PredictedTime], incumbent: Mapping[str, PredictedTime],
-    baseline: Mapping[str, PredictedTime],
+    baseline: Mapping[str, PredictedTime], kind: ChangeKind,
 ) -> PredictedDecision:  # fmt: skip
-    """Decides from the predicted times of each workload. Differences within `PREDICTED_MARGIN` are ignored."""
+    """Decides from the predicted times of each workload. A gain is kept beyond the margin of its kind of change; a
+    smaller one, and every change of form, is left for a GPU to confirm."""
     ratios = {name: prediction.us / incumbent[name].us for name, prediction in candidate.items()}
     against = {name: prediction.us / baseline[name].us for name, prediction in candidate.items()}
     overall = stats.geometric_mean(ratios.values())
     assert overall is not None, "a task has workloads"
-    worse = [name for name in ratios if max(ratios[name], against[name]) > 1 + PREDICTED_MARGIN]
-    gains = overall < 1 and min(overall, *ratios.values()) < 1 - PREDICTED_MARGIN
+    worse = [name for name in ratios if max(ratios[name], against[name]) > 1 + PREDICTED_WORTH]
+    least, best = min((overall, ""), *((ratio, name) for name, ratio in ratios.items()))
+    margin, words = prediction_error.KINDS[kind].margin, prediction_error.KINDS[kind].words
+    gains = overall < 1 and least < 1 - PREDICTED_WORTH and not worse
+    keep = gains and margin is not None and least < 1 / (1 + margin)
     if worse:
         loss = max(max(ratios[name], against[name]) for name in worse) - 1
         reason = f"predicted {loss:.1%} slower on {', '.join(worse)}"
     elif gains:
-        gain, best = min((ratio, name) for name, ratio in ratios.items())
-        margin = f"over the predictor's margin of {PREDICTED_MARGIN:.0%}"
-        reason = f"predicted {1 - overall:.1%} less time, {margin}"
-        if overall >= 1 - PREDICTED_MARGIN:  # one workload alone gains more than the margin
-            reason = f"predicted {1 - gain:.1%} less time on {best}, {margin}; {1 - overall:.1%} over all workloads"
+        where = f" on {best}; {1 / overall:.2f}× over all workloads" if best and overall > least else ""
+        reason = f"predicted {prediction_error.speedup(1 / least, kind)}{where}; "
+        if margin is None:
+            reason += f"{words} is not kept on a prediction: confirm it on a GPU"
+        else:
+            reason += f"{'beyond' if keep else 'within'} the margin of {1 + margin:.3g}× for {words}"
+            reason += "" if keep else ": confirm it on a GPU"
     else:
-        reason = f"predicted {overall:.3f} × the incumbent's time, within the predictor's margin"
+        reason = f"predicted {overall:.3f} × the incumbent's time: no gain that counts"
     texts = {name: ratio_text(ratio) for name, ratio in ratios.items()}
-    return PredictedDecision(gains and not worse, reason, overall, texts)
+    return PredictedDecision(keep, gains and not keep, reason, overall, texts)
 
 
 def ratio_text(ratio: float) -> str:

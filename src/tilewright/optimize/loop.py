@@ -116,6 +116,7 @@ class Loop(Bookkeeping):
         label = f"{len(self.iterations)}-{proposal.entry}-{self.built}"
         requests, inapplicable = apply_values(proposal, self.incumbent.texts, label)
         compiled, failed = self.setup.builder.build(requests)
+        compiled = [replace(variant, kind=proposal.kind(variant.value)) for variant in compiled]
         variants, dropped = screen(compiled, self.incumbent)
         return variants, [*inapplicable, *failed, *dropped]
 

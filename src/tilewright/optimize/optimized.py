@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.hardware import prediction_error
 from tilewright.ledger.codec import Encodable
-from tilewright.ledger.records import Iteration, Metrics, RunRecord, still_kept
+from tilewright.ledger.records import Iteration, Metrics, RunRecord, ToConfirm, left_to_confirm, still_kept
 from tilewright.race.stats import geometric_mean
 
 
@@ -28,6 +29,11 @@ class Optimized:
     @property
     def kept(self) -> tuple[Iteration, ...]:
         return tuple(still_kept(self.iterations))
+
+    @property
+    def to_confirm(self) -> list[tuple[int, str, ToConfirm]]:
+        """Number, name and evidence of each change that was left out until a GPU has measured it."""
+        return left_to_confirm(self.iterations)
 
     @property
     def speedup(self) -> float | None:
@@ -55,6 +61,11 @@ def to_json(result: Optimized) -> dict[str, Encodable]:
         "baseline": {metrics.workload: _metrics_json(metrics) for metrics in record.baseline},
         "final": {metrics.workload: _metrics_json(metrics) for metrics in record.final},
         "speedup": result.speedup,
+        "error_factor": None if record.measured else prediction_error.TIME_FACTOR,
+        "to_confirm": [
+            {"n": n, "optimization": name, "error_factor": prediction_error.KINDS[change.kind].factor, **vars(change)}
+            for n, name, change in result.to_confirm
+        ],
         "kept": [iteration.optimization for iteration in result.kept],
         "iterations": [_iteration_json(iteration) for iteration in result.iterations],
         "folder": str(result.folder),

@@ -17,6 +17,7 @@ from typing import Literal, ParamSpec, TypeAlias, TypeVar
 import libcst as cst
 
 from tilewright.hardware.architectures import Board
+from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.inspect.work import CountedWork
 from tilewright.languages import language_of
 from tilewright.ledger.records import EntryHistory
@@ -217,6 +218,10 @@ class Entry(ABC):
     def change(self, source: Source, site: Site, value: Value) -> str:
         """Returns the text that `apply` returns, with new lines broken to under 120 characters where possible."""
         return with_short_lines(source.text, self.apply(source, site, value))
+
+    def kind(self, value: Value) -> ChangeKind:
+        """Returns what changing to ``value`` changes, which says how far a prediction of its effect is trusted."""
+        return "form"
 
     def findings(self, source: Source, facts: KernelFacts) -> Sequence[str]:
         """Returns problems that the entry finds but cannot solve, one line each, for a person to look into."""

@@ -36,6 +36,7 @@ def markdown(report: OptimizeEvidence) -> str:
     return framed(
         words,
         *section("Workloads", table(*words.workloads())),
+        *section("Candidates to confirm on a GPU", table(*words.to_confirm())),
         *section("Iterations", _iterations(report, words)),
         *section("Why, and what else was tried", *_details(report)),
         *section("What was ruled out", listed(report.ruled_out)),

@@ -43,6 +43,7 @@ def framed(words: Words | TuneWords, tiles: Iterable[tuple[str, str]], *sections
 def page(report: OptimizeEvidence) -> str:
     """Returns the page of a run of `optimize`."""
     words = Words(report)
+    header, waiting = words.to_confirm()
     tiles = [
         (faster(report.speedup), f"{words.p}speed-up, geometric mean"),
         (number(report.before_ms), f"{words.p}ms before"),
@@ -55,6 +56,7 @@ def page(report: OptimizeEvidence) -> str:
         _latencies(report, words),
         section("Workloads", _workloads(report, words)),
         _before_and_after(report, words),
+        section("Candidates to confirm on a GPU", table(header, waiting)) if waiting else None,
         section("Iterations", _iterations(report, words)),
         section("The patch", diff(report.patch) if report.patch.strip() else tag("p", "Empty.")),
         section("What was ruled out", bullets(report.ruled_out)) if report.ruled_out else None,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tilewright.hardware import prediction_error
 from tilewright.ledger.codec import Encodable
-from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun
+from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun, left_to_confirm
 from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, settings, speedup_of
 
 NOTHING = "–"
@@ -85,6 +86,10 @@ class RunWords:
         started = f"started {run.started[:19].replace('T', ' ')} UTC, {'finished' if run.finished else 'not finished'}"
         self.subtitle = f"run {run.run} of {run.where or run.task}, {started}; {times}"
 
+    def typical(self, speedup: str) -> str:
+        """Adds the error factor to a predicted speed-up."""
+        return f"{speedup} ({prediction_error.typical()})" if self.predicted and speedup != NOTHING else speedup
+
     def environment(self) -> tuple[tuple[str, str], ...]:
         """Returns pairs of name and value: all that is needed to judge the numbers or to repeat the run."""
         run, machine = self.report.run, self.report.run.machine
@@ -123,8 +128,8 @@ class Words(RunWords):
         over = "the workload" if len(report.workloads) == 1 else f"{len(report.workloads)} workloads, geometric mean"
         times = f"{number(report.before_ms)} → {number(report.after_ms)} ms"
         return (
-            f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {faster(report.speedup)} over the untouched "
-            f"code ({over}: {self.p}{times}); {len(report.kept)} of {tried} kept."
+            f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {self.typical(faster(report.speedup))} "
+            f"over the untouched code ({over}: {self.p}{times}); {len(report.kept)} of {tried} kept."
         )
 
     def notes(self) -> Iterator[str]:
@@ -139,13 +144,21 @@ class Words(RunWords):
             yield f"Kept without being verified: iteration {', '.join(unverified)}."
         yield (f"Stopped: {run.stop_reason}." if run.stop_reason else "Not finished: the same command resumes it.")
         if self.predicted:
-            yield "All times are predicted. Confirm them on a GPU before you rely on them."
+            yield f"All times are predicted. Confirm them on a GPU before you rely on them; {prediction_error.times()}."
 
     @property
     def command(self) -> str:
         run = self.report.run
         again = run.reproduce or f"tilewright optimize {run.where} --seed {run.seed}"
         return run.confirm or again if self.predicted else again
+
+    def to_confirm(self) -> tuple[list[str], list[list[str]]]:
+        """Returns header and rows of the table of changes that wait for a GPU, the best predicted first."""
+        rows = [
+            [str(n), name, prediction_error.speedup(change.speedup, change.kind), change.command]
+            for n, name, change in left_to_confirm(self.report.iterations)
+        ]
+        return ["", "change", "predicted speed-up", "to measure it"], rows
 
     def time(self, iteration: Iteration) -> float | None:
         """Returns the time of one iteration in milliseconds."""
@@ -190,7 +203,7 @@ class TuneWords(RunWords):
         if speedup == NOTHING:
             return f"The best configuration of {done}; the one shipped today has no {self.p}time to compare with."
         name = f"{self.p}speed-up".capitalize()
-        return f"{name} {speedup} over the configuration shipped today (geometric mean, {done})."
+        return f"{name} {self.typical(speedup)} over the configuration shipped today (geometric mean, {done})."
 
     def notes(self) -> Iterator[str]:
         """Yields warnings about the result."""
@@ -208,6 +221,9 @@ class TuneWords(RunWords):
             yield "Not finished: the same command resumes it."
         if self.predicted:
             yield "There was no race: all times are predicted. Confirm them on a GPU before you rely on them."
+            yield f"{prediction_error.times().capitalize()}."
+        if self.report.workloads:
+            yield f"{prediction_error.times().capitalize()}."
         if not run.board:
             yield "An earlier version of Tilewright made this run, and did not store what the roofline needs."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.hardware.prediction_error import TIME_FACTOR
 from tilewright.records import Candidate, Json, TuningResult, WorkloadResult
 
 OF_CODE = ("registers", "local_stores", "shared_bytes", "tensor_path", "code_hash")
@@ -14,6 +15,7 @@ def to_json(result: TuningResult) -> dict[str, Json]:
         "machine": {**vars(result.machine), "versions": dict(result.machine.versions)},
         "measured": result.measured,
         "note": None if result.measured else "predicted, not measured",
+        "error_factor": None if result.measured else TIME_FACTOR,
         "seconds": dict(result.seconds),
         "workloads": [_workload_json(workload) for workload in result.workloads],
     }

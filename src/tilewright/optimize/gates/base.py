@@ -10,19 +10,16 @@ interpreter checks a variant on other shapes before it is kept (`VariantChecker`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import count
 from tilewright.ledger.records import Attempt, AttemptStatus, Correctness, Metrics, WorkloadOutcome
-from tilewright.machine_code.cubin import MachineCodeError, instruction_mix, opcodes
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.gates.arena import Confirmations
 from tilewright.race.stats import Interval
-from tilewright.records import Bound, Built, Checked, Json, MeasuredTime, Workload
+from tilewright.records import Bound, Checked, Json, MeasuredTime, Workload
 from tilewright.task.task import Task
 from tilewright.verify.check import InterpreterChecker
 
@@ -91,6 +88,8 @@ class Judged:
     """True if every variant crashed or hung."""
     decided: bool = True
     """False if the noise hid whether the best variant is faster."""
+    to_confirm: bool = False
+    """True if it was left out, but is correct and predicted to be faster: a GPU can confirm it."""
     reason: str
     outcomes: tuple[WorkloadOutcome, ...] = ()
     attempts: Attempts = ()
@@ -163,13 +162,5 @@ def metrics_of(
     return Metrics(
         workload=workload.name, measured=measured, predicted=predicted if measured is None else None,
         against_baseline=ratio, bound=bound, flops=work.flops, bytes=work.bytes, code=variant.codes[workload.name],
-        mix=_mix(variant, workload),
+        mix=variant.codes[workload.name].mix,
     )  # fmt: skip
-
-
-def _mix(variant: Variant, workload: Workload) -> dict[str, int]:
-    for compiled in variant.compiled:
-        if compiled.unit.workload.name == workload.name and isinstance(compiled.built, Built):
-            with suppress(MachineCodeError, ToolFailed):
-                return instruction_mix(opcodes([compiled.built.cubin])[0])
-    return {}

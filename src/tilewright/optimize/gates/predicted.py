@@ -51,7 +51,8 @@ class PredictedGate:
         attempts = raced.attempts
         for ranked in raced.ranked:
             checked = self.checker.verdict(ranked.variant)
-            if checked.right and self._decision(ranked.variant, incumbent).keep:
+            decided = self._decision(ranked.variant, incumbent)
+            if checked.right and (decided.keep or decided.to_confirm):
                 checked = self.checker.verdict(ranked.variant, own_shapes=True)
             if checked.verdict != "incorrect":
                 break
@@ -59,7 +60,7 @@ class PredictedGate:
         return ConfirmedVariant(ranked.variant, incumbent, checked, attempts)
 
     def decide(self, confirmed: ConfirmedVariant) -> Judged:
-        """Keeps a correct variant if the model predicts a gain."""
+        """Keeps a correct variant if the model predicts a gain that its errors cannot explain."""
         best, checked = confirmed.best, confirmed.checked
         decided = self._decision(best, confirmed.incumbent)
         outcomes = [
@@ -71,9 +72,10 @@ class PredictedGate:
         correct = checked.right
         return Judged(
             best=best, correctness=base.CORRECTNESS[checked.verdict], keep=decided.keep and correct,
+            to_confirm=decided.to_confirm and correct,
             reason=decided.reason if correct else f"{checked.verdict}: {checked.reason}",
             outcomes=tuple(outcomes), attempts=confirmed.attempts,
         )  # fmt: skip
 
     def _decision(self, variant: Variant, incumbent: Variant) -> PredictedDecision:
-        return decide_predicted(variant.predicted, incumbent.predicted, self._baseline.predicted)
+        return decide_predicted(variant.predicted, incumbent.predicted, self._baseline.predicted, variant.kind)

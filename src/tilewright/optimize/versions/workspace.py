@@ -132,9 +132,10 @@ class Workspace:
         self._point(str(n), commit)
         self._restore()
 
-    def patch(self) -> str:
-        """Returns all kept changes as one patch, for ``git apply`` or ``patch -p1`` in `place.root`."""
-        return self._difference(self.base_commit, self.kept)
+    def patch(self, commit: str | None = None) -> str:
+        """Returns all kept changes as one patch, for ``git apply`` or ``patch -p1`` in `place.root`; with ``commit``,
+        all changes up to this commit."""
+        return self._difference(self.base_commit, commit or self.kept)
 
     def diff(self, commit: str) -> str:
         """Returns the patch of one commit."""

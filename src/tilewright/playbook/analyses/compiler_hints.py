@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.playbook.analyses.configuration_sites import current, places, written
 from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site
 from tilewright.records import MachineCode, Value
@@ -49,6 +50,9 @@ class OneHint(Entry):
         if problem := hint_problem(self.hint, value):
             raise NotApplicable(problem)
         return written(source, site, {self.hint: value})
+
+    def kind(self, value: Value) -> ChangeKind:
+        return "hints"
 
 
 def hungriest(facts: KernelFacts) -> MachineCode:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.playbook.analyses.access_hints import MOST, ArrayAccess, accesses, at, is_variable, with_keyword
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
@@ -42,6 +43,9 @@ class LatencyHints(Entry):
             why = f"{loops}, no hint" if hint is None else f"{loops}, latency={hint}"
             found.append(Site.at(source, access.call, f"latency of {access}", values, promise, why))
         return found
+
+    def kind(self, value: Value) -> ChangeKind:
+        return "hints"
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if not isinstance(value, int) or not LOWEST <= value <= HIGHEST:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.playbook.analyses.best_predicted import allowed, tile_values
 from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, places, written
 from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, Site
@@ -48,6 +49,9 @@ class TileSizes(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         return written(source, site, read_changes(str(value)))
+
+    def kind(self, value: Value) -> ChangeKind:
+        return "tiles"
 
 
 def _pairs(names: Sequence[str], now: Mapping[str, int], near: Mapping[str, tuple[int, ...]]) -> Iterator[Sizes]:

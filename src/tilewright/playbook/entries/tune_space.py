@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.playbook.analyses.best_predicted import best_predicted
 from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, current, places, written
 from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
@@ -54,6 +55,9 @@ class TuneSpace(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         return written(source, site, read_changes(str(value)))
+
+    def kind(self, value: Value) -> ChangeKind:
+        return "hints" if read_changes(str(value)).keys() <= set(knobs.hints()) else "tiles"
 
     def _best(self, source: Source, facts: KernelFacts, constants: Sequence[str]) -> tuple[Configuration, ...]:
         """Calls `best_predicted`, or returns its earlier result for the same arguments."""
