@@ -1,70 +1,142 @@
-"""Times every configuration of the examples on this machine's GPU, also those a screen would drop.
+"""Times the configurations of 13 kernels on this machine's GPU, also those that a screen would drop.
 
-    python bench/record.py OUT.json.gz [--rounds 25] [examples/matmul.py …]
+    python bench/record.py OUT.json.gz [--parts DIR] [--processes 4] [--seconds 30] [--rounds 25] [KERNEL …]
+    python bench/record.py --list
 
-The result is what `tests/test_screen_recorded.py` holds the screen against: per workload and
-configuration the machine code's properties, the verdict on its outputs, and the samples.
+The kernels are the five examples and the eight plain kernels of examples/naive, with more workloads and, for the plain
+ones, more configurations than their files have (`EXTRA`). Each kernel runs in a process of its own: it compiles, then
+waits for the GPU, which one process holds at a time. After --seconds on the GPU a kernel takes up no further workload;
+with 30, all take at most about 8 minutes. What is done lies in --parts: the same command goes on from there. The
+result is what `tests/compile/test_screen_recorded.py` and bench/fit_predictions.py read: per workload and configuration
+the machine code's facts, the verdict on its outputs, and the samples.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import gzip
 import json
 import math
+import os
 import platform
+import random
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from common import EXAMPLES, answer, need_gpu
 
 from tilewright.compile.compile import Unit, compile_all, launch_of, remember
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import driver_version
+from tilewright.ledger.codec import to_json
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Failed
+from tilewright.space.knobs import is_tile
 from tilewright.task.loading import load_task, where_is
+from tilewright.task.task import Task
 from tilewright.worker.messages import CheckOutputs, Configured, Hello, Lost, PrepareInputs, TimeRounds
 from tilewright.worker.session import Session
 
-NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
+EXTRA: Mapping[str, Mapping[str, Mapping[str, int | bool]]] = {
+    "matmul": {"1024": {"M": 1024, "N": 1024, "K": 1024}, "long_k": {"M": 1024, "N": 1024, "K": 16384}},
+    "rms_norm": {"8192x2048": {"M": 8192, "N": 2048}},
+    "rope": {"small": {"B": 2, "H": 16, "S": 1024, "D": 128}},
+    "fmha": {"medium": {"B": 2, "H": 16, "S": 2048, "D": 128, "causal": True}},
+    "swiglu": {"4096x8192": {"M": 4096, "N": 8192}},
+    "naive/rms_norm": {"2048x4096": {"M": 2048, "N": 4096}},
+    "naive/matmul": {"2048": {"M": 2048, "N": 2048, "K": 2048}},
+    "naive/matmul_fp32": {"1024": {"M": 1024, "N": 1024, "K": 1024}},
+    "naive/softmax": {"4096x2048": {"M": 4096, "N": 2048}},
+    "naive/attention": {"short": {"B": 8, "H": 16, "S": 512, "D": 64, "causal": True}},
+    "naive/rope": {"small": {"B": 2, "H": 16, "S": 1024, "D": 128}},
+    "naive/layer_norm": {"4096x4096": {"M": 4096, "N": 4096}},
+    "naive/dual_gemm": {"square": {"M": 2048, "N": 2048, "K": 2048}},
+}
+"""The kernels below examples/, and the workloads that are recorded besides those in their files."""
+HINTS = {"occupancy": (None, 2, 4), "num_worker_warps": (None, 8)}
+"""Of the plain kernels, whose files have none; their tile sizes are halved and doubled."""
+MOST = 24
+"""Configurations of a plain kernel and workload: the shipped one, and others that are drawn."""
+SUFFIX = """
+
+import dataclasses
+
+task = dataclasses.replace(task, workloads={{**task.workloads, **{workloads!r}}}, space={space})
+"""
 
 
-def record(path: Path, rounds: int) -> dict:
-    task = load_task(str(path))
-    board, gpu = need_gpu(), detect()
-    workloads = task.selected(None)
-    with Session(where_is(task)) as session:
-        units = [Unit(w, c, board) for w in workloads for c in task.space.configurations(board.sm, w.dims)]
-        started = time.perf_counter()
-        compiled = compile_all(task, units, seconds=30)
-        remember(task, compiled)
-        print(f"{task.name}: {len(units)} compiled in {time.perf_counter() - started:.1f} s", flush=True)
-        return {
-            "task": task.name,
-            "machine": asdict(answer(session.run(Hello()))) | asdict(gpu) | {"driver": driver_version()},
-            "date": str(date.today()),
-            "python": platform.python_version(),
-            "workloads": [measured(task, session, workload, compiled, rounds) for workload in workloads],
+def widened(kernel: str, folder: Path) -> Task:
+    """The task of ``kernel`` with more workloads and configurations, from a copy of its file for the worker."""
+    source = EXAMPLES / f"{kernel}.py"
+    task, space = load_task(str(source)), "task.space"
+    if kernel.startswith("naive/"):
+        constants = {
+            name: (values[0] // 2, *values, values[0] * 2) if is_tile(name) else tuple(values)
+            for name, values in task.space.constants.items()
         }
+        shipped = {**task.space.shipped, **dict.fromkeys(HINTS)}
+        space = f"tw.Space(constants={constants!r}, hints={HINTS!r}, shipped={shipped!r})"
+    copy = folder / f"{kernel.replace('/', '_')}_recorded.py"
+    copy.write_text(source.read_text() + SUFFIX.format(workloads=dict(EXTRA[kernel]), space=space))
+    return load_task(str(copy))
 
 
-def measured(task, session, workload, compiled, rounds) -> dict:
+def configurations(kernel: str, task: Task, sm: int, dims: Mapping[str, Any]) -> list[Configuration]:
+    every = list(task.space.configurations(sm, dims))
+    if not kernel.startswith("naive/") or len(every) <= MOST:
+        return every
+    others = [config for config in every if config != task.space.shipped]
+    return [task.space.shipped, *random.Random(0).sample(others, MOST - 1)]
+
+
+def record(kernel: str, rounds: int, seconds: float, jobs: int, lock: Path) -> dict[str, Any]:
+    """One kernel: compiles, waits for the GPU, and times workloads until ``seconds`` are over."""
+    board, gpu = need_gpu(), detect()
+    with tempfile.TemporaryDirectory() as folder, lock.open("a") as held:
+        task = widened(kernel, Path(folder))
+        workloads = task.selected(None)
+        units = [Unit(w, c, board) for w in workloads for c in configurations(kernel, task, board.sm, w.dims)]
+        started = time.perf_counter()
+        compiled = compile_all(task, units, seconds=30, jobs=jobs)
+        remember(task, compiled)
+        print(f"{kernel}: {len(units)} compiled in {time.perf_counter() - started:.1f} s", flush=True)
+        with Session(where_is(task)) as session:
+            machine = asdict(answer(session.run(Hello()))) | asdict(gpu) | {"driver": driver_version()}
+            fcntl.flock(held, fcntl.LOCK_EX)
+            until, done = time.perf_counter() + seconds, []
+            for workload in workloads:
+                if time.perf_counter() < until:
+                    done.append(measured(task, session, workload, compiled, rounds))
+        left = [workload.name for workload in workloads[len(done) :]]
+        print(f"{kernel}: {len(done)} workloads" + (f"; no time for {', '.join(left)}" if left else ""), flush=True)
+        return {
+            "kernel": kernel, "task": task.name, "machine": machine, "date": str(date.today()),
+            "python": platform.python_version(), "workloads": done,
+        }  # fmt: skip
+
+
+def measured(task: Task, session: Any, workload: Any, compiled: Sequence[Any], rounds: int) -> dict[str, Any]:
     mine = [one for one in compiled if one.unit.workload == workload]
     answer(session.run(PrepareInputs(workload.name, 1), silence=120))
     rows, timed = [], []
     for one in mine:
-        grid = launch_of(task, one.unit)[0].grid
-        row = {"config": dict(one.unit.configuration), "grid": grid}
+        row: dict[str, Any] = {"config": dict(one.unit.configuration)}
         if isinstance(one.code, Failed) or isinstance(one.built, Failed):
             row["failed"] = asdict(one.code if isinstance(one.code, Failed) else one.built)
         else:
-            row |= {"code": asdict(one.code), "compile_seconds": one.built.seconds}
+            row |= {"grid": launch_of(task, one.unit)[0].grid, "code": to_json(one.code)}
+            row["compile_seconds"] = round(one.built.seconds, 2)
             checked = session.run(CheckOutputs(Configured(one.unit.configuration)))
             if isinstance(checked, Lost):
                 row["failed"] = {"stage": "verify", "reason": checked.reason}
@@ -80,28 +152,90 @@ def measured(task, session, workload, compiled, rounds) -> dict:
     for row, samples in zip(timed, result.samples_us, strict=True):
         row["samples_us"] = [round(us, 3) for us in samples]
     best = min(timed, key=lambda row: median(row["samples_us"]))
-    us = median(best["samples_us"])
-    line = f"  {workload.name:16} {len(rows)} configurations, best {us:9.2f} us {best['config']}"
-    if result.trusted_us:
-        line += f", torch {median(result.trusted_us):.2f} us ({median(result.trusted_us) / us:.3f})"
-    wrong = [row for row in rows if row.get("checked", {}).get("verdict") != "correct"]
-    print(line, f"; {len(wrong)} not correct", *[row.get("failed") or row["checked"] for row in wrong[:2]], flush=True)
+    wrong = sum(row.get("checked", {}).get("verdict") != "correct" for row in rows)
+    us, config = median(best["samples_us"]), best["config"]
+    print(
+        f"  {workload.name:16} {len(rows)} configurations, best {us:9.2f} us {config}; {wrong} not correct", flush=True
+    )
     return {
         "workload": workload.name, "dims": dict(workload.dims), "policy": Policy().to_json(), "rows": rows,
         "trusted_us": result.trusted_us, "monitor": result.monitor,
     }  # fmt: skip
 
 
+def part_of(parts: Path, kernel: str) -> Path:
+    return parts / f"{kernel.replace('/', '_')}.json"
+
+
+def record_all(kernels: Sequence[str], parts: Path, given: argparse.Namespace) -> list[str]:
+    """Runs a process for each kernel that has no part yet, several at a time; returns those that failed."""
+    parts.mkdir(parents=True, exist_ok=True)
+    jobs = max(1, (os.cpu_count() or 1) // given.processes)
+
+    def one(kernel: str) -> bool:
+        if part_of(parts, kernel).exists():
+            return True
+        command = [sys.executable, __file__, "--one", kernel, "--parts", str(parts), "--jobs", str(jobs)]
+        command += ["--seconds", str(given.seconds), "--rounds", str(given.rounds)]
+        return subprocess.run(command).returncode == 0
+
+    with ThreadPoolExecutor(given.processes) as pool:
+        return [kernel for kernel, fine in zip(kernels, pool.map(one, kernels), strict=True) if not fine]
+
+
+def merge(kernels: Sequence[str], parts: Path, out: Path) -> int:
+    """Writes the parts that are there into one compact file; returns how many workloads it has."""
+    files = [part_of(parts, kernel) for kernel in kernels]
+    tasks = [json.loads(file.read_text()) for file in files if file.exists()]
+    text = json.dumps({"command": "python " + " ".join(sys.argv), "tasks": tasks}, separators=(",", ":"))
+    with gzip.GzipFile(out, "wb", mtime=0) as file:
+        file.write(text.encode())
+    return sum(len(task["workloads"]) for task in tasks)
+
+
+def listed() -> str:
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel in EXTRA:
+            task = widened(kernel, Path(folder))
+            found = [f"{w} {len(configurations(kernel, task, 90, w.dims))}" for w in task.selected(None)]
+            lines.append(f"{kernel:18} {', '.join(found)}")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("examples", nargs="*", type=Path)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help=", ".join(EXTRA))
+    parser.add_argument("--list", action="store_true", help="kernels and workloads, with their configurations")
+    parser.add_argument("--parts", type=Path, default=Path("record-parts"))
+    parser.add_argument("--processes", type=int, default=4, help="kernels that are compiled at a time")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of one kernel on the GPU")
     parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--jobs", type=int, default=4, help=argparse.SUPPRESS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    command = "python " + " ".join(sys.argv)
-    results = [record(path, given.rounds) for path in given.examples or [EXAMPLES / f"{name}.py" for name in NAMES]]
-    with gzip.open(given.out, "wt") as file:
-        json.dump({"command": command, "tasks": results}, file)
+    if given.list:
+        print(listed())
+        return
+    if given.one:
+        part = part_of(given.parts, given.one)
+        found = record(given.one, given.rounds, given.seconds, given.jobs, given.parts / "gpu.lock")
+        unfinished = part.with_suffix(".part")
+        unfinished.write_text(json.dumps(found, separators=(",", ":")))
+        unfinished.rename(part)
+        return
+    if given.out is None:
+        parser.error("name the file to write, such as h200.json.gz")
+    kernels = given.kernels or list(EXTRA)
+    if unknown := [kernel for kernel in kernels if kernel not in EXTRA]:
+        parser.error(f"unknown kernel '{unknown[0]}'; known: {', '.join(EXTRA)}")
+    need_gpu()
+    failed = record_all(kernels, given.parts, given)
+    count = merge(kernels, given.parts, given.out)
+    print(f"{count} workloads of {len(kernels) - len(failed)} kernels, {given.out.stat().st_size / 1e6:.2f} MB")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}; the same command tries them again")
 
 
 if __name__ == "__main__":

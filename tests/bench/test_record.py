@@ -1,0 +1,60 @@
+"""What bench/record.py records: its kernels and workloads, and its file. The timing itself needs a GPU."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture(scope="module")
+def record() -> ModuleType:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(BENCH))
+        spec = importlib.util.spec_from_file_location("bench_record", BENCH / "record.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules.pop("common", None)
+        return module
+
+
+def test_more_than_ten_kernels_and_forty_workloads_are_recorded(record: ModuleType) -> None:
+    lines = record.listed().splitlines()
+    workloads = [part for line in lines for part in line.split(None, 1)[1].split(", ")]
+    assert len(lines) >= 10 and len(workloads) >= 40
+    assert all(int(part.split()[1]) > 1 for part in workloads), "configurations to compare"
+
+
+def test_the_kernels_set_aside_are_among_them(record: ModuleType) -> None:
+    lines = (BENCH / "fit_set_aside.txt").read_text().splitlines()
+    aside = [line for line in lines if line and not line.startswith("#")]
+    assert len(aside) == 4 and set(aside) <= record.EXTRA.keys()
+
+
+@pytest.mark.parametrize("kernel", ["matmul", "naive/softmax", "naive/dual_gemm"])
+def test_a_widened_task_keeps_its_own_workloads_and_shipped_configuration(
+    record: ModuleType, kernel: str, tmp_path: Path
+) -> None:
+    from tilewright.task.loading import load_task
+
+    before, after = load_task(str(BENCH.parent / "examples" / f"{kernel}.py")), record.widened(kernel, tmp_path)
+    assert {**before.workloads, **record.EXTRA[kernel]} == dict(after.workloads)
+    for workload in after.selected(None):
+        chosen = record.configurations(kernel, after, 90, workload.dims)
+        assert after.space.shipped in chosen and len(set(chosen)) == len(chosen)
+        assert all(after.space.shipped[knob] == value for knob, value in before.space.shipped.items())
+
+
+def test_the_parts_that_are_there_are_merged(record: ModuleType, tmp_path: Path) -> None:
+    record.part_of(tmp_path, "naive/rope").write_text(json.dumps({"kernel": "naive/rope", "workloads": [1, 2]}))
+    assert record.merge(["matmul", "naive/rope"], tmp_path, tmp_path / "out.json.gz") == 2
+    with gzip.open(tmp_path / "out.json.gz", "rt") as file:
+        assert [task["kernel"] for task in json.load(file)["tasks"]] == ["naive/rope"]
