@@ -48,6 +48,7 @@ from tilewright.task.loading import load_task
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded" / "h200-2026-11-21.json.gz"
+NAIVE = HERE / "recorded" / "h200-naive-2026-11-21-codes.json.gz"
 SET_ASIDE = HERE / "fit_set_aside.txt"
 COEFFICIENTS = (
     "LAUNCH_US", "START_US", "CLOCKS_PER_INSTRUCTION", "ITERATION_US", "WAIT_US", "TURN_US", "TURNS_OF_WARPS",
@@ -271,7 +272,7 @@ def table(kernels: Mapping[str, Sequence[Case]], values: Mapping[str, Coefficien
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("recordings", nargs="*", type=Path, default=[RECORDED])
+    parser.add_argument("recordings", nargs="*", type=Path, default=[RECORDED, NAIVE])
     parser.add_argument("--steps", type=int, default=150, help="of each descent; 0 takes the coefficients as they are")
     parser.add_argument("--folds-only", action="store_true", help="do not fit on all kernels at the end")
     parser.add_argument("--set-aside", action="store_true", help="try the predictor on the kernels set aside")

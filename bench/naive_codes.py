@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,8 @@ from tilewright.records import Failed
 from tilewright.task.loading import load_task
 
 RECORDED = Path(__file__).parent / "recorded" / "h200-naive-2026-11-21.json"
+COMMIT = "c573d74"
+"""The state of examples/naive to which the patches fit."""
 VERSIONS = ("baseline", "final")
 
 
@@ -35,7 +36,10 @@ def rebuilt(recorded: dict[str, Any], on: Any) -> dict[str, Any]:
     name, workloads = recorded["kernel"], {}
     for version in VERSIONS:
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(shutil.copy(EXAMPLES / "naive" / f"{name}.py", folder))
+            file = Path(folder, f"{name}.py")
+            source = f"{COMMIT}:examples/naive/{name}.py"
+            shown = subprocess.run(["git", "show", source], cwd=EXAMPLES, capture_output=True, check=True)
+            file.write_bytes(shown.stdout)
             if version == "final":
                 subprocess.run(["git", "apply", "-p1", "-"], input=recorded["patch"], text=True, cwd=folder, check=True)
             task = load_task(str(file.rename(file.with_stem(f"{name}_{version}"))))

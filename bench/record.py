@@ -6,7 +6,7 @@
 The kernels are the five examples and the eight plain kernels of examples/naive, with more workloads and, for the plain
 ones, more configurations than their files have (`EXTRA`). Each kernel runs in a process of its own: it compiles, then
 waits for the GPU, which one process holds at a time. After --seconds on the GPU a kernel takes up no further workload;
-with 30, all take at most about 8 minutes. What is done lies in --parts: the same command goes on from there. The
+13 times 30 s is 6.5 minutes. What is done lies in --parts: the same command goes on from there. The
 result is what `tests/compile/test_screen_recorded.py` and bench/fit_predictions.py read: per workload and configuration
 the machine code's facts, the verdict on its outputs, and the samples.
 """
