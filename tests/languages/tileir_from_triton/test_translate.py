@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from tests.languages.tileir_from_triton import kernels
 from tests.languages.tileir_from_triton.kit import compiled, executed, launch, lowered, ttir_of
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from tilewright.errors import ToolFailed
 from tilewright.languages.tileir_from_triton import writer
@@ -63,19 +64,38 @@ def test_assertions() -> None:
 
 
 @triton.jit
-def through_a_number(x, y, N: tl.constexpr):
+def through_a_number(x, y, offset, N: tl.constexpr):
     at = tl.arange(0, N)
-    other = y.to(tl.int64, bitcast=True).to(tl.pointer_type(tl.float32), bitcast=True)
+    other = (y.to(tl.int64, bitcast=True) + offset).to(tl.pointer_type(tl.float32), bitcast=True)
     tl.store(other + at, tl.load(x + at) + 1)
     tl.store(x + at, tl.load(y + at) * 2)
 
 
 def test_a_pointer_from_a_number_may_point_anywhere() -> None:
     x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
-    text = disassemble(lowered(through_a_number, {"x": x, "y": y, "N": 8}, arrays=(0, 1)).code)
+    text = disassemble(lowered(through_a_number, {"x": x, "y": y, "offset": 0, "N": 8}, arrays=(0, 1, 2)).code)
     assert all("token=" in line for line in text.splitlines() if "_ptr_tko" in line)
-    launch(through_a_number, (1,), {"x": x, "y": y, "N": 8}, arrays=(0, 1))
+    launch(through_a_number, (1,), {"x": x, "y": y, "offset": 0, "N": 8}, arrays=(0, 1, 2))
     np.testing.assert_array_equal(x, 2 * (np.arange(8) + 1))
+
+
+@triton.jit
+def says_things(x, n, N: tl.constexpr):
+    tl.assume(n > 0)
+    at = tl.arange(0, N)
+    gdc_wait()
+    values = tl.load(x + at)
+    tl.debug_barrier()
+    gdc_launch_dependents()
+    tl.store(x + at, values * n)
+
+
+def test_barriers_assumptions_and_dependent_launches() -> None:
+    x = np.arange(8, dtype=np.int32)
+    launch(says_things, (1,), {"x": x, "n": 3, "N": 8})
+    np.testing.assert_array_equal(x, 3 * np.arange(8))
+    text = disassemble(lowered(says_things, {"x": x, "n": 3, "N": 8}).code)
+    assert "gdc_wait" in text and "gdc_launch_dependents" in text
 
 
 def matmul_arguments() -> dict[str, Any]:

@@ -120,7 +120,7 @@ def log1p(e: Expressions, x: Handle) -> Handle:
 
 def expm1(e: Expressions, x: Handle) -> Handle:
     """exp(x) - 1, with the rounding error of exp made good (Kahan)."""
-    power = e.unary("Exp", x, rounding_mode="FULL" if e.kind.element == "f32" else "NEAREST_EVEN")
+    power = e.unary("Exp", x, rounding_mode="FULL")
     less = e.sub(power, 1.0)
     lost = e.div(e.mul(less, x), e.unary("Log", power))
     inside = e.t.emit(

@@ -41,8 +41,6 @@ def applied(t: Translation, name: str, kind: ValueType, values: list[Handle]) ->
     """Applies a function. One of 16 bits is computed in f32, and rounded once."""
     operation, attributes = FUNCTIONS[name]
     wide = kind if name in AT_ANY_WIDTH else widened(kind)
-    if wide.element != "f32" and attributes.get("rounding_mode") == "FULL":
-        attributes = {**attributes, "rounding_mode": "NEAREST_EVEN"}
     result = t.emit(operation, wide, *(t.convert(value, kind, wide.element) for value in values), **attributes)
     return t.convert(result, wide, kind.element)
 
