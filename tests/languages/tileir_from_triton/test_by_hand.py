@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import triton
 
 from tilewright.languages.tileir_from_triton.composed import COMPOSED
 from tilewright.languages.tileir_from_triton.functions import LIBDEVICE
@@ -16,6 +17,7 @@ from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.memory import Memory
 
 N = 64
+NEW = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
 RNG = np.random.default_rng(6)
 NAMES = {"float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64"}
 POINTERS = {"float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64"}
@@ -109,8 +111,10 @@ def test_libdevice(symbol: str) -> None:
     np.testing.assert_allclose(applied(line, operands, to), expected, rtol=4e-6, atol=4e-7)
 
 
-MATH = ("tan", "sinh", "cosh", "tanh", "atan2", "powf", "absi", "absf", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos",
-        "floor", "ceil")  # fmt: skip
+MATH = (
+    "tan", "sinh", "cosh", "tanh", "atan2", "powf", "absi", "absf", "exp", "exp2", "log", "log2", "sqrt", "rsqrt",
+    "sin", "cos", "floor", "ceil",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -133,6 +137,7 @@ ARITHMETIC = {
     "arith.floordivsi": ("int32", np.floor_divide), "arith.ceildivsi": ("int32", lambda a, b: -(-a // b)),
     "arith.remf": ("float32", np.fmod), "arith.minimumf": ("float32", np.minimum),
     "tt.precise_divf": ("float32", np.divide), "arith.divf": ("float64", np.divide),
+    **({"tt.approx_divf": ("float32", np.divide)} if NEW else {}),
 }  # fmt: skip
 
 
@@ -143,6 +148,22 @@ def test_arithmetic(name: str) -> None:
     operands = [a.astype(dtype), b.astype(dtype)]
     out = applied(f"{name} %0, %1 : {tile(dtype)}", operands, dtype)
     np.testing.assert_allclose(out, expected(*operands), rtol=1e-6)
+
+
+def test_one_element_as_a_scalar() -> None:
+    line = f"""arith.constant dense<2.0> : {tile("float32")}
+%part = tt.make_range {{end = 1 : i32, start = 0 : i32}} : tensor<1xi32>
+%number = tt.unsplat %part : tensor<1xi32>
+%any = ub.poison : i32
+%sum = arith.addi %any, %number : i32
+%all = tt.splat %number : i32 -> {tile("int32")}
+%more = arith.sitofp %all : {tile("int32")} to {tile("float32")}
+%y = arith.addf %more, %0 : {tile("float32")}
+tt.store %w0, %y : tensor<{N}x!tt.ptr<f32>>"""
+    a = floats()
+    before = a.copy()
+    applied(line, [a], "float32")
+    np.testing.assert_array_equal(a, before)
 
 
 def test_bits_as_another_type() -> None:

@@ -88,11 +88,6 @@ def if_(t: Translation, op: TtirOp) -> Sequence[Handle]:
     return _finished(t, nested, keys, len(op.results))
 
 
-@translates("scf.execute_region")
-def inline(t: Translation, op: TtirOp) -> Sequence[Handle]:
-    return t.all(t.body(op.body()).operands)
-
-
 # Early returns, which Triton writes as branches between blocks --------------------------------------------------------
 
 Graph = dict[str, TtirBlock]

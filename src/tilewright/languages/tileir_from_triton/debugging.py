@@ -28,6 +28,6 @@ def _format(value: SsaValue, is_hex: bool, signed: bool) -> str:
     return f"%{wide}{'x' if is_hex else 'i' if signed or value.type.bits == 1 else 'u'}"
 
 
-@translates("gpu.barrier", "ttg.barrier", "llvm.intr.assume", "ttg.local_barrier")
+@translates("gpu.barrier", "ttg.barrier", "llvm.intr.assume")
 def nothing(t: Translation, op: TtirOp) -> None:
     """MemoryTokens order what a barrier would; an assumption need not be used."""
