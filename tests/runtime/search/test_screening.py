@@ -8,7 +8,17 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 from tests.compile.test_screen_recorded import NAMES, ROOT, case_of, sweeps
-from tests.runtime.caller_kernels import CpuMachine, doubles, found, scale, space, torch, vectors
+from tests.runtime.caller_kernels import (
+    CpuMachine,
+    double_in_place,
+    doubles,
+    doubles_in_place,
+    found,
+    scale,
+    space,
+    torch,
+    vectors,
+)
 
 from tilewright.compile.screen import RACED
 from tilewright.errors import CompilerMissing
@@ -140,6 +150,34 @@ def test_outputs_are_poisoned_before_each_timed_launch() -> None:
     machine.does = does
     found(space(64, 128), machine, lambda c: (x, y, c["TILE"], 0))
     assert len(held) > 20 and not any(held) and bool((y == 7.0).all())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_is_right_only_when_it_is_not_timed_is_not_the_best(late: bool) -> None:
+    """trust.md 38: the winner's timed launch is judged too, and the race is run again without it."""
+    x, y = vectors()
+    machine = CpuMachine(doubles, {"TILE=128": 5.0, "TILE=256": 7.0})
+    launches = {"TILE=128": 0}
+
+    def does(trial: Any, args: Any) -> None:
+        launches["TILE=128"] += trial.label == "TILE=128"
+        if trial.label == "TILE=128" and machine.raced and (not late or launches["TILE=128"] > 10):
+            return
+        doubles(trial, args)
+
+    machine.does = does
+    result = found(space(64, 128, 256), machine, lambda c: (x, y, c["TILE"], 0))
+    cheat = result.outcomes[1]
+    assert (cheat.status, cheat.stage) == ("wrong", "race") and cheat.reason.startswith("after timing: 'y'[")
+    assert result.best == 2 and machine.raced == ["TILE=64", "TILE=256"] and bool((y == 7.0).all())
+
+
+def test_an_in_place_winner_is_right_after_timing() -> None:
+    x, _ = vectors()
+    before = x.clone()
+    machine = CpuMachine(doubles_in_place, {"TILE=128": 5.0})
+    result = found(space(64, 128), machine, lambda config: (x, config["TILE"]), double_in_place)
+    assert result.best == 1 and result.outcomes[1].status == "timed" and torch.equal(x, before)
 
 
 @pytest.mark.parametrize("place", range(len(NAMES)), ids=NAMES)

@@ -85,12 +85,31 @@ class TrialRunner:
     def wrong(self, ready: Ready) -> str | None:
         """Returns why the trial's outputs differ from the baseline's; None if not. Raises what its launch raises."""
         with self._run(ready, self.expected) as written:
-            if missing := [name for name in self.expected if name not in written]:
-                return f"'{missing[0]}', which the shipped configuration writes, is not among its arguments"
-            if more := [name for name in written if name not in self.expected]:
-                return f"it writes '{more[0]}', which the shipped configuration does not"
-            reasons = (self.expected[name].wrong(array) for name, array in written.items())
-            return next((reason for reason in reasons if reason is not None), None)
+            return self._compared(written)
+
+    def wrong_after_timing(self, bound: BoundTrial, launch_again: Callable[[], object]) -> str | None:
+        """Compares the outputs of a timed launch, which is repeated. The baseline is not compared with itself."""
+        if bound.ready is self.baseline:
+            return None
+        import torch
+
+        try:
+            launch_again()
+            reason = self._compared({name: bound.arrays[name] for name in self.expected if name in bound.arrays})
+        except CandidateCrashed as crash:
+            reason = crash.reason
+        except torch.OutOfMemoryError:  # beside the copies that the race needs; its outputs were compared before
+            return None
+        return reason and f"after timing: {reason}"
+
+    def _compared(self, written: Mapping[str, CallerArray]) -> str | None:
+        """Returns why the outputs differ from the baseline's; None if they do not."""
+        if missing := [name for name in self.expected if name not in written]:
+            return f"'{missing[0]}', which the shipped configuration writes, is not among its arguments"
+        if more := [name for name in written if name not in self.expected]:
+            return f"it writes '{more[0]}', which the shipped configuration does not"
+        reasons = (self.expected[name].wrong(array) for name, array in written.items())
+        return next((reason for reason in reasons if reason is not None), None)
 
     @contextmanager
     def _run(self, ready: Ready, also: Collection[str]) -> Iterator[dict[str, CallerArray]]:
@@ -117,9 +136,12 @@ def _copy(array: CallerArray) -> LiveArray:
 
 @dataclass(frozen=True)
 class RacedTrials:
+    """``wrong``: why the winner's timed launch is wrong, else None."""
+
     winner: int | None
     outcomes: tuple[TrialOutcome, ...]
     notes: tuple[str, ...]
+    wrong: str | None
 
 
 def raced(
@@ -127,8 +149,8 @@ def raced(
 ) -> RacedTrials:
     """Times ``field`` in interleaved rounds. ``shipped``: the index of the trial that wins ties. ``show``: is called
     with the number of rounds and of trials left. Raises NoRoom."""
-    with _bound(field, runner) as shots, runner.device.clock(shots, policy) as (clock, kept):
-        notes = []
+    with _bound(field, runner) as (trials, shots), runner.device.clock(shots, policy) as (clock, kept):
+        notes, wrong = [], None
         if kept.launch != policy.launch:
             notes.append("a launch cannot be captured into a CUDA graph, so launches were timed one by one")
         race_outcome = race(
@@ -137,8 +159,10 @@ def raced(
             cost=[cost_of(ready.code) for ready in field], shipped=shipped,
             on_look=lambda rounds, live, _: show(rounds, live),
         )  # fmt: skip
+        if (winner := race_outcome.winner) is not None:
+            wrong = runner.wrong_after_timing(trials[winner], lambda: clock.round([winner]))
     outcomes = tuple(_outcome(race_outcome, index, ready.trial.label) for index, ready in enumerate(field))
-    return RacedTrials(race_outcome.winner, outcomes, (*notes, race_outcome.why))
+    return RacedTrials(winner, outcomes, (*notes, race_outcome.why), wrong)
 
 
 def _round_seconds(clock: Clock, n: int) -> float:
@@ -159,9 +183,9 @@ def _outcome(race_outcome: RaceOutcome, index: int, label: str) -> TrialOutcome:
 
 
 @contextmanager
-def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
-    """Yields the shots of the race, one for each trial. The caller's function is called once for each, even if each
-    call would make new clones. Written arrays are restored afterwards."""
+def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[tuple[list[BoundTrial], list[Shot]]]:
+    """Yields the trials of the race with their arguments, and a shot for each. The caller's function is called once for
+    each, even if each call would make new clones. Written arrays are restored afterwards."""
     base = BoundTrial.of(field[0] if runner.baseline is None else runner.baseline)
     written = [base.arrays[name] for name in base.written]
     with keeping(written):
@@ -171,7 +195,7 @@ def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
         others = {where: array for array in arrays if (where := extent(tensor_of(array))) not in known}
         with keeping(list(others.values())):
             inputs: dict[tuple[tuple[int, int], ...], Kept] = {}
-            yield [_shot(bound, inputs) for bound in trials]
+            yield trials, [_shot(bound, inputs) for bound in trials]
 
 
 def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:

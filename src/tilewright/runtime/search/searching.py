@@ -232,7 +232,10 @@ class _SearchRun:
                 )  # fmt: skip
             pairs = zip(field, race.outcomes, strict=True)
             times = {index: (self.ready[index], outcome.us) for index, outcome in pairs if outcome.us is not None}
-            if not (refused := self.screen.too_fast(times, self.correct[0], self.policy)):
+            refused = self.screen.too_fast(times, self.correct[0], self.policy)
+            if race.wrong is not None and race.winner is not None:
+                refused[field[race.winner]] = race.wrong
+            if not refused:
                 break
             for index, reason in refused.items():
                 self._set(index, "wrong", reason, stage="race")
