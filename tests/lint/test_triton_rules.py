@@ -110,6 +110,8 @@ def test_the_constants_that_a_key_leaves_out_are_named(key: str, missing: str) -
         ("CAUSAL=causal", "CAUSAL=not isinstance(w, torch.Tensor)"),
         ("CAUSAL=causal", "CAUSAL=size > 512"),
         ("    if CAUSAL:\n        value", "    value"),
+        ("    norm[", "    w = torch.ones(size) if causal else None\n    norm["),
+        ("    norm[", "    w = None\n    if causal:\n        w = torch.ones(size)\n    norm["),
         ("norm[(4,)](x, y, w", "norm[(4,)](*more"),
     ],
 )
@@ -117,6 +119,17 @@ def test_a_constant_that_the_key_determines_is_left_alone(old: str, new: str) ->
     text = KEYED.format(key='"N", "CAUSAL"', mark="").replace(', "CAUSAL"]', "]")
     assert messages("TW602", text)
     assert not messages("TW602", text.replace(old, new).replace("triton.next_power_of_2(size)", "size"))
+
+
+def test_another_name_of_a_value_in_the_key_is_in_the_key() -> None:
+    text = (
+        KEYED.format(key='"N"', mark="")
+        .replace("triton.next_power_of_2(size)", "rows")
+        .replace("    norm[", "    block = size\n    norm[")
+        .replace("CAUSAL=causal", "CAUSAL=size > 9")
+    )
+    assert messages("TW602", text)
+    assert not messages("TW602", text.replace("N=rows", "N=block"))
 
 
 def test_two_launches_with_different_flags_share_an_entry() -> None:

@@ -7,6 +7,7 @@ is None has no dtype, so the key also tells whether it is there.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from tilewright.lint.caches import CoveredByKey
 from tilewright.source.source_file import SourceFile, argument, keywords, names, own, parameters, returned
@@ -77,10 +78,15 @@ def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[st
 def _follows(file: SourceFile, site: TritonLaunch, value: ast.expr, key: set[str]) -> bool:
     """Returns whether the key of a launch determines the value that it passes."""
     value = _meant(file, value)
-    tensors = {ast.unparse(each) for name, each in site.passed.items() if name not in site.kernel.constants}
-    if isinstance(value, ast.Constant) or _asks_for(value, tensors):
+    passed = [each for name, each in site.passed.items() if name not in site.kernel.constants]
+    tensors = {ast.unparse(each) for each in passed}
+    if (
+        isinstance(value, ast.Constant)
+        or _asks_for(value, tensors)
+        or any(_is_there_if(file, value, each) for each in passed)
+    ):
         return True
-    parts: list[ast.AST] = [each for name, each in site.passed.items() if name in key]
+    parts: list[ast.AST] = [each for name in key & site.passed.keys() for each in _aliases(file, site.passed[name])]
     parts += [ast.Attribute(ast.Name(tensor), "dtype") for tensor in tensors if tensor.isidentifier()]
     parts.append(ast.Constant("device"))  # a program that uses several models of GPU is not meant here
     return not CoveredByKey(file, parts).missing(value, set())
@@ -89,6 +95,26 @@ def _follows(file: SourceFile, site: TritonLaunch, value: ast.expr, key: set[str
 def _meant(file: SourceFile, value: ast.expr) -> ast.expr:
     found = file.value(value)
     return found if isinstance(found, ast.expr) else value
+
+
+def _aliases(file: SourceFile, value: ast.expr) -> Iterator[ast.expr]:
+    """Yields an expression and, for ``a`` after ``a = b``, also ``b``."""
+    yield value
+    bindings = file.bindings(value.id, value) if isinstance(value, ast.Name) else ()
+    if len(bindings) == 1 and bindings[0].kind == "value" and isinstance(bindings[0].value, ast.Name):
+        yield from _aliases(file, bindings[0].value)
+
+
+def _is_there_if(file: SourceFile, flag: ast.expr, tensor: ast.expr) -> bool:
+    """Returns whether ``flag`` decides if a tensor is there, as in ``tensor = torch.empty(…) if flag else None``."""
+    bindings = file.bindings(tensor.id, tensor) if isinstance(tensor, ast.Name) else ()
+    values = [binding.value for binding in bindings]
+    choices = [value for value in values if isinstance(value, ast.IfExp)]
+    tests = [choice.test for choice in choices if "None" in map(ast.unparse, (choice.body, choice.orelse))]
+    if any(isinstance(value, ast.Constant) and value.value is None for value in values):
+        above = (parent for binding in bindings for parent, _ in file.within(binding.place))
+        tests += [parent.test for parent in above if isinstance(parent, ast.If)]
+    return ast.unparse(flag) in map(ast.unparse, tests)
 
 
 def _asks_for(value: ast.expr, tensors: set[str]) -> bool:
