@@ -109,7 +109,7 @@ def test_the_constants_that_a_key_leaves_out_are_named(key: str, missing: str) -
         ("CAUSAL=causal", "CAUSAL=x.dtype == torch.float32"),
         ("CAUSAL=causal", "CAUSAL=not isinstance(w, torch.Tensor)"),
         ("CAUSAL=causal", "CAUSAL=size > 512"),
-        ("    if CAUSAL:\n        value", "    value"),
+        ("    if CAUSAL:\n        value = tl.where(at < 1, value, 0)", "    value += 1 if CAUSAL else -1"),
         ("    norm[", "    w = torch.ones(size) if causal else None\n    norm["),
         ("    norm[", "    w = None\n    if causal:\n        w = torch.ones(size)\n    norm["),
         ("norm[(4,)](x, y, w", "norm[(4,)](*more"),
@@ -130,6 +130,14 @@ def test_another_name_of_a_value_in_the_key_is_in_the_key() -> None:
     )
     assert messages("TW602", text)
     assert not messages("TW602", text.replace("N=rows", "N=block"))
+
+
+def test_a_value_that_is_kept_in_an_attribute_is_followed() -> None:
+    text = KEYED.format(key='"N"', mark="").replace("CAUSAL=causal", "CAUSAL=ctx.causal")
+    assert messages("TW602", text)
+    kept = "\n\ndef forward(ctx):\n    causal = True\n    ctx.causal = causal\n"
+    assert not messages("TW602", text + kept)
+    assert messages("TW602", text + kept + "    ctx.causal = False\n")
 
 
 def test_two_launches_with_different_flags_share_an_entry() -> None:
@@ -167,7 +175,7 @@ def offsets(body: str, parameters: str = "stride, n") -> list[str]:
         ("for row in range(pid, n):\n    tl.store(x + row * stride + at, 1.0)", "row * stride"),
         ("start = pid * n\ntl.store(x + (start + 1) * SIZE + at, 1.0)", "(start + 1) * SIZE"),
         ("row = pid // n\ntl.store(x + row * stride + at, 1.0)", "row * stride"),
-        ("p = x + pid * stride\nfor i in range(n):\n    tl.store(p + i, 1.0)", "pid * stride"),
+        ("p = x + pid * stride\nfor i in range(n):\n    tl.store(p + i + at, 1.0)", "pid * stride"),
     ],
 )
 def test_a_product_in_32_bits_is_found(body: str, product: str) -> None:
@@ -185,6 +193,7 @@ def test_a_product_in_32_bits_is_found(body: str, product: str) -> None:
         "tl.store(x + (pid - pid // n * n) * BLOCK + at, 1.0)",
         "for block in range(pid, n):\n    tl.store(x + block * BLOCK + at, 1.0)",
         "tl.store(x + pid * stride, 1.0)",
+        "for i in range(n):\n    tl.store(x + pid * stride + i, 1.0)",
         "row = tl.load(y + pid)\ntl.store(x + row * stride + at, 1.0)",
         "tl.store(x + pid.to(tl.int64) * n + pid * stride + at, 1.0)",
     ],

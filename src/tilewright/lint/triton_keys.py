@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.lint.caches import CoveredByKey
-from tilewright.source.source_file import SourceFile, argument, keywords, names, own, parameters, returned
+from tilewright.source.source_file import DEPTH, SourceFile, argument, keywords, names, own, parameters, returned
 from tilewright.source.triton import TritonKernel, TritonLaunch, launches, operation
 from tilewright.source.values import called_name
 
@@ -41,7 +41,7 @@ def _deciding(file: SourceFile, kernel: TritonKernel) -> set[str]:
     found: set[str] = set()
     for node in own(kernel.node, ast.expr):
         parent = file.parent(node)
-        if isinstance(parent, (ast.If, ast.IfExp)) and parent.test is node:
+        if isinstance(parent, ast.If) and parent.test is node:
             used = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
             found |= used if used <= constants else set()
         elif isinstance(node, ast.Call):
@@ -92,9 +92,14 @@ def _follows(file: SourceFile, site: TritonLaunch, value: ast.expr, key: set[str
     return not CoveredByKey(file, parts).missing(value, set())
 
 
-def _meant(file: SourceFile, value: ast.expr) -> ast.expr:
+def _meant(file: SourceFile, value: ast.expr, depth: int = DEPTH) -> ast.expr:
+    """Returns the expression behind names, and behind an attribute that is set once, such as ``ctx.chunk_size``."""
     found = file.value(value)
-    return found if isinstance(found, ast.expr) else value
+    if not isinstance(found, ast.Attribute) or not depth:
+        return found if isinstance(found, ast.expr) else value
+    text, stores = ast.unparse(found), file.every(ast.Assign)
+    values = [store.value for store in stores if any(ast.unparse(target) == text for target in store.targets)]
+    return _meant(file, values[0], depth - 1) if len(values) == 1 else found
 
 
 def _aliases(file: SourceFile, value: ast.expr) -> Iterator[ast.expr]:

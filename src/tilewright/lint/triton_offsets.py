@@ -32,7 +32,7 @@ class _Kind:
     is_product: bool = False
     """Whether one factor of it depends on a program id, and the other on a number of the launch."""
     is_tile: bool = False
-    """Whether it has many elements, or a loop counts it."""
+    """Whether it has many elements."""
 
     def with_(self, other: _Kind) -> _Kind:
         is_wide = True if self.is_wide or other.is_wide else None if None in (self.is_wide, other.is_wide) else False
@@ -170,7 +170,7 @@ class Offsets:
         counting = self._counts(name)
         if counting is not None:
             ends = counting.iter.args if isinstance(counting.iter, ast.Call) else []
-            kind = _Kind(is_tile=True)
+            kind = CONSTANT
             for end in ends:
                 kind = kind.with_(self.kind(end, place(counting), depth - 1))
             return replace(kind, from_launch=False)

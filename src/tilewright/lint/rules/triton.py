@@ -45,13 +45,15 @@ class NarrowOffset(Rule):
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for kernel in kernels(file).values():
-            narrow = sorted(Offsets(file, kernel).narrow(), key=lambda pair: (pair[1].lineno, pair[1].col_offset))
-            if narrow:
-                pointers = " and ".join(sorted({name for name, product in narrow if product is narrow[0][1]}))
-                others = len({name for name, _ in narrow}) - pointers.count(" and ") - 1
-                also = f" (and for {others} other pointer{'s' * (others > 1)})" if others else ""
-                what = f"{ast.unparse(narrow[0][1])}, an offset of {pointers}{also}, is computed in 32 bits"
-                yield self.at(file, narrow[0][1], f"{what}; use .to(tl.int64) before the product")
+            pointers: dict[ast.BinOp, list[str]] = {}
+            for name, product in Offsets(file, kernel).narrow():
+                pointers.setdefault(product, []).append(name)
+            if pointers:
+                product, names = max(pointers.items(), key=lambda pair: len(pair[1]))
+                others = sum(map(len, pointers.values())) - len(names)
+                also = f", and {others} other offset{'s' * (others > 1)}" if others else ""
+                what = f"{ast.unparse(product)}, an offset of {' and '.join(names)}{also}, is computed in 32 bits"
+                yield self.at(file, product, f"{what}; use .to(tl.int64) before the product")
 
 
 class ExtentNotConstant(Rule):
