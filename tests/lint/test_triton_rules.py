@@ -109,6 +109,7 @@ def test_the_constants_that_a_key_leaves_out_are_named(key: str, missing: str) -
         ("CAUSAL=causal", "CAUSAL=x.dtype == torch.float32"),
         ("CAUSAL=causal", "CAUSAL=not isinstance(w, torch.Tensor)"),
         ("CAUSAL=causal", "CAUSAL=size > 512"),
+        ("CAUSAL=causal", "CAUSAL=True if w is not None else False"),
         ("    if CAUSAL:\n        value = tl.where(at < 1, value, 0)", "    value += 1 if CAUSAL else -1"),
         ("    norm[", "    w = torch.ones(size) if causal else None\n    norm["),
         ("    norm[", "    w = None\n    if causal:\n        w = torch.ones(size)\n    norm["),

@@ -75,16 +75,13 @@ def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[st
     return any(len(values) > 1 for values in literals.values())
 
 
-def _follows(file: SourceFile, site: TritonLaunch, value: ast.expr, key: set[str]) -> bool:
+def _follows(file: SourceFile, site: TritonLaunch, passed: ast.expr, key: set[str]) -> bool:
     """Returns whether the key of a launch determines the value that it passes."""
-    value = _meant(file, value)
-    passed = [each for name, each in site.passed.items() if name not in site.kernel.constants]
-    tensors = {ast.unparse(each) for each in passed}
-    if (
-        isinstance(value, ast.Constant)
-        or _asks_for(value, tensors)
-        or any(_is_there_if(file, value, each) for each in passed)
-    ):
+    value = _meant(file, passed)
+    others = [each for name, each in site.passed.items() if name not in site.kernel.constants]
+    tensors = {ast.unparse(each) for each in others}
+    is_flag = any(_is_there_if(file, flag, each) for flag in (passed, value) for each in others)
+    if is_flag or isinstance(value, ast.Constant) or _asks_for(value, tensors):
         return True
     parts: list[ast.AST] = [each for name in key & site.passed.keys() for each in _aliases(file, site.passed[name])]
     parts += [ast.Attribute(ast.Name(tensor), "dtype") for tensor in tensors if tensor.isidentifier()]
@@ -128,6 +125,9 @@ def _asks_for(value: ast.expr, tensors: set[str]) -> bool:
         return all(_asks_for(part, tensors) for part in value.values)
     if isinstance(value, ast.UnaryOp):
         return _asks_for(value.operand, tensors)
+    if isinstance(value, ast.IfExp):  # True if tensor is not None else False
+        is_constant = isinstance(value.body, ast.Constant) and isinstance(value.orelse, ast.Constant)
+        return is_constant and _asks_for(value.test, tensors)
     if isinstance(value, ast.Compare):
         return ast.unparse(value.left) in tensors and isinstance(value.ops[0], (ast.Is, ast.IsNot))
     if isinstance(value, ast.Call) and called_name(value) == "isinstance":

@@ -49,7 +49,9 @@ class NarrowOffset(Rule):
             for name, product in Offsets(file, kernel).narrow():
                 pointers.setdefault(product, []).append(name)
             if pointers:
-                product, names = max(pointers.items(), key=lambda pair: len(pair[1]))
+                product, names = max(
+                    pointers.items(), key=lambda pair: ("stride" in ast.unparse(pair[0]), len(pair[1]))
+                )
                 others = sum(map(len, pointers.values())) - len(names)
                 also = f", and {others} other offset{'s' * (others > 1)}" if others else ""
                 what = f"{ast.unparse(product)}, an offset of {' and '.join(names)}{also}, is computed in 32 bits"
