@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any, ClassVar
 
-import ml_dtypes
-import numpy as np
 import pytest
 
 pytest.importorskip("triton")
@@ -16,7 +13,7 @@ pytest.importorskip("triton")
 from tests.languages.tileir_from_triton import kernels, test_kernels
 from tests.languages.tileir_from_triton.kit import launch
 from tests.playbook.kit import changed_lines, verdict
-from tests.playbook.triton_tasks import MATMUL, ON_PTX, kernel
+from tests.playbook.triton_tasks import MATMUL, ON_PTX, imported, kernel, right
 
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.descriptors import ENTRY, ON_TILE_IR, descriptors_in
@@ -54,16 +51,6 @@ def refused(text: str, name: str = "copy") -> str:
     return "; ".join(descriptors_in(Source("task.py", text), name)[1])
 
 
-def imported(text: str, folder: Path) -> Any:
-    path = folder / "changed.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location("changed_by_descriptors", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_tutorial_s_matmul() -> None:
     old, new = changed_lines(MATMUL, changed(MATMUL, "matmul"))
     assert new == [
@@ -89,10 +76,7 @@ def test_our_kernels_stay_right(make: Any, tmp_path: Path) -> None:
     done = changed(text, name)
     assert "make_tensor_descriptor" in "".join(changed_lines(text, done)[1])
     launch(getattr(imported(done, tmp_path), name), case.grid, case.arguments)
-    for out, expected in case.expected.items():
-        array = case.arguments[out]
-        bound = 2 * float(ml_dtypes.finfo(array.dtype).eps) if array.dtype == ml_dtypes.bfloat16 else 1e-5
-        np.testing.assert_allclose(array.astype(float), expected, rtol=bound, atol=bound * abs(expected).max())
+    right(case)
 
 
 def test_a_changed_task_is_correct(tmp_path: Path) -> None:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
 HEAD = """
 import triton
 import triton.language as tl
@@ -82,3 +89,28 @@ def kernel(body: str, parameters: str = "x, y, rows, n, stride, BLOCK_M: tl.cons
     """A file with one kernel, called ``copy``."""
     lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
     return f"{HEAD}\n@triton.jit\ndef copy({parameters}):\n{lines}\n"
+
+
+EXAMPLE = (Path(__file__).parents[2] / "examples" / "triton" / "softmax.py").read_text()
+SOFTMAX = EXAMPLE.replace('"M": 1024, "N": 3000', '"M": 6, "N": 100').replace(
+    '"M": 16384, "N": 4096', '"M": 8, "N": 64'
+)
+
+
+def imported(text: str, folder: Path) -> Any:
+    """The module of a text. Triton reads kernels from files."""
+    path = folder / "changed.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("changed_by_an_entry", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def right(case: Any) -> None:
+    """Compares the outputs of a case with float64."""
+    for out, expected in case.expected.items():
+        array = case.arguments[out]
+        bound = 2 * float(ml_dtypes.finfo(array.dtype).eps) if array.dtype == ml_dtypes.bfloat16 else 1e-5
+        np.testing.assert_allclose(array.astype(float), expected, rtol=bound, atol=bound * abs(expected).max())

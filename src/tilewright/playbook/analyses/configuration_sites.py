@@ -33,6 +33,7 @@ from tilewright.records import Configuration, Value
 from tilewright.source.cutile import HINTS
 from tilewright.source.syntax import Expression, Source, argument, dotted, keywords, literal, with_argument
 from tilewright.source.values import Known, Unread, value_of_text
+from tilewright.space import knobs
 
 LIKELY = (1.0, 0.6, 0.4)
 """The promise of the first, second and third literal that may be the one in effect."""
@@ -135,7 +136,7 @@ def _written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
     space = task_code.space_of(source)
     lists = {name: _literals_in(argument(space, name)) or {} for name in ("constants", "hints", "shipped")}
     for name, value in changes.items():
-        kind = "hints" if name in HINTS and name not in lists["constants"] else "constants"
+        kind = "hints" if name in knobs.hints() and name not in lists["constants"] else "constants"
         if name not in lists["shipped"] and kind == "constants":
             raise NotApplicable(f"{source.name}: the space has no knob '{name}'")
         listed = lists[kind].get(name, ())

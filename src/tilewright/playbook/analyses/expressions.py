@@ -6,6 +6,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments
 from tilewright.playbook.analyses.task_code import fresh_in
+from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Source, argument, number
 
 LOG2_E = 1.4426950408889634
@@ -83,3 +84,23 @@ def with_log2_e(source: Source, name: str) -> str:
     place = imports[-1] + 1 if imports else 0
     body = [*source.module.body[:place], line, *source.module.body[place:]]
     return source.module.with_changes(body=body).code
+
+
+def fused_exponent(source: Source, inside: Expression, log2_e: str) -> str:
+    """Writes ``(a - b) * log2_e`` as two products. Raises `NotApplicable` if ``inside`` is no difference."""
+    match inside:
+        case cst.BinaryOperation(operator=cst.Subtract(), left=left, right=right):
+            return f"{factor_of(source, left)} * {log2_e} - {factor_of(source, right)} * {log2_e}"
+    raise NotApplicable("exp without a subtraction: the factor cannot be fused")
+
+
+def scaled_exponent(source: Source, inside: Expression, log2_e: str) -> str:
+    """Writes ``inside * log2_e``, with log2_e beside a constant factor of ``inside``: the compiler folds the two."""
+    match inside:
+        case cst.UnaryOperation(operator=cst.Minus(), lpar=()):
+            return f"{factor_of(source, inside.expression)} * -{log2_e}"
+        case cst.BinaryOperation(operator=cst.Multiply(), left=left, right=right):
+            for constant, other in ((right, left), (left, right)):
+                if number(constant) is not None or (isinstance(constant, cst.Name) and constant.value.isupper()):
+                    return f"{factor_of(source, other)} * ({source.code(constant)} * {log2_e})"
+    return f"{factor_of(source, inside)} * {log2_e}"

@@ -13,10 +13,17 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments, loops_around, names_assigned, names_read, values_by_name
-from tilewright.playbook.analyses.expressions import factor_of, fitting, log2_e_name, with_log2_e
+from tilewright.playbook.analyses.expressions import (
+    factor_of,
+    fitting,
+    fused_exponent,
+    log2_e_name,
+    scaled_exponent,
+    with_log2_e,
+)
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
 from tilewright.records import Value
-from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted, number, with_argument
+from tilewright.source.syntax import Changes, Expression, Function, Source, argument, dotted, with_argument
 
 FOLDED, FUSED, SCALED, APPROXIMATE = "folded", "fused", "scaled", "approximate"
 MOST_SITES = 6
@@ -46,7 +53,7 @@ class Exp2(Entry):
             if not call.args:
                 continue
             inside = call.args[0].value
-            values: tuple[str, ...] = (FUSED,) if unless_refused(_fused, source, inside, "") else ()
+            values: tuple[str, ...] = (FUSED,) if unless_refused(fused_exponent, source, inside, "") else ()
             values += (SCALED, APPROXIMATE) if argument(call, "rounding_mode") is None else (SCALED,)
             found.append(Site.at(source, call, f"exp of {source.code(inside)}", values))
         return found
@@ -63,7 +70,7 @@ class Exp2(Entry):
             return source.replaced({call: with_argument(call, "rounding_mode", mode)})
         log2_e = log2_e_name(source, site.kernel)
         inside = call.args[0].value
-        new = _fused(source, inside, log2_e) if value == FUSED else _scaled(source, inside, log2_e)
+        new = fused_exponent(source, inside, log2_e) if value == FUSED else scaled_exponent(source, inside, log2_e)
         return with_log2_e(source.changed({call: _exp2(source, call, cst.parse_expression(new))}), log2_e)
 
 
@@ -81,26 +88,6 @@ def _exp2(source: Source, call: cst.Call, inside: Expression) -> cst.Call:
     if len(call.args) > 1:
         only = only.with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return call.with_changes(func=cst.parse_expression(f"{source.tile_module}.exp2"), args=[only])
-
-
-def _fused(source: Source, inside: Expression, log2_e: str) -> str:
-    """Writes ``(a - b) * log2_e`` as two products. Raises `NotApplicable` if ``inside`` is no difference."""
-    match inside:
-        case cst.BinaryOperation(operator=cst.Subtract(), left=left, right=right):
-            return f"{factor_of(source, left)} * {log2_e} - {factor_of(source, right)} * {log2_e}"
-    raise NotApplicable("exp without a subtraction: the factor cannot be fused")
-
-
-def _scaled(source: Source, inside: Expression, log2_e: str) -> str:
-    """Writes ``inside * log2_e``, with log2_e beside a constant factor of ``inside``: the compiler folds the two."""
-    match inside:
-        case cst.UnaryOperation(operator=cst.Minus(), lpar=()):
-            return f"{factor_of(source, inside.expression)} * -{log2_e}"
-        case cst.BinaryOperation(operator=cst.Multiply(), left=left, right=right):
-            for constant, other in ((right, left), (left, right)):
-                if number(constant) is not None or (isinstance(constant, cst.Name) and constant.value.isupper()):
-                    return f"{factor_of(source, other)} * ({source.code(constant)} * {log2_e})"
-    return f"{factor_of(source, inside)} * {log2_e}"
 
 
 # The scale that all exponentials share: softmax, plain or online ----------------------------------

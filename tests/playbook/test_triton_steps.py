@@ -1,0 +1,79 @@
+"""The smaller steps on Triton source: the route, exp2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.languages.tileir_from_triton import kernels, test_kernels
+from tests.languages.tileir_from_triton.kit import launch
+from tests.playbook.kit import changed_lines, only, verdict
+from tests.playbook.triton_tasks import MATMUL, ON_PTX, SOFTMAX, imported, right
+
+from tilewright.playbook.base import Site
+from tilewright.playbook.entries import tile_ir_route, tile_sizes, triton_exp2
+from tilewright.playbook.entries.tune_space import ENTRY as TUNE_SPACE
+from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, facts_of, loaded
+
+
+class TestTileIrRoute(EntryContract):
+    entry = tile_ir_route.ENTRY
+    examples: ClassVar = {"on PTX": ON_PTX}
+    elsewhere: ClassVar = {"there already": MATMUL}
+
+
+class TestTritonExp2(EntryContract):
+    entry = triton_exp2.ENTRY
+    examples: ClassVar = {"softmax": SOFTMAX}
+    elsewhere: ClassVar = {"no exponential": MATMUL}
+
+
+def test_the_route_and_its_hints(tmp_path: Path) -> None:
+    source = Source("task.py", ON_PTX)
+    [site] = tile_ir_route.ENTRY.sites(source, facts_of(loaded(ON_PTX, tmp_path)))
+    text = tile_ir_route.ENTRY.apply(source, site, "tileir")
+    assert loaded(text, tmp_path).space.shipped["route"] == "tileir"
+    assert loaded(text, tmp_path).space.shipped["num_warps"] is None
+
+
+def test_hints_of_triton_are_written_as_hints(tmp_path: Path) -> None:
+    source, task = Source("task.py", ON_PTX), loaded(ON_PTX, tmp_path)
+    [site] = TUNE_SPACE.sites(source, facts_of(task))
+    changed = loaded(TUNE_SPACE.apply(source, site, "num_warps=16,BLOCK_M=64"), tmp_path).space
+    assert changed.shipped["num_warps"] == 16 and 16 in changed.hints["num_warps"]
+    assert "num_warps" not in changed.constants and changed.shipped["BLOCK_M"] == 64
+
+
+def test_larger_tiles_are_offered(tmp_path: Path) -> None:
+    sites = tile_sizes.ENTRY.sites(Source("task.py", MATMUL), facts_of(loaded(MATMUL, tmp_path)))
+    assert "BLOCK_M=64,BLOCK_N=64" in {value for site in sites for value in site.values}
+
+
+@pytest.mark.parametrize(
+    ("value", "new"),
+    [
+        ("fused", "tl.exp2(values * 1.4426950408889634 - tl.max(values, 0) * 1.4426950408889634)"),
+        ("scaled", "tl.exp2((values - tl.max(values, 0)) * 1.4426950408889634)"),
+    ],
+)
+def test_exp_as_exp2(value: str, new: str, tmp_path: Path) -> None:
+    text = Path(kernels.__file__).read_text()
+    source = Source("kernels.py", text)
+    [call] = triton_exp2._exponentials(source, source.functions["softmax"])
+    done = triton_exp2.ENTRY.apply(source, Site.at(source, call, "", (value,)), value)
+    assert changed_lines(text, done)[1] == [f"values = {new}"]
+    case: Any = test_kernels.softmax()
+    launch(imported(done, tmp_path).softmax, case.grid, case.arguments)
+    right(case)
+
+
+def test_a_changed_task_is_correct(tmp_path: Path) -> None:
+    source = Source("task.py", SOFTMAX)
+    site = only(triton_exp2.ENTRY.sites(source, facts_of(loaded(SOFTMAX, tmp_path))))
+    changed = loaded(triton_exp2.ENTRY.apply(source, site, "fused"), tmp_path)
+    assert verdict(changed).verdict.startswith("correct")
