@@ -19,8 +19,8 @@ OTHER_TRITON = re.compile("ascend|npu")
 class BlockPointer(Rule):
     """The kernel uses block pointers, which Triton no longer has.
 
-    Triton 3.9 raises NotImplementedError when it compiles tl.make_block_ptr or tl.advance. One finding for each
-    function. Files that import packages for Ascend are left out: the Triton there has block pointers.
+    Triton 3.9 does not compile a kernel with tl.make_block_ptr or tl.advance. One finding for each function. Files that
+    import packages for Ascend are left out: the Triton there has block pointers.
     Fix: make a tensor descriptor with tl.make_tensor_descriptor, and load with its offsets.
     Sources: Triton 3.9: language/core.py.
     """
