@@ -57,7 +57,7 @@ def ttir_of(
         return str(stages["ttir"](module, {}))
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"*{NAMES[value.dtype]}"
     if isinstance(value, (np.generic, float)):
@@ -68,7 +68,7 @@ def _kind(value: Any) -> str:
 def lowered(kernel: Any, arguments: dict[str, Any], aligned: bool = True, **more: Any) -> Bytecode:
     """The Tile IR of a kernel for these arguments. Those whose names are in capitals are constants."""
     constants = {name: value for name, value in arguments.items() if name.isupper()}
-    signature = {name: _kind(value) for name, value in arguments.items() if name not in constants}
+    signature = {name: kind_of(value) for name, value in arguments.items() if name not in constants}
     even = [
         name
         for name, value in arguments.items()
@@ -89,14 +89,17 @@ def launch(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any], **more
 
 def executed(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any], **more: Any) -> Executed:
     """Runs a kernel, which may do what it should not."""
-    code = lowered(kernel, arguments, **more).code
+    passed = [value for name, value in arguments.items() if not name.isupper()]
+    return run_on(lowered(kernel, arguments, **more), passed, grid)
+
+
+def run_on(code: Bytecode, arguments: Sequence[Any], grid: tuple[int, ...]) -> Executed:
+    """Runs bytecode on arrays and numbers. ``tests/gpu`` replaces this function."""
     memory, bound = Memory(), []
-    for name, value in arguments.items():
-        if isinstance(value, np.ndarray):
-            value = memory.allocate(name, value, within=value, written=True).address
-        if not name.isupper():
-            bound.append(value)
-    return run(read_bytecode(code), bound, grid, memory)
+    for at, value in enumerate(arguments):
+        is_array = isinstance(value, np.ndarray)
+        bound.append(memory.allocate(f"t{at}", value, within=value, written=True).address if is_array else value)
+    return run(read_bytecode(code.code), bound, grid, memory)
 
 
 def compiled(code: Bytecode, arch: str) -> Built:

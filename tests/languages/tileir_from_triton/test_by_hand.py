@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import triton
+from tests.languages.tileir_from_triton import kit
 
 from tilewright.languages.tileir_from_triton.composed import COMPOSED
 from tilewright.languages.tileir_from_triton.functions import LIBDEVICE
 from tilewright.languages.tileir_from_triton.translate import translate
-from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.run.interpreter import run
-from tilewright.tileir.run.memory import Memory
 
 N = 64
 NEW = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
@@ -41,10 +39,7 @@ def applied(line: str, operands: list[Any], to: str) -> Any:
     text += [f"    {one}" for one in f"%r = {line}".splitlines()]
     text.append(f"    tt.store %w{len(operands)}, %r : tensor<{N}x!tt.ptr<{kinds[-1]}>>")
     text += ["    tt.return", "  }", "}"]
-    memory = Memory()
-    addresses = [memory.allocate(f"t{at}", one).address for at, one in enumerate(arrays)]
-    done = run(read_bytecode(translate("\n".join(text), "sm_90").code), addresses, (1,), memory)
-    assert not done.findings
+    assert not kit.run_on(translate("\n".join(text), "sm_90"), arrays, (1,)).findings
     return arrays[-1]
 
 
