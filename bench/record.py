@@ -145,6 +145,8 @@ def measured(task: Task, session: Any, workload: Any, compiled: Sequence[Any], r
                 row["checked"] = asdict(checked.checked)
                 timed.append(row)
         rows.append(row)
+    if not timed:
+        return {"workload": workload.name, "dims": dict(workload.dims), "policy": Policy().to_json(), "rows": rows}
     sources = tuple(Configured(Configuration.of(row["config"])) for row in timed)
     result = answer(
         session.run(TimeRounds(sources, Budget(rounds, math.inf, 0), Policy(), benchmark=True), silence=120)

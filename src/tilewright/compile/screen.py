@@ -34,7 +34,7 @@ ENOUGH_TO_START = 0.3
 verified would not be among the best in the end."""
 SLOWER = 2.0
 """A candidate predicted at more than this many times the shortest time is out. In the recorded cases the fastest is
-predicted at up to 1.3 times the shortest, and at up to 1.7 times if its task was left out of the fit."""
+predicted at up to 1.14 times the shortest, whether or not its kernel was left out of the fit."""
 SPILL_SHARE = 0.10
 """Spilling below this share of the predicted time is ignored: spills before and after the loop cost little."""
 SPILLS_SLOWER = 1.5
