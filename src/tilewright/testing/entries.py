@@ -25,8 +25,8 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 from tilewright.compile.compile import Unit, compile_all
+from tilewright.hardware import prediction_error
 from tilewright.hardware.architectures import Board, board
-from tilewright.hardware.prediction_error import KINDS
 from tilewright.inspect.work import CountedWork, bound_of, count
 from tilewright.playbook.analyses.short_lines import LIMIT, with_short_lines
 from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site
@@ -125,7 +125,7 @@ class EntryContract:
         for before, site, value, text in self._changes():
             ast.parse(text)
             assert text != before, f"{site} = {value!r} changes nothing"
-            assert self.entry.kind(value) in KINDS
+            assert self.entry.kind(value) in prediction_error.KINDS
 
     def test_what_is_not_changed_stays_as_it_was_written(self) -> None:
         """Tests that statements with the same meaning keep their text, and that no comment is lost."""
