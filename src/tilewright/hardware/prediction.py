@@ -82,8 +82,9 @@ special functions 16), 4 sub-partitions an SM. Loads and stores take one clock o
 SHARED_BYTES_A_CLOCK = 128
 """Bytes that an SM's shared memory moves in a clock."""
 MMA_SYNC_SHARE: Mapping[tuple[TensorPath, TensorPath], float] = {("HGMMA", "HMMA"): 0.62, ("UTCMMA", "HMMA"): 0.25}
-"""(the architecture's path, the code's path) → assumed share of the tensor rate that the older instruction reaches.
-For Hopper after Luo et al., arXiv 2402.13499, where mma.sync is much slower than wgmma. No recorded kernel tests it."""
+"""(the architecture's path, the code's path) → assumed share of the full tensor rate that the code reaches on its older
+path. Hopper's share follows Luo et al., arXiv 2402.13499: mma.sync is much slower than wgmma. No recorded kernel tests
+these shares."""
 _SHARED = ("LDS", "LDSM", "STS", "STSM")
 Term = tuple[float, str]
 """Microseconds, and a text that explains them."""
@@ -147,7 +148,7 @@ class Launched:
         return self.together_us() + self.spill_us() + LAUNCH_US
 
     def together_us(self) -> float:
-        """The terms that overlap. Without TMA and tensor cores they overlap less."""
+        """The time of memory, compute, staging and latency together: they overlap, so it is less than their sum."""
         terms = (self.memory_us(), self.compute_us(), self.staging_us(), self.latency_us())
         return _power(OVERLAP_STRAIGHT if self.straight else OVERLAP, *terms)
 

@@ -161,7 +161,10 @@ class CoveredByKey:
         return [name.id] if any(self.missing(value, ignored, depth - 1, part) for value, part in values) else []
 
     def _follows_for_callers(self, parameter: ast.Name, ignored: set[str], depth: int) -> bool:
-        """Returns whether every call in the file computes a parameter from values that it also passes for the key."""
+        """Returns whether the key determines ``parameter`` in every call in the file.
+
+        It does if the call computes ``parameter`` only from values that it also passes as parts of the key.
+        """
         owner = owner_of_parameter(self.file, parameter)
         calls = [passed_by(call, owner) for call in self.file.calls_of(owner)[0]] if owner is not None else []
         for passed in calls:

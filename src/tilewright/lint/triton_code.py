@@ -177,7 +177,7 @@ def _accessed(
 def _updated(file: SourceFile, used: _Used, root: str, load: ast.Call, store: ast.Call) -> bool:
     """Returns whether ``store`` changes what ``load`` has read, so that another launch reads something else.
 
-    A load in a loop, under a condition on the loop's counter, does not count: the first round may leave it out.
+    A load under a condition on the counter of a loop around it does not count: the first iteration may skip the load.
     """
     if _address(load) != _address(store) or _end(load) > _end(store) or exclusive(file, load, store):
         return False

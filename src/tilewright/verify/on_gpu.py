@@ -49,7 +49,8 @@ class GpuEngine:
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """Implements `engine.Engine.run`. The device chooses the order of the blocks. The images contain the poison."""
+        """Implements `engine.Engine.run`. ``options.seed`` is not used, because the device orders the blocks.
+        ``options.poison`` is not used, because the images already contain the poison."""
         place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
         with tempfile.TemporaryDirectory(prefix="tilewright-images-") as directory:
             step = request_of(self.task, configuration, dims, images, options, Path(directory))

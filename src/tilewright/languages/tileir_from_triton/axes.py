@@ -93,7 +93,7 @@ class Axes:
             return unknown(op.type)
 
     def _hinted(self, op: TtirOp, facts: AxisFacts) -> AxisFacts:
-        """With what `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy` say."""
+        """Adds to ``facts`` what `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy` promise of the result."""
 
         def most(name: str, known: Numbers) -> Numbers:
             said = op.attributes.get(f"tt.{name}")

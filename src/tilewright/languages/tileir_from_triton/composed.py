@@ -110,7 +110,7 @@ def half_even(e: Expressions, x: Handle) -> Handle:
 
 
 def log1p(e: Expressions, x: Handle) -> Handle:
-    """log(1 + x), with the rounding error of the sum made good (Kahan)."""
+    """log(1 + x), corrected for the rounding error of the sum (Kahan's method)."""
     sum_ = e.add(x, 1.0)
     exact = e.compare("EQUAL", sum_, 1.0)
     lost = e.div(e.mul(e.unary("Log", sum_), x), e.sub(sum_, 1.0))
@@ -119,7 +119,7 @@ def log1p(e: Expressions, x: Handle) -> Handle:
 
 
 def expm1(e: Expressions, x: Handle) -> Handle:
-    """exp(x) - 1, with the rounding error of exp made good (Kahan)."""
+    """exp(x) - 1, corrected for the rounding error of exp (Kahan's method)."""
     power = e.unary("Exp", x, rounding_mode="FULL")
     less = e.sub(power, 1.0)
     lost = e.div(e.mul(less, x), e.unary("Log", power))

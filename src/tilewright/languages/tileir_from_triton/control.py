@@ -96,7 +96,7 @@ EXIT = ""
 
 
 class Lifting:
-    """Writes blocks that branch forwards as nested branches. Both sides of one end where they meet again."""
+    """Writes blocks that branch forwards as nested ``If`` operations. An ``If`` ends where its two sides meet again."""
 
     def __init__(self, t: Translation, blocks: Sequence[TtirBlock]) -> None:
         self.t, self.graph = t, {block.label: block for block in blocks}

@@ -38,7 +38,7 @@ def function(t: Translation, op: TtirOp) -> Handle:
 
 
 def applied(t: Translation, name: str, kind: ValueType, values: list[Handle]) -> Handle:
-    """Applies a function. One of 16 bits is computed in f32, and rounded once."""
+    """Applies a function. For 16-bit values it is computed in f32, and its result is rounded once."""
     operation, attributes = FUNCTIONS[name]
     wide = kind if name in AT_ANY_WIDTH else widened(kind)
     result = t.emit(operation, wide, *(t.convert(value, kind, wide.element) for value in values), **attributes)
@@ -51,7 +51,7 @@ def erf(t: Translation, op: TtirOp) -> Handle:
 
 
 def composed(t: Translation, name: str, kind: ValueType, values: list[Handle]) -> Handle:
-    """Writes a function that is composed of several. One of 16 bits is computed in f32, and rounded once."""
+    """Writes a function that is composed of several. For 16-bit values it is computed in f32 and rounded once."""
     wide = widened(kind)
     result = COMPOSED[name](Expressions(t, wide), *(t.convert(value, kind, wide.element) for value in values))
     return t.convert(result, wide, kind.element) if name not in TESTS else result

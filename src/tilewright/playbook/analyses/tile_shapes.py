@@ -34,7 +34,7 @@ SCALARS = ("bid", "num_blocks", "cdiv", "min", "max", "int", "float", "bool", "a
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile's shape (None if it is not known), and whether the tile depends on a varying name."""
+    """A tile's shape (None if it is not known), and whether the tile depends on a name in `Shapes.varying`."""
 
     shape: Shape | None
     varies: bool = False

@@ -214,7 +214,7 @@ def _loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
 
 
 def small_shape(task: Task) -> dict[str, Value]:
-    """Returns a small shape with the same divisors as the captured one."""
+    """Returns a small shape. Its dimensions have the same remainders by the tile sizes as the captured ones."""
     dims = task.selected(None)[0].dims
     return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
 

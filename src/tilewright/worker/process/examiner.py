@@ -57,8 +57,8 @@ class DeviceExaminer:
         return [f"seed {draw.seed}: {draw.part} against float64" for draw in self.draws]
 
     def check(self, bind: Callable[[Tensors], Runner]) -> Checked:
-        """Judges a candidate on each draw, and once in place if the task declares that. ``bind``: makes the candidate's
-        runner for given tensors."""
+        """Judges a candidate on each draw of inputs. If the task has an output that may overwrite an input, judges it
+        once more with the two in the same memory. ``bind``: makes the candidate's runner for given tensors."""
         worst, cases = 0.0, []
         try:
             for draw in self.draws:
