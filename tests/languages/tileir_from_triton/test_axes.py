@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.languages.tileir_from_triton.kit import compiled, launch, lowered
+from tests.languages.tileir_from_triton.kit import compiled, executed, launch, lowered
 
 from tilewright.languages.tileir_from_triton.axes import Axes, AxisFacts
 from tilewright.languages.tileir_from_triton.ttir import Dense, SsaValue, TtirBlock, TtirOp, ValueType
@@ -144,6 +144,26 @@ def test_hints_of_the_source_widen_accesses() -> None:
     np.testing.assert_array_equal(arguments["y"].reshape(3, 256), [x[at : at + 256] for at in index])
     copies = read_all([compiled(lowered(gathered, arguments), "sm_90").cubin])[0].copies
     assert "LDG.16" not in copies and "STG.16" not in copies
+
+
+@triton.jit
+def batched(x, y, stride, m, n, A: tl.constexpr, B: tl.constexpr):
+    """The tensors of a batch, of which nothing says that they are aligned."""
+    first = x + tl.program_id(0).to(tl.int64) * stride
+    source = tl.make_tensor_descriptor(first, [m, n], [n, 1], [A, B])
+    into = tl.make_tensor_descriptor(y, [m, n], [n, 1], [A, B])
+    into.store([0, 0], source.load([0, 0]))
+
+
+def test_a_descriptor_is_aligned_as_triton_demands() -> None:
+    x, y = RNG.standard_normal(3 * 64 * 64).astype(np.float16), np.zeros((64, 64), np.float16)
+    arguments = {"x": x, "y": y, "stride": 64 * 64 - 8, "m": 64, "n": 64, "A": 64, "B": 64}
+    launch(batched, (1,), arguments)
+    np.testing.assert_array_equal(y.reshape(-1), x[: 64 * 64])
+    copies = read_all([compiled(lowered(batched, arguments), "sm_90").cubin])[0].copies
+    assert "LDG.128" in copies and "LDG.16" not in copies
+    found = executed(batched, (2,), {**arguments, "stride": 64 * 64 - 9}).findings
+    assert any(one.kind == "misaligned" for one in found)
 
 
 def test_a_hint_that_is_false_is_found() -> None:

@@ -9,8 +9,8 @@ from tilewright.languages.tileir_from_triton.translation import I32, I64, Transl
 from tilewright.languages.tileir_from_triton.ttir import TtirOp, Untranslated, ValueType
 from tilewright.languages.tileir_from_triton.writer import TOKEN, Handle
 
-STRIDE_BYTES = 16
-"""A descriptor's strides are multiples of this, as the hardware demands."""
+ALIGNED_BYTES = 16
+"""A descriptor's address and strides are multiples of this, as Triton demands."""
 REDUCTIONS = {1: "ADD", 2: "MIN", 3: "MAX", 6: "AND", 7: "OR", 8: "XOR"}
 """Triton's `DescriptorReduceKind` by its number → Tile IR's mode for integers."""
 
@@ -39,9 +39,10 @@ def view_of(
     """Makes the view of a tensor at ``base`` with these extents and strides, as i64."""
     block = ValueType(kind.element, kind.shape)
     tensor_type, view_type = t.writer.view_types(block, padding)
-    divisor = max(1, STRIDE_BYTES * 8 // block.bits)
+    divisor = max(1, ALIGNED_BYTES * 8 // block.bits)
     steps = [t.writer.assume(one, I64, divisor, None, None) for one in strides[:-1]]
-    tensor = t.emit("MakeTensorView", tensor_type, base, list(shape), steps)
+    address = t.writer.assume(base, ValueType(kind.element, pointer=True), ALIGNED_BYTES, None, None)
+    tensor = t.emit("MakeTensorView", tensor_type, address, list(shape), steps)
     return View(t.emit("MakeStridedView", view_type, tensor), block, tensor)
 
 
