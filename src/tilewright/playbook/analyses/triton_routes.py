@@ -1,14 +1,28 @@
-"""Ships the Tile IR route of a Triton task."""
+"""Ships the Tile IR route of a Triton task, alone or together with a change of the source."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
+from tilewright.playbook.analyses.configuration_sites import current
+from tilewright.playbook.base import KernelFacts, unless_refused
+from tilewright.records import Value
 from tilewright.source.syntax import Source, argument
 
 IGNORED = ("num_warps", "maxnreg")
 """The hints that only the PTX route uses."""
+ON_TILE_IR = " on Tile IR"
+"""The end of a value that stands for a change of the source together with a change of the route."""
+
+
+def with_route(source: Source, facts: KernelFacts, values: Sequence[str]) -> tuple[Value, ...]:
+    """Returns the values of a change of the source, before them each on the Tile IR route if another is shipped."""
+    if current(facts).get("route") == "tileir" or unless_refused(on_tile_ir, source) is None:
+        return tuple(values)
+    return (*(value + ON_TILE_IR for value in values), *values)
 
 
 def on_tile_ir(source: Source) -> Source:

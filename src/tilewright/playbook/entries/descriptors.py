@@ -14,20 +14,18 @@ from functools import partial
 import libcst as cst
 
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.configuration_sites import current
 from tilewright.playbook.analyses.dataflow import names_read, parameters
 from tilewright.playbook.analyses.index_forms import Scalar
 from tilewright.playbook.analyses.triton_addresses import Statement, Walk
 from tilewright.playbook.analyses.triton_blocks import Block, block_of, tensors_used
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, without_dead_names
 from tilewright.playbook.analyses.triton_forms import Form, Names, plain
-from tilewright.playbook.analyses.triton_routes import on_tile_ir
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, unless_refused
+from tilewright.playbook.analyses.triton_routes import ON_TILE_IR, on_tile_ir, with_route
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Function, Replacement, Source, argument
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
-ON_TILE_IR = " on Tile IR"
 ALIGNMENT = 16
 """The strides of a descriptor are multiples of so many bytes."""
 
@@ -55,9 +53,7 @@ class Descriptors(Entry):
         kinds = (("load", "store"), ("load",), ("store",))
         named = [sorted({block.pointer for block in blocks if block.access.kind in kind}) for kind in kinds]
         choices = [", ".join(names) for names in named if names]
-        values = tuple(dict.fromkeys(choices))
-        if current(facts).get("route") != "tileir" and unless_refused(on_tile_ir, source) is not None:
-            values = (*(text + ON_TILE_IR for text in values), *values)
+        values = with_route(source, facts, tuple(dict.fromkeys(choices)))
         why = f"in all shapes the last stride is 1 and the others are multiples of {ALIGNMENT} bytes"
         return [Site.at(source, function, "pointer loads and stores", values, why=why)] if values else []
 
