@@ -27,7 +27,7 @@ PADDING = {"": "", "zero": "", "nan": ', padding_option="nan"'}
 """The padding of a load → the argument of the descriptor."""
 
 
-class BlockPointers(Entry):
+class BlockPointersAsDescriptors(Entry):
     about = EntryDescription(
         id="block_pointers",
         name="block pointers",
@@ -65,7 +65,7 @@ class BlockPointers(Entry):
 
 
 @dataclass(frozen=True)
-class BlockPointer:
+class MadeBlockPointer:
     """The variable ``name`` that the statement ``line`` makes a block pointer; ``parts``: the arguments.
 
     ``moved`` names the variable of the offset for each axis that `tl.advance` moves. ``turned``: the first stride is 1.
@@ -116,9 +116,9 @@ def _with_descriptors(source: Source, function: Function) -> Source:
     return source.changed(changes)
 
 
-def _block_pointers(source: Source, function: Function) -> dict[str, BlockPointer]:
+def _block_pointers(source: Source, function: Function) -> dict[str, MadeBlockPointer]:
     """Returns the function's block pointers, by name."""
-    found: dict[str, BlockPointer] = {}
+    found: dict[str, MadeBlockPointer] = {}
     calls = tl_calls(source, function, "make_block_ptr")
     advances = tl_calls(source, function, "advance")
     taken = {name.value for name in source.every(cst.Name)}
@@ -142,7 +142,7 @@ def _block_pointers(source: Source, function: Function) -> dict[str, BlockPointe
         turned = rank == 2 and number(parts["strides"][0]) == 1 and number(parts["strides"][1]) != 1
         if not turned and number(last := parts["strides"][-1]) != 1 and not isinstance(last, cst.Name):
             raise _refused(source, call, f"the last stride is {source.code(last)}")
-        found[name] = BlockPointer(name, line, call, {**parts, "base": [given["base"]]}, moved, turned)
+        found[name] = MadeBlockPointer(name, line, call, {**parts, "base": [given["base"]]}, moved, turned)
     if len(found) != len(calls):
         raise _refused(source, calls[0], "a block pointer is not assigned to one name")
     if any(not each.args or dotted(each.args[0].value) not in found for each in advances):
@@ -158,7 +158,7 @@ def _steps(source: Source, call: cst.Call, rank: int) -> dict[int, Expression]:
     return {axis: step for axis, step in enumerate(steps) if number(step) != 0}
 
 
-def _made(source: Source, pointer: BlockPointer, checked: set[int], padding: str) -> list[Line]:
+def _made(source: Source, pointer: MadeBlockPointer, checked: set[int], padding: str) -> list[Line]:
     """Returns the statements that make the descriptor and the variables of its offsets."""
     parts, lines = pointer.parts, list[str]()
     shape = [source.code(extent) for extent in parts["shape"]]
@@ -179,7 +179,7 @@ def _made(source: Source, pointer: BlockPointer, checked: set[int], padding: str
     return _instead(pointer.line, lines)
 
 
-def _offsets(source: Source, call: cst.Call, pointer: BlockPointer) -> list[str]:
+def _offsets(source: Source, call: cst.Call, pointer: MadeBlockPointer) -> list[str]:
     """Writes the offsets of a load or store. Raises `NotApplicable` if their values may have changed."""
     offsets = []
     for axis, offset in enumerate(pointer.parts["offsets"]):
@@ -194,7 +194,7 @@ def _offsets(source: Source, call: cst.Call, pointer: BlockPointer) -> list[str]
     return offsets
 
 
-def _access(source: Source, pointer: BlockPointer, offsets: list[str], call: cst.CSTNode) -> cst.BaseExpression:
+def _access(source: Source, pointer: MadeBlockPointer, offsets: list[str], call: cst.CSTNode) -> cst.BaseExpression:
     """Returns the load or store through the descriptor in place of ``call``."""
     assert isinstance(call, cst.Call)
     trans = spelled(source, call, "trans")
@@ -227,7 +227,9 @@ def _padding(source: Source, call: cst.Call) -> str:
     return PADDING[name]
 
 
-def _advanced(source: Source, line: Line, call: Expression, pointer: BlockPointer) -> cst.FlattenSentinel[cst.CSTNode]:
+def _advanced(
+    source: Source, line: Line, call: Expression, pointer: MadeBlockPointer
+) -> cst.FlattenSentinel[cst.CSTNode]:
     """Returns the statements that advance the offsets."""
     assert isinstance(call, cst.Call)
     steps = _steps(source, call, len(pointer.parts["shape"]))
@@ -257,4 +259,4 @@ def _refused(source: Source, node: cst.CSTNode, reason: str) -> NotApplicable:
     return NotApplicable(f"{source.name}:{source.place(node)[0]}: block pointer not replaced: {reason}")
 
 
-ENTRY = BlockPointers()
+ENTRY = BlockPointersAsDescriptors()
