@@ -56,5 +56,5 @@ def needs(environ: Mapping[str, str] = os.environ) -> tuple[bool | None, str, st
     tested = "tested" if numbers_of(version) in TESTED else "not tested"
     if lacks := [name for name, fix in missing.items() if fix]:
         said = f"{version}, {tested}; compiles, but programs cannot launch through triton without {' and '.join(lacks)}"
-        return False, said, "; ".join(fix for fix in missing.values() if fix)
+        return True, said, "; ".join(fix for fix in missing.values() if fix)
     return True, f"{version}, {tested}", ""
