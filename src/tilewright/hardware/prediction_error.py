@@ -35,7 +35,7 @@ KINDS: dict[ChangeKind, KindError] = {
 
 def times() -> str:
     """Returns the note below predicted times."""
-    return f"predicted times: typical error a factor of {TIME_FACTOR:g} (docs/predictions.md)"
+    return f"predicted times: typical error a factor of {TIME_FACTOR:g} on an H200 (docs/predictions.md)"
 
 
 def speedup(ratio: float, kind: ChangeKind = "tiles") -> str:
