@@ -1,4 +1,4 @@
-"""The smaller steps on Triton source: the route, exp2."""
+"""The smaller steps on Triton source: the route, exp2, offsets of 64 bits, knobs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tests.languages.tileir_from_triton.kit import launch
 from tests.playbook.kit import changed_lines, only, verdict
 from tests.playbook.triton_tasks import MATMUL, ON_PTX, SOFTMAX, imported, right
 
-from tilewright.playbook.base import Site
-from tilewright.playbook.entries import tile_ir_route, tile_sizes, triton_exp2
+from tilewright.hardware.architectures import board
+from tilewright.inspect.work import count
+from tilewright.playbook.base import KernelFacts, Site
+from tilewright.playbook.entries import tile_ir_route, tile_sizes, triton_exp2, wide_offsets
 from tilewright.playbook.entries.tune_space import ENTRY as TUNE_SPACE
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, facts_of, loaded
@@ -70,6 +72,26 @@ def test_exp_as_exp2(value: str, new: str, tmp_path: Path) -> None:
     case: Any = test_kernels.softmax()
     launch(imported(done, tmp_path).softmax, case.grid, case.arguments)
     right(case)
+
+
+NARROW = SOFTMAX.replace("tl.program_id(0).to(tl.int64)  #", "tl.program_id(0)  #")
+
+
+def test_row_offsets_of_64_bits(tmp_path: Path) -> None:
+    """Offered if some workload's tensor has 2³¹ elements, of facts without machine code."""
+
+    def sites(text: str) -> list[Site]:
+        task, on = loaded(text, tmp_path), board("H200")
+        facts = KernelFacts(task, on, task.selected(None), {}, {}, lambda workload: count(task, workload, on))
+        return wide_offsets.ENTRY.sites(Source("task.py", text), facts)
+
+    large = NARROW.replace('"M": 8, "N": 64', '"M": 1 << 20, "N": 1 << 12')
+    assert NARROW != SOFTMAX and sites(NARROW) == []
+    text = wide_offsets.ENTRY.apply(Source("task.py", large), only(sites(large)), "int64")
+    assert "row = tl.program_id(0).to(tl.int64)  # rows" in text
+    assert sites(text) == []
+    small = text.replace('"M": 1 << 20, "N": 1 << 12', '"M": 8, "N": 64')
+    assert verdict(loaded(small, tmp_path)).verdict.startswith("correct")
 
 
 def test_a_changed_task_is_correct(tmp_path: Path) -> None:
