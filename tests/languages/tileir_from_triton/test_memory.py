@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import triton
 import triton.language as tl
+from tests.languages.tileir_from_triton import kit
 from tests.languages.tileir_from_triton.kit import launch, lowered
 
+from tilewright.languages.tileir_from_triton.translate import translate
 from tilewright.tileir.read.reader import read_bytecode
 
 RNG = np.random.default_rng(3)
@@ -194,6 +196,24 @@ def test_what_is_outside_a_descriptor(nan: bool) -> None:
     x, y = RNG.standard_normal(50).astype(np.float32), np.zeros(32, np.float32)
     launch(padded, (1,), {"x": x, "y": y, "n": 50, "at": 30, "N": 32, "NAN": nan})
     np.testing.assert_array_equal(y, np.concatenate([x[30:], np.full(12, np.nan if nan else 0, np.float32)]))
+
+
+@triton.jit
+def from_host(source, y, row, column, A: tl.constexpr, B: tl.constexpr):
+    rows, columns = tl.arange(0, A), tl.arange(0, B)
+    tl.store(y + rows[:, None] * B + columns[None, :], source.load([row, column]))
+
+
+@pytest.mark.parametrize("nan", [False, True])
+def test_descriptors_from_the_host(nan: bool) -> None:
+    x, y = RNG.standard_normal((6, 20)).astype(np.float32), np.zeros((4, 16), np.float32)
+    signature = {"source": "tensordesc<fp32[4, 16]>", "y": "*fp32", "row": "i32", "column": "i32"}
+    text = kit.ttir_of(from_host, signature, {"A": 4, "B": 16})
+    code = translate(text, "sm_90", nan_padded=(0,) if nan else ())
+    assert not kit.run_on(code, [x, 6, 20, 20, 1, y, 3, 7], (1,)).findings
+    expected = np.full((4, 16), np.nan if nan else 0, np.float32)
+    expected[:3, :13] = x[3:, 7:]
+    np.testing.assert_array_equal(y, expected)
 
 
 @triton.jit

@@ -46,12 +46,12 @@ def view_of(
     return View(t.emit("MakeStridedView", view_type, tensor), block, tensor)
 
 
-def from_host(t: Translation, kind: ValueType, base: Handle, following: Sequence[Handle]) -> View:
+def from_host(t: Translation, kind: ValueType, passed: Sequence[Handle], padding: str) -> View:
     """The view of a descriptor that is passed to the kernel. Instead of the descriptor the address of its tensor is
     passed. The parameters behind it are the extents (i32) and strides (i64) in Triton, too."""
-    rank = len(kind.shape)
-    extents = [t.to_i64(one, I32) for one in following[:rank]]
-    return view_of(t, kind, base, extents, following[rank : 2 * rank], "Zero")
+    base, rank = passed[0], len(kind.shape)
+    extents = [t.to_i64(one, I32) for one in passed[1 : 1 + rank]]
+    return view_of(t, kind, base, extents, passed[1 + rank : 1 + 2 * rank], padding)
 
 
 @translates("tt.descriptor_load")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ToolFailed
@@ -48,6 +48,7 @@ def translate(
     hints: Mapping[str, int | None] | None = None,
     *,
     arrays: Sequence[int] | None = None,
+    nan_padded: Collection[int] = (),
     version: tuple[int, int] | None = None,
 ) -> Bytecode:
     """Translates a kernel.
@@ -56,6 +57,8 @@ def translate(
         and stores. ``num_warps`` and others have no effect: Tile IR's compiler chooses.
     arrays: a number for each parameter of the kernel; pointers with different numbers share no memory. By default
         all may.
+    nan_padded: the positions of the parameters that are tensor descriptors with NaN outside the tensor. TTIR does not
+        say so.
     version: the version of the bytecode. By default the newest that the installed compiler reads.
 
     A tensor descriptor among the parameters becomes the address of its tensor. Raises Untranslated, which names the
@@ -76,7 +79,8 @@ def translate(
             t[parameter] = _bound(t, parameter, handle, said)
         for at, parameter in enumerate(parameters):
             if parameter.type.descriptor:
-                t[parameter] = descriptors.from_host(t, parameter.type, handles[at], handles[at + 1 :])
+                padding = "Nan" if at in nan_padded else "Zero"
+                t[parameter] = descriptors.from_host(t, parameter.type, handles[at:], padding)
         control.write_body(t, blocks)
     return Bytecode(name, bytes(writer.code))
 

@@ -8,7 +8,7 @@ from tilewright.languages.base import Hints, Lowered
 from tilewright.languages.triton.front_end import Ttir, ttir_of
 from tilewright.records import Configuration, Failed, Value
 from tilewright.task.task import Launch
-from tilewright.task.tensors import ArraySpec
+from tilewright.task.tensors import ArraySpec, Descriptor
 
 HINTS = ("occupancy", "num_ctas", "num_worker_warps", "num_stages")
 """The hints that have an effect. ``num_stages`` becomes the latency of loads and stores."""
@@ -27,12 +27,22 @@ def lowered(launch: Launch, hints: Hints, config: Configuration, arch: str) -> L
         return made
     given = {name: value for name in HINTS if isinstance(value := hints.get(name), int)}
     try:
-        code = translate(made.text, arch, given, arrays=_arrays(made))
+        code = translate(made.text, arch, given, arrays=_arrays(made), nan_padded=_nan_padded(made))
     except Untranslated as error:
         return Failed("front end", f"not translated to Tile IR: {error}")
     except ToolFailed as error:
         return Failed("tool", str(error))
     return Lowered(config, arch, code.symbol, code.code)
+
+
+def _nan_padded(made: Ttir) -> list[int]:
+    """The positions of the entry's parameters that are tensor descriptors with NaN outside the tensor."""
+    found, at = [], 0
+    for parameter in made.parameters:
+        if isinstance(parameter.argument, Descriptor) and parameter.argument.padding == "nan":
+            found.append(at)
+        at += len(parameter.arguments)
+    return found
 
 
 def _arrays(made: Ttir) -> list[int]:
