@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 pytest.importorskip("triton")
@@ -21,6 +22,9 @@ from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, facts_of, loaded
 
 ODD = MATMUL.replace("serves=lambda N, K: N % 8 == 0 and K % 8 == 0,", "")
+EVEN = (
+    re.sub(r"(_ptrs), mask=offs_k.*", r"\1)", MATMUL).replace("K % 8 == 0", "K % 32 == 0").replace('"K": 80', '"K": 96')
+)
 TRANSPOSED = MATMUL.replace("K, 1, N, 1, N, 1", "K, 1, 1, K, N, 1").replace(
     '"b": tw.Tensor(("K", "N"),', '"b": tw.Tensor(("N", "K"),'
 )
@@ -30,6 +34,7 @@ ROWS = """
 rows_ = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
 columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
 """
+CORNER = "p = x + tl.arange(0, BLOCK_M)[:, None] * stride + tl.arange(0, BLOCK_N)[None, :]\n"
 INSIDE = "mask=(rows_[:, None] < rows) & (columns[None, :] < n)"
 
 
@@ -64,9 +69,18 @@ def test_the_tutorial_s_matmul() -> None:
     assert "a_ptrs += BLOCK_K * stride_ak" in old and "offs_am = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)) % M" in old
 
 
+def rms_norm() -> Any:
+    """Rows of multiples of 16 bytes."""
+    x, w = test_kernels.normal(5, 296), test_kernels.normal(296)
+    wide = x.astype(float)
+    expected = wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-6) * w.astype(float)
+    arguments = {"x": x, "weight": w, "y": np.zeros_like(x), "n": 296, "eps": 1e-6, "BLOCK": 128}
+    return test_kernels.Case(kernels.rms_norm, (5,), arguments, {"y": expected})
+
+
 @pytest.mark.parametrize(
     "make",
-    [test_kernels.softmax, test_kernels.matmul, test_kernels.layer_norm, test_kernels.rms_norm, test_kernels.rope,
+    [test_kernels.softmax, test_kernels.matmul, rms_norm, test_kernels.rope,
      test_kernels.attention],
 )  # fmt: skip
 def test_our_kernels_stay_right(make: Any, tmp_path: Path) -> None:
@@ -79,9 +93,13 @@ def test_our_kernels_stay_right(make: Any, tmp_path: Path) -> None:
     right(case)
 
 
-def test_a_changed_task_is_correct(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [MATMUL, EVEN], ids=["masks", "no masks"])
+def test_a_changed_task_is_correct(text: str, tmp_path: Path) -> None:
     """As `optimize` would verify it, on shapes that do not divide by the blocks."""
-    assert verdict(loaded(changed(MATMUL, "matmul"), tmp_path)).verdict.startswith("correct")
+    done = changed(text, "matmul")
+    assert done.count("_desc.load(") == 2 and done.count("_desc = ") == 3
+    assert done.index("b_desc = ") < done.index("for k in range")
+    assert verdict(loaded(done, tmp_path)).verdict.startswith("correct")
 
 
 def test_the_values_name_tensors_and_the_route(tmp_path: Path) -> None:
@@ -157,6 +175,26 @@ def test_what_the_launch_passes_is_checked(text: str, said: str, tmp_path: Path)
              "x_desc_2 = tl.make_tensor_descriptor(x, [n], [1], [BLOCK_N])",
              "v = x_desc.load([0])", "v = x_desc_2.load([BLOCK_N * tl.program_id(0)])"],
             id="without a mask",
+        ),
+        pytest.param(
+            f"{CORNER}for k in range(tl.cdiv(n, BLOCK_N)):\n    v = tl.load(p)\n    p += BLOCK_N",
+            ["x_desc = tl.make_tensor_descriptor(x, [BLOCK_M, BLOCK_N * tl.cdiv(n, BLOCK_N)], [stride, 1], "
+             "[BLOCK_M, BLOCK_N])",
+             "v = x_desc.load([0, BLOCK_N * k])"],
+            id="blocks of a loop without a mask",
+        ),
+        pytest.param(
+            f"{CORNER}for start in range(0, rows, BLOCK_M):\n    v = tl.load(p + start * stride)",
+            ["x_desc = tl.make_tensor_descriptor(x, [BLOCK_M * tl.cdiv(rows, BLOCK_M), BLOCK_N], [stride, 1], "
+             "[BLOCK_M, BLOCK_N])",
+             "v = x_desc.load([start, 0])"],
+            id="rows of a loop without a mask",
+        ),
+        pytest.param(
+            "at = tl.arange(0, BLOCK_N)\nfor start in range(0, n, BLOCK_N):\n"
+            "    v = tl.load(x + at, mask=at + start < n)\n    x += BLOCK_N",
+            ["x_desc = tl.make_tensor_descriptor(x, [n], [1], [BLOCK_N])", "v = x_desc.load([start])"],
+            id="a parameter that the loop advances",
         ),
     ],
 )  # fmt: skip

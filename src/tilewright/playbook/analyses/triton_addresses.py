@@ -63,6 +63,9 @@ class Walk:
     wide: set[str] = field(default_factory=set)
     """The names and calls whose values have 64 bits."""
 
+    ends: dict[str, tuple[Scalar, Scalar]] = field(default_factory=dict)
+    """The variable of each loop from 0 → its end and its step."""
+
     def __post_init__(self) -> None:
         self._counter = count(1)
         self.values: dict[str, Known] = {}
@@ -108,7 +111,7 @@ class Walk:
 
     def _loop(self, loop: cst.For, path: tuple[Statement, ...]) -> None:
         steps = self._advanced(loop)
-        first = {name: self.values.get(name) for name in steps}
+        first = {name: self.value(cst.Name(name)) for name in steps}
         self._forget(loop)
         turn = self._turn(loop)
         for name, amount in steps.items():
@@ -153,6 +156,9 @@ class Walk:
         if self.not_negative(first.start) and self.not_negative(step.start):
             self.nonnegative.add(atom)
         index, by = Scalar({(atom,): 1}), step.start
+        end = self.value(given[min(len(given) - 1, 1)]) if given else None
+        if isinstance(end, Form) and not end.axes and not first.start.terms:
+            self.ends[atom] = (end.start, by)
         self.values[name] = Form(index, (), atom)
 
         def turns(amount: Scalar) -> Scalar | None:

@@ -2,7 +2,8 @@
 
 A block has a tensor, with base, shape and strides, and the offsets of its first element. The shape is the mask's: an
 element is loaded or stored if its offset along each axis is below one bound. An axis without a mask is as long as the
-block. Rows that wrap round (``% M``) count as rows beyond the end if nothing that is stored depends on them.
+block, or as all blocks of a loop that takes one after the other. Rows that wrap round (``% M``) count as rows beyond
+the end if nothing that is stored depends on them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, parameters
 from tilewright.playbook.analyses.index_forms import ONE, Scalar
 from tilewright.playbook.analyses.triton_addresses import PointerAccess, Walk
-from tilewright.playbook.analyses.triton_code import tl_call, tl_calls
+from tilewright.playbook.analyses.triton_code import spelled, tl_call, tl_calls
 from tilewright.playbook.analyses.triton_forms import ZERO, Form, Lane, Mask, plain
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
@@ -47,6 +48,8 @@ def block_of(walk: Walk, access: PointerAccess) -> Block:
     text, form = " ".join(source.code(call).split()), access.pointer
     if unknown := [arg for arg in call.args if arg.keyword is not None and arg.keyword.value not in KNOWN]:
         raise NotApplicable(f"{text}: {source.code(unknown[0])} has no counterpart in a descriptor")
+    if len([arg for arg in call.args if arg.keyword is None]) > len(("pointer", "mask", "other")):
+        raise NotApplicable(f"{text}: it has more arguments than a descriptor has counterparts of")
     if "#" in source.code(call):
         raise NotApplicable(f"{text}: a comment inside the call would be lost")
     if not isinstance(form, Form):
@@ -66,7 +69,8 @@ def block_of(walk: Walk, access: PointerAccess) -> Block:
                 raise NotApplicable(f"{text}: an axis wraps round and is masked, too")
             _keep_apart(walk, access, axis, lane, text)
             offset, bound = lane.wrapped
-        elif axis in masked:
+        else:
+            offset, bound = masked.get(axis) or _in_loop(walk, access, lane, base) or (offset, bound)
             base += -(lane.step * offset)
         if not walk.not_negative(offset):
             raise NotApplicable(f"{text}: the text does not show that {plain(offset.text)} is not negative")
@@ -79,6 +83,19 @@ def block_of(walk: Walk, access: PointerAccess) -> Block:
     return Block(
         access, pointer, base, tuple(shape), tuple(strides), tuple(lane.size for lane in lanes), tuple(offsets)
     )  # fmt: skip
+
+
+def _in_loop(walk: Walk, access: PointerAccess, lane: Lane, base: Scalar) -> tuple[Scalar, Scalar] | None:
+    """Returns offset and end of an axis without a mask along which a loop takes one block after the other."""
+    for name, (end, step) in walk.ends.items():
+        turn = Scalar({(name,): 1})
+        moved = Scalar({term: factor for term, factor in base.terms.items() if name in term})
+        if step == ONE and moved == lane.step * lane.size * turn:
+            return lane.size * turn, lane.size * end
+        if step == lane.size and moved == lane.step * turn:
+            blocks = f"{spelled(walk.source, access.call, 'cdiv')}({end.text}, {step.text})"
+            return turn, Scalar({(blocks,): 1}) * step
+    return None
 
 
 def _bounds(walk: Walk, access: PointerAccess, lanes: list[Lane], text: str) -> dict[int, tuple[Scalar, Scalar]]:
