@@ -191,6 +191,18 @@ def test_what_the_launch_passes_is_checked(text: str, said: str, tmp_path: Path)
             id="rows of a loop without a mask",
         ),
         pytest.param(
+            "for i in range(rows):\n    first = i * stride\n    for start in range(0, n, BLOCK_N):\n"
+            "        at = start + tl.arange(0, BLOCK_N)\n        v = tl.load(x + first + at, mask=at < n)",
+            ["x_desc = tl.make_tensor_descriptor(x + i * stride, [n], [1], [BLOCK_N])", "v = x_desc.load([start])"],
+            id="a descriptor for each row of a loop",
+        ),
+        pytest.param(
+            "p = x + tl.arange(0, BLOCK_N)\nfor k in range(0, n):\n    p += BLOCK_N\n    v = tl.load(p)",
+            ["x_desc = tl.make_tensor_descriptor(x + BLOCK_N, [BLOCK_N * n], [1], [BLOCK_N])",
+             "v = x_desc.load([BLOCK_N * k])"],
+            id="advanced before the load",
+        ),
+        pytest.param(
             "at = tl.arange(0, BLOCK_N)\nfor start in range(0, n, BLOCK_N):\n"
             "    v = tl.load(x + at, mask=at + start < n)\n    x += BLOCK_N",
             ["x_desc = tl.make_tensor_descriptor(x, [n], [1], [BLOCK_N])", "v = x_desc.load([start])"],
@@ -220,6 +232,14 @@ AT = "at = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)\n"
         (AT + "v = tl.load(x + at, mask=at - 1 < n)", "does not show that BLOCK_N * tl.program_id(0) - 1 is not"),
         (AT + "v = tl.load(x + at, mask=at + rows < n)", "is not negative"),
         (AT + "v = tl.load(x + 2 * at, mask=at < n)", "the stride of its last axis is 2, which is never 1"),
+        (AT + "inside = at < n\nn = rows\nv = tl.load(x + at, mask=inside)", "names of its address change before the"),
+        (AT + "if n > 3:\n    at = at + 1\nv = tl.load(x + at)", "its addresses are not a pointer plus strides"),
+        (AT + "q = x if n > 3 else y\nv = tl.load(q + at)", "its addresses are not a pointer plus strides"),
+        (AT + "v = tl.load(x + tl.load(y) * BLOCK_N + at, mask=tl.load(y) + at < n)", "not a pointer plus strides"),
+        ("i = tl.load(y)\nat = i + tl.arange(0, BLOCK_N)\nv = tl.load(x + at, mask=at < n)", "that i is not negative"),
+        (AT + "for k in range(8, 0, -1):\n    v = tl.load(x + k * n + at)", "its addresses are not a pointer plus"),
+        (AT + "for i in range(n):\n    for k in range(n):\n        v = tl.load(x + at)\n        x += 8\n    x += n",
+         "its addresses are not a pointer plus"),
         (AT + "v = tl.load(x + at * at)", "its addresses are not a pointer plus strides times ranges"),
         (AT + "v = tl.load(x + tl.load(y + at))", "its addresses are not a pointer plus strides times ranges"),
         (AT + "v = tl.load(x + at, volatile=True)", "volatile=True has no counterpart"),

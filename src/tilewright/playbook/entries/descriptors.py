@@ -98,7 +98,7 @@ def _misfit(source: Source, function: Function, facts: KernelFacts, block: Block
     _, written = tensors_used(source, function)
     rest = block.base + -Scalar({(block.pointer,): 1})
     for launch in task_code.served_launches(facts):
-        given = dict(zip(names, launch.args, strict=False))
+        given = {**facts.task.space.shipped, **dict(zip(names, launch.args, strict=False))}
         array = given.get(block.pointer)
         if not isinstance(array, ArraySpec):
             return f"the launch passes no array as {block.pointer}"
