@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.playbook.triton_tasks import MATMUL
 
 from tilewright.errors import RequestError
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
+from tilewright.optimize.loop import optimize
 from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.playbook import catalogue
 from tilewright.playbook.base import ANY_LANGUAGE
@@ -45,3 +47,14 @@ def test_an_entry_of_another_language_is_refused_by_name() -> None:
     pytest.importorskip("triton")
     with pytest.raises(RequestError, match="entry 'exp2' changes cutile kernels, and task 'triton_softmax' launches a"):
         offered("triton/softmax.py", "tune_space", "exp2")
+
+
+def test_a_triton_task_is_taken_to_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: changed, compiled, verified on the interpreter, and then predicted."""
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))
+    (tmp_path / "matmul.py").write_text(MATMUL)
+    found = optimize(str(tmp_path / "matmul.py"), arch="sm_90", seed=1, only=("descriptors",), iterations=1)
+    [_, iteration] = found.iterations
+    assert iteration.entry == "descriptors" and iteration.correctness.startswith(("PASS", "correct"))
+    assert "tl.make_tensor_descriptor(" in (iteration.diff or "")
