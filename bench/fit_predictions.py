@@ -39,7 +39,7 @@ from tilewright.compile.screen import work_of
 from tilewright.hardware import prediction
 from tilewright.hardware.architectures import board
 from tilewright.hardware.boards import Board
-from tilewright.hardware.executions import Work, shape_of
+from tilewright.hardware.executions import Work
 from tilewright.hardware.prediction import Launched
 from tilewright.ledger.codec import from_json
 from tilewright.records import MachineCode
@@ -93,8 +93,7 @@ class Case:
 
     @cached_property
     def launches(self) -> list[Launched]:
-        shapes = [shape_of(row.code, row.grid, self.board) for row in self.rows]
-        return [Launched(row.code, shape, self.work, self.board) for row, shape in zip(self.rows, shapes, strict=True)]
+        return [Launched(row.code, row.grid, self.work, self.board) for row in self.rows]
 
     def predicted(self) -> np.ndarray:
         return np.array([launch.us() for launch in self.launches])

@@ -15,7 +15,6 @@ import pytest
 from tilewright.compile.accumulators import (
     LEAST_STACK,
     SMALLEST,
-    UNFIT,
     Accumulators,
     accumulator_words,
     entry_of,
@@ -84,8 +83,7 @@ def test_the_compiler_spills_what_must_spill(m: int, n: int, hints: dict[str, in
     entry = read_bytecode(one.code).entry()
     assert accumulator_words(entry) == m * n
     assert (accumulator_words(entry) > registers(entry, "sm_90")) is spills
-    unfit = Accumulators().unfit(CuTile(), launch(product, m, n), one)
-    assert unfit == (UNFIT if spills else None)
+    assert Accumulators().unfit(CuTile(), launch(product, m, n), one) is spills
     built = CuTile().assemble(one, 60)
     assert isinstance(built, Built)
     (header,) = headers([built.cubin])
@@ -114,16 +112,16 @@ def test_only_code_that_could_have_such_a_tile_is_read(read: list[Any]) -> None:
 
     accumulators = Accumulators(reading)
     for m, n in ((64, 64), (128, 128), (256, 64)):
-        assert accumulators.unfit(CuTile(), launch(product, m, n), lowered(product, launch(product, m, n).args)) is None
+        assert not accumulators.unfit(CuTile(), launch(product, m, n), lowered(product, launch(product, m, n).args))
     assert not read, "no tile of 16,384 elements is too large"
     large = launch(product, 256, 128)
-    assert accumulators.unfit(CuTile(), large, lowered(product, large.args)) == UNFIT and len(read) == 1
+    assert accumulators.unfit(CuTile(), large, lowered(product, large.args)) and len(read) == 1
     x, y = (ArraySpec(name, (1 << 16,), "float32") for name in "xy")
     for tile in (1 << 15, 1 << 16):
         sums = Launch(row_sums, (1,), (x, y, tile))
-        assert accumulators.unfit(CuTile(), sums, lowered(row_sums, sums.args)) is None
+        assert not accumulators.unfit(CuTile(), sums, lowered(row_sums, sums.args))
     assert len(read) == 1, "one constant is no tile of two extents"
-    assert accumulators.unfit(CuTile(), large, lowered(product, large.args, num_ctas=2)) is None
+    assert not accumulators.unfit(CuTile(), large, lowered(product, large.args, num_ctas=2))
     assert len(read) == 2
 
 
@@ -132,7 +130,7 @@ def test_of_a_kernel_without_products_one_configuration_is_read(read: list[Any])
     x, y = (ArraySpec(name, (1 << 10, 1 << 10), "float32") for name in "xy")
     for rows in (32, 64, 128):
         one = Launch(copied, (1,), (x, y, rows, 1024))
-        assert accumulators.unfit(CuTile(), one, lowered(copied, one.args)) is None
+        assert not accumulators.unfit(CuTile(), one, lowered(copied, one.args))
     assert len(read) == 1
 
 
@@ -140,7 +138,7 @@ def test_other_architectures_are_compiled() -> None:
     """On sm_100 accumulators are in tensor memory."""
     one = launch(product, 256, 256)
     found = CuTile().lower(one, {}, Configuration(()), "sm_100")
-    assert not isinstance(found, Failed) and Accumulators().unfit(CuTile(), one, found) is None
+    assert not isinstance(found, Failed) and not Accumulators().unfit(CuTile(), one, found)
 
 
 def test_unfit_ones_are_needed_where_no_correct_one_has_less_stack() -> None:

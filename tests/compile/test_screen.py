@@ -15,7 +15,7 @@ from tilewright.compile.compile import Compiled, Unit
 from tilewright.compile.screen import KEEP, SLOWER, ScreenRow, candidate_of, ranking, screen
 from tilewright.hardware.architectures import ARCHITECTURES, architecture, board, default_board
 from tilewright.hardware.executions import WARPGROUP, Work, shape_of
-from tilewright.hardware.prediction import predict, spill_us
+from tilewright.hardware.prediction import Launched, predict
 from tilewright.inspect.work import classify
 from tilewright.records import Built, Configuration, Failed, LaunchFacts, MachineCode, Screened, Workload
 
@@ -304,7 +304,8 @@ def test_law_a_prediction_is_a_time_above_the_roofline(code: MachineCode, work: 
 @given(CODES, WORKS)
 def test_law_spilling_costs_time(code: MachineCode, work: Work) -> None:
     spilling = replace(code, local_loads=code.local_loads + 100, local_stores=code.local_stores + 100)
-    assert spill_us(spilling, (132,), work, H200) > spill_us(code, (132,), work, H200)
+    more, less = (Launched(each, (132,), work, H200).spill_us() for each in (spilling, code))
+    assert more > less
 
 
 def test_a_prediction_names_its_terms() -> None:

@@ -61,19 +61,19 @@ class Accumulators:
         self._read = read
         self._without: set[str] = set()
 
-    def unfit(self, language: Language, launch: Launch, lowered: Lowered) -> HasToSpill | None:
-        """Returns why a candidate should not be compiled; None if it may fit."""
+    def unfit(self, language: Language, launch: Launch, lowered: Lowered) -> bool:
+        """Whether the accumulators of a candidate cannot fit."""
         name = language.kernel_name(launch.kernel)
         if lowered.arch != "sm_90" or not lowered.is_tile_ir or name in self._without:
-            return None
+            return False
         constant = language.constant_parameters(launch.kernel) or [True] * len(launch.args)
         numbers = sorted(arg for arg, of_code in zip(launch.args, constant, strict=False) if of_code and _extent(arg))
         if len(numbers) < 2 or math.prod(numbers[-2:]) < SMALLEST or (entry := self._read(lowered)) is None:
-            return None
+            return False
         words = accumulator_words(entry)
         if not words:
             self._without.add(name)
-        return UNFIT if words > registers(entry, lowered.arch) else None
+        return words > registers(entry, lowered.arch)
 
 
 def needs_unfit(stack_bytes: Iterable[int]) -> bool:

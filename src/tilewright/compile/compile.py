@@ -1,7 +1,7 @@
 """Compiles candidates: the front end in the caller's thread, the compilers as parallel child processes.
 
 The front end holds Python's lock for 10 to 50 ms a candidate, so threads would not make it faster. It feeds a pool of
-threads, each of which waits for one `tileiras` (`compile.pool`). An error in a candidate fails that candidate only. No
+threads, each of which waits for one compiler (`compile.pool`). An error in a candidate fails that candidate only. No
 GPU, driver or torch is needed.
 """
 

@@ -20,7 +20,7 @@ from tilewright.compile.compile import Compiled, launch_of
 from tilewright.hardware.architectures import Occupancy
 from tilewright.hardware.boards import Board
 from tilewright.hardware.executions import Work, occupancy_of
-from tilewright.hardware.prediction import predict, spill_us
+from tilewright.hardware.prediction import Launched
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument
 from tilewright.records import Bound, Candidate, Configuration, Failed, MachineCode, Screened
@@ -95,9 +95,9 @@ def screen(
         members.setdefault(same_work(row.code.code_hash, row.grid, row.arguments), []).append(row)
     groups = []
     for same in members.values():
-        code, grid = same[0].code, same[0].grid
-        predicted, spilling = predict(code, grid, work, board), spill_us(code, grid, work, board)
-        groups.append(_Group(tuple(same), same[0], predicted, spilling, occupancy_of(code, board)))
+        code, launched = same[0].code, Launched(same[0].code, same[0].grid, work, board)
+        fits = occupancy_of(code, board)
+        groups.append(_Group(tuple(same), same[0], launched.predicted(), launched.spill_us(), fits))
     best = min((group for group in groups if group.fits.ctas), key=_by_time, default=None)
     strongest = max((_strength(group.row.code.tensor_path) for group in groups if group.fits.ctas), default=0)
     judged = [_judged(group, best, strongest, bound) for group in groups]

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.hardware.boards import BOARDS as BOARDS
@@ -213,15 +212,11 @@ def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | Non
     )  # fmt: skip
 
 
-Resource: TypeAlias = Literal["registers", "shared memory", "threads", "CTAs", "tensor memory"]
-
-
 @dataclass(frozen=True)
 class Occupancy:
     """The number of CTAs of a kernel that fit on one SM at a time. With 0, the kernel cannot be launched."""
 
     ctas: int
-    limited_by: Resource
     why: str
 
 
@@ -240,20 +235,20 @@ def attainable_ctas(
             f"no kernel has {registers} registers, {threads} threads and {shared_bytes} bytes of shared memory"
         )
     if threads > MAX_THREADS_PER_CTA:
-        return Occupancy(0, "threads", f"{threads} threads > {MAX_THREADS_PER_CTA} per CTA")
+        return Occupancy(0, f"{threads} threads > {MAX_THREADS_PER_CTA} per CTA")
     if registers > (most := arch.max_registers_per_thread):
-        return Occupancy(0, "registers", f"{registers} registers > {most} per thread")
+        return Occupancy(0, f"{registers} registers > {most} per thread")
     if shared_bytes > arch.shared_bytes_per_cta:
         kib, most_kib = shared_bytes / KIB, arch.shared_bytes_per_cta / KIB
-        return Occupancy(0, "shared memory", f"shared memory {kib:.6g} KiB > {most_kib:.6g} KiB per CTA")
+        return Occupancy(0, f"shared memory {kib:.6g} KiB > {most_kib:.6g} KiB per CTA")
     if tensor_columns > TENSOR_COLUMNS:
-        return Occupancy(0, "tensor memory", f"{tensor_columns} columns of tensor memory > {TENSOR_COLUMNS} per SM")
+        return Occupancy(0, f"{tensor_columns} columns of tensor memory > {TENSOR_COLUMNS} per SM")
     warps = math.ceil(threads / WARP)
     # A warp takes at least one granule of registers, from its quarter of the SM.
     registers_per_warp = max(1, math.ceil(registers * WARP / REGISTER_GRANULE)) * REGISTER_GRANULE
     resident_warps = arch.registers_per_sm // SUB_PARTITIONS // registers_per_warp * SUB_PARTITIONS
     shared_per_cta = math.ceil((shared_bytes + arch.reserved_shared_per_cta) / SHARED_GRANULE) * SHARED_GRANULE
-    fits: dict[Resource, int] = {
+    fits: dict[str, int] = {
         "registers": resident_warps // warps,
         "shared memory": arch.shared_bytes_per_sm // shared_per_cta,
         "threads": arch.max_warps_per_sm // warps,
@@ -261,7 +256,7 @@ def attainable_ctas(
     }
     if tensor_columns:
         fits["tensor memory"] = TENSOR_COLUMNS // tensor_columns
-    tightest = min(fits, key=lambda resource: fits[resource])
+    tightest = min(fits, key=fits.__getitem__)
     counts = ", ".join(f"{resource} {count}" for resource, count in fits.items())
     ctas = fits[tightest]
-    return Occupancy(ctas, tightest, f"{ctas} CTAs per SM, limited by {tightest} ({counts})")
+    return Occupancy(ctas, f"{ctas} CTAs per SM, limited by {tightest} ({counts})")

@@ -11,8 +11,7 @@ their powers, which is little more than the longest:
     spill      local loads and stores as traffic of L2 and memory
     launch     launch, start and end of a grid
 
-The machine code has no trip counts. `executions` computes them from the work: how often a loop has to run until the
-whole launch has done its FLOP, stored its output or read its input.
+The machine code has no trip counts; `executions` computes them from the work.
 
 bench/fit_predictions.py fits the coefficients to recordings of an H200, and tries them on kernels that the fit never
 saw; bench/recorded/README.md has what came out. On other boards the order is more reliable than the times.
@@ -28,7 +27,6 @@ from tilewright.hardware.executions import (
     LOADS,
     STORES,
     Executions,
-    Shape,
     Work,
     by_width,
     shape_of,
@@ -95,26 +93,15 @@ def predict(code: MachineCode, grid: Sequence[int], work: Work, board: Board) ->
 
     grid: in blocks of the tile language, each of which is a cluster of ``code.cluster`` CTAs.
     """
-    launch = Launched(code, shape_of(code, grid, board), work, board)
-    together = launch.together_us()
-    reasons = [text for us, text in sorted(launch.terms(), reverse=True) if us >= 0.3 * together]
-    if launch.spilled_bytes:
-        reasons.append(f"+ {_us(launch.spill_us())} spill ({_size(launch.spilled_bytes)})")
-    reasons.append(f"+ {_us(LAUNCH_US)} launch")
-    return PredictedTime(launch.us(), "; ".join(reasons))
-
-
-def spill_us(code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> float:
-    """The time for spills in the predicted time, in microseconds."""
-    return Launched(code, shape_of(code, grid, board), work, board).spill_us()
+    return Launched(code, grid, work, board).predicted()
 
 
 class Launched:
     """One launch of a code: what its machine code and the work say, and the terms of its time that follow."""
 
-    def __init__(self, code: MachineCode, shape: Shape, work: Work, board: Board) -> None:
-        executed = Executions(code, shape, work)
-        self.code, self.shape, self.board = code, shape, board
+    def __init__(self, code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> None:
+        self.code, self.shape, self.board = code, shape_of(code, grid, board), board
+        shape, executed = self.shape, Executions(code, self.shape, work)
         bytes_per_us, lanes = board.achievable_bandwidth() * 1e3, shape.ctas * executed.warps
         clocks_per_us = board.sms * SUB_PARTITIONS * board.boost_clock_mhz
         self.bytes_us = work.bytes / bytes_per_us
@@ -143,6 +130,14 @@ class Launched:
             """Elements of the tiles on an SM."""
         elif uses_tma(code):
             self.turns = work.bytes / (shape.ctas * max(code.shared_bytes, KIB))
+
+    def predicted(self) -> PredictedTime:
+        together = self.together_us()
+        reasons = [text for us, text in sorted(self.terms(), reverse=True) if us >= 0.3 * together]
+        if self.spilled_bytes:
+            reasons.append(f"+ {_us(self.spill_us())} spill ({_size(self.spilled_bytes)})")
+        reasons.append(f"+ {_us(LAUNCH_US)} launch")
+        return PredictedTime(self.us(), "; ".join(reasons))
 
     def us(self) -> float:
         return self.together_us() + self.spill_us() + LAUNCH_US

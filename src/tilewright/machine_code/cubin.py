@@ -80,8 +80,8 @@ def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, .
     for sm in sorted({each.sm for each in outcomes if isinstance(each, Cubin)}):
         group = {i: each for i, each in enumerate(outcomes) if isinstance(each, Cubin) and each.sm == sm}
         listings = _disassembled(sm, [each.code() for each in group.values()])
-        for (i, each), opcodes in zip(group.items(), listings, strict=True):
-            outcomes[i] = opcodes if isinstance(opcodes, MachineCodeError) else _described(each, opcodes)
+        for (i, each), listing in zip(group.items(), listings, strict=True):
+            outcomes[i] = listing if isinstance(listing, MachineCodeError) else _described(each, listing)
     return tuple(outcome for outcome in outcomes if not isinstance(outcome, Cubin))
 
 

@@ -24,6 +24,8 @@ ITEM_BYTES: Mapping[str, int] = {
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1,
 }  # fmt: skip
 """Bytes of one element, by the names that NumPy, ml_dtypes and torch share."""
+ALIGNED_TO = 256
+"""Bytes. GPU memory is allocated at multiples of this number."""
 
 LAYOUTS = ("transposed", "sliced", "misaligned")
 """Memory layouts that a task may allow. Transposed: the last two axes are swapped in memory. Sliced: the array consists
@@ -226,7 +228,7 @@ class ArraySpec:
     shape: tuple[int, ...]
     dtype: str
     strides_: tuple[int, ...] | None = None  # in elements; None is row-major
-    address_offset: int = 0  # bytes from a multiple of 256 to the first element
+    address_offset: int = 0  # of the first element, modulo `ALIGNED_TO`
 
     @property
     def ndim(self) -> int:

@@ -137,11 +137,11 @@ class Field:
     @property
     def needs_unfit(self) -> bool:
         """Whether some were left out because their accumulators cannot fit, and no correct one has less stack."""
-        right = [
-            each for each in map(self.candidates.__getitem__, self.tried) if each.status not in ("failed", "wrong")
-        ]
-        left_out = any(isinstance(each.built, HasToSpill) for each in self.compiled.values())
-        return left_out and needs_unfit(each.code.stack_bytes for each in right if each.code)
+        if not any(isinstance(each.built, HasToSpill) for each in self.compiled.values()):
+            return False
+        tried = map(self.candidates.__getitem__, self.tried)
+        right = (each.code for each in tried if each.code and each.status not in ("failed", "wrong"))
+        return needs_unfit(code.stack_bytes for code in right)
 
     # Decide ---------------------------------------------------------------------------------------
 

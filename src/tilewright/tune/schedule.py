@@ -30,10 +30,9 @@ ENOUGH_TO_RACE = 0.7
 
 @dataclass(frozen=True)
 class Arrived:
-    """The candidates of a workload that have compiled so far."""
+    """The candidates of a workload that have compiled or are left out so far, in the order of the space."""
 
     so_far: list[Compiled]
-    """The candidates that have compiled so far, and those that are left out, in the order of the space."""
     expected: int
 
     @property

@@ -81,4 +81,4 @@ def test_a_pre_hook_sets_the_block() -> None:
     arrays = [tw.descriptor(tw.Tensor((64, 64), "bfloat16").array(name, {}), [1, 1]) for name in "abc"]
     config = Configuration.of({"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16})
     made = ttir_of(Launch(kernel, (4, 4), (*arrays, 64)), {}, config, "sm_90")
-    assert isinstance(made, Ttir) and "tensordesc<" in made.bare and "16x16xbf16>" in made.bare, made
+    assert isinstance(made, Ttir) and "tensordesc<" in made.text and "16x16xbf16>" in made.text, made

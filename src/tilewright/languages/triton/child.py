@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,6 @@ STAGES = ("ttgir", "llir", "ptx", "cubin")
 
 def prepare() -> None:
     """Imports triton, and asks each ptxas for its version, which triton remembers."""
-    from contextlib import suppress
-
     from triton.backends.nvidia import compiler as nvidia
 
     for arch in (80, 90, 100):

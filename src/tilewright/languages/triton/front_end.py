@@ -50,8 +50,6 @@ class Ttir:
     """Name of the entry."""
     text: str
     """With source locations."""
-    bare: str
-    """Without: what the compiler makes depends on this, the architecture and the options."""
     parameters: tuple[Parameter, ...]
     """Those of the entry, in order."""
     options: tuple[tuple[str, Any], ...]
@@ -84,7 +82,7 @@ def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> T
         return Failed("front end", str(error))
     except Exception as error:  # Triton's, of many kinds, or raised by a hook of the task
         return Failed("front end", _said(error, function))
-    return Ttir(module.symbol, module.text, module.bare, parameters, tuple(vars(bound.options).items()))
+    return Ttir(module.symbol, module.text, parameters, tuple(vars(bound.options).items()))
 
 
 def parameters_of(launch: Launch) -> tuple[Parameter, ...]:

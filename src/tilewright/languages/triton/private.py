@@ -51,9 +51,6 @@ class TtirModule:
 
     symbol: str
     text: str
-    """With source locations."""
-    bare: str
-    """Without."""
 
 
 def version_problem() -> str | None:
@@ -107,7 +104,7 @@ def lower(kernel: JITFunction[Any], bound: BoundCall, arch: int) -> TtirModule:
             context,
         )
         module = stages["ttir"](made, {})
-    return TtirModule(module.get_entry_func_name(), str(module), module.str_nodebug())
+    return TtirModule(module.get_entry_func_name(), str(module))
 
 
 def _gpu(arch: int) -> GPUTarget:

@@ -24,12 +24,10 @@ from tilewright.ledger import codec
 from tilewright.records import Json, Value
 from tilewright.runtime.arrays import ArrayFacts, CallValue, KernelObject, facts_of
 from tilewright.source.digest import source_of
-from tilewright.task.tensors import ITEM_BYTES, ArraySpec, row_major, span
+from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES, ArraySpec, row_major, span
 
 CONTENTS_BYTES = 64 << 10
 """Contents of integer arrays up to this size are stored."""
-ALIGNED_TO = 256
-"""Bytes. GPU memory is allocated at multiples of this number. `ArraySpec` has the address modulo this number."""
 WHOLE = ("int", "uint", "bool")
 """Prefixes of the names of integer dtypes."""
 

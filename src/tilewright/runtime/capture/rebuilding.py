@@ -18,11 +18,11 @@ import numpy.typing as npt
 from tilewright.errors import RequestError, TaskError, in_one_line
 from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.data import read
-from tilewright.runtime.capture.described import ALIGNED_TO, WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
+from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
 from tilewright.source.digest import source_of
 from tilewright.source.needed import loaded_part
 from tilewright.task.loading import editable
-from tilewright.task.tensors import ITEM_BYTES
+from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -14,10 +14,8 @@ from typing import Any, Literal, SupportsIndex, TypeAlias, TypeGuard, TypeVar
 from tilewright.errors import RequestError, in_one_line
 from tilewright.records import Failed, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, facts_of
-from tilewright.task.tensors import ITEM_BYTES, ArraySpec
+from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES, ArraySpec
 
-ALIGNED_TO = 256
-"""`ArraySpec.address_offset` is the address modulo this many bytes."""
 Config = TypeVar("Config")
 Grid: TypeAlias = Sequence[SupportsIndex] | SupportsIndex
 
