@@ -76,6 +76,10 @@ class Axes:
         axis = max(range(len(facts.contiguity)), key=lambda at: (facts.contiguity[at], facts.divisibility[at]))
         return facts.divisibility[axis], facts.contiguity[axis], axis
 
+    def is_promised(self, op: TtirOp) -> bool:
+        """Whether the kernel itself says how the result is aligned."""
+        return any(f"tt.{name}" in op.attributes for name in ("contiguity", "divisibility"))
+
     def _block(self, block: TtirBlock) -> None:
         for op in block.ops:
             if op.regions:

@@ -28,6 +28,13 @@ def _format(value: SsaValue, is_hex: bool, signed: bool) -> str:
     return f"%{wide}{'x' if is_hex else 'i' if signed or value.type.bits == 1 else 'u'}"
 
 
-@translates("gpu.barrier", "ttg.barrier", "llvm.intr.assume")
+@translates("llvm.intr.assume")
+def assumption(t: Translation, op: TtirOp) -> None:
+    """Tile IR's compiler need not use it. Triton's does, so that a false one makes the result undefined."""
+    if t.checks_promises:
+        t.emit("Assert", t[op.operands[0]], "tl.assume of a condition that is false")
+
+
+@translates("gpu.barrier", "ttg.barrier")
 def nothing(t: Translation, op: TtirOp) -> None:
-    """MemoryTokens order what a barrier would; an assumption need not be used."""
+    """MemoryTokens order what a barrier would."""

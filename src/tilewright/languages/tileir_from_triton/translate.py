@@ -49,6 +49,7 @@ def translate(
     *,
     arrays: Sequence[int] | None = None,
     nan_padded: Collection[int] = (),
+    checks_promises: bool = False,
     version: tuple[int, int] | None = None,
 ) -> Bytecode:
     """Translates a kernel.
@@ -59,6 +60,8 @@ def translate(
         all may.
     nan_padded: the positions of the parameters that are tensor descriptors with NaN outside the tensor. TTIR does not
         say so.
+    checks_promises: whether the code checks each `tl.assume` and `tl.multiple_of`, for the interpreter. Triton's
+        compiler relies on them; Tile IR's only gets those that align an access.
     version: the version of the bytecode. By default the newest that the installed compiler reads.
 
     A tensor descriptor among the parameters becomes the address of its tensor. Raises Untranslated, which names the
@@ -71,7 +74,7 @@ def translate(
     blocks, name = function.regions[0], str(function.attributes["sym_name"])
     parameters = blocks[0].arguments
     with writer.entry(name, [_passed(one.type) for one in parameters], function.place, given) as handles:
-        t = Translation(writer)
+        t = Translation(writer, checks_promises)
         t.axes = Axes(function)
         t.tokens = MemoryTokens(writer, Aliases(function, arrays))
         attributes = function.attributes.get("arg_attrs") or [{}] * len(parameters)

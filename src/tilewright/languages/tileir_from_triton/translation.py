@@ -41,8 +41,9 @@ class Translation:
     tokens: MemoryTokens
     axes: Axes
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, checks_promises: bool = False) -> None:
         self.writer = writer
+        self.checks_promises = checks_promises
         self.emit = writer.emit
         self.handles: dict[SsaValue, Handle] = {}
         self.numbers: dict[SsaValue, float] = {}
@@ -69,11 +70,21 @@ class Translation:
             except UNEXPECTED as error:
                 raise Untranslated(f"{op.name} in a form that the translator does not know ({error!r})", op) from error
         if op.results:
-            self.bind(op.results, results if isinstance(results, (tuple, list)) else (results,))
+            handles = results if isinstance(results, (tuple, list)) else (results,)
+            self.bind(op.results, self._promised(op, handles) if self.checks_promises else handles)
 
     def bind(self, values: Sequence[SsaValue], handles: Sequence[Handle]) -> None:
         for value, handle in zip(values, handles, strict=True):
             self.handles[value] = handle
+
+    def _promised(self, op: TtirOp, handles: Sequence[Handle]) -> Sequence[Handle]:
+        """The results, with an `assume` of a promise such as `tl.multiple_of`, up to the widest access."""
+        if op.type.is_float or op.type.pointer or not self.axes.is_promised(op):
+            return handles
+        divisor, every, along = self.axes.alignment(op.results[0])
+        group = (min(every, WIDEST_ACCESS), along) if every > 1 and op.type.shape else (None, None)
+        with self.writer.at(op.place):
+            return (self.writer.assume(handles[0], op.type, min(divisor, WIDEST_ACCESS), *group),)
 
     def body(self, block: TtirBlock) -> TtirOp:
         """Writes all operations of a block but the terminator, which it returns."""

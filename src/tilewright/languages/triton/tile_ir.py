@@ -16,18 +16,26 @@ WITH_DESCRIPTORS = "sm_90"
 """The first architecture for which Triton keeps tensor descriptors in TTIR. Tile IR has them on all."""
 
 
-def lowered(launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
-    """The launch as Tile IR. What Tile IR or the translator does not have is a `Failed` that names it and its line."""
+def lowered(
+    launch: Launch, hints: Hints, config: Configuration, arch: str, *, of_ptx: bool = False
+) -> Lowered | Failed:
+    """The launch as Tile IR. What Tile IR or the translator does not have is a `Failed` that names it and its line.
+
+    of_ptx: whether it stands for the code of Triton's compiler: then the kernel sees its own ``num_warps``, and the
+        interpreter checks all that the kernel promises to that compiler.
+    """
     from tilewright.languages.tileir_from_triton.translate import translate
     from tilewright.languages.tileir_from_triton.ttir import Untranslated
 
     keeps = architecture(arch).number >= architecture(WITH_DESCRIPTORS).number
-    made = ttir_of(launch, {}, config, arch if keeps else WITH_DESCRIPTORS)
+    made = ttir_of(launch, hints if of_ptx else {}, config, arch if keeps else WITH_DESCRIPTORS)
     if isinstance(made, Failed):
         return made
     given = {name: value for name in HINTS if isinstance(value := hints.get(name), int)}
     try:
-        code = translate(made.text, arch, given, arrays=_arrays(made), nan_padded=_nan_padded(made))
+        code = translate(
+            made.text, arch, given, arrays=_arrays(made), nan_padded=_nan_padded(made), checks_promises=of_ptx
+        )
     except Untranslated as error:
         return Failed("front end", f"not translated to Tile IR: {error}")
     except ToolFailed as error:

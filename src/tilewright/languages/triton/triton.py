@@ -39,12 +39,9 @@ class Triton(Language):
         return made if isinstance(made, Failed) else ptx.lowered(made, config, arch)
 
     def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
-        made = tile_ir.lowered(launch, hints, config, arch)
-        if (
-            isinstance(made, Failed)
-            and hints.get("route") != "tileir"
-            and isinstance(self.lower(launch, hints, config, arch), Lowered)
-        ):
+        of_ptx = hints.get("route") != "tileir"
+        made = tile_ir.lowered(launch, hints, config, arch, of_ptx=of_ptx)
+        if isinstance(made, Failed) and of_ptx and isinstance(self.lower(launch, hints, config, arch), Lowered):
             return Failed("tool", f"its TTIR cannot be run on a CPU: {made.reason}")
         return made
 
