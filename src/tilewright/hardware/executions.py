@@ -197,13 +197,9 @@ def staged_share(code: MachineCode, shape: Shape) -> float:
         return 0.0
     columns = 64 * _stored_boxes(code)
     area = tile_elements(code, shape) * (code.cluster if any("MULTICAST" in kind for kind in code.copies) else 1)
-    softmax = any(part.tensor_flops and part.mix.get("special function", 0) >= 8 for part in _all_parts(code))
-    return (0.0 if softmax else 1 / columns) + columns / max(area, columns)
-
-
-def _all_parts(code: MachineCode) -> tuple[CodeLoop, ...]:
     outside, loops = parts(code)
-    return (outside, *loops)
+    softmax = any(part.tensor_flops and part.mix.get("special function", 0) >= 8 for part in (outside, *loops))
+    return (0.0 if softmax else 1 / columns) + columns / max(area, columns)
 
 
 def _stored_boxes(code: MachineCode) -> int:

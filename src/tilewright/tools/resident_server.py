@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import resource
 import selectors
@@ -107,7 +108,7 @@ def _work(module: ModuleType, folder: str, seconds: float) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with suppress(OSError):
             os.setpgid(0, 0)
-        budget = max(1, -int(-seconds // 1))
+        budget = math.ceil(seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (budget, budget + 1))
         resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -71,18 +71,18 @@ def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> T
     if problem := private.version_problem():
         raise CompilerMissing(problem)
     function, number = jit_function(launch.kernel), architecture(arch).number
-    if private.is_gluon(function):
+    if function.is_gluon():
         return Failed("front end", f"'{function.__name__}' is a gluon kernel; fix: write it with @triton.jit")
     try:
         call = called(launch.kernel, launch.args, _options(hints), config)
         bound = private.bind(call.function, call.args, call.keywords, number)
-        module = _generated(call, bound, number)
+        symbol, text = _generated(call, bound, number)
         parameters = tuple(_parameters(bound.types.values(), bound.values))
     except TaskError as error:
         return Failed("front end", str(error))
     except Exception as error:  # Triton's, of many kinds, or raised by a hook of the task
         return Failed("front end", _said(error, function))
-    return Ttir(module.symbol, module.text, parameters, tuple(vars(bound.options).items()))
+    return Ttir(symbol, text, parameters, tuple(vars(bound.options).items()))
 
 
 def parameters_of(launch: Launch) -> tuple[Parameter, ...]:
@@ -108,21 +108,21 @@ def _parameters(types: Any, values: Any) -> Any:
             yield Parameter(name, kind, value)
 
 
-_GENERATED: dict[tuple[object, ...], Any] = {}
+_GENERATED: dict[tuple[object, ...], tuple[str, str]] = {}
 
 
-def _generated(call: KernelCall, bound: Any, arch: int) -> Any:
-    """The module, cached because a search lowers a launch more than once. The key holds the source of the kernel and of
-    its helpers, and the constants that they read."""
+def _generated(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
+    """The name of the entry and its TTIR, cached because a search lowers a launch more than once. The key holds the
+    source of the kernel and of its helpers, and the constants that they read."""
     from tilewright.languages.triton import private
 
     key = (call.function, source_of(call.function), repr(bound.types), repr(sorted(bound.constants.items(), key=repr)),
            repr(bound.attributes), repr(bound.options), arch)  # fmt: skip
     if key not in _GENERATED:
-        module = private.lower(call.function, bound, arch)
+        made = private.lower(call.function, bound, arch)
         if len(_GENERATED) >= GENERATED:
             _GENERATED.pop(next(iter(_GENERATED)), None)
-        _GENERATED[key] = module
+        _GENERATED[key] = made
     return _GENERATED[key]
 
 

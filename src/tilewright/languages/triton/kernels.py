@@ -51,18 +51,16 @@ def called(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any], confi
     names = [parameter.name for parameter in function.params]
     if len(args) > len(names):
         raise TaskError(f"kernel '{function.__name__}' takes {len(names)} arguments, the launch passes {len(args)}")
-    left = names[len(args) :]
-    keywords: dict[str, Any] = {name: config[name] for name in left if name in config}
-    keywords.update(options)
+    given, left = dict(zip(names, args, strict=False)), function.params[len(args) :]
+    keywords: dict[str, Any] = {each.name: config[each.name] for each in left if each.name in config} | dict(options)
     while kernel is not function:
         if _is(kernel, "triton.runtime.autotuner", "Heuristics"):
             for name, heuristic in kernel.values.items():
-                keywords[name] = heuristic({**dict(zip(names, args, strict=False)), **keywords})
+                keywords[name] = heuristic({**given, **keywords})
         elif hook := _pre_hook(kernel, {**config, **keywords}):
-            hook({**dict(zip(names, args, strict=False)), **keywords})
+            hook({**given, **keywords})
         kernel = kernel.fn
-    needed = [each.name for each in function.params if each.name in left and not each.has_default]
-    if missing := [name for name in needed if name not in keywords]:
+    if missing := [each.name for each in left if not each.has_default and each.name not in keywords]:
         raise TaskError(
             f"kernel '{function.__name__}': neither the launch nor the space has a value for '{missing[0]}'; "
             "fix: pass it in args, or name a constant of the space so"

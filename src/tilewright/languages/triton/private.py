@@ -45,20 +45,8 @@ class BoundCall:
     """Parameter → the argument of the launch or its default."""
 
 
-@dataclass(frozen=True)
-class TtirModule:
-    """TTIR of one kernel."""
-
-    symbol: str
-    text: str
-
-
 def version_problem() -> str | None:
     return problem_with(str(triton.__version__))
-
-
-def is_gluon(kernel: JITFunction[Any]) -> bool:
-    return bool(kernel.is_gluon())
 
 
 def bind(
@@ -84,8 +72,9 @@ def bind(
     return BoundCall(types, constants, attributes, options, {name: _original(value) for name, value in values.items()})
 
 
-def lower(kernel: JITFunction[Any], bound: BoundCall, arch: int) -> TtirModule:
-    """Runs the code generator and the TTIR passes. Raises `triton.CompilationError` for an error in the kernel."""
+def lower(kernel: JITFunction[Any], bound: BoundCall, arch: int) -> tuple[str, str]:
+    """Runs the code generator and the TTIR passes. Returns the name of the entry, and TTIR with source locations.
+    Raises `triton.CompilationError` for an error in the kernel."""
     from triton._C.libtriton import ir
 
     backend = _backend(arch)
@@ -104,7 +93,7 @@ def lower(kernel: JITFunction[Any], bound: BoundCall, arch: int) -> TtirModule:
             context,
         )
         module = stages["ttir"](made, {})
-    return TtirModule(module.get_entry_func_name(), str(module))
+    return module.get_entry_func_name(), str(module)
 
 
 def _gpu(arch: int) -> GPUTarget:
