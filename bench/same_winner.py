@@ -14,11 +14,12 @@ from collections import Counter
 
 from common import EXAMPLES, build, made_here, need_gpu, paired_ratio, retime, write
 
+from tilewright.compile.screen import RACED
 from tilewright.executors.local import Local
 from tilewright.race.rules import Policy, cost_of
 from tilewright.records import Checked
 from tilewright.task.loading import load_task, where_is
-from tilewright.tune.tune import RACED, tune
+from tilewright.tune.tune import tune
 from tilewright.worker.client import Contestant, Eliminated, RaceClient
 from tilewright.worker.messages import Configured
 

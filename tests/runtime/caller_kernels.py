@@ -121,4 +121,4 @@ def found(
 ) -> SearchResult:  # fmt: skip
     """A search of `scale` or another kernel on the CPU."""
     made = trials(configs, grid_fn, kernel, args_fn, hints_fn)
-    return search(made, stream=None, machine=machine, **more)
+    return search(made, stream=None, device=machine, **more)

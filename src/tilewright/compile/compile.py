@@ -80,7 +80,7 @@ def compile_all(
     stopped: called between units. Once it returns True, the compilers are ended and Stopped is raised.
     unfit: False leaves out units whose accumulators cannot fit, but never what a task ships.
     """
-    launchers = [tasks] * len(units) if isinstance(tasks, Task) else tasks
+    each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
 
     def finish(index: int, built: Built | Failed, code: MachineCode | Failed) -> None:
@@ -94,7 +94,7 @@ def compile_all(
         for index in _largest_first(units):
             if stopped():
                 raise Stopped
-            task, unit = launchers[index], units[index]
+            task, unit = each_task[index], units[index]
             lowered = lower(task, unit)
             if isinstance(lowered, Failed):
                 finish(index, lowered, lowered)

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS, Unit, refuse_broken_tools
-from tilewright.compile.screen import RACED as RACED
+from tilewright.compile.screen import RACED
 from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of

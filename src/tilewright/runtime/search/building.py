@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tilewright.compile.compile import BUDGET_SECONDS, tile_size
 from tilewright.compile.pool import CompilerPool
@@ -41,7 +41,6 @@ from tilewright.tileir.read.tree import KernelEntry, TileModule
 if TYPE_CHECKING:
     from tilewright.inspect.work import CountedWork
 
-Facts: TypeAlias = Header | MachineCode
 Aligned = TypeVar("Aligned", bound=Argument)
 
 
@@ -79,7 +78,7 @@ class Ready:
 
     described: SpecifiedTrial
     lowered: Lowered
-    code: Facts
+    code: Header | MachineCode
 
     @property
     def trial(self) -> Trial:
@@ -115,7 +114,7 @@ class Building:
         self.many = len(trials) > RACED + 1
         """Whether there are more trials than can be raced."""
         read = _instructions if self.many else headers
-        self._pool: CompilerPool[Facts] = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, read, _entry)
+        self._pool: CompilerPool[Header | MachineCode] = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, read, _entry)
         self.left_out, self.compile_unfit = self._pool.left_out, self._pool.compile_unfit
 
     def __enter__(self) -> Building:
@@ -190,7 +189,7 @@ class Building:
             started = time.perf_counter()
 
 
-def _instructions(cubins: Sequence[bytes]) -> Sequence[Facts | MachineCodeError]:
+def _instructions(cubins: Sequence[bytes]) -> Sequence[Header | MachineCode | MachineCodeError]:
     """Reads the instructions of cubins; only their headers where nvdisasm fails."""
     known = headers(cubins)
     try:

@@ -64,7 +64,7 @@ def search(
     shipped: int = 0,
     flush_l2: bool = True,
     launch_mode: str = "eager",
-    machine: Device | None = None,
+    device: Device | None = None,
     on_progress: Progress = silent,
 ) -> SearchResult:
     """Finds the configuration to launch. Raises `NothingWorks` if no trial works.
@@ -73,7 +73,7 @@ def search(
     shipped: index of the configuration in use today. Its outputs are the reference, and it wins ties.
     flush_l2: whether each timed launch finds an empty L2.
     launch_mode: ``eager`` or ``graph``, as the kernel will be launched.
-    machine: where the trials run (default: the GPU of ``stream``).
+    device: where the trials run (default: the GPU of ``stream``).
     """
     if launch_mode not in ("eager", "graph"):
         raise RequestError(f"unknown launch mode '{launch_mode}'; known: eager, graph")
@@ -82,8 +82,8 @@ def search(
     from tilewright.race.rules import Policy
     from tilewright.runtime.search.device import CudaDevice
 
-    device = machine if machine is not None else CudaDevice(stream)
     policy = Policy("cold" if flush_l2 else "warm", "graph" if launch_mode == "graph" else "eager", warmup_rounds=1)
+    device = device or CudaDevice(stream)
     with device.active():
         return _SearchRun(list(trials), device, policy, shipped, on_progress).run()
 
