@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import cuda.tile as ct
+import pytest
 
+from tilewright.errors import TaskError
+from tilewright.languages import language_of
 from tilewright.languages.cutile import LANGUAGE
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
@@ -20,3 +23,8 @@ class TestCuTile(LanguageContract):
 
     def launch(self) -> Launch:
         return Launch(copy, (64,), (ArraySpec("x", (64, 16), "bfloat16"), ArraySpec("y", (64, 16), "bfloat16"), 16))
+
+
+def test_a_plain_function_is_to_be_decorated() -> None:
+    with pytest.raises(TaskError, match="; fix: decorate it with @ct.kernel or @triton.jit"):
+        language_of(lambda x: None)

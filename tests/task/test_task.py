@@ -89,6 +89,13 @@ def test_any_other_grid_is_refused(grid: Any) -> None:
     one_line(caught)
 
 
+def test_a_grid_that_is_a_function_is_to_be_called() -> None:
+    """As Triton's `grid = lambda meta: …`."""
+    task = task_of(launch=lambda: Launch("kernel", lambda meta: (1,), ()))
+    with pytest.raises(TaskError, match="; fix: pass what the function returns"):
+        task.launched(CONFIG, DIMS, {}, BOARD)
+
+
 @pytest.mark.parametrize("returned", [None, ("kernel", (1,), ()), 3])
 def test_a_launch_must_return_a_launch(returned: Any) -> None:
     task = task_of(launch=lambda: returned)

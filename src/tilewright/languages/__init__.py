@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from types import FunctionType
 from typing import Any
 
 from tilewright.errors import CompilerMissing, TaskError, UnknownChoice
@@ -29,7 +30,8 @@ def language_of(kernel: Any) -> Language:
         if language.recognises(kernel):
             return language
     known = ", ".join(language.name for language in languages())
-    raise TaskError(f"the launch's kernel is a {type(kernel).__name__}, not a kernel of a known language: {known}")
+    fix = "; fix: decorate it with @ct.kernel or @triton.jit" if isinstance(kernel, FunctionType) else ""
+    raise TaskError(f"the launch's kernel is a {type(kernel).__name__}, not a kernel of a known language: {known}{fix}")
 
 
 def language_named(name: str) -> Language:

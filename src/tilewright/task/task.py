@@ -190,7 +190,8 @@ class Task(Declaration):
                                 "return tilewright.Launch(kernel, grid, args)")  # fmt: skip
             grid = launch.grid if isinstance(launch.grid, tuple) else (launch.grid,)
             if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n >= 1 for n in grid):
-                raise TaskError(f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers")
+                raise TaskError(f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers"
+                                f"{'; fix: pass what the function returns' * callable(launch.grid)}")  # fmt: skip
             return replace(launch, grid=grid)
 
     def work(self, dims: Dims) -> float:

@@ -64,12 +64,23 @@ def bind(
         keywords["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
     for hook in kernel.pre_run_hooks if hooks else ():
         hook(*args, **keywords)
+    _refuse_texts(kernel, args)
     given = [_FakeTensor.of(arg) for arg in args]
     values, specialization, _ = _binder(kernel, arch)(*given, **keywords)
     with warnings.catch_warnings():  # 3.9 says that 3.10 will have another default; the options record which it was
         warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION")
         options, types, constants, attributes = kernel._pack_args(backend, keywords, values, specialization, None)
     return BoundCall(types, constants, attributes, options, {name: _original(value) for name, value in values.items()})
+
+
+def _refuse_texts(kernel: JITFunction[Any], args: Sequence[Any]) -> None:
+    """Triton's own error does not say which argument it is."""
+    for parameter, arg in zip(kernel.params, args, strict=False):
+        if isinstance(arg, str) and not parameter.is_constexpr:
+            raise TaskError(
+                f"kernel '{kernel.__name__}': '{parameter.name}' is the text {arg!r}; "
+                "fix: pass a tensor or a number, or annotate it with tl.constexpr"
+            )
 
 
 def lower(kernel: JITFunction[Any], bound: BoundCall, arch: int) -> tuple[str, str]:
