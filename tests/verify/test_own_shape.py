@@ -94,6 +94,10 @@ WRONG = {
     "one of 4096 blocks selects": (
         EACH_ROW.replace("* 2.0", "* ct.where(ct.bid(0) == 2901, 3.0, 2.0)"), "block 2901 of the workload's own grid"
     ),
+    "one of 4096 blocks, by arithmetic alone": (
+        EACH_ROW.replace("* 2.0", "* (3.0 - ct.minimum((ct.bid(0) - 1777) * (ct.bid(0) - 1777), 1))"),
+        "block 1777 of the workload's own grid",
+    ),
     "one element of the output": (
         EACH_ROW.replace("* 2.0", "* ct.where(ct.arange(TILE, dtype=ct.int32) + row * TILE == 3000000, 3.0, 2.0)"),
         "block 2929 of the workload's own grid",

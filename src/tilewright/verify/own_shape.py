@@ -5,8 +5,8 @@ branches on an extent. Two kinds of runs show this, without computing the whole 
 
 * All blocks of the full grid are followed without data. Every address must lie within its tensor, and the stores
   together must reach every byte of every output.
-* The first, the last and randomly drawn blocks run on data, and so do blocks whose comparisons or loops differ from
-  those of most blocks. Some of the values that a block stored are compared with the float64 reference.
+* The first, the last and randomly drawn blocks run on data, and so do blocks that decide otherwise than most blocks
+  (`tileir.watch.decisions`). Some of the values that a block stored are compared with the float64 reference.
 
 Blocks that depend on one another (atomics, locks, two blocks that store the same element) cannot run alone. Then the
 full size stays unverified.
@@ -47,10 +47,10 @@ SECONDS = 60.0
 BLOCKS = 4
 """Number of randomly drawn blocks that run on data, besides the first and the last block."""
 UNUSUAL = 6
-"""The most blocks that run on data because their comparisons or loops differ from those of most blocks."""
+"""The most blocks that run on data because they decide otherwise than most blocks."""
 MOST_RUN = BLOCKS + 2 + UNUSUAL
 COMPARED = (1 << 16, 1 << 12, 1 << 8, 1)
-"""Only comparisons of at most this many elements are followed: the first limit for which the time suffices."""
+"""Only decisions of at most this many elements are followed: the first limit for which the time suffices."""
 WALKED = 2e7
 """Addresses that a run without data follows in a second, on one CPU core of 2026."""
 FLOP, TENSOR_FLOP = 1e8, 1e9
@@ -86,7 +86,7 @@ class OwnShapes:
         limits = (most for most in COMPARED if decisions and _walk_seconds(entry, blocks, most) < self.seconds / 4)
         try:
             walked, placed = runnable.dry_run(
-                arrays, seed=None, seconds=self.seconds, decisions=decisions, comparisons=next(limits, 0)
+                arrays, seed=None, seconds=self.seconds, decisions=decisions, distinguishing=next(limits, 0)
             )
         except NeedsData as operation:
             raise Unverified(f"the addresses of {operation} depend on data") from None
@@ -221,9 +221,9 @@ class OwnShapes:
             indices[name] = tuple(indices[name][at] for at in tolerance.spread(count, -(-count // 2), rng))
 
 
-def _walk_seconds(entry: KernelEntry, blocks: int, comparisons: int) -> float:
-    """Estimates the time of a run without data. ``comparisons``: as `slicing.needed` takes it."""
-    names = needed(entry, comparisons)
+def _walk_seconds(entry: KernelEntry, blocks: int, distinguishing: int) -> float:
+    """Estimates the time of a run without data. ``distinguishing``: as `slicing.needed` takes it."""
+    names = needed(entry, distinguishing)
     return blocks * (largest_tile(entry, names) + len(names)) / WALKED
 
 

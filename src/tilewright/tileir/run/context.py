@@ -42,7 +42,7 @@ class World:
         a load is a mistake only if a result depends on the elements.
     wait: called after each iteration of a ``loop``, in which a block may wait for another. Lets other blocks run.
     stopped: whether the run has ended, so that no block continues a loop.
-    decisions: records the results of comparisons and the lengths of loops, by block.
+    decisions: records the results of `slicing.DISTINGUISHING` operations and the lengths of loops, by block.
     until: the time, by `time.monotonic`, after which a loop ends the run.
     """
 

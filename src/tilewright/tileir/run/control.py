@@ -18,7 +18,7 @@ from tilewright.tileir.read.tree import Op, Region, TileType
 from tilewright.tileir.run.context import Context, World
 from tilewright.tileir.run.numbers import dtype_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Elements, NeedsData, Unknown, Unsupported
-from tilewright.tileir.run.slicing import COMPARISONS
+from tilewright.tileir.run.slicing import DISTINGUISHING
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18  # a ``loop`` with more iterations than this is reported as endless
@@ -150,7 +150,7 @@ class BlockExecutor:
                 return [*left, Exit(op.name, frame.lanes, values)]
             if op.name not in CONTROL:
                 results = self._evaluated(op, frame, partial(self._context, frame))
-                if op.name in COMPARISONS:
+                if op.name in DISTINGUISHING:
                     self._decided(op.results[0], results[0], frame)
             else:
                 exits = CONTROL[op.name](self, op, frame)

@@ -186,7 +186,7 @@ def run(
     changed_padding: Location | None = None,
     seconds: float = math.inf,
     decisions: Decisions | None = None,
-    comparisons: int = 0,
+    distinguishing: int = 0,
 ) -> Executed:
     """Runs a grid of blocks of one entry.
 
@@ -201,8 +201,8 @@ def run(
     poison: the byte that undefined values consist of.
     changed_padding: the location of a load whose undefined elements consist of another byte than ``poison``.
     seconds: the time limit of the run. After it, a loop raises Unsupported.
-    decisions: records the results of comparisons and the lengths of loops, by block.
-    comparisons: a dry run also computes comparisons of at most this many elements, unless they depend on loaded data.
+    decisions: records the results of `slicing.DISTINGUISHING` operations and the lengths of loops, by block.
+    distinguishing: a dry run also computes such results of at most this many elements, unless they depend on loaded data.
 
     Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
     addresses depend on data, and TypeError if the arguments do not match the parameters.
@@ -213,7 +213,7 @@ def run(
             place = f" ({op.location})" if op.location else ""
             raise Unsupported(f"operation '{op.name}' is not implemented{place}")
     x, y, z = (*grid, 1, 1)[:3]
-    names = needed(kernel, comparisons) if dry else None
+    names = needed(kernel, distinguishing) if dry else None
     world = World(
         (x, y, z), memory, Counter(), poison=poison, dry=dry, needed=names or frozenset(),
         irrelevant=tiles.irrelevant(kernel), changed_padding=changed_padding,

@@ -47,7 +47,7 @@ class Runnable:
         data: Callable[[str], Array | None] = lambda name: None,
         seconds: float = math.inf,
         decisions: Decisions | None = None,
-        comparisons: int = 0,
+        distinguishing: int = 0,
     ) -> tuple[Executed, tuple[Allocation, ...]]:
         """Runs the kernel, but computes only addresses and control flow. The tensors get addresses without memory.
 
@@ -61,7 +61,7 @@ class Runnable:
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
         executed = run(
             self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed, seconds=seconds,
-            decisions=decisions, comparisons=comparisons,
+            decisions=decisions, distinguishing=distinguishing,
         )  # fmt: skip
         return executed, (*placed.values(), *memory.lists)
 

@@ -14,24 +14,27 @@ DECIDING = {"if": ("condition",), "for": ("lowerBound", "upperBound", "step")}
 ADDRESSING = ("view", "index", "source", "destination", "pointers", "mask")
 """Operands of memory operations that a dry run needs, even if it does not need the results."""
 LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_cas_tko"})
-COMPARISONS = ("cmpi", "cmpf")
+DISTINGUISHING = (
+    "cmpi", "cmpf", "mini", "maxi", "minf", "maxf", "divi", "remi", "andi", "ori", "xori", "shri",
+)  # fmt: skip
+"""Operations that can give one block another result than all others. Sums and products of block numbers cannot."""
 LEAVES = ("continue", "break", "yield")
 
 
-def needed(entry: KernelEntry, comparisons: int = 0) -> frozenset[str]:
+def needed(entry: KernelEntry, distinguishing: int = 0) -> frozenset[str]:
     """Returns the names of the values that addresses and control flow depend on.
 
-    comparisons: adds comparisons of at most this many elements, and the values that these depend on. Comparisons that
-        depend on loaded data are left out.
+    distinguishing: adds the results of `DISTINGUISHING` operations with at most this many elements, and the values that
+        these depend on. Results that depend on loaded data are left out.
     """
     ops = list(entry.walk())
     deciding = ((op, ADDRESSING if op.address else DECIDING.get(op.name, ())) for op in ops)
     roots = {name for op, operands in deciding for operand in operands for name in op.operands.get(operand, ())}
-    if comparisons:
+    if distinguishing:
         loaded = _reached(ops, {name for op in ops if op.name in LOADS for name in op.results})
         roots |= {
             op.results[0] for op in ops
-            if op.name in COMPARISONS and loaded.isdisjoint(op.results) and op.tile().size <= comparisons
+            if op.name in DISTINGUISHING and loaded.isdisjoint(op.results) and op.tile().size <= distinguishing
         }  # fmt: skip
     carried = [flow for op in ops for flow in flows(op)]
     size = -1

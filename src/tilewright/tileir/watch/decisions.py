@@ -1,7 +1,8 @@
 """Finds blocks that decide otherwise than most blocks of their grid.
 
-A run records the result of each comparison and the length of each loop, by block. A kernel that treats one block apart
-has to tell this block from the others by such a decision. So blocks with rare decisions are worth running on data.
+A run records the results of comparisons, minima, divisions and bit operations, and the lengths of loops, by block. A
+kernel that treats one block apart has to tell this block from the others by such a decision. So blocks with rare
+decisions are worth running on data.
 """
 
 from __future__ import annotations
