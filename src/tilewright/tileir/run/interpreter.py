@@ -202,7 +202,7 @@ def run(
     changed_padding: the location of a load whose undefined elements consist of another byte than ``poison``.
     seconds: the time limit of the run. After it, a loop raises Unsupported.
     decisions: records the results of `slicing.DISTINGUISHING` operations and the lengths of loops, by block.
-    distinguishing: a dry run also computes such results of at most this many elements, unless they depend on loaded data.
+    distinguishing: a dry run also computes such results of at most this many elements, unless they depend on data.
 
     Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
     addresses depend on data, and TypeError if the arguments do not match the parameters.
