@@ -22,12 +22,11 @@ RNG = np.random.default_rng(5)
 class Program:
     """A random program on i32 tiles, and the numbers that its values have."""
 
-    def __init__(self, divisors: list[int]) -> None:
+    def __init__(self, divisors: list[int], factors: list[int]) -> None:
         self.parameters = [SsaValue(f"%p{at}", ValueType("i32")) for at in range(len(divisors))]
         self.ops: list[TtirOp] = []
-        self.numbers: dict[SsaValue, Any] = {
-            one: np.int64(RNG.integers(0, 50) * divisor) for one, divisor in zip(self.parameters, divisors, strict=True)
-        }
+        numbers = [np.int64(factor * divisor) for factor, divisor in zip(factors, divisors, strict=True)]
+        self.numbers: dict[SsaValue, Any] = dict(zip(self.parameters, numbers, strict=True))
         self.said = [{"tt.divisibility": divisor} for divisor in divisors]
 
     def add(self, name: str, kind: ValueType, operands: list[SsaValue], numbers: Any, **attributes: Any) -> SsaValue:
@@ -69,7 +68,10 @@ def leaf(draw: Any, program: Program) -> SsaValue:
 
 @st.composite
 def programs(draw: Any) -> Program:
-    program = Program(draw(st.lists(st.sampled_from([1, 2, 16]), min_size=2, max_size=2)))
+    divisors, factors = (
+        st.lists(each, min_size=2, max_size=2) for each in (st.sampled_from([1, 2, 16]), st.integers(0, 49))
+    )
+    program = Program(draw(divisors), draw(factors))
     tiles = [leaf(draw, program) for _ in range(4)]
     for _ in range(draw(st.integers(1, 6))):
         name = draw(st.sampled_from(sorted(BINARY)))
