@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import statistics
-import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.bench.kit import bench_module
 
 from tilewright.hardware import prediction_error
-
-BENCH = Path(__file__).parents[2] / "bench"
 
 
 @pytest.fixture(scope="module")
 def fit() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(BENCH))
-        spec = importlib.util.spec_from_file_location("bench_fit_predictions", BENCH / "fit_predictions.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        patched.setitem(sys.modules, spec.name, module)
-        spec.loader.exec_module(module)
-        sys.modules.pop("common", None)
-        return module
+    return bench_module("fit_predictions")
 
 
 @pytest.fixture(scope="module")

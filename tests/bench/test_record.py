@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-BENCH = Path(__file__).parents[2] / "bench"
+from tests.bench.kit import BENCH, bench_module
 
 
 @pytest.fixture(scope="module")
 def record() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(BENCH))
-        spec = importlib.util.spec_from_file_location("bench_record", BENCH / "record.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules.pop("common", None)
-        return module
+    return bench_module("record")
 
 
 def test_more_than_ten_kernels_and_forty_workloads_are_recorded(record: ModuleType) -> None:

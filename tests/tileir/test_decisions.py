@@ -22,6 +22,13 @@ def test_a_block_that_is_treated_apart_is_found(seed: int) -> None:
     assert {1234, 17771 // 8} <= {*found} and len(found) == 6
 
 
+@pytest.mark.parametrize("apart", [0.25, -0.75, float("nan")])
+def test_fractions_and_negative_numbers_are_told_apart(apart: float) -> None:
+    decisions, blocks = Decisions(64, 0), np.arange(64)
+    decisions.add("minf", np.where(blocks == 9, apart, 0.5).astype(np.float32), blocks)
+    assert decisions.unusual(6, (0, 63)) == [9]
+
+
 def test_what_all_blocks_decide_alike_makes_no_block_unusual() -> None:
     decisions, blocks = Decisions(64, 0), np.arange(64)
     decisions.add("the same", np.zeros((64, 3), bool), blocks)

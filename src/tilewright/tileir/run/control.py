@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.tileir.read.tree import Op, Region, TileType
 from tilewright.tileir.run.context import Context, World
 from tilewright.tileir.run.numbers import dtype_of
-from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Elements, NeedsData, Unknown, Unsupported
+from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, NeedsData, Unknown, Unsupported
 from tilewright.tileir.run.slicing import DISTINGUISHING
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
@@ -143,6 +143,7 @@ class BlockExecutor:
     def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
         """Runs ``body`` for all lanes of ``frame``. Returns an exit for each terminator that some lanes reached."""
         left: list[Exit] = []
+        decisions = self.world.decisions
         for op in body:
             self.world.counter.executed(op, len(frame.lanes))
             if op.name in TERMINATORS:
@@ -150,8 +151,8 @@ class BlockExecutor:
                 return [*left, Exit(op.name, frame.lanes, values)]
             if op.name not in CONTROL:
                 results = self._evaluated(op, frame, partial(self._context, frame))
-                if op.name in DISTINGUISHING:
-                    self._decided(op.results[0], results[0], frame)
+                if decisions is not None and op.name in DISTINGUISHING and not isinstance(results[0], Unknown):
+                    decisions.add(op.results[0], results[0], self.blocks[frame.lanes])
             else:
                 exits = CONTROL[op.name](self, op, frame)
                 left += [end for end in exits if end.kind != "yield"]
@@ -215,10 +216,6 @@ class BlockExecutor:
             values.update(zip(op.results, results, strict=True))
         raise Unsupported("the region of a reduction has no terminator")
 
-    def _decided(self, name: str, value: Elements, frame: Frame) -> None:
-        if self.world.decisions is not None and not isinstance(value, Unknown):
-            self.world.decisions.add(name, value, self.blocks[frame.lanes])
-
     def _if(self, op: Op, frame: Frame) -> list[Exit]:
         condition = known(frame[op.operands["condition"][0]], "if")
         branches = (op.regions[0].body, op.regions[1].body if len(op.regions) > 1 else ())
@@ -240,7 +237,9 @@ class BlockExecutor:
         left: list[Exit] = []
         if np.any(step <= 0):
             raise Unsupported("a 'for' whose step is not positive is not supported")
-        self._decided(induction, np.maximum(end - at + step - 1, 0) // step, frame)
+        if self.world.decisions is not None:
+            trips = np.maximum(end - at + step - 1, 0) // step
+            self.world.decisions.add(induction, trips, self.blocks[frame.lanes])
         while True:
             goes_on = np.asarray(at < end, bool)
             if not goes_on.all():

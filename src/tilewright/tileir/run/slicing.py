@@ -14,9 +14,9 @@ DECIDING = {"if": ("condition",), "for": ("lowerBound", "upperBound", "step")}
 ADDRESSING = ("view", "index", "source", "destination", "pointers", "mask")
 """Operands of memory operations that a dry run needs, even if it does not need the results."""
 LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_cas_tko"})
-DISTINGUISHING = (
-    "cmpi", "cmpf", "mini", "maxi", "minf", "maxf", "divi", "remi", "andi", "ori", "xori", "shri",
-)  # fmt: skip
+DISTINGUISHING = frozenset(
+    {"cmpi", "cmpf", "mini", "maxi", "minf", "maxf", "divi", "remi", "andi", "ori", "xori", "shri"}
+)
 """Operations that can give one block another result than all others. Sums and products of block numbers cannot."""
 LEAVES = ("continue", "break", "yield")
 

@@ -29,7 +29,8 @@ class Decisions:
     def add(self, name: str, results: Array, blocks: Array) -> None:
         """Records the ``results`` of the operation ``name``. Their first axis is the blocks, of length 1 if all share a
         result."""
-        rows = results.reshape(results.shape[0], -1).astype(np.uint64)
+        bits = results if results.dtype == object else results.view(f"u{results.dtype.itemsize}")  # floats, too
+        rows = bits.reshape(len(bits), -1).astype(np.uint64)
         if name not in self._taken:
             self._taken[name] = np.zeros(self._blocks, np.uint64)
             self._weights[name] = self._rng.integers(1 << 63, size=rows.shape[1] + 1, dtype=np.uint64) * 2 + 1
