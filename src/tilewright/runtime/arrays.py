@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, SupportsInt, TypeAlias, TypedDict, TypeGuard
 
-from tilewright.task.tensors import row_major
+from tilewright.task.tensors import alignment_of, row_major
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,6 +92,11 @@ class ArrayFacts(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     address: int
+
+    @property
+    def alignment(self) -> int:
+        """What compilers see of the address."""
+        return alignment_of(self.address)
 
 
 def is_array(value: object) -> TypeGuard[CallerArray]:

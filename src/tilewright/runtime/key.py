@@ -72,7 +72,7 @@ def array_part(tensor: object) -> dict[str, Json]:
         "dtype": facts.dtype,
         "shape": list(facts.shape),
         "strides": list(facts.strides),
-        "alignment": facts.address % 16,  # bytes; cuda-tile compiles multiples of 16 differently
+        "alignment": facts.alignment,
     }
 
 

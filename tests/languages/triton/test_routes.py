@@ -13,6 +13,7 @@ from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.base import Lowered
 from tilewright.languages.triton import LANGUAGE
+from tilewright.languages.triton.hints import on_tile_ir
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.loading import load_task
 from tilewright.task.task import Launch, Task
@@ -137,3 +138,10 @@ def test_without_triton_the_file_says_what_to_install(tmp_path: Path, monkeypatc
         TaskError, match="task.py:1: does not import: .*triton.*; fix: pip install 'tilewright.triton.'"
     ):
         load_task(str(tmp_path / "task.py"))
+
+
+def test_one_place_reads_the_route() -> None:
+    """The text of the hint is compared in one function, by which the language and the playbook ask."""
+    src = Path(__file__).parents[3] / "src" / "tilewright"
+    readers = [file.name for file in src.rglob("*.py") if re.search(r'"route"\) *[!=]=|== *"tileir"', file.read_text())]
+    assert readers == [] and on_tile_ir({"route": "tileir"}) and not on_tile_ir({"route": "ptx"}) and not on_tile_ir({})

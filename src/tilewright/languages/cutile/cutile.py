@@ -28,7 +28,7 @@ from tilewright.machine_code.cubin import remarks
 from tilewright.records import Built, Configuration, Failed, Value
 from tilewright.source.digest import function_of, source_of
 from tilewright.task.task import Launch
-from tilewright.task.tensors import ITEM_BYTES, ArraySpec
+from tilewright.task.tensors import DIVISOR, ITEM_BYTES, ArraySpec
 from tilewright.tools import child
 
 ELF = b"\x7fELF"
@@ -38,9 +38,6 @@ OPT_LEVEL = 3
 """Of kernels that say nothing."""
 WORD = 1 << 31
 """A launch refuses extents, strides and numbers from here on, unless the parameter is annotated as 64-bit."""
-DIVISOR = 16
-"""A launch compiles other code if the base address (bytes), an extent (elements) or a stride (bytes) is divisible
-by 16. Observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.7.0."""
 
 
 class CuTile(Language):
@@ -240,7 +237,7 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> compi
         shape_constant=[array.shape[axis] if axis in static_shape or array.shape[axis] == 1 else None for axis in axes],
         stride_divisible_by=[stride_divisor if axis in divisible_strides else 1 for axis in axes],
         shape_divisible_by=[DIVISOR if axis in divisible_extents else 1 for axis in axes],
-        base_addr_divisible_by=DIVISOR if array.address_offset % DIVISOR == 0 else 1,
+        base_addr_divisible_by=1 if array.as_compiled().address_offset else DIVISOR,
     )  # fmt: skip
 
 

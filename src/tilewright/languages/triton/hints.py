@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tilewright.languages.base import Hints
 from tilewright.languages.cutile.hints import NUM_CTAS, NUM_WORKER_WARPS, OCCUPANCY
 from tilewright.space.knobs import Hint
 
-ROUTE = Hint("route", ("ptx", "tileir"), "ptx, tileir", "any")
+PTX, TILE_IR = "ptx", "tileir"
+ROUTE = Hint("route", (PTX, TILE_IR), f"{PTX}, {TILE_IR}", "any")
 """``ptx``, the default: Triton's own compiler. ``tileir``: translated to CUDA Tile IR, for cuTile's compiler."""
 
 HINTS = (
@@ -17,3 +19,8 @@ HINTS = (
     NUM_WORKER_WARPS,
     Hint("maxnreg", (None, *range(24, 256, 8), 255), "a multiple of 8 from 24 to 248, or 255", "listed"),
 )
+
+
+def on_tile_ir(hints: Hints) -> bool:
+    """Whether the kernel is translated to CUDA Tile IR, and not compiled by Triton's own compiler."""
+    return hints.get(ROUTE.name) == TILE_IR

@@ -12,7 +12,7 @@ from tilewright.languages.base import Argument, Hints, Language, Lowered
 from tilewright.languages.cutile import LANGUAGE as CUTILE
 from tilewright.languages.triton import cubins, ptx, tile_ir
 from tilewright.languages.triton.front_end import parameters_of, ttir_of
-from tilewright.languages.triton.hints import HINTS
+from tilewright.languages.triton.hints import HINTS, ROUTE, on_tile_ir
 from tilewright.languages.triton.kernels import OPTIONS, is_triton, jit_function
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
@@ -33,24 +33,24 @@ class Triton(Language):
         return self.kernel_name(launch.kernel)
 
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
-        if hints.get("route") == "tileir":
+        if on_tile_ir(hints):
             return tile_ir.lowered(launch, hints, config, arch)
         made = ttir_of(launch, hints, config, arch)
         return made if isinstance(made, Failed) else ptx.lowered(made, config, arch)
 
     def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
-        of_ptx = hints.get("route") != "tileir"
+        of_ptx = not on_tile_ir(hints)
         made = tile_ir.lowered(launch, hints, config, arch, of_ptx=of_ptx)
         if isinstance(made, Failed) and of_ptx and isinstance(self.lower(launch, hints, config, arch), Lowered):
             return Failed("tool", f"its TTIR cannot be run on a CPU: {made.reason}")
         return made
 
     def stand_in(self, hints: Hints) -> str:
-        return "" if hints.get("route") == "tileir" else "its TTIR, through Tile IR"
+        return "" if on_tile_ir(hints) else "its TTIR, through Tile IR"
 
     def ignored(self, hints: Hints) -> tuple[str, ...]:
-        used = tile_ir.HINTS if hints.get("route") == "tileir" else OPTIONS
-        return tuple(name for name, value in hints.items() if value is not None and name not in ("route", *used))
+        used = tile_ir.HINTS if on_tile_ir(hints) else OPTIONS
+        return tuple(name for name, value in hints.items() if value is not None and name not in (ROUTE.name, *used))
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
         return tuple(argument for parameter in parameters_of(launch) for argument in parameter.arguments)

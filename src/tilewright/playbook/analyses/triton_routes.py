@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from tilewright.languages.triton.hints import ROUTE, TILE_IR
+from tilewright.languages.triton.hints import on_tile_ir as is_on_tile_ir
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.configuration_sites import current
 from tilewright.playbook.base import KernelFacts, unless_refused
@@ -20,7 +22,7 @@ ON_TILE_IR = " on Tile IR"
 
 def with_route(source: Source, facts: KernelFacts, values: Sequence[str]) -> tuple[Value, ...]:
     """Returns the values of a change of the source, before them each on the Tile IR route if another is shipped."""
-    if current(facts).get("route") == "tileir" or unless_refused(on_tile_ir, source) is None:
+    if is_on_tile_ir(current(facts)) or unless_refused(on_tile_ir, source) is None:
         return tuple(values)
     return (*(value + ON_TILE_IR for value in values), *values)
 
@@ -30,7 +32,7 @@ def on_tile_ir(source: Source) -> Source:
 
     Raises `NotApplicable` if the space is not in this file.
     """
-    source = task_code.with_knob(source, "route", ("tileir",), "tileir", hint=True)
+    source = task_code.with_knob(source, ROUTE.name, (TILE_IR,), TILE_IR, hint=True)
     shipped = argument(task_code.space_of(source), "shipped")
     for name in IGNORED:
         if isinstance(shipped, cst.Dict) and task_code.entry_of(shipped, name) is not None:

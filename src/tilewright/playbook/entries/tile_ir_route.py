@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import libcst as cst
 
+from tilewright.languages.triton.hints import TILE_IR
+from tilewright.languages.triton.hints import on_tile_ir as is_on_tile_ir
 from tilewright.playbook.analyses.configuration_sites import current
 from tilewright.playbook.analyses.triton_code import LANGUAGE
 from tilewright.playbook.analyses.triton_routes import on_tile_ir
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site, unless_refused
 from tilewright.records import Value
 from tilewright.source.syntax import Source
-
-TILE_IR = "tileir"
 
 
 class TileIrRoute(Entry):
@@ -33,7 +33,7 @@ class TileIrRoute(Entry):
 
     def sites(self, source: Source, facts: KernelFacts) -> list[Site]:
         spaces = source.calls_named("Space")
-        if current(facts).get("route") == TILE_IR or len(spaces) != 1 or unless_refused(on_tile_ir, source) is None:
+        if is_on_tile_ir(current(facts)) or len(spaces) != 1 or unless_refused(on_tile_ir, source) is None:
             return []
         return [Site(facts.kernel, *source.place(spaces[0]), "route in space", (TILE_IR,))]
 

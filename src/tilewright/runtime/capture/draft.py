@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 
-from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.records import Value
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
@@ -22,6 +21,7 @@ from tilewright.runtime.capture.rebuilding import PROGRAM
 from tilewright.source.cutile import HINTS as ALL_HINTS
 from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
+from tilewright.task.tensors import DIVISOR
 
 HINTS: Mapping[str, tuple[int | None, ...]] = {
     "occupancy": (None, 1, 2, 4), "num_ctas": (None, 1, 2), "num_worker_warps": (None, 8),

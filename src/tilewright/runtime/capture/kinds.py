@@ -31,6 +31,7 @@ from typing import Any, TypeAlias, TypeVar
 from tilewright.runtime.arrays import CallValue, CudaEvent, KernelObject, Stream
 from tilewright.runtime.capture.described import DescribedLaunch, array_of
 from tilewright.runtime.capture.record import Recorded, Times
+from tilewright.task.tensors import DIVISOR
 
 EXACT = 1000
 """All of the first ``EXACT`` launches of a kernel are examined: twenty steps of a model with 50 layers."""
@@ -46,8 +47,8 @@ SHARE = 8
 """After launch n, the next launch to be timed is n + n/SHARE. So timing disturbs at most one launch in SHARE."""
 WAITING = 16
 """How many pairs of events of a kind may wait to be read. While so many wait, no launch is timed."""
-ALIGNMENT = 15
-"""The bits of an address that matter: cuda-tile compiles a kernel differently if the address is a multiple of 16."""
+ALIGNMENT = DIVISOR - 1
+"""The bits of an address that matter."""
 PLAIN = frozenset({int, bool, str, type(None)})
 """Types of arguments whose value is part of the key."""
 

@@ -124,7 +124,7 @@ def _kind(launch: DescribedLaunch) -> str:
     """Returns a key that is equal for launches of one kind in all processes. Addresses of arrays count modulo 16."""
 
     def aligned(array: Argument) -> Argument:
-        return replace(array, array=replace(array.spec, address_offset=array.spec.address_offset % 16))
+        return replace(array, array=array.spec.as_compiled())
 
     return json.dumps(launch.with_arrays(aligned).to_json(), sort_keys=True)
 

@@ -23,7 +23,6 @@ from tilewright.compile.screen import RACED, same_work
 from tilewright.errors import RequestError, TilewrightError, ToolFailed, in_one_line
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument, Language, ListArgument, Lowered
-from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.languages.cutile.private import python_function
 from tilewright.machine_code.cubin import Header, MachineCodeError, headers, read_all
 from tilewright.progress import timed
@@ -219,10 +218,10 @@ def _entry(lowered: Lowered) -> KernelEntry | None:
 
 
 def aligned(value: Aligned) -> Aligned:
-    """Returns an argument as the compiler sees it: of an array's address, only the value modulo 16 counts."""
+    """Returns an argument as the compiler sees it (`ArraySpec.as_compiled`)."""
     if isinstance(value, ListArgument):
         return replace(value, rows=tuple(tuple(map(aligned, row)) for row in value.rows))
-    return replace(value, address_offset=value.address_offset % DIVISOR) if isinstance(value, ArraySpec) else value
+    return value.as_compiled() if isinstance(value, ArraySpec) else value
 
 
 def specified(trial: Trial) -> SpecifiedTrial | FailedTrial:

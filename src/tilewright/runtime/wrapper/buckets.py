@@ -13,13 +13,11 @@ from typing import TypeAlias
 
 from tilewright.records import Json
 from tilewright.runtime.store.config_file import is_array_part
-from tilewright.task.tensors import row_major
+from tilewright.task.tensors import DIVISOR, row_major
 
 Rounded: TypeAlias = Callable[[int], int]
 Bucket: TypeAlias = Rounded | Sequence[Rounded | None]
 """One function for a number or for all extents of an array; or one function per axis, where None keeps the extent."""
-
-DIVISOR = 16
 
 
 def powers_of_two(extent: int) -> int:

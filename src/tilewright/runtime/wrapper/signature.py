@@ -28,6 +28,7 @@ from tilewright.runtime import modes
 from tilewright.runtime.arrays import CallValue, facts_of, is_array
 from tilewright.runtime.wrapper import tensor_guards
 from tilewright.runtime.wrapper.known import Key, KnownCalls
+from tilewright.task.tensors import DIVISOR
 
 
 class KeyKind(Enum):
@@ -66,7 +67,7 @@ def arrays_key(value: CallValue) -> tuple[CallValue, ...]:
     facts = facts_of(value)
     if facts is None:
         raise TypeError(f"{type(value).__name__} is not an array")
-    return facts.dtype, facts.shape, facts.strides, facts.address % 16
+    return facts.dtype, facts.shape, facts.strides, facts.alignment
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Pattern:
     @property
     def unaligned(self) -> str:
         """An expression that is 0 if all arrays are aligned. One `&` per array is faster than one for all."""
-        return f"({' or '.join(f'_p_{name} & 15' for name in self.arrays) or 0})"
+        return f"({' or '.join(f'_p_{name} & {DIVISOR - 1}' for name in self.arrays) or 0})"
 
     @cached_property
     def items(self) -> dict[str, str]:
@@ -118,7 +119,7 @@ class Pattern:
         if self.arrays:
             row_major = " and ".join(f"{name}.is_contiguous()" for name in self.arrays)
             strides = ", ".join(f"{name}.stride()" for name in self.arrays)
-            each = ", ".join(f"_p_{name} & 15" for name in self.arrays)
+            each = ", ".join(f"_p_{name} & {DIVISOR - 1}" for name in self.arrays)
             items.append(f"{row_major} or ({strides},)")
             items.append(f"{self.unaligned} and ({each},)")
             if self.devices > 1:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from tilewright.errors import MachineError
+from tilewright.task.tensors import DIVISOR, alignment_of
 from tilewright.worker.messages import PackedNumber, Pointer, Program, Table
 
 STATIC_SHARED_BYTES = 48 << 10
@@ -27,14 +28,12 @@ PORTABLE_CLUSTER = 8
 """Larger clusters must be allowed for each kernel (CUDA Programming Guide, thread block clusters)."""
 LOADED = 64
 """How many cubins stay loaded."""
-ALIGNMENT = 16
-"""Bytes. Code is compiled for tensors whose addresses are multiples of this number."""
 
 
 class ProgramLaunch:
     """Launches ``program`` on ``tensors`` when this object is called with the handle of a CUDA stream. ``own_code``:
     loads the cubin once more, to another address, and unloads it when this object ends. ``aligned``: the code was
-    compiled for tensors at multiples of `ALIGNMENT`."""
+    compiled for tensors at multiples of `DIVISOR`."""
 
     def __init__(
         self, program: Program, tensors: Mapping[str, torch.Tensor], own_code: bool = False, *, aligned: bool = True
@@ -114,8 +113,8 @@ class ProgramLaunch:
         if pointer.tensor not in tensors:
             raise ValueError(f"the program asks for a tensor '{pointer.tensor}'; known: {', '.join(tensors)}")
         address = int(tensors[pointer.tensor].data_ptr())
-        if self._aligned and address % ALIGNMENT:
-            raise ValueError(f"tensor '{pointer.tensor}' is not aligned to {ALIGNMENT} bytes, as the program expects")
+        if self._aligned and alignment_of(address):
+            raise ValueError(f"tensor '{pointer.tensor}' is not aligned to {DIVISOR} bytes, as the program expects")
         return address
 
 
