@@ -102,7 +102,7 @@ def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: 
         return child.Finished(0, "", "")
 
     def nvdisasm_once(options: Sequence[str], sm: int, file: Path) -> child.Finished:
-        key = (*options, sm, file.read_bytes())
+        key = (str(cubin.find_nvdisasm()), *options, sm, file.read_bytes())
         if key not in _DISASSEMBLED:
             done = nvdisasm(options, sm, file)
             if done.returncode:

@@ -20,7 +20,9 @@ Stage: TypeAlias = Literal["launch", "front end", "compile", "machine code", "to
 """The stages in which a candidate can fail, in the order of the main path. ``tool``: a compiler or disassembler crashed
 or took too long; this is no verdict on the candidate."""
 
-TensorPath: TypeAlias = Literal["none", "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA"]
+TensorPath: TypeAlias = Literal[
+    "none", "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA", "unknown"
+]
 """The kind of tensor instructions that compute a kernel's products, as read by `machine_code.cubin`."""
 
 
@@ -174,6 +176,14 @@ class MachineCode:
     """FLOP per warp if each tensor instruction runs once."""
     loops: tuple[CodeLoop, ...] = ()
     """The loops, outer loops first; empty in records of earlier versions."""
+    unread: str = ""
+    """Why the instructions were not read; ``tensor_path`` is then ``unknown``, and the other counts are 0 or empty."""
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """Field name → value; None for what only the instructions would tell, if these were not read."""
+        unknown = OF_INSTRUCTIONS if self.unread else ()
+        return {name: None if name in unknown else value for name, value in vars(self).items()}
 
     def launched_with(self, facts: LaunchFacts) -> MachineCode:
         """Returns the facts of the cubin together with those of its launch."""
@@ -187,6 +197,12 @@ class MachineCode:
             tensor_columns=facts.tensor_columns,
             code_hash=sha256(repr((self.code_hash, facts)).encode()).hexdigest(),
         )
+
+
+OF_INSTRUCTIONS = frozenset(
+    ("local_loads", "local_stores", "tensor_path", "tensor_instructions", "copies", "mix", "tensor_flops", "loops")
+)
+"""The fields of `MachineCode` that come from the instructions; the others come from the cubin's headers."""
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from tilewright.compile.accumulators import (
 from tilewright.compile.compile import Unit, lower
 from tilewright.hardware.architectures import board
 from tilewright.languages.cutile.cutile import CuTile
-from tilewright.machine_code.cubin import Header, headers
-from tilewright.records import Built, Configuration, Failed, Workload
+from tilewright.machine_code.cubin import headers
+from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
 from tilewright.task.loading import load_task
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
@@ -87,7 +87,7 @@ def test_the_compiler_spills_what_must_spill(m: int, n: int, hints: dict[str, in
     built = CuTile().assemble(one, 60)
     assert isinstance(built, Built)
     (header,) = headers([built.cubin])
-    assert isinstance(header, Header)
+    assert isinstance(header, MachineCode)
     assert (header.stack_bytes > 128) is spills
 
 

@@ -292,13 +292,18 @@ def test_an_nvdisasm_without_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert found == replace(code_of(cubin), loops=()), "its text has no places to branch to"
 
 
-def test_an_nvdisasm_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_nvdisasm_that_fails_leaves_what_the_headers_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cubins = [product("sm_90"), product("sm_90", occupancy=1)]
+    whole = [code_of(cubin).known for cubin in cubins]
     broken = script(tmp_path / "nvdisasm", "echo 'nvdisasm fatal : no such architecture' >&2; exit 1\n")
     monkeypatch.setattr(machine_code, "find_nvdisasm", lambda: broken)
-    outcomes = machine_code.read_all([product("sm_90"), product("sm_90", occupancy=1)])
-    assert [str(outcome) for outcome in outcomes] == [
-        f"on sm_90 code nvdisasm returned 1: nvdisasm fatal : no such architecture; fix: {machine_code.FIX}"
-    ] * 2
+    reason = f"on sm_90 code nvdisasm returned 1: nvdisasm fatal : no such architecture; fix: {machine_code.FIX}"
+    for outcome, known in zip(machine_code.read_all(cubins), whole, strict=True):
+        assert isinstance(outcome, MachineCode) and outcome.unread == reason
+        left = {name: value for name, value in outcome.known.items() if value is not None}
+        assert {"registers", "shared_bytes", "threads", "code_hash"} <= set(left)
+        assert {name for name, value in left.items() if value != known[name]} == {"unread", "instructions"}
+        assert left["instructions"] > known["instructions"], "with the padding at the end"
 
 
 def test_a_missing_nvdisasm_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:

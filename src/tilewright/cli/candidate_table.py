@@ -52,6 +52,8 @@ def candidate_table(
         if not in_rows & {candidate.configuration, original.get(candidate.configuration)}
     ]
     note = [Text(prediction_error.times())] if PREDICTED in cells and shown else []
+    if unread := next((each.code.unread for each in candidates if each.code and each.code.unread), ""):
+        note.append(Text(f"predicted without instructions, so times are lower estimates: {unread}", "yellow"))
     return [table, *not_shown(hidden, "configurations"), *note]
 
 
@@ -65,15 +67,16 @@ def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configura
 
 
 def of_code(cell: Callable[[MachineCode], object]) -> Callable[[Candidate], str]:
-    """Returns a function that applies ``cell`` to a candidate's machine code; `NOTHING` if there is no machine code."""
+    """Returns a function that applies ``cell`` to a candidate's machine code; `NOTHING` if it is not known."""
     return lambda candidate: str(cell(candidate.code)) if candidate.code else NOTHING
 
 
+def spills(code: MachineCode) -> str:
+    return NOTHING if code.unread else f"{code.local_stores}/{code.local_loads}"
+
+
 REGISTERS: Cell = (Column("registers", right=True, spare=2), of_code(lambda code: code.registers))
-SPILLS: Cell = (
-    Column("spills\nst/ld", right=True, spare=2),
-    of_code(lambda code: f"{code.local_stores}/{code.local_loads}"),
-)
+SPILLS: Cell = (Column("spills\nst/ld", right=True, spare=2), of_code(spills))
 PREDICTED: Cell = (
     Column("predicted\nµs", right=True),
     lambda candidate: microseconds(candidate.predicted.us) if candidate.predicted else NOTHING,

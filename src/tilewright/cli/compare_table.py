@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, Column, Indented, TerminalTable, first
-from tilewright.inspect.compare import Code, VersionComparison
-from tilewright.records import Failed
+from tilewright.inspect.compare import VersionComparison
+from tilewright.records import Failed, MachineCode
 from tilewright.tileir.analysis.comparing import AccessChange, LineChange, OperationChange, Place, TraitChange, named
 
 NUMBERS = (
@@ -138,28 +138,27 @@ def _machine_code(result: VersionComparison) -> Iterator[RenderableType]:
             yield Text(f"no machine code of {name}: {code.stage}: {code.reason}", style="red")
     if result.same_code:
         yield Text("identical machine code")
-    elif isinstance(a, Code) and isinstance(b, Code):
+    elif isinstance(a, MachineCode) and isinstance(b, MachineCode):
         yield Text("Machine code", style="bold")
         yield _code_table(a, b)
+        if unread := a.unread or b.unread:
+            yield Text(f"instructions are left out: {unread}", style="yellow")
 
 
-def _code_table(a: Code, b: Code) -> TerminalTable:
+def _code_table(a: MachineCode, b: MachineCode) -> TerminalTable:
     """Returns a table of `NUMBERS`, and of the copies and instruction classes whose counts differ."""
     table = TerminalTable("", Column("A", always=True), Column("B", always=True), "change")
     for name in NUMBERS:
-        table.add((name, *_cells(getattr(a.code, name), getattr(b.code, name))))
-    for title, before, after in (
-        ("copies", a.code.copies, b.code.copies),
-        ("instructions", a.instruction_mix, b.instruction_mix),
-    ):
+        table.add((name, *_cells(a.known[name], b.known[name])))
+    for title, before, after in (("copies", a.copies, b.copies), ("instructions", a.mix, b.mix)):
         for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name):
                 table.add((f"{title}: {name}", *_cells(before.get(name, 0), after.get(name, 0))))
     return table
 
 
-def _cells(before: int | str, after: int | str) -> list[Text]:
-    change = "changed" if before != after else ""
+def _cells(before: int | str | None, after: int | str | None) -> list[Text]:
+    change = "changed" if before != after and None not in (before, after) else ""
     if change and isinstance(before, int) and isinstance(after, int):
         change = f"{after - before:+d}"
-    return [Text(str(before)), Text(str(after)), Text(change)]
+    return [*(Text(NOTHING if value is None else str(value)) for value in (before, after)), Text(change)]

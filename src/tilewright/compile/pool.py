@@ -5,43 +5,41 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
 from tilewright.languages.base import Identity, Language, Lowered
 from tilewright.machine_code.cubin import MachineCodeError
-from tilewright.records import Built, Failed
+from tilewright.records import Built, Failed, MachineCode
 from tilewright.task.task import Launch
 from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tools.child import ToolPool
 
-Code = TypeVar("Code")
-Outcome: TypeAlias = tuple[Built | Failed, Code | Failed]
-"""The cubin, and the answer of `CompilerPool.read` about it."""
+Outcome: TypeAlias = tuple[Built | Failed, MachineCode | Failed]
 
 
-class CompilerPool(Generic[Code]):
+class CompilerPool:
     """Threads that each wait for one compiler, and a few threads that read the cubins. Candidates are known by index.
 
     Starting nvdisasm costs 0.35 s or more of processor time, however many cubins it reads. So a reader takes all
     waiting cubins in one run. Equal bytecode is compiled once.
 
-    read: for each cubin the facts that the caller needs, or a `MachineCodeError`.
+    read: for each cubin its machine code, or a `MachineCodeError`.
     entry_of: decodes Tile IR.
     """
 
     def __init__(
-        self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[Code | MachineCodeError]],
+        self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[MachineCode | MachineCodeError]],
         entry_of: Callable[[Lowered], KernelEntry | None] = entry_of,
     ) -> None:  # fmt: skip
         self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
-        self._added: dict[Future[Outcome[Code]], list[int]] = {}
+        self._added: dict[Future[Outcome], list[int]] = {}
         self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(max(1, jobs // 4), "nvdisasm")
-        self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome[Code]]]] = queue.SimpleQueue()
-        self.seen: dict[Identity, Future[Outcome[Code]]] = {}
+        self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome]]] = queue.SimpleQueue()
+        self.seen: dict[Identity, Future[Outcome]] = {}
 
-    def __enter__(self) -> CompilerPool[Code]:
+    def __enter__(self) -> CompilerPool:
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -69,7 +67,7 @@ class CompilerPool(Generic[Code]):
         for index in self.left_out():
             self._submit(index, *self._unfit.pop(index))
 
-    def outcomes(self, index: int | None = None) -> Iterator[tuple[int, Built | Failed, Code | Failed]]:
+    def outcomes(self, index: int | None = None) -> Iterator[tuple[int, Built | Failed, MachineCode | Failed]]:
         """Yields the candidates with their cubins and facts as they are done, each once; or those with the same code as
         the one with ``index``."""
         wanted = [future for future, indices in self._added.items() if index is None or index in indices]
@@ -79,12 +77,12 @@ class CompilerPool(Generic[Code]):
 
     def _submit(self, index: int, language: Language, lowered: Lowered) -> None:
         if lowered.identity not in self.seen:
-            outcome: Future[Outcome[Code]] = Future()
+            outcome: Future[Outcome] = Future()
             self.seen[lowered.identity] = outcome
             self.compilers.submit(self._compile, language, lowered, outcome)
         self._added.setdefault(self.seen[lowered.identity], []).append(index)
 
-    def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome[Code]]) -> None:
+    def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
         try:
             built = language.assemble(lowered, self.seconds)
             if isinstance(built, Failed):
@@ -96,7 +94,7 @@ class CompilerPool(Generic[Code]):
             outcome.set_exception(error)
 
     def _read_waiting(self) -> None:
-        waiting: list[tuple[Built, Future[Outcome[Code]]]] = []
+        waiting: list[tuple[Built, Future[Outcome]]] = []
         try:
             while True:
                 waiting.append(self.unread.get_nowait())

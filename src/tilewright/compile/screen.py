@@ -2,8 +2,8 @@
 
 `tune` and the search in the caller's process screen alike. Equal work is timed once, because many hints change nothing.
 The other rules compare a candidate with the best predicted one, so some candidates always stay. Spilling alone drops
-nothing: of a 4000×4097×2000 product on an H200, 32 of 40 candidates spill, and so does the fastest. Where only the
-headers of the machine code are known, nothing can be predicted, and `most_stack` decides.
+nothing: of a 4000×4097×2000 product on an H200, 32 of 40 candidates spill, and so does the fastest. Where the
+instructions are not known, `most_stack` says which candidates spill.
 
 The thresholds were chosen and are checked on the races in bench/recorded/: none of them drops a winner there.
 """
@@ -99,8 +99,10 @@ def screen(
         fits = occupancy_of(code, board)
         groups.append(_Group(tuple(same), same[0], launched.predicted(), launched.spill_us(), fits))
     best = min((group for group in groups if group.fits.ctas), key=_by_time, default=None)
-    strongest = max((_strength(group.row.code.tensor_path) for group in groups if group.fits.ctas), default=0)
-    judged = [_judged(group, best, strongest, bound) for group in groups]
+    fitting = [group.row.code for group in groups if group.fits.ctas]
+    strongest = max((_strength(code.tensor_path) for code in fitting), default=0)
+    most = most_stack(code.stack_bytes for code in fitting)
+    judged = [_judged(group, best, strongest, most, bound) for group in groups]
     kept = _keep_enough(_keep_baseline(judged, shipped))
     by_row = {id(row): group for group in kept for row in group.members}
     return tuple(_screened(row, by_row[id(row)]) for row in rows)
@@ -133,14 +135,15 @@ class _Group:
         return replace(self, verdict=verdict, reason=reason)
 
 
-def _judged(group: _Group, best: _Group | None, strongest: int, bound: Bound) -> _Group:
+def _judged(group: _Group, best: _Group | None, strongest: int, most: int, bound: Bound) -> _Group:
     if best is None or not group.fits.ctas:
         return group.judged("out", f"cannot be launched: {group.fits.why}")
     times = group.predicted.us / best.predicted.us
     if group is best:
         return group.judged("race", f"predicted {_us(group)}, the shortest")
     behind = f"predicted {times:.2f}× the shortest ({_us(best)})"
-    for objection in (_lost_tensor_path(group, times, strongest, bound), _spills(group, times), _unattained(group)):
+    lost = _lost_tensor_path(group, times, strongest, bound)
+    for objection in (lost, _spills(group, times, most), _unattained(group)):
         if objection is not None:
             verdict, reason = objection
             return group.judged(verdict, f"{reason}; {behind}")
@@ -155,15 +158,18 @@ _Objection: TypeAlias = tuple[Verdict, str] | None
 def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound) -> _Objection:
     """Objects to slower tensor instructions than others use, unless the workload is bound by memory."""
     path = group.row.code.tensor_path
-    if bound.kind == "memory" or _strength(path) >= strongest:
+    if bound.kind == "memory" or path == "unknown" or _strength(path) >= strongest:
         return None
     lost = "no tensor instructions" if path == "none" else f"only {path}"
     verdict: Verdict = "out" if path == "none" or times > SLOWER else "last"
     return verdict, f"{lost}, where others use a faster tensor path"
 
 
-def _spills(group: _Group, times: float) -> _Objection:
+def _spills(group: _Group, times: float, most: int) -> _Objection:
+    """Objects to spills by their share of the predicted time, and where that is not known by the stack."""
     code, share = group.row.code, group.spill_us / group.predicted.us
+    if code.unread and code.stack_bytes > most:
+        return "last", f"spills: {code.stack_bytes:,} B of stack"
     if share < SPILL_SHARE:
         return None
     return ("out" if times > SPILLS_SLOWER else "last"), (

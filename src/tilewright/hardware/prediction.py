@@ -11,7 +11,8 @@ their powers, which is little more than the longest:
     spill      local loads and stores as traffic of L2 and memory
     launch     launch, start and end of a grid
 
-The machine code has no trip counts; `executions` computes them from the work.
+The machine code has no trip counts; `executions` computes them from the work. If its instructions were not read, the
+products run at the full tensor rate, and staging and spills are left out: the time is a lower estimate.
 
 bench/fit_predictions.py fits the coefficients to recordings of an H200, and tries them on kernels that the fit never
 saw; bench/recorded/README.md has what came out. On other boards the order is more reliable than the times.
@@ -19,6 +20,7 @@ saw; bench/recorded/README.md has what came out. On other boards the order is mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.hardware.architectures import KIB, SUB_PARTITIONS, WARP, architecture
@@ -126,7 +128,7 @@ class Launched:
             self.rate = _achievable(code, work, board)
             self.products_us = work.flops / (self.rate * 1e6)
             self.staged_us = work.flops * staged_share(code, shape) / bytes_per_us
-            self.tile = tile_elements(code, shape) * shape.resident
+            self.tile = math.inf if code.unread else tile_elements(code, shape) * shape.resident
             """Elements of the tiles on an SM."""
         elif uses_tma(code):
             self.turns = work.bytes / (shape.ctas * max(code.shared_bytes, KIB))
@@ -136,7 +138,7 @@ class Launched:
         reasons = [text for us, text in sorted(self.terms(), reverse=True) if us >= 0.3 * together]
         if self.spilled_bytes:
             reasons.append(f"+ {_us(self.spill_us())} spill ({_size(self.spilled_bytes)})")
-        reasons.append(f"+ {_us(LAUNCH_US)} launch")
+        reasons += [f"+ {_us(LAUNCH_US)} launch", *(["instructions not read"] if self.code.unread else [])]
         return PredictedTime(self.us(), "; ".join(reasons))
 
     def us(self) -> float:
@@ -182,7 +184,8 @@ class Launched:
         yield others, f"{_us(others)} issue of {self.code.instructions} instructions by {warps}"
         if self.products_us:
             at = f"{self.code.tensor_path} at {self.rate:.0f} TFLOP/s ×{self._longer():.2f}"
-            yield self.tensor_us(), f"{_us(self.tensor_us())} {at} ({self.tile:,.0f} elements an SM)"
+            tile = "" if self.code.unread else f" ({self.tile:,.0f} elements an SM)"
+            yield self.tensor_us(), f"{_us(self.tensor_us())} {at}{tile}"
             yield self.staging_us(), f"{_us(self.staging_us())} staging of tiles from the L2"
         waves = "1 wave" if shape.waves == 1 else f"{shape.waves} waves"
         ctas = "1 CTA" if shape.resident == 1 else f"{shape.resident} CTAs"

@@ -6,16 +6,14 @@ GPU is needed, and no time is measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
+from tilewright.compile.compile import BUDGET_SECONDS, Unit, compile_all
 from tilewright.errors import RequestError, ToolFailed
 from tilewright.hardware.architectures import Board
 from tilewright.ledger.codec import Encodable
-from tilewright.machine_code.cubin import MachineCodeError, instruction_mix, opcodes
-from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
+from tilewright.records import Configuration, Failed, MachineCode, Workload
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis import comparing
@@ -43,19 +41,6 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Code:
-    """The machine code of one version."""
-
-    code: MachineCode
-    instruction_mix: Mapping[str, int]
-
-    def to_json(self) -> dict[str, Encodable]:
-        """Returns the facts about the machine code, under the same names as in `inspect --json`."""
-        facts = {name: value for name, value in vars(self.code).items() if name not in ("symbol", "sm")}
-        return {**facts, "instruction_mix": dict(self.instruction_mix)}
-
-
-@dataclass(frozen=True)
 class VersionComparison:
     """The differences between two versions.
 
@@ -67,15 +52,15 @@ class VersionComparison:
     after: Side
     board: Board
     tile_ir: Comparison
-    code_before: Code | Failed
-    code_after: Code | Failed
+    code_before: MachineCode | Failed
+    code_after: MachineCode | Failed
     grids: tuple[tuple[int, ...], tuple[int, ...]]
 
     @property
     def same_code(self) -> bool | None:
         """Whether the machine code is identical; None if a version did not compile."""
         a, b = self.code_before, self.code_after
-        return None if isinstance(a, Failed) or isinstance(b, Failed) else a.code.code_hash == b.code.code_hash
+        return None if isinstance(a, Failed) or isinstance(b, Failed) else a.code_hash == b.code_hash
 
     @property
     def identical(self) -> bool:
@@ -86,7 +71,7 @@ class VersionComparison:
         chains = [{**asdict(chain), "text": str(chain)} for chain in self.tile_ir.chains]
         sides = {}
         for side, code in (("before", self.code_before), ("after", self.code_after)):
-            sides[side] = {"failed": asdict(code)} if isinstance(code, Failed) else code.to_json()
+            sides[side] = {"failed": asdict(code)} if isinstance(code, Failed) else _facts(code)
         return {
             "arch": self.board.arch, "board": self.board.name, "identical": self.identical,
             "before": self.before.to_json() | {"grid": list(self.grids[0])},
@@ -123,9 +108,9 @@ def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_
     """
     tile_ir, grids = compare_tile_ir(before, after, board)
     units = [Unit(side.workload, side.configuration, board) for side in (before, after)]
-    codes: list[Code | Failed]
+    codes: list[MachineCode | Failed]
     try:
-        codes = [_code(each) for each in compile_all([before.task, after.task], units, seconds=seconds)]
+        codes = [each.code for each in compile_all([before.task, after.task], units, seconds=seconds)]
     except ToolFailed as error:
         codes = [Failed("tool", str(error))] * 2
     return VersionComparison(before, after, board, tile_ir, codes[0], codes[1], grids)
@@ -164,12 +149,7 @@ def _readable(runnable: Runnable) -> comparing.Version:
     return comparing.Version(entry, source, tensors, runnable.module.globals)
 
 
-def _code(compiled: Compiled) -> Code | Failed:
-    if isinstance(compiled.code, Failed):
-        return compiled.code
-    assert isinstance(compiled.built, Built)
-    try:
-        (listing,) = opcodes([compiled.built.cubin])
-    except MachineCodeError as error:
-        return Failed("machine code", str(error))
-    return Code(compiled.code, instruction_mix(listing))
+def _facts(code: MachineCode) -> dict[str, Encodable]:
+    """Returns the facts about the machine code, under the same names as in `inspect --json`."""
+    facts = {name: value for name, value in code.known.items() if name not in ("symbol", "sm")}
+    return {**facts, "instruction_mix": facts["mix"]}

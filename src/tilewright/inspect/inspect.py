@@ -48,7 +48,7 @@ class Inspected:
     def to_json(self) -> dict[str, Encodable]:
         """Returns one element of the list that `inspect --json` prints. Scripts rely on these names."""
         candidate, code, predicted = self.candidate, self.candidate.code, self.candidate.predicted
-        facts = vars(code) if code else dict.fromkeys(CODE_FACTS)
+        facts = code.known if code else dict.fromkeys(CODE_FACTS)
         return {
             "config": dict(candidate.configuration), "arch": self.arch, "board": self.board.name,
             "workload": self.workload.name, "status": candidate.status, "reason": candidate.reason,

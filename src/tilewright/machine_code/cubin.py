@@ -21,11 +21,10 @@ import shutil
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TypedDict, cast
 
-from tilewright.errors import CompilerMissing
+from tilewright.errors import CompilerMissing, ToolFailed
 from tilewright.machine_code import elf
 from tilewright.machine_code.elf import Cubin
 from tilewright.machine_code.elf import MachineCodeError as MachineCodeError
@@ -43,66 +42,44 @@ RESERVED_SHARED_BYTES = 1024
 DISASSEMBLY_SECONDS = 15.0
 """Limit of processor time for one run of nvdisasm."""
 FIX = "pip install --force-reinstall nvidia-cuda-nvdisasm"
+HEADERS_ONLY = "only the headers of the cubin were read"
 
 
-@dataclass(frozen=True)
-class Header:
-    """The facts about a kernel that need no disassembly. The fields are those of `MachineCode`."""
-
-    registers: int
-    stack_bytes: int
-    shared_bytes: int
-    threads: int
-    cluster: int
-    instructions: int
-    """The number of instructions. Unlike in `MachineCode`, the padding at the end counts."""
-    code_hash: str
-
-
-def headers(cubins: Iterable[bytes]) -> tuple[Header | MachineCodeError, ...]:
-    """Returns the header of each cubin, or an error for a broken cubin. Takes 1 ms per cubin; starts no process."""
-    return tuple(map(_header, map(_parsed, cubins)))
+def headers(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, ...]:
+    """Like `read_all`, without the instructions. Takes 1 ms per cubin; starts no process."""
+    parsed = map(_parsed, cubins)
+    return tuple(each if isinstance(each, MachineCodeError) else _header(each, HEADERS_ONLY) for each in parsed)
 
 
 def read(cubin: bytes) -> MachineCode:
-    """Returns the facts about the kernel in a cubin. ``threads`` is 0 if the code does not fix the number of threads.
-
-    Raises `MachineCodeError`, or `CompilerMissing` without nvdisasm.
-    """
+    """Returns the facts about the kernel in a cubin. Raises `MachineCodeError` for a broken cubin."""
     if isinstance(outcome := read_all([cubin])[0], MachineCodeError):
         raise outcome
     return outcome
 
 
 def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, ...]:
-    """Like `read`, for many cubins. Returns an error for a broken cubin. Starts nvdisasm once per architecture."""
+    """Like `read`, for many cubins. Returns an error for a broken cubin. Starts nvdisasm once per architecture.
+
+    Without a working nvdisasm the instructions are missing, and `MachineCode.unread` says why. ``threads`` is 0 if the
+    code does not fix the number of threads.
+    """
     outcomes: list[Cubin | MachineCode | MachineCodeError] = [_parsed(cubin) for cubin in cubins]
     for sm in sorted({each.sm for each in outcomes if isinstance(each, Cubin)}):
         group = {i: each for i, each in enumerate(outcomes) if isinstance(each, Cubin) and each.sm == sm}
         listings = _disassembled(sm, [each.code() for each in group.values()])
         for (i, each), listing in zip(group.items(), listings, strict=True):
-            outcomes[i] = listing if isinstance(listing, MachineCodeError) else _described(each, listing)
+            outcomes[i] = _header(each, str(listing)) if isinstance(listing, Exception) else _described(each, listing)
     return tuple(outcome for outcome in outcomes if not isinstance(outcome, Cubin))
 
 
-def opcodes(cubins: Iterable[bytes]) -> tuple[tuple[str, ...], ...]:
-    """Returns the opcodes of each cubin, such as ``LDG.E.128``, without the padding at the end.
-
-    Raises `MachineCodeError` for the first cubin that cannot be read.
-    """
-    listings: list[tuple[str, ...]] = []
-    for cubin in map(elf.parse, cubins):
-        (listing,) = _disassembled(cubin.sm, [cubin.code()])
-        if isinstance(listing, MachineCodeError):
-            raise listing
-        listings.append(tuple(each.opcode for each in listing if each.opcode != "NOP"))
-    return tuple(listings)
-
-
-def _header(cubin: Cubin | MachineCodeError) -> Header | MachineCodeError:
-    if isinstance(cubin, MachineCodeError):
-        return cubin
-    return Header(**_launch(cubin), instructions=len(cubin.code()) // INSTRUCTION_BYTES, code_hash=_hash(cubin))
+def _header(cubin: Cubin, unread: str) -> MachineCode:
+    """Returns what is known without the instructions. The padding at the end counts as instructions, too."""
+    return MachineCode(
+        symbol=cubin.kernel.name, sm=cubin.sm, **_launch(cubin), code_hash=_hash(cubin), local_loads=0, local_stores=0,
+        instructions=len(cubin.code()) // INSTRUCTION_BYTES, tensor_path="unknown", tensor_instructions=0, copies={},
+        unread=unread,
+    )  # fmt: skip
 
 
 def _parsed(cubin: bytes) -> Cubin | MachineCodeError:
@@ -149,8 +126,17 @@ def _tensor_flops(opcode: str) -> float:
     return 0.0
 
 
-def _launch(cubin: Cubin) -> dict[str, int]:
-    """Returns the launch properties, named as in `MachineCode`."""
+class _Launch(TypedDict):
+    """The launch properties, named as in `MachineCode`."""
+
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    threads: int
+    cluster: int
+
+
+def _launch(cubin: Cubin) -> _Launch:
     attributes = cubin.attributes
     if REGISTERS not in attributes:
         raise MachineCodeError(f"the cubin does not say how many registers '{cubin.kernel.name}' needs")
@@ -265,11 +251,11 @@ def _places() -> Iterator[Path]:
         yield from Path(os.environ["CUDA_HOME"], "bin").glob("nvdisasm*")
 
 
-def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[Instruction] | MachineCodeError]:
+def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[Instruction] | Exception]:
     """Returns the instructions of each piece of code, padding included, or an error for one that cannot be read."""
     try:
         found = _instructions(sm, b"".join(codes))
-    except MachineCodeError as error:
+    except (ToolFailed, OSError) as error:
         if len(codes) == 1:
             return [error]
         return [outcome for code in codes for outcome in _disassembled(sm, [code])]
@@ -289,23 +275,21 @@ def _instructions(sm: int, code: bytes) -> list[Instruction]:
                 functions = json.loads(ran.stdout)[1]
                 found = [Instruction.of(each) for function in functions for each in function["sass-instructions"]]
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise MachineCodeError(f"nvdisasm wrote JSON of an unknown shape ({error!r}); fix: {FIX}") from error
+            raise ToolFailed(f"nvdisasm wrote JSON of an unknown shape ({error!r}); fix: {FIX}") from error
         if found is None and "json" in ran.stderr:  # older versions have no -json
             ran = _nvdisasm(["-ndf"], sm, file)
             found = [Instruction(name) for name in _TEXT_LINE.findall(ran.stdout)] if ran.returncode == 0 else None
     if found is None:
-        raise MachineCodeError(f"on sm_{sm} code {ran.complaint('nvdisasm')}; fix: {FIX}")
+        raise ToolFailed(f"on sm_{sm} code {ran.complaint('nvdisasm')}; fix: {FIX}")
     if len(found) * INSTRUCTION_BYTES != len(code):
-        raise MachineCodeError(
-            f"nvdisasm found {len(found)} instructions in {len(code)} bytes of sm_{sm} code; fix: {FIX}"
-        )
+        raise ToolFailed(f"nvdisasm found {len(found)} instructions in {len(code)} bytes of sm_{sm} code; fix: {FIX}")
     return found
 
 
 def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> child.Finished:
     architecture = f"SM{sm}a" if sm >= 90 else f"SM{sm}"  # the set with ``a`` has wgmma and tcgen05
     command = [str(find_nvdisasm()), *options, "-b", architecture, str(file)]
-    return child.run(command, DISASSEMBLY_SECONDS, file.parent, fix=FIX)
+    return child.run(command, DISASSEMBLY_SECONDS, file.parent, fix=FIX, once=True)
 
 
 _TEXT_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)

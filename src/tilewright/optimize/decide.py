@@ -208,10 +208,13 @@ def following(keep: bool, gain: float, policy: str, misses: int, patience: int =
 
 def decide_predicted(
     candidate: Mapping[str, PredictedTime], incumbent: Mapping[str, PredictedTime],
-    baseline: Mapping[str, PredictedTime], kind: ChangeKind,
+    baseline: Mapping[str, PredictedTime], kind: ChangeKind, unread: str = "",
 ) -> PredictedDecision:  # fmt: skip
     """Decides from the predicted times of each workload. A gain is kept beyond the margin of its kind of change; a
-    smaller one, and every change of form, is left for a GPU to confirm."""
+    smaller one, and every change of form, is left for a GPU to confirm.
+
+    unread: why instructions were not read. No margin is known for such predictions.
+    """
     ratios = {name: prediction.us / incumbent[name].us for name, prediction in candidate.items()}
     against = {name: prediction.us / baseline[name].us for name, prediction in candidate.items()}
     overall = stats.geometric_mean(ratios.values())
@@ -219,6 +222,8 @@ def decide_predicted(
     worse = [name for name in ratios if max(ratios[name], against[name]) > 1 + PREDICTED_WORTH]
     least, best = min((overall, ""), *((ratio, name) for name, ratio in ratios.items()))
     margin, words = prediction_error.KINDS[kind].margin, prediction_error.KINDS[kind].words
+    if unread:
+        margin, words = None, f"what is predicted without instructions ({unread})"
     gains = overall < 1 and least < 1 - PREDICTED_WORTH and not worse
     keep = gains and margin is not None and least < 1 / (1 + margin)
     if worse:

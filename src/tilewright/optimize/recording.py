@@ -151,9 +151,12 @@ def _machine_code(a: MachineCode, b: MachineCode) -> Iterator[str]:
         return
     for name in ("registers", "stack_bytes", "shared_bytes", "threads", "cluster", "local_loads", "local_stores",
                  "tensor_path", "tensor_instructions", "instructions"):  # fmt: skip
-        before, after = getattr(a, name), getattr(b, name)
-        if before != after:
+        before, after = a.known[name], b.known[name]
+        if before != after and None not in (before, after):
             yield f"{name.replace('_', ' ')}: {before} → {after}"
+    if unread := a.unread or b.unread:
+        yield f"instructions: not compared, {unread}"
+        return
     for kind in dict.fromkeys((*a.copies, *b.copies)):
         if a.copies.get(kind, 0) != b.copies.get(kind, 0):
             yield f"{kind}: {a.copies.get(kind, 0)} → {b.copies.get(kind, 0)}"

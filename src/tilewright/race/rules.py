@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 
 from tilewright.errors import RequestError
-from tilewright.machine_code.cubin import Header
 from tilewright.race import stats
 from tilewright.race.stats import Array, Interval
 from tilewright.records import Json, MachineCode
@@ -75,7 +74,7 @@ def _looks(policy: Policy, first: int) -> tuple[int, ...]:
     return tuple(sorted(at for at in looks if at <= policy.max_rounds))
 
 
-def cost_of(code: MachineCode | Header | None) -> tuple[int, ...]:
+def cost_of(code: MachineCode | None) -> tuple[int, ...]:
     """Returns a configuration's cost: CTAs in a cluster, then registers and shared memory of a CTA, instructions."""
     if code is None:
         return (1 << 30,)

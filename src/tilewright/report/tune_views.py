@@ -102,7 +102,7 @@ def _cells(candidate: Candidate, workload: TunedWorkload) -> list[str]:
     code, metrics = candidate.code, workload.metrics(candidate)
     predicted = number(candidate.predicted.us if candidate.predicted else None)
     measured = [number(metrics.us), interval_us(metrics)] if workload.measured else []
-    spills = f"{code.local_stores}/{code.local_loads}" if code else NOTHING
+    spills = f"{code.local_stores}/{code.local_loads}" if code and not code.unread else NOTHING
     registers = str(code.registers) if code else NOTHING
     return [predicted, *measured, light(metrics), registers, spills, candidate.reason]
 

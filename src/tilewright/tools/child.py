@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 _running: set[int] = set()
 """Process groups of the running tools."""
+_hung: dict[str, ToolFailed] = {}
+"""Path of a tool that did not end in time → the error, if the tool is not to be run again."""
 _lock = threading.Lock()
 
 
@@ -66,17 +68,20 @@ def workplace() -> Iterator[Path]:
 
 def run(
     command: Sequence[str], seconds: float, folder: Path | None = None, *,
-    env: Mapping[str, str] | None = None, fix: str = "", patience: float = PATIENCE,
+    env: Mapping[str, str] | None = None, fix: str = "", patience: float = PATIENCE, once: bool = False,
 ) -> Finished:  # fmt: skip
     """Runs a tool for at most ``seconds`` of processor time, and ``patience`` times as much wall time.
 
     folder: a `workplace` for the tool's output and temporary files. None makes a new one.
     fix: what the user can do about a missing or broken tool, for the message.
+    once: a tool that does not end in time is never run again; later calls raise the same error.
     Raises CompilerMissing if the tool cannot be started, ToolFailed if the tool does not end in time.
     """
     if folder is None:
         with workplace() as new:
-            return run(command, seconds, new, env=env, fix=fix, patience=patience)
+            return run(command, seconds, new, env=env, fix=fix, patience=patience, once=once)
+    if command[0] in _hung:
+        raise _hung[command[0]]
     environment = {**(os.environ if env is None else env), "TMPDIR": str(folder)}
     out, err = folder / "stdout", folder / "stderr"
     with out.open("wb") as stdout, err.open("wb") as stderr:
@@ -88,10 +93,15 @@ def run(
             raise CompilerMissing(not_started(command[0], error, fix)) from None
     returncode, used, in_time = _ended(process, seconds, seconds * patience)
     tool = Path(command[0]).name
-    if not in_time and used < seconds:
-        so_far = f"{used:.2g} s of processor time in {seconds * patience:g} s"
-        raise ToolFailed(f"{tool} did not end: it used {so_far}{_to_fix(fix)}")
-    return finished(tool, folder, returncode, used, seconds)
+    try:
+        if not in_time and used < seconds:
+            so_far = f"{used:.2g} s of processor time in {seconds * patience:g} s"
+            raise ToolFailed(f"{tool} did not end: it used {so_far}{_to_fix(fix)}")
+        return finished(tool, folder, returncode, used, seconds)
+    except ToolFailed as error:
+        if once:
+            _hung[command[0]] = error
+        raise
 
 
 def finished(tool: str, folder: Path, returncode: int, used: float, seconds: float) -> Finished:

@@ -48,6 +48,6 @@ def _candidate_json(candidate: Candidate, speed_of_light_us: float) -> dict[str,
         "speed_of_light": speed_of_light_us / measured.us if measured else None,
         "verdict": candidate.checked.verdict if candidate.checked else "unverified",
         "verdict_reason": candidate.checked.reason if candidate.checked else None,
-        **{name: getattr(code, name) if code else None for name in OF_CODE},
+        **{name: code.known[name] if code else None for name in OF_CODE},
         "compile_seconds": candidate.compile_seconds,
     }

@@ -21,12 +21,11 @@ from tests.runtime.caller_kernels import (
 )
 
 from tilewright.compile.screen import RACED
-from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import board
 from tilewright.hardware.executions import Work
 from tilewright.inspect.work import count_launch
 from tilewright.languages.cutile import private as cutile_private
-from tilewright.machine_code.cubin import MachineCodeError
+from tilewright.machine_code import cubin
 from tilewright.runtime.search import building, screening
 from tilewright.runtime.search.searching import SearchResult
 from tilewright.runtime.store import warn_once
@@ -71,18 +70,10 @@ def test_of_few_trials_nvdisasm_reads_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert len(machine.raced) == RACED + 1
 
 
-def missing(cubins: Any) -> Any:
-    raise CompilerMissing("nvdisasm is not installed; fix: pip install nvidia-cuda-nvdisasm")
-
-
-def garbage(cubins: Any) -> Any:
-    return [MachineCodeError("nvdisasm wrote garbage") for _ in cubins]
-
-
-@pytest.mark.parametrize("read", [missing, garbage])
+@pytest.mark.parametrize("program", ["/nowhere/nvdisasm", "/bin/true"])
 @pytest.mark.filterwarnings("ignore::tilewright.runtime.store.warn_once.TunedStoreWarning")
-def test_without_nvdisasm_all_that_do_not_spill_are_raced(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "read_all", read)
+def test_without_nvdisasm_all_that_do_not_spill_are_raced(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cubin, "find_nvdisasm", lambda: Path(program))
     machine = CpuMachine(doubles, {"TILE=128 blocks=64": 5.0})
     result = searched(machine)
     assert len(machine.raced) == len(MANY) and result.outcomes[result.best].label == "TILE=128 blocks=64"

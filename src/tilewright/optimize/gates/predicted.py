@@ -78,4 +78,6 @@ class PredictedGate:
         )  # fmt: skip
 
     def _decision(self, variant: Variant, incumbent: Variant) -> PredictedDecision:
-        return decide_predicted(variant.predicted, incumbent.predicted, self._baseline.predicted, variant.kind)
+        versions = (variant, incumbent, self._baseline)
+        unread = next((code.unread for one in versions for code in one.codes.values() if code.unread), "")
+        return decide_predicted(variant.predicted, incumbent.predicted, self._baseline.predicted, variant.kind, unread)

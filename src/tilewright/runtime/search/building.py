@@ -24,7 +24,7 @@ from tilewright.errors import RequestError, TilewrightError, ToolFailed, in_one_
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument, Language, ListArgument, Lowered
 from tilewright.languages.cutile.private import python_function
-from tilewright.machine_code.cubin import Header, MachineCodeError, headers, read_all
+from tilewright.machine_code.cubin import headers, read_all
 from tilewright.progress import timed
 from tilewright.records import Built, Configuration, Failed, MachineCode
 from tilewright.runtime.arrays import CallValue, is_array
@@ -77,7 +77,7 @@ class Ready:
 
     described: SpecifiedTrial
     lowered: Lowered
-    code: Header | MachineCode
+    code: MachineCode
 
     @property
     def trial(self) -> Trial:
@@ -112,8 +112,7 @@ class Building:
         self._lowered: dict[int, Lowered] = {}
         self.many = len(trials) > RACED + 1
         """Whether there are more trials than can be raced."""
-        read = _instructions if self.many else headers
-        self._pool: CompilerPool[Header | MachineCode] = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, read, _entry)
+        self._pool = CompilerPool(os.cpu_count() or 1, BUDGET_SECONDS, read_all if self.many else headers, _entry)
         self.left_out, self.compile_unfit = self._pool.left_out, self._pool.compile_unfit
 
     def __enter__(self) -> Building:
@@ -180,23 +179,14 @@ class Building:
             self.seconds["compile"] += time.perf_counter() - started
             described, lowered = self._described[each], self._lowered[each]
             ready = _failed(code) if isinstance(code, Failed) else Ready(described, lowered, code)
+            if self.many and isinstance(ready, Ready) and ready.code.unread:
+                warn_once(f"the search goes on without predictions: {ready.code.unread}", "nvdisasm fails")
             self._done[each] = ready
             if isinstance(built, Built):
                 with suppress(Exception):  # a full disk, a locked cache: the launch then compiles again
                     described.language.remember([built])
             yield each, ready
             started = time.perf_counter()
-
-
-def _instructions(cubins: Sequence[bytes]) -> Sequence[Header | MachineCode | MachineCodeError]:
-    """Reads the instructions of cubins; only their headers where nvdisasm fails."""
-    known = headers(cubins)
-    try:
-        codes = read_all(cubins)
-    except (ToolFailed, OSError) as error:
-        warn_once(f"the search goes on without predictions: {error}", "nvdisasm fails")
-        return known
-    return [one if isinstance(code, MachineCodeError) else code for one, code in zip(known, codes, strict=True)]
 
 
 @lru_cache(maxsize=64)

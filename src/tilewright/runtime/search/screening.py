@@ -15,7 +15,7 @@ from tilewright.hardware.executions import Work
 from tilewright.inspect.speed_limit import Roofline
 from tilewright.inspect.work import CountedWork, classify
 from tilewright.race.rules import Policy
-from tilewright.records import Configuration, MachineCode
+from tilewright.records import Configuration
 from tilewright.runtime.search.building import Building, Ready, aligned
 
 COUNTED_BLOCKS = 32
@@ -83,7 +83,7 @@ class LiveScreen:
 
 def _row(index: int, ready: Ready) -> ScreenRow | None:
     """Returns a trial as the screen takes it; None if its instructions are not known."""
-    if not isinstance(ready.code, MachineCode):
+    if ready.code.unread:
         return None
     hints = ready.described.language.decorated_hints(ready.trial.kernel, ready.lowered.arch)
     name, arguments = Configuration.of({"place": index}), tuple(map(aligned, ready.flat))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tilewright.errors import CompilerMissing, ToolFailed, first_line
+from tilewright.errors import ToolFailed, first_line
 from tilewright.languages.cutile.toolchain import REINSTALL, find_tileiras
 from tilewright.tileir.read import literals
 from tilewright.tileir.read.operations import Draft, Reading, Value, read_plain, read_tile
@@ -243,8 +243,6 @@ OPERATIONS = frozenset(TABLE) | frozenset(_WITH_REGIONS) | {"constant", "make_te
 
 DISASSEMBLY_SECONDS = 10.0
 """Limit of processor time for one kernel. Usual kernels take 0.01 to 0.3 s."""
-_HUNG: dict[str, ToolFailed] = {}
-"""Path of a disassembler that did not end → the error. Such a disassembler is not run again."""
 
 
 def disassemble(bytecode: bytes) -> str:
@@ -255,19 +253,11 @@ def disassemble(bytecode: bytes) -> str:
     """
     tool = find_tileiras()
     program = str(tool.path.with_name("tileirdisasm"))
-    if program in _HUNG:
-        raise _HUNG[program]
     with child.workplace() as folder:
         source = folder / "kernel.tileirbc"
         source.write_bytes(bytecode)
         command, environment = [program, "-g", str(source)], tool.environment()
-        try:
-            done = child.run(command, DISASSEMBLY_SECONDS, folder, env=environment, fix=REINSTALL)
-        except CompilerMissing:
-            raise
-        except ToolFailed as error:
-            _HUNG[program] = error
-            raise
+        done = child.run(command, DISASSEMBLY_SECONDS, folder, env=environment, fix=REINSTALL, once=True)
     if done.returncode > 0 and "error:" in done.stderr:
         raise ReadError(done.complaint("tileirdisasm"))
     if done.returncode:
