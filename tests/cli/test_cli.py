@@ -26,6 +26,7 @@ from tilewright.cli import doctor, exit_codes, terminal
 from tilewright.cli import main as cli
 from tilewright.cli import shared as cli_shared
 from tilewright.cli import tune as cli_tune
+from tilewright.cli.interruption import Interrupted, Signalled
 from tilewright.compile import compile
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages.cutile import toolchain
@@ -646,8 +647,8 @@ def test_an_interruption_says_what_is_stored_and_how_to_go_on(fresh: bool, how: 
     """An earlier process may have finished what is stored; a run that is complete is not resumed."""
 
     def said(ledger: TuneLedger | Literal[False]) -> str:
-        with pytest.raises(cli_shared.Interrupted) as error, cli_shared.resumable(ledger, fresh):
-            raise cli_shared.Terminated
+        with pytest.raises(Interrupted) as error, cli_shared.resumable(ledger, fresh):
+            raise Signalled(signal.SIGTERM)
         assert error.value.code == 143
         return str(error.value)
 
@@ -663,16 +664,6 @@ def test_an_interruption_says_what_is_stored_and_how_to_go_on(fresh: bool, how: 
         ledger.finish(run, {})
         assert said(ledger) == f"terminated; the run is complete and stored, see it with tilewright report {run}"
     assert said(False) == "terminated; nothing is stored (--no-store)"
-
-
-@pytest.mark.parametrize(
-    ("number", "said"), [(signal.SIGINT, "interrupted\n"), (signal.SIGTERM, "terminated\n")], ids=["Ctrl-C", "SIGTERM"]
-)
-def test_a_signal_while_the_command_line_is_imported_is_one_line(number: int, said: str, tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text(f"import os, time; os.kill(os.getpid(), {int(number)}); time.sleep(9)")
-    process = child("--version", PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT / "src"))))
-    assert process.communicate(timeout=60) == ("", said)
-    assert process.returncode == 128 + number
 
 
 # What stdout cannot show --------------------------------------------------------------------------

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from typing import TYPE_CHECKING
 
-import typer
+if TYPE_CHECKING:
+    import typer
 
 DONE, NO, WRONG_REQUEST, CANNOT, OUR_MISTAKE = 0, 1, 2, 3, 70
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -37,4 +39,6 @@ def error(text: str, code: int, as_json: bool) -> int:
 
 def ended(text: str, code: int, as_json: bool = False) -> typer.Exit:
     """Prints an error. Returns the exception to raise, which ends the command with ``code``."""
+    import typer  # here, since `__main__` imports this module before it handles signals
+
     return typer.Exit(error(text, code, as_json))

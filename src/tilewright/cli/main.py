@@ -12,14 +12,10 @@ import difflib
 import errno
 import os
 import re
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import takewhile
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -43,7 +39,8 @@ from tilewright.cli import (
     tune,
     tuned,
 )
-from tilewright.cli.shared import Interrupted, Terminated, help_without_a_command
+from tilewright.cli.interruption import Interrupted, ending, interruptible
+from tilewright.cli.shared import help_without_a_command
 from tilewright.errors import TilewrightError, in_task, place_in_task
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -93,17 +90,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.error(text, code, as_json)
 
     terminal.replace_what_stdout_lacks()
-    terminated: list[int] = []  # typer turns every KeyboardInterrupt into exit code 130
+    received: list[int] = []
     try:
-        with _sigterm_as_ctrl_c(terminated):
+        with interruptible(received):
             code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
         sys.stdout.flush()
-        if code != exit_codes.INTERRUPTED:
-            return code
-        return failed("terminated", exit_codes.TERMINATED) if terminated else failed("interrupted", code)
-    except (Interrupted, KeyboardInterrupt, typer.Abort) as interruption:
-        code = getattr(interruption, "code", exit_codes.INTERRUPTED)
-        return failed(str(interruption) or "interrupted", code)
+        if code == exit_codes.INTERRUPTED:  # typer makes this of every KeyboardInterrupt
+            return failed(*ending(received))
+        return code
+    except Interrupted as interruption:
+        return failed(str(interruption), interruption.code)
+    except (KeyboardInterrupt, typer.Abort):
+        return failed(*ending(received))
     except TilewrightError as error:
         return failed(str(error), error.exit_code)
     except UsageError as error:
@@ -125,26 +123,6 @@ def _wants_json(arguments: Sequence[str]) -> bool:
     if ours[:1] in (["run"], ["capture"]) and "--" not in arguments:
         ours = list(takewhile(lambda word: word.startswith("-"), ours[1:]))
     return "--json" in ours
-
-
-@contextmanager
-def _sigterm_as_ctrl_c(received: list[int]) -> Iterator[None]:
-    """Makes SIGTERM end a command as Ctrl-C does: finished work is kept, and child processes end. The number of the
-    signal is appended to ``received``."""
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # `timeout` sends SIGTERM twice; the second must not stop the clean-up
-        received.append(number)
-        raise Terminated
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:  # a second SIGTERM must not end the process before it prints what is kept
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if received else before)
 
 
 def _usage(error: Exception) -> str:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tilewright.cli import completion, terminal
-from tilewright.cli.exit_codes import INTERRUPTED, TERMINATED
+from tilewright.cli.exit_codes import INTERRUPTED
+from tilewright.cli.interruption import Interrupted
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -194,23 +195,6 @@ def print_json(value: Encodable) -> None:
     except UnicodeEncodeError:
         text = json.dumps(plain, indent=2, allow_nan=False)
     print(text)
-
-
-class Terminated(KeyboardInterrupt):
-    """A SIGTERM was received. It ends a command as Ctrl-C does."""
-
-    code = TERMINATED
-
-    def __str__(self) -> str:
-        return "terminated"
-
-
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM ended a command; the message says what happens to its work."""
-
-    def __init__(self, message: str, code: int):
-        super().__init__(message)
-        self.code = code
 
 
 @contextmanager

@@ -1,0 +1,100 @@
+"""Ctrl-C and SIGTERM wherever they reach a command: its end is one line and the exit code, always the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src"
+
+INTERRUPTED = {
+    "code that is done later": """
+        async def never(): ...
+
+        def work():
+            made = never()
+            interrupt()
+
+        work()
+    """,
+    "code that Python collects at its end": """
+        async def never(): ...
+
+        with warnings.catch_warnings():
+            made = [never()]
+            made.append(made)
+            interrupt()
+    """,
+    "an error that Python ignores": """
+        def work():
+            try:
+                yield
+            finally:
+                raise ValueError("in the clean-up")
+
+        made = work()
+        next(made)
+        interrupt()
+    """,
+    "a destructor": """
+        class Gone:
+            def __del__(self):
+                interrupt()
+
+        Gone()
+        time.sleep(600)
+    """,
+    "a callback": """
+        class Thing: ...
+
+        thing = Thing()
+        reference = weakref.ref(thing, lambda _: interrupt())
+        del thing
+        while True: pass
+    """,
+    "text that is executed": "exec('interrupt()')",
+    "code that makes another error of it": """
+        try:
+            interrupt()
+        except BaseException:
+            raise ImportError("a module in C says so") from None
+    """,
+}
+"""What is interrupted → lines of a task file, which the command executes."""
+
+SIGNALS = pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGINT, "interrupted\n"), (signal.SIGTERM, "terminated\n")], ids=["Ctrl-C", "SIGTERM"]
+)
+
+
+def ended(file: Path, lines: str, *command: str) -> subprocess.CompletedProcess[str]:
+    """How a command ends that imports ``file`` with the given lines. Python shows every warning."""
+    file.write_text("import os, sys, time, warnings, weakref\n" + dedent(lines))
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join((str(file.parent), str(SRC))),
+        "PYTHONWARNINGS": "always::RuntimeWarning",
+    }  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "tilewright", *command], env=environment, capture_output=True, text=True
+    )
+
+
+@SIGNALS
+@pytest.mark.parametrize("what", INTERRUPTED)
+def test_an_interruption_is_one_line(what: str, number: int, said: str, tmp_path: Path) -> None:
+    lines = f"def interrupt(): os.kill(os.getpid(), {int(number)})\n" + dedent(INTERRUPTED[what])
+    done = ended(tmp_path / "ops.py", lines, "inspect", str(tmp_path / "ops.py"), "--arch", "sm_90")
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", said)
+
+
+@SIGNALS
+def test_a_signal_while_the_command_line_is_imported_is_one_line(number: int, said: str, tmp_path: Path) -> None:
+    """Its first import is of a file that executes text, which interrupts it."""
+    done = ended(tmp_path / "typer.py", f"exec('os.kill(os.getpid(), {int(number)})')\ntime.sleep(600)", "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", said)
