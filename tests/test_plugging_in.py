@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.test_docs import BLOCK, ROOT
 
+from tilewright import plugins
 from tilewright.cli import main as cli
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.errors import RequestError, UnknownChoice
@@ -123,6 +124,7 @@ def test_an_entry_point_that_is_no_entry_is_one_line(built: Build) -> None:
     module.with_name("tile_load_again.py").write_text("from tilewright.playbook.entries.tile_load import ENTRY\n")
     points = module.parent / "opt_level-1.0.dist-info" / "entry_points.txt"
     points.write_text("[tilewright.playbook]\nagain = tile_load_again:ENTRY\n")
+    plugins._installed.cache_clear()  # a process reads the entry points once
     with pytest.raises(RequestError, match="two playbook entries are called 'tile_load'"):
         catalogue()
 

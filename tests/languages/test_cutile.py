@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -12,19 +13,24 @@ from typing import Any
 
 import cuda.tile as ct
 import pytest
-from cuda.tile import compilation
+from cuda.tile import _compile, compilation
 
+from tilewright.compile.compile import Unit, launch_of
+from tilewright.hardware.architectures import default_board
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
-from tilewright.languages.cutile import private
+from tilewright.languages.cutile import cutile, private
 from tilewright.languages.cutile.cutile import DTYPES, CuTile, bytecode_version, compiler_failure, signature_of
 from tilewright.languages.cutile.toolchain import Tool as Compiler
+from tilewright.languages.cutile.toolchain import find_tileiras
 from tilewright.records import Built, Configuration, Failed
+from tilewright.task.loading import load_task
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 from tilewright.tools.child import Finished
 
 CONFIG = Configuration.of({"TILE": 16})
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @ct.kernel
@@ -186,7 +192,7 @@ def test_what_is_built_says_how() -> None:
 CACHED = """
     import io, json, sqlite3, sys
     import cuda.tile as ct
-    from cuda.tile import compilation
+    from cuda.tile import _compile, compilation
     from tilewright.languages.cutile.cutile import CuTile, signature_of
     from tilewright.records import Configuration
     from tilewright.task.task import Launch
@@ -283,6 +289,40 @@ def test_remembering_twice_stores_once(tmp_path: Path) -> None:
         print(json.dumps([stored, len(keys())]))
     """
     assert in_subprocess(script, tmp_path, CASES[0]) == [2, 1]
+
+
+# The front end's IR is made once for all hints
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known version", "another version"])
+def test_bytecode_of_shared_ir_is_what_cuda_tile_exports(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte for byte, for each set of hints, and also if the hints come back."""
+    if not known:
+        monkeypatch.setattr(private, "KNOWN", ("9.9.",))
+    task = load_task(str(EXAMPLES / "matmul.py"))
+    workload, board = task.workload("4096"), default_board("sm_90")
+    cutile._EXPORTED.clear()
+    made: list[object] = []
+    run = _compile.hir2ir
+    monkeypatch.setattr(_compile, "hir2ir", lambda *given: (made.append(given), run(*given)))
+    config, hints = task.space.shipped, [{}, {"occupancy": 2}, {"num_ctas": 2, "num_worker_warps": 8}, {"occupancy": 1}]
+    codes = []
+    for each in (*hints, hints[0]):
+        unit = Unit(workload, Configuration.of({**config, **each}), board)
+        launch, given = launch_of(task, unit)
+        lowered = CuTile().lower(launch, given, unit.configuration, "sm_90")
+        assert isinstance(lowered, Lowered)
+        out, version = io.BytesIO(), bytecode_version(find_tileiras())
+        codes.append(lowered.code)
+        count = len(made)
+        compilation.export_kernel(
+            launch.kernel.replace_hints(**given), [signature_of(launch.kernel, launch.args)], out, gpu_code="sm_90",
+            output_format="tileir_bytecode", bytecode_version=version,
+        )  # fmt: skip
+        assert lowered.code == out.getvalue()
+        del made[count:]
+    assert len(set(codes)) == len(hints)
+    assert len(made) == (1 if known else len(hints))
 
 
 # Another version of cuda-tile

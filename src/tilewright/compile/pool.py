@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
@@ -19,10 +20,10 @@ Outcome: TypeAlias = tuple[Built | Failed, MachineCode | Failed]
 
 
 class CompilerPool:
-    """Threads that each wait for one compiler, and a few threads that read the cubins. Candidates are known by index.
+    """Threads that each wait for one compiler, and threads that read the cubins. Candidates are known by index.
 
-    Starting nvdisasm costs 0.35 s or more of processor time, however many cubins it reads. So a reader takes all
-    waiting cubins in one run. Equal bytecode is compiled once.
+    Starting nvdisasm costs 0.25 s or more of processor time, however many cubins it reads, and each cubin 0.02 s. So a
+    reader takes its share of the waiting cubins in one run. Equal bytecode is compiled once.
 
     read: for each cubin its machine code, or a `MachineCodeError`.
     entry_of: decodes Tile IR.
@@ -35,7 +36,8 @@ class CompilerPool:
         self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
         self._added: dict[Future[Outcome], list[int]] = {}
-        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(max(1, jobs // 4), "nvdisasm")
+        self.readers_at_once = max(1, jobs // 2)
+        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(self.readers_at_once, "nvdisasm")
         self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome]]] = queue.SimpleQueue()
         self.seen: dict[Identity, Future[Outcome]] = {}
 
@@ -95,11 +97,11 @@ class CompilerPool:
 
     def _read_waiting(self) -> None:
         waiting: list[tuple[Built, Future[Outcome]]] = []
-        try:
-            while True:
+        with suppress(queue.Empty):
+            for _ in range(-(-self.unread.qsize() // self.readers_at_once)):
                 waiting.append(self.unread.get_nowait())
-        except queue.Empty:
-            pass
+        if not waiting:
+            return
         try:
             codes = self.read([built.cubin for built, _ in waiting])
         except BaseException as error:

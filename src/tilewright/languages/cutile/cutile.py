@@ -1,12 +1,10 @@
 """cuTile: front end in this process, `tileiras` as a child process, launches through `ct.launch`.
 
-Compiling needs neither a driver nor torch: the public `export_kernel(..., output_format="tileir_bytecode")` does it.
-All uses of cuda-tile's private parts are in `private`.
+Compiling needs neither a driver nor torch. All uses of cuda-tile's private parts are in `private`.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import time
@@ -14,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cuda.tile as ct
 from cuda.tile import compilation
@@ -30,6 +28,8 @@ from tilewright.source.digest import function_of, source_of
 from tilewright.task.task import Launch
 from tilewright.task.tensors import DIVISOR, ITEM_BYTES, ArraySpec
 from tilewright.tools import child
+
+T = TypeVar("T")
 
 ELF = b"\x7fELF"
 DTYPES = {name: getattr(ct, "bool_" if name == "bool" else name) for name in ITEM_BYTES}
@@ -136,28 +136,34 @@ def _given(hints: Hints) -> dict[str, Value]:
     return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}
 
 
-EXPORTED = 256
-"""Most bytecodes in the cache. A check lowers one kernel for the same signature hundreds of times."""
+EXPORTED, FRONT_ENDS = 256, 32
+"""Most bytecodes, and most kernels' IR, in the caches. A check lowers one kernel for the same signature hundreds of
+times, and a search lowers it once for each set of hints."""
 _EXPORTED: dict[tuple[object, ...], bytes] = {}
+_FRONT_ENDS: dict[tuple[object, ...], Callable[[ct.kernel], bytes]] = {}
 
 
 def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: str) -> bytes:
     """The bytecode of ``kernel`` for a signature, cached because the front end takes 20 ms or more.
 
-    The cache key holds the source of the kernel, of its helpers, and the constants that they read.
+    The cache key holds the source of the kernel, of its helpers, and the constants that they read. Hints are no part of
+    the front end's IR, so kernels that differ in their hints share it.
     """
     version = bytecode_version(find_tileiras())
+    key = (function_of(kernel), source_of(kernel), repr(signature.parameters), signature.symbol, arch, version)
+    front_end = _cached(_FRONT_ENDS, FRONT_ENDS, key, lambda: private.front_end(kernel, signature, arch, version))
     hints = repr(private.decorated_hints(kernel, arch))
-    key = (function_of(kernel), source_of(kernel), hints, repr(signature.parameters), signature.symbol, arch, version)
-    if key not in _EXPORTED:
-        buffer = io.BytesIO()
-        compilation.export_kernel(
-            kernel, [signature], buffer, gpu_code=arch, output_format="tileir_bytecode", bytecode_version=version
-        )
-        if len(_EXPORTED) >= EXPORTED:
-            _EXPORTED.pop(next(iter(_EXPORTED)), None)
-        _EXPORTED[key] = buffer.getvalue()
-    return _EXPORTED[key]
+    return _cached(_EXPORTED, EXPORTED, (*key, hints), lambda: front_end(kernel))
+
+
+def _cached(cache: dict[tuple[object, ...], T], most: int, key: tuple[object, ...], make: Callable[[], T]) -> T:
+    """The value of a key, made if it is missing. The oldest value makes room."""
+    if key not in cache:
+        made = make()
+        if len(cache) >= most:
+            cache.pop(next(iter(cache)), None)
+        cache[key] = made
+    return cache[key]
 
 
 @cache

@@ -7,10 +7,11 @@ because Tilewright cannot store its cubin in cuTile's disk cache.
 from __future__ import annotations
 
 import dataclasses
+import io
 import sys
 import time
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +19,7 @@ from types import FunctionType
 from typing import Any
 
 import cuda.tile as ct
+from cuda.tile import compilation
 
 from tilewright.languages.cutile.toolchain import Tool
 from tilewright.records import Built
@@ -57,6 +59,39 @@ def warm_up() -> None:
         _compile._get_max_supported_bytecode_version(
             default_tile_context.config.temp_dir, allow_dev=dev_features_enabled()
         )
+
+
+def front_end(
+    kernel: ct.kernel, signature: compilation.KernelSignature, arch: str, version: str | None
+) -> Callable[[ct.kernel], bytes]:
+    """Returns a function that writes bytecode, given ``kernel`` with any hints.
+
+    The IR is made at the first call. It takes nine tenths of the front end's time, and does not depend on the hints.
+    ``version``: of the bytecode. With an unknown cuda-tile, or if None, the public export makes the IR anew each time.
+    """
+    if not is_known() or version is None:
+
+        def exported(hinted: ct.kernel) -> bytes:
+            buffer, kind = io.BytesIO(), "tileir_bytecode"
+            compilation.export_kernel(
+                hinted, [signature], buffer, gpu_code=arch, output_format=kind, bytecode_version=version
+            )
+            return buffer.getvalue()
+
+        return exported
+    from cuda.tile import _compile
+
+    tree = _compile.get_function_hir(python_function(kernel), mode=_compile.HirMode.ENTRY_POINT)
+    ir = _compile._IrKeeper(
+        kernel._annotated_function, tree, [signature], _compile.parse_bytecode_version(version), arch,
+        log_cutile_ir=False, keep_all=True,
+    )  # fmt: skip
+
+    def written(hinted: ct.kernel) -> bytes:
+        with _compile._compiler_lock:
+            return bytes(_compile._get_bytecode(ir, hinted._compiler_options, anonymize_debug_info=False).bytecode)
+
+    return written
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,63 @@
+"""The pool of compilers: how the cubins that wait are shared among the readers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.compile.pool import CompilerPool
+from tilewright.languages.base import Language, Lowered
+from tilewright.records import Built, Configuration, Failed
+
+JOBS, CANDIDATES = 8, 17
+
+
+class Compiles(Language):
+    """A language whose compiler returns the code that it is given."""
+
+    name = "compiles"
+
+    def recognises(self, kernel: Any) -> bool:
+        return False
+
+    def lower(self, *launch: Any) -> Lowered | Failed:
+        raise NotImplementedError
+
+    def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
+        return Built(lowered.configuration, lowered.arch, lowered.code, lowered.symbol, 0.0)
+
+
+class CountingPool(CompilerPool):
+    """A pool that says when its last cubin waits to be read."""
+
+    def __init__(self, read: Any) -> None:
+        super().__init__(JOBS, 1.0, read)
+        self.all_wait, self.compiled, self.counting = threading.Event(), 0, threading.Lock()
+
+    def _compile(self, *given: Any) -> None:
+        super()._compile(*given)
+        with self.counting:
+            self.compiled += 1
+            if self.compiled == CANDIDATES:
+                self.all_wait.set()
+
+
+def test_waiting_cubins_are_shared_among_the_readers() -> None:
+    """A reader that took all of them would keep the others idle, and every candidate waiting."""
+    batches: list[int] = []
+
+    def read(cubins: Sequence[bytes]) -> Any:
+        pool.all_wait.wait()
+        batches.append(len(cubins))
+        return [cubin[0] for cubin in cubins]
+
+    language = Compiles()
+    with CountingPool(read) as pool:
+        for index in range(CANDIDATES):
+            lowered = Lowered(Configuration.of({"AT": index}), "sm_80", "kernel", bytes([index]))
+            pool.add(index, language, lowered, None, always=True)  # type: ignore[arg-type]
+        outcomes = {index: code for index, _, code in pool.outcomes()}
+    assert outcomes == {index: index for index in range(CANDIDATES)}
+    assert sum(batches) == CANDIDATES
+    assert 1 < max(batches) <= -(-CANDIDATES // pool.readers_at_once)
