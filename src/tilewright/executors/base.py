@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tilewright.worker.messages import Advanced, Lost, Step
 
@@ -28,6 +28,15 @@ Entered = TypeVar("Entered", bound="Executor")
 
 def ignore(advanced: Advanced) -> None:
     """Does nothing: the default of ``on_progress``."""
+
+
+class StepRunner(Protocol):
+    """Answers steps. All that `worker.client` needs of an executor."""
+
+    def run(
+        self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
+    ) -> Answer | Lost:
+        """As `Executor.run`."""
 
 
 class Executor(ABC):

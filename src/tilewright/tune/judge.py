@@ -56,7 +56,7 @@ def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress
         with executor or executor_of("local")() as opened:
             opened.open(where_is(task))
             limit = SpeedLimit(task, request.target.board, request.policy)
-            yield RaceClient(task, opened, request.policy, seed, progress, too_fast=limit.refusal)
+            yield RaceClient(opened, request.policy, seed, progress, too_fast=limit.refusal)
         return
     if executor is not None:
         executor.close(wait=False)

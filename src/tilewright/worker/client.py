@@ -1,7 +1,8 @@
-"""Verifies and races contestants in the worker process. Contestants are configurations or versions of the code.
+"""Verifies and races contestants. Contestants are configurations or versions of the code.
 
-A contestant that hangs, crashes or is wrong is eliminated with a reason. A process that died is replaced at the next
-step.
+Every search keeps its books here: `tune`, `optimize` and the search in the caller's process. The executor decides what
+is true. A worker process compares outputs with a float64 reference, `runtime.search.racing.TrialRunner` with the live
+outputs of the shipped configuration. A contestant that hangs, crashes or is wrong is eliminated with a reason.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import MachineError
-from tilewright.executors.base import Executor
+from tilewright.executors.base import StepRunner
 from tilewright.progress import BEST, Progress, silent, timed
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
@@ -41,8 +42,13 @@ class Eliminated:
     """A contestant that crashed, hung, could not be launched, or was wrong."""
 
     name: str
-    reason: str
+    why: str
     checked: Checked | None = None  # the verdict, if its outputs are wrong
+    stage: str = ""  # where it crashed, hung or could not be launched
+
+    @property
+    def reason(self) -> str:
+        return f"{self.stage}: {self.why}" if self.stage else self.why
 
 
 @dataclass(frozen=True)
@@ -76,15 +82,15 @@ class RaceClient:
 
     policy: how to measure.
     too_fast: returns why a contestant cannot take so few µs on a workload; None if it can.
-    first: workload → the contestant whose outputs the other outputs are compared with, if the task has no trusted
-        implementation. By default it is the first correct one.
+    first: workload → the contestant whose outputs the other outputs are compared with. By default it is the first
+        correct one, or the task's trusted implementation.
     """
 
     def __init__(
-        self, task: Task, executor: Executor, policy: Policy, seed: int, progress: Progress = silent,
+        self, executor: StepRunner, policy: Policy, seed: int, progress: Progress = silent,
         first: Mapping[str, Contestant] | None = None, too_fast: TooFast = lambda workload, contestant, us: None,
     ) -> None:  # fmt: skip
-        self.task, self.executor, self.policy, self.seed, self.progress = task, executor, policy, seed, progress
+        self.executor, self.policy, self.seed, self.progress = executor, policy, seed, progress
         self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
         self._first, self._too_fast = first, too_fast
         self.steps = 0  # how many contestants were verified and races run, without remembered results
@@ -104,7 +110,7 @@ class RaceClient:
             answer = self.executor.run(step, silence=PREPARE_SILENCE)
         if isinstance(answer, Lost):
             raise MachineError(f"workload {workload} could not be prepared on the GPU: {answer.reason}")
-        if answer.new and self._first is not None and self.task.trusted is None:
+        if answer.new and self._first is not None:
             self.executor.run(ask.CheckOutputs(self._first[workload].source))
 
     def is_verified(self, workload: str, contestant: Contestant) -> bool:
@@ -119,7 +125,7 @@ class RaceClient:
                 answer = self.executor.run(ask.CheckOutputs(contestant.source))
             self.steps += 1
             if isinstance(answer, Lost):
-                self._verified[key] = Eliminated(contestant.name, f"verify: {answer.reason}")
+                self._verified[key] = Eliminated(contestant.name, answer.reason, stage="verify")
             else:
                 self._verified[key] = answer.checked
         return self._verified[key]
@@ -154,10 +160,10 @@ class RaceClient:
                     out += [wrong_after(left[index].name, reason) for index, reason in wrong.items()]
                     left = [each for index, each in enumerate(left) if index not in wrong]
                 elif answer.at is not None:
-                    out.append(Eliminated(left.pop(answer.at).name, f"race: {answer.reason}"))
+                    out.append(Eliminated(left.pop(answer.at).name, answer.reason, stage="race"))
                     careful = False
                 elif careful:  # even launches one at a time did not show which contestant failed
-                    out += [Eliminated(each.name, f"race: {answer.reason}") for each in left if each != baseline]
+                    out += [Eliminated(each.name, answer.reason, stage="race") for each in left if each != baseline]
                     result = RaceResult((), (), lost=answer.reason)
                     break
                 else:

@@ -95,7 +95,8 @@ class Arena:
         self.seed, self.policy, self.progress = seed, policy, progress
         self.session = session or executor_of("local")()
         self.session.open(where, baseline.files)
-        self.client = RaceClient(task, self.session, policy, seed, progress, baseline.contestants, too_fast)
+        first = baseline.contestants if task.trusted is None else None
+        self.client = RaceClient(self.session, policy, seed, progress, first, too_fast)
 
     def __enter__(self) -> Arena:
         return self

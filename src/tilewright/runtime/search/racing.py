@@ -1,4 +1,4 @@
-"""Launches trials: each once, to compare its outputs, then the correct ones in a race.
+"""Launches trials for `worker.client`: each once, to compare its outputs, then the correct ones in a race.
 
 A trial runs on the arguments that the caller's functions return for it. Before each launch, arrays that it only writes
 are filled with invalid values, so that elements it leaves out are noticed. Afterwards every array that it could have
@@ -7,19 +7,24 @@ written is restored. The race follows the rules of `race.protocol`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
-from tilewright.race.protocol import CandidateCrashed, Clock, RaceOutcome, race
-from tilewright.race.rules import Policy, cost_of
+from tilewright.errors import MachineError, in_one_line
+from tilewright.executors.base import ignore
+from tilewright.race.protocol import CandidateCrashed, Clock, race
+from tilewright.race.rules import cost_of
+from tilewright.records import Checked, Configuration
 from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_array
 from tilewright.runtime.search.building import Ready, aligned
 from tilewright.runtime.search.comparing_outputs import Expected, bits, difference
 from tilewright.runtime.search.device import Device, Shot
 from tilewright.runtime.search.scratch import Kept, NoRoom, arrays_of, extent, keeping, overlapping, poison, tensor_of
-from tilewright.runtime.search.trials import TrialOutcome, array_spec
+from tilewright.runtime.search.trials import array_spec
+from tilewright.worker import messages as ask
+from tilewright.worker.client import Contestant
 
 SECONDS = 1.5
 """The wall time of a race with its warm-up, unless `ROUNDS` take longer."""
@@ -57,15 +62,70 @@ class BoundTrial:
 
 
 class TrialRunner:
-    """Launches trials and compares their outputs with those of a baseline. ``note``: a remark about the baseline."""
+    """Launches trials in the caller's process. The first trial that works is the baseline of all comparisons.
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    ready: index → trial, as `contestant` names it.
+    errors: index → the class of the error that its launch raised.
+    times: index → µs in the last race.
+    notes: remarks about the baseline and the races.
+    """
+
+    def __init__(self, device: Device, ready: Mapping[int, Ready]) -> None:
+        self.device, self.ready = device, ready
         self.expected: dict[str, Expected] = {}
         self.baseline: Ready | None = None
-        self.note = ""
+        self.errors: dict[int, type[Exception]] = {}
+        self.times: dict[int, float] = {}
+        self.notes: dict[str, None] = {}
 
-    def take_baseline(self, ready: Ready) -> None:
+    def contestant(self, index: int) -> Contestant:
+        ready = self.ready[index]
+        return Contestant(str(index), ask.Configured(Configuration.of({"place": index})), cost_of(ready.code))
+
+    def run(
+        self, step: ask.Step[Any], *, silence: float | None = None, on_progress: Callable[[Any], None] = ignore
+    ) -> Any:
+        """Answers the steps of a verification and a race. Raises MachineError and NoRoom."""
+        if isinstance(step, ask.RaceField):
+            return self._raced(step, on_progress)
+        if isinstance(step, ask.CheckOutputs):
+            return self._checked(_index(step.source))
+        return ask.InputsReady((), new=False)  # the inputs are the caller's
+
+    def _checked(self, index: int) -> ask.OutputsChecked | ask.Lost:
+        try:
+            if self.baseline is None:
+                self._take_baseline(self.ready[index])
+                return ask.OutputsChecked(Checked("correct", "the others are compared with it"))
+            wrong = self._wrong(self.ready[index])
+        except (MachineError, NoRoom):
+            raise
+        except Exception as error:  # of the launch, or of the caller's functions
+            self.errors[index] = type(error)
+            return ask.Lost(in_one_line(error))
+        return ask.OutputsChecked(Checked("incorrect" if wrong else "correct", wrong or "as the shipped configuration"))
+
+    def _raced(self, step: ask.RaceField, on_progress: Callable[[ask.Advanced], None]) -> ask.FieldRaced:
+        """Times trials in interleaved rounds, and checks the winner's timed launch."""
+        policy, indices = step.policy, [_index(source) for source in step.sources]
+        field = [self.ready[index] for index in indices]
+        with _bound(field, self) as (trials, shots), self.device.clock(shots, policy) as (clock, kept):
+            if kept.launch != policy.launch:
+                self.notes["a launch cannot be captured into a CUDA graph, so launches were timed one by one"] = None
+            outcome = race(
+                len(shots), clock,
+                replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=400),
+                cost=step.costs, shipped=step.shipped,
+                on_look=lambda rounds, live, leader: on_progress(ask.Advanced(rounds, live, leader)),
+            )  # fmt: skip
+            winner, wrong = outcome.winner, None
+            if winner is not None:
+                wrong = self._wrong_after_timing(trials[winner], lambda: clock.round([winner]))
+        measured = {index: outcome.measured(place) for place, index in enumerate(indices)}
+        self.times = {index: time.us for index, time in measured.items() if time is not None}
+        return ask.FieldRaced(outcome, {}, wrong)
+
+    def _take_baseline(self, ready: Ready) -> None:
         """Takes the outputs of this trial as the reference. It runs twice, because it may not be deterministic."""
         with self._run(ready, ()) as written:
             first = {name: _copy(array) for name, array in written.items()}
@@ -76,18 +136,19 @@ class TrialRunner:
         differing = [name for name, output in expected.items() if output.itself.worst]
         if differing:
             worst = max(expected[name].itself.total for name in differing)
-            self.note = (
+            note = (
                 f"{ready.trial.label} is not deterministic: in two runs its {', '.join(differing)} differ by "
                 f"{worst:.2g} of the norm, and others may differ by as much"
             )
+            self.notes[note] = None
         self.expected, self.baseline = expected, ready
 
-    def wrong(self, ready: Ready) -> str | None:
+    def _wrong(self, ready: Ready) -> str | None:
         """Returns why the trial's outputs differ from the baseline's; None if not. Raises what its launch raises."""
         with self._run(ready, self.expected) as written:
             return self._compared(written)
 
-    def wrong_after_timing(self, bound: BoundTrial, launch_again: Callable[[], object]) -> str | None:
+    def _wrong_after_timing(self, bound: BoundTrial, launch_again: Callable[[], object]) -> str | None:
         """Compares the outputs of a timed launch, which is repeated. The baseline is not compared with itself."""
         if bound.ready is self.baseline:
             return None
@@ -134,35 +195,10 @@ def _copy(array: CallerArray) -> LiveArray:
         raise NoRoom("a second copy of the written arrays does not fit into memory") from None
 
 
-@dataclass(frozen=True)
-class RacedTrials:
-    """``wrong``: why the winner's timed launch is wrong, else None."""
-
-    winner: int | None
-    outcomes: tuple[TrialOutcome, ...]
-    notes: tuple[str, ...]
-    wrong: str | None
-
-
-def raced(
-    field: Sequence[Ready], runner: TrialRunner, policy: Policy, shipped: int | None, show: Callable[[int, int], None]
-) -> RacedTrials:
-    """Times ``field`` in interleaved rounds. ``shipped``: the index of the trial that wins ties. ``show``: is called
-    with the number of rounds and of trials left. Raises NoRoom."""
-    with _bound(field, runner) as (trials, shots), runner.device.clock(shots, policy) as (clock, kept):
-        notes, wrong = [], None
-        if kept.launch != policy.launch:
-            notes.append("a launch cannot be captured into a CUDA graph, so launches were timed one by one")
-        race_outcome = race(
-            len(shots), clock,
-            replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=400),
-            cost=[cost_of(ready.code) for ready in field], shipped=shipped,
-            on_look=lambda rounds, live, _: show(rounds, live),
-        )  # fmt: skip
-        if (winner := race_outcome.winner) is not None:
-            wrong = runner.wrong_after_timing(trials[winner], lambda: clock.round([winner]))
-    outcomes = tuple(_outcome(race_outcome, index, ready.trial.label) for index, ready in enumerate(field))
-    return RacedTrials(winner, outcomes, (*notes, race_outcome.why), wrong)
+def _index(source: ask.Source) -> int:
+    """Returns the index in `TrialRunner.ready` that `TrialRunner.contestant` put into ``source``."""
+    assert isinstance(source, ask.Configured)
+    return int(source.configuration.place)
 
 
 def _round_seconds(clock: Clock, n: int) -> float:
@@ -171,15 +207,6 @@ def _round_seconds(clock: Clock, n: int) -> float:
         return sum(clock.round(range(n))) * 1e-6
     except CandidateCrashed:
         return 0.0
-
-
-def _outcome(race_outcome: RaceOutcome, index: int, label: str) -> TrialOutcome:
-    candidate, measured = race_outcome.candidates[index], race_outcome.measured(index)
-    if candidate.state == "failed" or measured is None:
-        return TrialOutcome(label, "failed", candidate.reason, stage="race", error=RuntimeError)
-    low, high = measured.interval_us
-    margin = (high - low) / 2 if math.isfinite(high) else None  # too few samples for an interval
-    return TrialOutcome(label, "timed", candidate.reason, measured.us, margin, len(measured.samples_us))
 
 
 @contextmanager

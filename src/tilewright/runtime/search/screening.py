@@ -47,25 +47,20 @@ class LiveScreen:
         beyond = {index: not_raced(place, len(order), RACED) for place, index in enumerate(order, 1)}
         return first, {index: why for index, why in (beyond | out).items() if index not in first}
 
-    def too_fast(self, timed: Mapping[int, tuple[Ready, float]], baseline: int, policy: Policy) -> dict[int, str]:
-        """Returns the trials that cannot take their times in µs, and why. What refuses the baseline too is no limit.
+    def too_fast(self, ready: Ready, us: float, baseline: Ready, policy: Policy) -> str | None:
+        """Returns why a trial cannot take this time in µs; None if it can.
 
-        The work of a trial and of the baseline is counted on all blocks, but only if the time is too short for the work
-        that is known. It is not counted if arrays share memory, because shared bytes would count twice.
+        The work of the trial and of the baseline is counted on all blocks, but only if the time is too short for the
+        work that is known. It is not counted if arrays share memory, because shared bytes would count twice.
         """
-        if self.board is None or self.work is None or baseline not in timed:
-            return {}
-        roofline, work, shipped = Roofline(self.board, policy), self.work, timed[baseline][0]
-
-        def reason(ready: Ready, us: float) -> str | None:
-            if ready.described.own_args or shipped.described.own_args or not roofline.refusal(us, [work]):
-                return None
-            works = [each.described.counted(each.lowered, EXACT_SECONDS, None) for each in (shipped, ready)]
-            counted = [each for each in works if each is not None]
-            return roofline.refusal(us, counted) if len(counted) == len(works) else None
-
-        reasons = {index: why for index, (ready, us) in timed.items() if (why := reason(ready, us))}
-        return {} if baseline in reasons else reasons
+        if self.board is None or self.work is None or ready.described.own_args or baseline.described.own_args:
+            return None
+        roofline = Roofline(self.board, policy)
+        if not roofline.refusal(us, [self.work]):
+            return None
+        works = [each.described.counted(each.lowered, EXACT_SECONDS, None) for each in (baseline, ready)]
+        counted = [each for each in works if each is not None]
+        return roofline.refusal(us, counted) if len(counted) == len(works) else None
 
     def _ranked(self, ready: Mapping[int, Ready], baseline: int) -> tuple[list[int], dict[int, str]] | None:
         """Returns the trials by predicted time, and why the others are out; None if nothing can be predicted."""

@@ -2,8 +2,9 @@
 
     lower → compile → screen → verify → race
 
-The stages are those of `tune`, and so are their decisions (`compile.screen`, `race.protocol`). What differs is what is
-true: here the outputs of the shipped configuration on the caller's arrays, there a float64 reference on drawn ones.
+The stages are those of `tune`, and so are their decisions (`compile.screen`, `race.protocol`) and their books
+(`worker.client`). What differs is what is true: here the outputs of the shipped configuration on the caller's arrays
+(`TrialRunner`), there a float64 reference on drawn ones.
 While compilers still run, the best trials so far are launched once, and their outputs are compared. The race begins
 when all trials are compiled, so its field depends on the code alone and never on the load of the machine.
 
@@ -16,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
-from tilewright.progress import Progress, silent, timed
+from tilewright.errors import RequestError, TilewrightError
+from tilewright.progress import Progress, silent
 from tilewright.runtime.arrays import Stream
 from tilewright.runtime.search.scratch import NoRoom
 from tilewright.runtime.search.trials import FailedTrial, Status, Trial, TrialOutcome
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from tilewright.runtime.search.device import Device
     from tilewright.runtime.search.racing import TrialRunner
     from tilewright.runtime.search.screening import LiveScreen
+    from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceClient
+
+CALL = "the caller's arrays"
+"""The name of the only workload."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ class _SearchRun:
     work that was compiled first. ``correct``: the trials whose outputs agree with the reference, first the baseline."""
 
     runner: TrialRunner
+    client: RaceClient
     screen: LiveScreen
 
     def __init__(
@@ -103,8 +110,8 @@ class _SearchRun:
         self.ready: dict[int, Ready] = {}
         self.representative: dict[Hashable, int] = {}
         self.correct: list[int] = []
-        self.seconds = {"lower": 0.0, "compile": 0.0, "verify": 0.0, "race": 0.0}
-        self.notes: list[str] = []
+        self.building_seconds: Mapping[str, float] = {}
+        self.note = ""
 
     def run(self) -> SearchResult:
         from tilewright.compile.accumulators import needs_unfit
@@ -123,7 +130,11 @@ class _SearchRun:
             best = self._with_equal_work(self.correct[0] if self.correct else list(self.ready)[-1])[0]
             why = f"not searched: {reason}"
             known = {i: outcome for i, outcome in self.outcomes.items() if outcome.status in ("failed", "wrong")}
-            return SearchResult(best, None, self._listed(known, why), self.seconds, "; ".join([*self.notes, why]))
+            return self._result(best, None, self._listed(known, why), why)
+
+    def _result(self, best: int, runner_up: int | None, outcomes: tuple[TrialOutcome, ...], why: str) -> SearchResult:
+        notes = "; ".join(note for note in (*self.runner.notes, self.note, why) if note)
+        return SearchResult(best, runner_up, outcomes, {**self.building_seconds, **self.client.seconds}, notes)
 
     @contextmanager
     def _building(self) -> Iterator[Building]:
@@ -132,13 +143,15 @@ class _SearchRun:
         with Building(self.trials, self.device.arch, self.shipped) as building:
             from tilewright.runtime.search.racing import TrialRunner
             from tilewright.runtime.search.screening import LiveScreen
+            from tilewright.worker.client import RaceClient
 
-            self.runner = TrialRunner(self.device)
+            self.runner = TrialRunner(self.device, self.ready)
+            self.client = RaceClient(self.runner, self.policy, 0, self.progress, too_fast=self._too_fast)
             self.screen = LiveScreen.of(self.device.board, building, self.shipped)
             try:
                 yield building
             finally:
-                self.seconds |= building.seconds
+                self.building_seconds = building.seconds
 
     def _take_baseline(self, building: Building) -> None:
         """Takes the outputs of the shipped configuration as the reference; if it fails, of the first that works."""
@@ -151,15 +164,11 @@ class _SearchRun:
                 self._fail(index, ready)
                 continue
             self._register(index, ready)
-            with self._verifying(index):
-                self.runner.take_baseline(ready)
+            self._verify(index)
             if index in self.outcomes:
                 continue
-            self.correct.append(index)
-            if self.runner.note:
-                self.notes.append(self.runner.note)
             if index != self.shipped:
-                self.notes.append(
+                self.note = (
                     f"the shipped configuration {self._label(self.shipped)} does not work "
                     f"({self.outcomes[self.shipped].reason}), so outputs were compared with those of "
                     f"{ready.trial.label}"
@@ -181,10 +190,10 @@ class _SearchRun:
             if done >= ENOUGH_TO_START * expected:
                 good = (index for index in self._unverified() if self.ready[index].code.stack_bytes <= SPILL_BYTES)
                 for best in islice(good, 1):
-                    self._compare(best)
+                    self._verify(best)
         while unverified := self._unverified():
             for index in unverified:
-                self._compare(index)
+                self._verify(index)
 
     def _register(self, index: int, ready: Ready) -> None:
         self.ready[index] = ready
@@ -198,58 +207,58 @@ class _SearchRun:
     def _unverified(self) -> list[int]:
         return [index for index in self._chosen()[0] if index not in self.correct]
 
-    def _compare(self, index: int) -> None:
-        self.progress("verify", len(self.ready), len(self.trials), self._label(index))
-        with self._verifying(index):
-            wrong = self.runner.wrong(self.ready[index])
-            if wrong is None:
-                self.correct.append(index)
-            else:
-                self._set(index, "wrong", wrong, stage="verify")
+    def _verify(self, index: int) -> None:
+        from tilewright.worker.client import Eliminated
 
-    @contextmanager
-    def _verifying(self, index: int) -> Iterator[None]:
-        """Times the block. An error of the launch, or of the caller's functions, becomes the outcome of this trial."""
-        try:
-            with timed(self.seconds, "verify"):
-                yield
-        except (MachineError, NoRoom):
-            raise
-        except Exception as error:
-            self._fail(index, FailedTrial("verify", in_one_line(error), error=type(error)))
+        self.progress("verify", len(self.ready), len(self.trials), self._label(index))
+        verdict = self.client.verify(CALL, self.runner.contestant(index))
+        if isinstance(verdict, Eliminated):
+            self._eliminate(index, verdict)
+        elif verdict.right:
+            self.correct.append(index)
+        else:
+            self._set(index, "wrong", verdict.reason, stage="verify")
 
     def _race(self) -> SearchResult:
-        from tilewright.runtime.search.racing import raced
-
         chosen, left_out = self._chosen()
         field = sorted(chosen, key=lambda index: (index != self.shipped, index))
-        while True:
-            shipped = 0 if field[0] == self.shipped else None
-            with timed(self.seconds, "race"):
-                race = raced(
-                    [self.ready[index] for index in field], self.runner, self.policy, shipped,
-                    lambda rounds, left: self.progress("race", rounds, None, f"{left} left in the race"),
-                )  # fmt: skip
-            pairs = zip(field, race.outcomes, strict=True)
-            times = {index: (self.ready[index], outcome.us) for index, outcome in pairs if outcome.us is not None}
-            refused = self.screen.too_fast(times, self.correct[0], self.policy)
-            if race.wrong is not None and race.winner is not None:
-                refused[field[race.winner]] = race.wrong
-            if not refused:
-                break
-            for index, reason in refused.items():
-                self._set(index, "wrong", reason, stage="race")
-            field = [index for index in field if index not in refused]
-        self.outcomes |= zip(field, race.outcomes, strict=True)
+        contestants = [self.runner.contestant(index) for index in field]
+        raced = self.client.race(CALL, contestants, baseline=contestants[0] if field[0] == self.shipped else None)
+        for out in raced.eliminated:
+            self._eliminate(int(out.name), out)
+        for finisher in raced.raced:
+            self._finish(int(finisher.name), finisher)
         for index, reason in left_out.items():
             self._set(index, "pruned", reason)
-        if race.winner is None:
+        if raced.winner is None:
             raise NothingWorks(self._in_order())
-        self.notes += race.notes
-        outcomes, best = self._in_order(), self._with_equal_work(field[race.winner])[0]
+        outcomes, best = self._in_order(), self._with_equal_work(int(raced.winner))[0]
         others = [i for i, outcome in enumerate(outcomes) if outcome.status == "timed" and i != best]
         runner_up = min(others, key=lambda i: (outcomes[i].us or 0.0, i), default=None)
-        return SearchResult(best, runner_up, outcomes, self.seconds, "; ".join(self.notes))
+        return self._result(best, runner_up, outcomes, str(raced.record["why"]))
+
+    def _too_fast(self, workload: str, contestant: Contestant, us: float) -> str | None:
+        """Returns why a trial cannot take so few µs; None if it can. What refuses the baseline too is no limit."""
+        baseline = self.correct[0]
+        shipped, its_us = self.ready[baseline], self.runner.times.get(baseline)
+        reason = self.screen.too_fast(self.ready[int(contestant.name)], us, shipped, self.policy)
+        if reason is None or its_us is None or self.screen.too_fast(shipped, its_us, shipped, self.policy):
+            return None
+        return reason
+
+    def _eliminate(self, index: int, out: Eliminated) -> None:
+        status: Status = "failed" if out.checked is None else "wrong"
+        self._set(index, status, out.why, stage=out.stage or "race", error=self.runner.errors.get(index))
+
+    def _finish(self, index: int, finisher: Finisher) -> None:
+        measured = finisher.measured
+        if finisher.state == "failed" or measured is None:
+            self._set(index, "failed", finisher.reason, stage="race", error=RuntimeError)
+            return
+        low, high = measured.interval_us
+        margin = (high - low) / 2 if isfinite(high) else None  # too few samples for an interval
+        samples = len(measured.samples_us)
+        self._set(index, "timed", finisher.reason, us=measured.us, error_margin_us=margin, samples=samples)
 
     def _with_equal_work(self, index: int) -> list[int]:
         """Returns all trials with the same work, first the one to show: the shipped one, else the lowest index."""
