@@ -140,7 +140,7 @@ def test_without_a_gain_in_the_race_nothing_is_confirmed() -> None:
 
 
 @pytest.mark.parametrize(("fallen", "status"), [(wrong_after("a", "faster than the board"), "wrong"),
-                                                (Eliminated("a", "a kernel hangs", stage="race"), "crashed")])  # fmt: skip
+                                                (Eliminated("a", "a hang", stage="race"), "crashed")])  # fmt: skip
 def test_what_falls_in_the_race_is_an_attempt_with_the_reason(fallen: Eliminated, status: str) -> None:
     """trust.md 12, 23, 34."""
     arena = Arena({"baseline": 100.0, "a": 1.0, "b": 90.0}, fallen={"a": fallen})
