@@ -121,12 +121,15 @@ def early_session() -> Local | None:
 
 
 def loaded(where: str) -> Task:
-    """Loads the task ``FILE[:TASK]``. After that, no front end imports torch in this process."""
-    from tilewright.languages import keep_torch_out
+    """Loads the task ``FILE[:TASK]``. After that, no front end imports torch in this process. Prints a note about a
+    language whose version is not tested."""
+    from tilewright.languages import cautions, keep_torch_out
     from tilewright.task.loading import load_task
 
     task = load_task(where)
     keep_torch_out()
+    for caution in cautions():
+        terminal.note(caution)
     return task
 
 

@@ -109,6 +109,27 @@ def compile_all(
     return [done[index] for index in range(len(units))]
 
 
+def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str:
+    """Returns the name of the language of the task's kernels; "" if no configuration can be launched.
+
+    Raises TaskError if a launch, or two configurations, mix languages.
+    """
+    first: dict[str, Configuration] = {}
+    for workload in workloads:
+        for config in task.space.configurations(board.sm, workload.dims):
+            launched = _launched(task, Unit(workload, config, board))
+            if isinstance(launched, Failed):
+                continue
+            language = language_of(launched[0].kernel)
+            if problem := _mixed(launched[0], language, launched[1]):
+                raise TaskError(f"task '{task.name}': {problem}")
+            first.setdefault(language.name, config)
+    if len(first) > 1:
+        each = ", ".join(f"{config} launches a kernel of '{name}'" for name, config in first.items())
+        raise TaskError(f"task '{task.name}' mixes languages: {each}; fix: write one task for each language")
+    return next(iter(first), "")
+
+
 def refuse_broken(task: Task, units: Sequence[Unit]) -> None:
     """Raises TaskError if the launch function or the front end fails for every unit: the task itself is wrong."""
     failures = []
@@ -152,17 +173,24 @@ def _largest_first(units: Sequence[Unit]) -> list[int]:
 
 def lower(task: Task, unit: Unit) -> tuple[Language, Lowered, Launch] | Failed:
     """Runs the launch function and the front end of one unit."""
-    try:
-        launch, hints = launch_of(task, unit)
-    except TilewrightError:
-        raise
-    except Exception as error:  # raised by the task's own code for this configuration
-        return Failed("launch", in_task(error))
+    launched = _launched(task, unit)
+    if isinstance(launched, Failed):
+        return launched
+    launch, hints = launched
     language = language_of(launch.kernel)
     if problem := _mixed(launch, language, hints):
         return Failed("launch", problem)
     lowered = language.lower(launch, hints, unit.configuration, unit.board.arch)
     return lowered if isinstance(lowered, Failed) else (language, lowered, launch)
+
+
+def _launched(task: Task, unit: Unit) -> tuple[Launch, dict[str, Value]] | Failed:
+    try:
+        return launch_of(task, unit)
+    except TilewrightError:
+        raise
+    except Exception as error:  # raised by the task's own code for this configuration
+        return Failed("launch", in_task(error))
 
 
 def _mixed(launch: Launch, language: Language, hints: Mapping[str, Value]) -> str | None:

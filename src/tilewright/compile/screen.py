@@ -243,19 +243,14 @@ def screen_compiled(
             launch, hints = launch_of(task, each.unit)
             language, asked = language_of(launch.kernel), hints.get("occupancy")
             if without := language.ignored(hints):
-                ignored[config] = f"; {', '.join(without)} has no effect with {_others(hints, without)}"
+                verb, because = "has" if len(without) == 1 else "have", ", ".join(dict.fromkeys(without.values()))
+                ignored[config] = f"; {', '.join(without)} {verb} no effect with {because}"
             asked = asked if isinstance(asked, int) and "occupancy" not in without else None
             rows.append(ScreenRow(config, launch.grid, each.code, asked, language.arguments(launch)))
     verdicts = screen(rows, work, board, bound, shipped=task.space.shipped)
     for row, verdict in zip(rows, verdicts, strict=True):
         outcomes[row.configuration] = replace(verdict, reason=verdict.reason + ignored.get(row.configuration, ""))
     return outcomes
-
-
-def _others(hints: Mapping[str, records.Value], without: Sequence[str]) -> str:
-    return ", ".join(
-        f"{name}={value}" for name, value in hints.items() if isinstance(value, str) and name not in without
-    )
 
 
 def work_of(task: Task, dims: Dims) -> Work:

@@ -125,9 +125,9 @@ class Language(ABC):
         """Stores cubins where the language's own launch finds them; returns how many. Default: stores none."""
         return 0
 
-    def ignored(self, hints: Hints) -> tuple[str, ...]:
-        """Returns the hints with a value that has no effect beside the others. Default: none."""
-        return ()
+    def ignored(self, hints: Hints) -> Mapping[str, str]:
+        """Maps hints whose value has no effect to what takes it away, such as ``route=ptx``. Default: none."""
+        return {}
 
     def found(self, lowered: Lowered) -> Built | None:
         """Returns the cubin that `remember` stored for this code. Default: None."""
@@ -143,6 +143,10 @@ class Language(ABC):
 
     def load_front_end(self) -> None:  # noqa: B027
         """Loads the modules that `lower` imports, so that forks of this process already have them. Default: nothing."""
+
+    def caution(self) -> str | None:
+        """What a user of this language should know of this machine, in one line; None if nothing."""
+        return None
 
     def keep_torch_out(self) -> None:  # noqa: B027
         """Loads the front end without torch, in a process that never launches. Default: nothing."""

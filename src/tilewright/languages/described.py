@@ -6,7 +6,7 @@ compiled entry and the hints of the decorator, and compiles, interprets or launc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,7 +51,7 @@ class Described(Language):
     def stand_in(self, hints: Hints) -> str:
         return self.language.stand_in(hints)
 
-    def ignored(self, hints: Hints) -> tuple[str, ...]:
+    def ignored(self, hints: Hints) -> Mapping[str, str]:
         return self.language.ignored(hints)
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:

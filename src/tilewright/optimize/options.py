@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tilewright.compile.compile import BUDGET_SECONDS
+from tilewright.compile.compile import BUDGET_SECONDS, one_language
 from tilewright.compile.identity import code_of
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.executors.base import Executor
 from tilewright.hardware.machine import Target
-from tilewright.languages import language_of
 from tilewright.ledger.file import key_of
 from tilewright.optimize.decide import PATIENCE, POLICIES
 from tilewright.optimize.versions.version import read_source
@@ -82,14 +81,12 @@ class OptimizeRequest:
 
         Raises RequestError if ``only`` names an entry for another language.
         """
-        task, dims, board = self.task, self.workloads[0].dims, self.target.board
-        kernel = task.launched(task.space.shipped, dims, task.arrays(dims), board).kernel
-        language = language_of(kernel).name
+        language = one_language(self.task, self.workloads, self.target.board)
         for entry in self.options.entries if self.options.only else ():
             if not entry.about.is_for(language):
                 raise RequestError(
-                    f"entry '{entry.about.id}' changes {entry.about.language} kernels, and task '{task.name}' launches "
-                    f"a {language} kernel; leave out --only {entry.about.id}"
+                    f"entry '{entry.about.id}' changes {entry.about.language} kernels, and task '{self.task.name}' "
+                    f"launches a {language} kernel; leave out --only {entry.about.id}"
                 )
         return tuple(entry for entry in self.options.entries if entry.about.is_for(language))
 

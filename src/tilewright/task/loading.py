@@ -21,8 +21,19 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tilewright.errors import RequestError, TaskError, TilewrightError, UnknownChoice, in_one_line
+from tilewright.errors import (
+    CompilerMissing,
+    MachineError,
+    RequestError,
+    TaskError,
+    TilewrightError,
+    UnknownChoice,
+    in_one_line,
+)
 from tilewright.task.task import Task
+
+EXTRAS = {"triton": "tilewright[triton]"}
+"""Module of a kernel language → the extra that installs it."""
 
 
 @dataclass
@@ -43,7 +54,8 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
 
     where: ``FILE`` or ``FILE:TASK``. TASK is the task's name, or the variable that holds the task.
     files: absolute path of an editable file → absolute path of the copy to load instead.
-    Raises TaskError if the file does not import, holds no task, or holds several and ``where`` has no TASK.
+    Raises TaskError if the file does not import, holds no task, or holds several and ``where`` has no TASK, and
+    CompilerMissing if it imports a kernel language that is not installed.
     """
     file, _, wanted = where.rpartition(":") if ":" in where and not Path(where).exists() else (where, "", "")
     path = Path(file).resolve()
@@ -212,11 +224,15 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
         spec.loader.exec_module(module)
     except TilewrightError as error:
         del sys.modules[name]
-        raise TaskError(f"{path.name}:{_line_in(error, source)}: {error}") from error
+        cls = type(error) if isinstance(error, MachineError) else TaskError
+        raise cls(f"{path.name}:{_line_in(error, source)}: {error}") from error
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         here = isinstance(error, SyntaxError) and error.filename == source
         line = error.lineno if here else _line_in(error, source)  # type: ignore[union-attr]
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+            missing = f"needs {error.name}, which is not installed; fix: pip install '{EXTRAS[error.name]}'"
+            raise CompilerMissing(f"{path.name}:{line}: {missing}") from error
         raise TaskError(f"{path.name}:{line}: does not import: {in_one_line(error)}{_remedy(error)}") from error
     finally:
         if package is None:
@@ -229,8 +245,6 @@ def _remedy(error: BaseException) -> str:
     if isinstance(error, ImportError) and "relative import" in str(error):
         fix = "import by full names, and put the package's parent on PYTHONPATH"
         return f"; the file is loaded by its path, not as part of a package; fix: {fix}"
-    if isinstance(error, ModuleNotFoundError) and error.name == "triton":
-        return "; fix: pip install 'tilewright[triton]'"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; fix: install it for {sys.executable}, or add its folder to PYTHONPATH"
     return ""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Literal
 
-from tilewright.compile.compile import BUDGET_SECONDS, Unit, refuse_broken_tools
+from tilewright.compile.compile import BUDGET_SECONDS, Unit, one_language, refuse_broken_tools
 from tilewright.compile.screen import RACED
 from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
@@ -67,6 +67,7 @@ def tune(
     """
     task = task_of(task)
     target, policy, search = target_of(arch, detect()), policy or Policy(), strategy_of(strategy).search
+    one_language(task, task.selected(workloads), target.board)
     request = TuneRequest(task, target, policy, task.selected(workloads), top, strategy, seed, seeds)
     machine, started = machine_of(target), time.perf_counter()
     with ExitStack() as stack:

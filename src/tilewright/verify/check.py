@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.compile.compile import one_language
 from tilewright.hardware.architectures import DEFAULT_ARCH, Board
 from tilewright.progress import Progress, silent
 from tilewright.records import Checked, Configuration, Workload
@@ -53,6 +54,7 @@ def check(
     task, name = task_of(task), engine_name(engine)
     board = board_here(name, arch or DEFAULT_ARCH)
     scope = Scope(task.space.chosen(configurations), task.selected(workloads), case, seed, quick, seconds)
+    one_language(task, scope.workloads, board)
     with equipped(task, name, board, quick) as tools:
         forward = check_on(task, tools, scope, progress)
     if task.backward is None or case is not None:

@@ -304,7 +304,7 @@ def bessel(x, N: tl.constexpr):
 @pytest.mark.parametrize(
     ("kernel", "dtype", "line", "named"),
     [
-        (assembly, np.int32, 3, "Tile IR has no counterpart of tt.elementwise_inline_asm"),
+        (assembly, np.int32, 3, "Tile IR has no counterpart of tt.elementwise_inline_asm (inline assembly)"),
         (bessel, np.float32, 3, "Tile IR has no counterpart of libdevice's __nv_j0f"),
     ],
 )

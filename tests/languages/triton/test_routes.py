@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from tilewright.compile.compile import Unit, compile_all
-from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.base import Lowered
 from tilewright.languages.triton import LANGUAGE
@@ -129,15 +127,6 @@ def test_a_launch_is_of_one_language(tmp_path: Path) -> None:
     foreign = compiled(written(tmp_path, "copied, (x, out)", "{'num_warps': (4,)}"))
     said = "'num_warps' is no hint of language 'cutile'; known: occupancy"
     assert isinstance(foreign, Failed) and said in foreign.reason
-
-
-def test_without_triton_the_file_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "task.py").write_text("import triton\n")
-    monkeypatch.setitem(sys.modules, "triton", None)
-    with pytest.raises(
-        TaskError, match="task.py:1: does not import: .*triton.*; fix: pip install 'tilewright.triton.'"
-    ):
-        load_task(str(tmp_path / "task.py"))
 
 
 def test_one_place_reads_the_route() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.languages.tileir_from_triton.translation import I1, I32, I64, Translation, translates
+from tilewright.languages.tileir_from_triton.translation import I32, I64, Translation, translates
 from tilewright.languages.tileir_from_triton.ttir import TtirOp, Untranslated, ValueType
 from tilewright.languages.tileir_from_triton.writer import TOKEN, Handle
 
@@ -40,20 +40,10 @@ def view_of(
     block = ValueType(kind.element, kind.shape)
     tensor_type, view_type = t.writer.view_types(block, padding)
     divisor = max(1, ALIGNED_BYTES * 8 // block.bits)
-    if t.checks_promises:
-        _check_strides(t, strides[:-1], divisor)
     steps = [t.writer.assume(one, I64, divisor, None, None) for one in strides[:-1]]
     address = t.writer.assume(base, ValueType(kind.element, pointer=True), ALIGNED_BYTES, None, None)
     tensor = t.emit("MakeTensorView", tensor_type, address, list(shape), steps)
     return View(t.emit("MakeStridedView", view_type, tensor), block, tensor)
-
-
-def _check_strides(t: Translation, strides: Sequence[Handle], divisor: int) -> None:
-    """Says in Triton's words what the `assume` of each stride says in elements."""
-    for stride in strides:
-        rest = t.emit("RemI", I64, stride, t.constant(divisor, I64), "Signed")
-        whole = t.emit("CmpI", I1, rest, t.constant(0, I64), "EQUAL", "Signed")
-        t.emit("Assert", whole, f"a stride of a tensor descriptor is no multiple of {ALIGNED_BYTES} bytes")
 
 
 def from_host(t: Translation, kind: ValueType, passed: Sequence[Handle], padding: str) -> View:

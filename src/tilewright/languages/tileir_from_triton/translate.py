@@ -109,7 +109,7 @@ def entry_of(module: TtirOp) -> TtirOp:
         if op.name == "tt.call":
             raise Untranslated(f"a call of {op.attributes['callee']}, which is not inlined", op)
         if op.name not in HANDLERS and op.name not in TERMINATORS and op is not public[0]:
-            raise Untranslated(f"Tile IR has no counterpart of {op.name}", op)
+            raise Untranslated.lacking(op)
     return public[0]
 
 

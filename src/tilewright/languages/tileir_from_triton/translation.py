@@ -61,7 +61,7 @@ class Translation:
     def run(self, op: TtirOp) -> None:
         """Writes one operation. Raises Untranslated if no family has it."""
         if op.name not in HANDLERS:
-            raise Untranslated(f"Tile IR has no counterpart of {op.name}", op)
+            raise Untranslated.lacking(op)
         with self.writer.at(op.place):
             try:
                 results = HANDLERS[op.name](self, op)

@@ -132,3 +132,9 @@ class Untranslated(Exception):
     def __init__(self, what: str, op: TtirOp | None = None) -> None:
         super().__init__(f"{op.place}: {what}" if op and op.place else what)
         self.operation = op.name if op else ""
+
+    @classmethod
+    def lacking(cls, op: TtirOp) -> Untranslated:
+        """Makes the error for an operation that no family translates."""
+        known = " (inline assembly)" if op.name == "tt.elementwise_inline_asm" else ""
+        return cls(f"Tile IR has no counterpart of {op.name}{known}", op)

@@ -7,20 +7,27 @@ translates it to Tile IR.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tilewright.errors import CompilerMissing, TaskError, first_line, in_one_line
 from tilewright.hardware.architectures import architecture
+from tilewright.hardware.machine import installed_version
 from tilewright.languages.base import Argument, Hints
 from tilewright.languages.triton.kernels import OPTIONS, KernelCall, called, jit_function
+from tilewright.languages.triton.versions import failing, untested
 from tilewright.records import Configuration, Failed, Value
 from tilewright.source.digest import source_of
 from tilewright.task.task import Launch
 from tilewright.task.tensors import Descriptor
 
+LACKING = (ImportError, AttributeError)
+"""How a triton of another version says that something is not there."""
 GENERATED = 256
 """Most TTIR texts in the cache."""
 
@@ -64,12 +71,9 @@ def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> T
     """The TTIR of a launch for ``arch``, such as ``sm_90``. An error in the kernel is a `Failed` with its source line.
 
     Below sm_90 Triton's own passes replace tensor descriptors by pointers. To keep them ask for sm_90.
-    Raises CompilerMissing if the installed triton is not supported.
+    Raises CompilerMissing if the installed triton lacks what Tilewright uses.
     """
-    from tilewright.languages.triton import private
-
-    if problem := private.version_problem():
-        raise CompilerMissing(problem)
+    private = private_parts()
     function, number = jit_function(launch.kernel), architecture(arch).number
     if function.is_gluon():
         return Failed("front end", f"'{function.__name__}' is a gluon kernel; fix: write it with @triton.jit")
@@ -81,18 +85,33 @@ def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> T
     except TaskError as error:
         return Failed("front end", str(error))
     except Exception as error:  # Triton's, of many kinds, or raised by a hook of the task
+        _refuse_untested(error)
         return Failed("front end", _said(error, function))
     return Ttir(symbol, text, parameters, tuple(vars(bound.options).items()))
 
 
 def parameters_of(launch: Launch) -> tuple[Parameter, ...]:
     """The parameters of the compiled entry, which do not depend on the values of constants."""
-    from tilewright.languages.triton import private
-
-    function = jit_function(launch.kernel)
+    private, function = private_parts(), jit_function(launch.kernel)
     left = [each for each in function.params[len(launch.args) :] if not each.has_default]
     bound = private.bind(function, launch.args, {each.name: None for each in left}, private.ANY_ARCH, hooks=False)
     return tuple(_parameters(bound.types.values(), bound.values))
+
+
+def private_parts() -> ModuleType:
+    """Imports the private parts of triton. Raises CompilerMissing if the installed triton does not have them."""
+    try:
+        return import_module("tilewright.languages.triton.private")
+    except LACKING as error:
+        raise CompilerMissing(failing(installed_version("triton") or "of unknown version", error)) from error
+
+
+def _refuse_untested(error: Exception) -> None:
+    """Raises CompilerMissing if ``error`` says that an untested triton lacks a private part that Tilewright uses."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    version, is_ours = installed_version("triton"), innermost.f_code.co_filename == private_parts().__file__
+    if version and untested(version) and is_ours and isinstance(error, LACKING):
+        raise CompilerMissing(failing(version, error)) from error
 
 
 def _options(hints: Hints) -> dict[str, Value]:
@@ -114,12 +133,10 @@ _GENERATED: dict[tuple[object, ...], tuple[str, str]] = {}
 def _generated(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
     """The name of the entry and its TTIR, cached because a search lowers a launch more than once. The key holds the
     source of the kernel and of its helpers, and the constants that they read."""
-    from tilewright.languages.triton import private
-
     key = (call.function, source_of(call.function), repr(bound.types), repr(sorted(bound.constants.items(), key=repr)),
            repr(bound.attributes), repr(bound.options), arch)  # fmt: skip
     if key not in _GENERATED:
-        made = private.lower(call.function, bound, arch)
+        made = private_parts().lower(call.function, bound, arch)
         if len(_GENERATED) >= GENERATED:
             _GENERATED.pop(next(iter(_GENERATED)), None)
         _GENERATED[key] = made

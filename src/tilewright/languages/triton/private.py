@@ -24,7 +24,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilewright.errors import TaskError
 from tilewright.hardware.architectures import WARP
-from tilewright.languages.triton.versions import problem_with
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Descriptor, is_whole
 
 ANY_ARCH = 90
@@ -43,10 +42,6 @@ class BoundCall:
     """All options of the compiler, triton's defaults among them."""
     values: Mapping[str, Any]
     """Parameter → the argument of the launch or its default."""
-
-
-def version_problem() -> str | None:
-    return problem_with(str(triton.__version__))
 
 
 def bind(

@@ -6,6 +6,7 @@ from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import architecture
 from tilewright.languages.base import Hints, Lowered
 from tilewright.languages.triton.front_end import Ttir, ttir_of
+from tilewright.languages.triton.hints import PTX, ROUTE
 from tilewright.records import Configuration, Failed, Value
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec, Descriptor
@@ -37,7 +38,8 @@ def lowered(
             made.text, arch, given, arrays=_arrays(made), nan_padded=_nan_padded(made), checks_promises=of_ptx
         )
     except Untranslated as error:
-        return Failed("front end", f"not translated to Tile IR: {error}")
+        fix = "check it on a GPU" if of_ptx else f"{ROUTE.name}={PTX} compiles it"
+        return Failed("front end", f"not translated to Tile IR: {error}; fix: {fix}")
     except ToolFailed as error:
         return Failed("tool", str(error))
     return Lowered(config, arch, code.symbol, code.code)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
+from tilewright.hardware.machine import installed_version
 from tilewright.languages.base import Argument, Hints, Language, Lowered
 from tilewright.languages.cutile import LANGUAGE as CUTILE
 from tilewright.languages.triton import cubins, ptx, tile_ir
-from tilewright.languages.triton.front_end import parameters_of, ttir_of
-from tilewright.languages.triton.hints import HINTS, ROUTE, on_tile_ir
+from tilewright.languages.triton.front_end import parameters_of, private_parts, ttir_of
+from tilewright.languages.triton.hints import HINTS, PTX, ROUTE, TILE_IR, on_tile_ir
 from tilewright.languages.triton.kernels import OPTIONS, is_triton, jit_function
+from tilewright.languages.triton.versions import untested
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
 
@@ -48,9 +49,10 @@ class Triton(Language):
     def stand_in(self, hints: Hints) -> str:
         return "" if on_tile_ir(hints) else "its TTIR, through Tile IR"
 
-    def ignored(self, hints: Hints) -> tuple[str, ...]:
-        used = tile_ir.HINTS if on_tile_ir(hints) else OPTIONS
-        return tuple(name for name, value in hints.items() if value is not None and name not in (ROUTE.name, *used))
+    def ignored(self, hints: Hints) -> Mapping[str, str]:
+        route, used = (TILE_IR, tile_ir.HINTS) if on_tile_ir(hints) else (PTX, OPTIONS)
+        given = [name for name, value in hints.items() if value is not None and name not in (ROUTE.name, *used)]
+        return dict.fromkeys(given, f"{ROUTE.name}={route}")
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
         return tuple(argument for parameter in parameters_of(launch) for argument in parameter.arguments)
@@ -70,4 +72,8 @@ class Triton(Language):
 
     def load_front_end(self) -> None:
         if "triton" in sys.modules:  # else no task of this process uses it
-            import_module("tilewright.languages.triton.private")
+            private_parts()
+
+    def caution(self) -> str | None:
+        version = installed_version("triton") if "triton" in sys.modules else None
+        return untested(version) if version else None

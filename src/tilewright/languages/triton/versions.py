@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
 
+from tilewright.errors import in_one_line
 from tilewright.hardware.machine import installed_version
 
-OLDEST, NEWEST = (3, 6), (3, 9)
-"""The limits of the extra ``triton``."""
 TESTED = ((3, 6), (3, 9))
-"""The versions that the tests run."""
+"""The versions that the tests run, the oldest first. They are the limits of the extra ``triton``."""
 FIX = "pip install 'triton>=3.6,<3.10'"
 
 
@@ -26,12 +25,21 @@ def numbers_of(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def problem_with(version: str) -> str | None:
-    """Returns why a version is not supported, with the fix; None if it is."""
-    if OLDEST <= numbers_of(version) <= NEWEST:
+def untested(version: str) -> str | None:
+    """Returns what to say of a version older or newer than those that the tests run; None for one among them."""
+    if TESTED[0] <= numbers_of(version) <= TESTED[-1]:
         return None
-    tested = ", ".join(f"{major}.{minor}" for major, minor in TESTED)
-    return f"triton {version} is not supported (tested: {tested}); fix: {FIX}"
+    age = "older" if numbers_of(version) < TESTED[0] else "newer"
+    return f"triton {version} is {age} than those tested ({_tested()}); if it fails: {FIX}"
+
+
+def failing(version: str, error: BaseException) -> str:
+    """Returns what to say of a version that lacks what Tilewright uses."""
+    return f"triton {version} does not work with Tilewright (tested: {_tested()}): {in_one_line(error)}; fix: {FIX}"
+
+
+def _tested() -> str:
+    return ", ".join(f"{major}.{minor}" for major, minor in TESTED)
 
 
 def needs(environ: Mapping[str, str] = os.environ) -> tuple[bool | None, str, str]:
@@ -43,9 +51,9 @@ def needs(environ: Mapping[str, str] = os.environ) -> tuple[bool | None, str, st
     version = installed_version("triton")
     if version is None:
         return None, "not installed: only kernels in Triton need it", ""
-    if problem := problem_with(version):
-        what, _, fix = problem.partition("; fix: ")
-        return False, what, fix
+    if caution := untested(version):
+        what, _, fix = caution.partition("; if it fails: ")
+        return None, what, fix
     named = environ.get("CC") or "gcc"
     header = Path(sysconfig.get_paths()["include"], "Python.h")
     missing = {
@@ -53,7 +61,7 @@ def needs(environ: Mapping[str, str] = os.environ) -> tuple[bool | None, str, st
         "Python.h": None if header.is_file() else f"install the headers of Python ({header} is missing)",
         "torch": None if util.find_spec("torch") else "install torch",
     }
-    tested = "tested" if numbers_of(version) in TESTED else "not tested"
+    tested = "tested" if numbers_of(version) in TESTED else f"not tested (tested: {_tested()})"
     if lacks := [name for name, fix in missing.items() if fix]:
         said = f"{version}, {tested}; compiles, but programs cannot launch through triton without {' and '.join(lacks)}"
         return True, said, "; ".join(fix for fix in missing.values() if fix)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -37,7 +37,7 @@ class World:
 
     poison, dry, changed_padding: as in `interpreter.run`.
     needed: the values that a dry run computes.
-    irrelevant: the assumptions that need not be true (`tiles.irrelevant`).
+    strides: the assumptions about strides (`tiles.assumed_strides`).
     undefined: locations of loads that returned undefined elements: outside a view without padding, or masked out. Such
         a load is a mistake only if a result depends on the elements.
     wait: called after each iteration of a ``loop``, in which a block may wait for another. Lets other blocks run.
@@ -53,7 +53,7 @@ class World:
     poison: int = 0xFF
     dry: bool = False
     needed: frozenset[str] = frozenset()
-    irrelevant: frozenset[str] = frozenset()
+    strides: Mapping[str, int] = field(default_factory=dict)
     prints: list[Printed] = field(default_factory=list)
     undefined: dict[Location | None, None] = field(default_factory=dict)
     changed_padding: Location | None = None

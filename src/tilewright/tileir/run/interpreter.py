@@ -216,7 +216,7 @@ def run(
     names = needed(kernel, distinguishing) if dry else None
     world = World(
         (x, y, z), memory, Counter(), poison=poison, dry=dry, needed=names or frozenset(),
-        irrelevant=tiles.irrelevant(kernel), changed_padding=changed_padding,
+        strides=tiles.assumed_strides(kernel), changed_padding=changed_padding,
         until=time.monotonic() + seconds, decisions=decisions,
     )  # fmt: skip
     for constant in module.globals:

@@ -253,7 +253,8 @@ def assume(context: Context, op: Op, value: Array | TensorView) -> Array | Tenso
     `Unsupported` for an assumption that the dialect does not allow on the value's type.
     """
     predicate: Assumption = op.attributes["predicate"]
-    if op.results[0] in context.world.irrelevant:
+    stride_bits = context.world.strides.get(op.results[0])
+    if stride_bits == NO_ADDRESS:
         return value
     if isinstance(value, TensorView):
         if predicate.kind != "div_by":
@@ -265,18 +266,25 @@ def assume(context: Context, op: Op, value: Array | TensorView) -> Array | Tenso
         raise Unsupported(f"assume {described(predicate)} of {kind} is not supported")
     integers = numbers.signed(value).astype(np.int64, copy=False)
     holds = _holds(predicate, integers, kind)
-    _report(context, op, predicate, integers, holds, isinstance(kind.element, PointerType))
+    said = _in_bytes(predicate, stride_bits) if stride_bits else ""
+    _report(context, op, predicate, integers, holds, isinstance(kind.element, PointerType), said)
     return value
 
 
-def irrelevant(kernel: KernelEntry) -> frozenset[str]:
-    """Returns the results of ``assume`` that are used only as strides of axes of extent 1. No address depends on them.
+NO_ADDRESS = 0
+"""In `assumed_strides`, in place of the bits of an element: no address depends on the stride."""
 
-    cuTile 1.7 assumes that each such stride is a multiple of 16 bytes, even if it is not, so that the compiler takes
-    another axis as the contiguous axis. So a false assumption of this kind is not a mistake of the program.
+
+def assumed_strides(kernel: KernelEntry) -> dict[str, int]:
+    """Maps the results of ``assume`` that are strides of tensor views to the bits of an element.
+
+    cuTile 1.7 assumes that a stride of an axis of extent 1 is a multiple of 16 bytes, even if it is not, so that the
+    compiler takes another axis as the contiguous axis. So a false assumption about a number that is used only for such
+    strides (`NO_ADDRESS`) is not a mistake of the program.
     """
     used: Counter[str] = Counter()
-    strides: Counter[str] = Counter()
+    idle: Counter[str] = Counter()
+    bits: dict[str, int] = {}
     assumed: set[str] = set()
     for op in kernel.walk():
         used.update(name for names in op.operands.values() for name in names)
@@ -287,8 +295,9 @@ def irrelevant(kernel: KernelEntry) -> frozenset[str]:
             assert isinstance(view, TensorViewType)
             open_axes = [axis for axis, stride in enumerate(view.strides) if stride is None]
             for axis, name in zip(open_axes, op.operands.get("dynamicStrides", ()), strict=True):
-                strides[name] += view.shape[axis] == 1
-    return frozenset(name for name in assumed if 0 < used[name] == strides[name])
+                idle[name] += view.shape[axis] == 1
+                bits[name] = numbers.bits_of(view.element)
+    return {name: NO_ADDRESS if used[name] == idle[name] else bits[name] for name in assumed & bits.keys()}
 
 
 def _holds(predicate: Assumption, integers: Array, kind: TileType) -> Array:
@@ -324,8 +333,9 @@ def divisible(integers: Array, predicate: Assumption, step: int) -> Array:
 
 
 def _report(
-    context: Context, op: Op, predicate: Assumption, integers: Array, holds: Array, address: bool = False
-) -> None:
+    context: Context, op: Op, predicate: Assumption, integers: Array, holds: Array, address: bool = False,
+    said: str = "",
+) -> None:  # fmt: skip
     if holds.all():
         return
     kind = MISALIGNED if address and predicate.kind == "div_by" else ASSUMPTION
@@ -333,7 +343,14 @@ def _report(
         number = int(integers[(lane, *index)])
         value = f"address {number:#x}" if address else f"{number}"
         at = f" at element {index}" if index else ""
-        context.finding(op, kind, f"assumed {described(predicate)}, but it is {value}{at}", lane)
+        context.finding(op, kind, f"{said}assumed {described(predicate)}, but it is {value}{at}", lane)
+
+
+def _in_bytes(predicate: Assumption, bits: int) -> str:
+    """Says in the words of tensor descriptors what it means that an assumption about a stride is false."""
+    if predicate.kind != "div_by":
+        return ""
+    return f"a stride of a tensor descriptor is no multiple of {predicate.divisor * bits // 8} bytes: "
 
 
 def described(predicate: Assumption) -> str:
