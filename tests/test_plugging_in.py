@@ -16,6 +16,7 @@ from tests.test_docs import BLOCK, ROOT
 from tilewright import plugins
 from tilewright.cli import main as cli
 from tilewright.compile.compile import Unit, compile_all
+from tilewright.coordinate.routing import route
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.executors import executor_of
 from tilewright.hardware.architectures import default_board
@@ -25,6 +26,7 @@ from tilewright.optimize.choosing import Past, proposals
 from tilewright.optimize.options import Options
 from tilewright.playbook import catalogue
 from tilewright.records import MachineCode
+from tilewright.specialists import specialist_of
 from tilewright.strategies import strategy_of
 from tilewright.task.loading import load_task
 from tilewright.testing.entries import facts_of
@@ -153,6 +155,17 @@ def test_an_executor_is_built_by_the_guide(built: Build) -> None:
         assert isinstance(executor.run(Hello()), Greeting)
         assert executor.run(PrepareInputs("small", 0)) == Lost("nothing runs here")
     assert passes(import_module("test_nowhere_executor").TestNowhere()) >= 5
+
+
+def test_a_specialist_is_built_by_the_guide(built: Build, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is listed, and questions that name its domain are routed to it."""
+    assert route("Use 2:4 sparsity for my MLP").specialists == ()
+    built("A specialist")
+    assert specialist_of("sparsity").needs()
+    assert route("Use 2:4 sparsity for my MLP").specialists == ("sparsity",)
+    assert cli.main(["specialists"]) == 0
+    assert "structured sparsity of weights" in capsys.readouterr().out
+    assert passes(import_module("test_sparsity_specialist").TestSparsity()) >= 5
 
 
 def test_a_rule_is_built_by_the_guide(built: Build, capsys: pytest.CaptureFixture[str]) -> None:

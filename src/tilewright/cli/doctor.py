@@ -32,7 +32,6 @@ from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import StorageError, ToolFailed, in_one_line
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.machine import driver_version, installed_version
-from tilewright.languages.triton.versions import needs
 from tilewright.records import Json
 from tilewright.tools import child
 
@@ -41,7 +40,6 @@ DRIVER = 580
 PROBE_SECONDS = 5.0  # limit of processor time for a tool that prints its version
 FREE_BYTES = 512 << 20
 """Least free disk space. A run of some hundred configurations stores less than 100 MB of cubins and results."""
-
 INSTALL = "pip install 'cuda-tile[tileiras]'"
 WELL = "everything works here: inspect, predict and measure"
 TO_MEASURE = ("GPU", "driver", "torch")
@@ -100,6 +98,8 @@ def table(probes: Sequence[Probe]) -> Table:
 
 def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Probe, ...]:
     """Runs all probes. A probe comes before those that depend on it."""
+    from tilewright.languages.triton.versions import needs  # loads the compilers' front ends: 0.1 s
+
     gpu = find_gpu()
     examinations: tuple[tuple[str, Callable[[], Probe]], ...] = (
         ("Python", python), ("cuda-tile", cuda_tile), ("tileiras", tileiras),

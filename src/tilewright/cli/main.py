@@ -33,7 +33,9 @@ from tilewright.cli import (
     new,
     optimize,
     report,
+    route,
     run,
+    specialists,
     terminal,
     transfer,
     tune,
@@ -75,7 +77,15 @@ app.command(context_settings=run.SETTINGS)(run.run)
 app.command(context_settings=run.SETTINGS)(capture.capture)
 app.add_typer(capture.app, name="captured")
 app.add_typer(tuned.app, name="tuned")
-for _later in (lint.lint, transfer.transfer, doctor.doctor, new.new, example.example):
+for _later in (
+    route.route,
+    specialists.specialists,
+    lint.lint,
+    transfer.transfer,
+    doctor.doctor,
+    new.new,
+    example.example,
+):
     app.command()(_later)
 
 

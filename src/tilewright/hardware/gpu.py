@@ -41,6 +41,14 @@ def detect() -> Gpu | None:
         return _detected()
 
 
+def count() -> int:
+    """Returns how many GPUs the driver shows to this process."""
+    driver, found = _driver(), ctypes.c_int()
+    if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
+        return 0
+    return found.value
+
+
 def has_driver() -> bool:
     """Tells whether the driver is installed. Unlike `detect`, does not spend 0.2 s on initialising the driver."""
     return _driver() is not None

@@ -13,16 +13,18 @@ Every error is a `ValueError` of one line that names the field.
 from __future__ import annotations
 
 import math
+import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, Union, cast, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, Union, cast, overload
 
 from tilewright.records import Configuration, Json, Value
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Decoded = TypeVar("Decoded")
 
@@ -57,7 +59,8 @@ def from_json(kind: type[Decoded], data: Json, *, defaults: bool = False) -> Dec
 
 
 def _write(value: Encodable, where: str) -> Json:
-    if isinstance(value, np.generic):
+    numpy = sys.modules.get("numpy")  # importing it takes 0.1 s, and without it no value is NumPy's
+    if numpy is not None and isinstance(value, numpy.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, str)):
         return value

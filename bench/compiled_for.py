@@ -1,0 +1,41 @@
+"""Compiles one small kernel in each language for every architecture: the source of the specialists' hardware table.
+
+    python bench/compiled_for.py
+
+Needs no GPU. tests/specialists/test_compiled_for.py compares its result with `specialists/compiled_for.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tilewright.compile.compile import Unit, compile_all
+from tilewright.hardware.architectures import ARCHITECTURES, default_board
+from tilewright.records import Configuration, MachineCode
+from tilewright.task.loading import load_task
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+KERNELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "cutile": ("swiglu.py", {}),
+    "triton": ("triton/softmax.py", {"route": "ptx"}),
+    "tileir": ("triton/softmax.py", {"route": "tileir"}),
+}
+"""Specialist → the example that is compiled, and the values that it has instead of the shipped ones."""
+
+
+def compiled_for(specialist: str) -> tuple[str, ...]:
+    """Returns the architectures for which the example of a specialist compiles to machine code."""
+    file, values = KERNELS[specialist]
+    task = load_task(str(EXAMPLES / file))
+    configuration = Configuration.of({**task.space.shipped, **values})
+    workload = task.selected(None)[0]
+    units = [Unit(workload, configuration, default_board(arch)) for arch in ARCHITECTURES]
+    done = compile_all(task, units, seconds=120)
+    return tuple(one.unit.board.arch for one in done if isinstance(one.code, MachineCode))
+
+
+if __name__ == "__main__":
+    for specialist in KERNELS:
+        sys.stdout.write(f"{specialist}: {', '.join(compiled_for(specialist))}\n")

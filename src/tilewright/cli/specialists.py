@@ -1,0 +1,24 @@
+"""`tilewright specialists`: who answers which questions, and what that needs."""
+
+from __future__ import annotations
+
+from tilewright.cli.shared import AsJson, print_json
+
+
+def specialists(as_json: AsJson = False) -> None:
+    """Lists the specialists: domain, words that name it, what it returns and needs, and whether this machine has that.
+
+    Then prints the rules by which `tilewright route` chooses among them.
+
+    Example: `tilewright specialists`
+    """
+    from tilewright import specialists as room
+    from tilewright.cli import specialists_table, terminal
+
+    listed = room.specialists()
+    if as_json:
+        print_json(specialists_table.to_json(listed))
+        return
+    console = terminal.stdout()
+    for line in specialists_table.lines(listed, console.width):
+        print(line)

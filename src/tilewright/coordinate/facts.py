@@ -1,0 +1,58 @@
+"""Reads the facts of a route that no word can state: the kernels of a file, and the architecture."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from tilewright.coordinate.routing import FileKernels
+from tilewright.errors import RequestError
+from tilewright.hardware.architectures import ARCHITECTURES, DEFAULT_ARCH, architecture
+
+_PYTHON_FILE = re.compile(r"[\w./~-]+\.py\b")
+_CAPABILITY = re.compile(r"(\d{1,2})\.(\d)")
+
+
+def kernels_in(path: Path) -> FileKernels:
+    """Reads a file without running it. A file that is not Python, such as a trace, has no kernels.
+
+    Raises RequestError if the file cannot be read.
+    """
+    if path.suffix == ".py":
+        from tilewright.source.kernels import is_program, kernels_by_language  # most questions name no file
+        from tilewright.source.source_file import SourceFile
+
+        file = SourceFile.requested(path)
+        try:
+            return FileKernels(str(path), kernels_by_language(file), is_program(file))
+        except RecursionError as error:
+            raise RequestError(f"{path}: its expressions are nested too deep to be read") from error
+    if not path.is_file():
+        what = "is a folder; name a file in it" if path.is_dir() else "no such file"
+        raise RequestError(f"{path}: {what}")
+    return FileKernels(str(path), is_program=True)
+
+
+def kernels_named_in(question: str) -> FileKernels | None:
+    """Reads the first Python file that a question names, if it exists and can be read; else returns None."""
+    for name in _PYTHON_FILE.findall(question):
+        with suppress(RequestError, RecursionError):
+            if Path(name).is_file():
+                return kernels_in(Path(name))
+    return None
+
+
+def arch_of_capability(text: str) -> str:
+    """Returns the architecture of a compute capability such as ``9.0``. Raises RequestError."""
+    if not (parts := _CAPABILITY.fullmatch(text.strip())):
+        raise RequestError(f"'{text}' is no compute capability; write it as 9.0, or name --arch sm_90")
+    return architecture(f"sm_{parts[1]}{parts[2]}").name
+
+
+def arch_here() -> str:
+    """Returns the architecture of this machine's GPU; without one, the default."""
+    from tilewright.hardware.gpu import detect
+
+    gpu = detect()
+    return gpu.arch if gpu and gpu.arch in ARCHITECTURES else DEFAULT_ARCH

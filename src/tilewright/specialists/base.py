@@ -1,0 +1,73 @@
+"""Defines the protocol of a specialist, which answers the performance questions of one domain.
+
+    class Sparsity(Specialist):
+        name = "sparsity"
+        domain = "2:4 structured sparsity of weights"
+        returns = "the time of the layer before and after, interleaved"
+        names = ("structured sparsity", "2:4 sparsity")
+
+        def needs(self):
+            return (need_of_package("torch"), need_of_gpu())
+
+    SPECIALIST = Sparsity()
+
+Put the file into this folder, or name the specialist in the entry point group ``tilewright.specialists`` of your
+package. Test it with `tilewright.testing.specialists.SpecialistContract`. `coordinate.routing` finds a specialist by
+its ``names``. A specialist that is asked on a machine without its needs raises MachineError.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from tilewright.errors import MachineError
+from tilewright.specialists.delegation import SpecialistAnswer, Delegation
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that a specialist needs. ``detail``: what this machine has, or how to get what is missing."""
+
+    what: str
+    met: bool
+    detail: str
+
+
+class Specialist(ABC):
+    """Answers the questions of one domain. Users and plans select a specialist by its ``name`` or an alias."""
+
+    name: str
+    order: int = 100
+    """Specialists with small numbers are listed first."""
+    aliases: tuple[str, ...] = ()
+    domain: str
+    """What its questions are about, in one line."""
+    returns: str
+    """The measured answer that it gives, in one line."""
+    names: tuple[str, ...] = ()
+    """The words that name this domain in a question. A word that ends in ``*`` is the start of a word; ``=CuTe`` is
+    matched with its upper case. Hyphens, underscores and a plural need not be listed."""
+    near: tuple[str, ...] = ()
+    """Words that name this domain only beside words about GPUs and models."""
+    examples: tuple[str, ...] = ()
+    """Questions that are routed to this specialist."""
+    writes_kernels = False
+    """Whether the domain is a kernel language."""
+    stated: str = ""
+    """The hardware that the maker of its compiler names, if that is stricter than what was compiled."""
+
+    @property
+    def works(self) -> bool:
+        """Whether it can answer at all. One that cannot is listed and routed to, and says what it needs."""
+        return type(self).answer is not Specialist.answer
+
+    @abstractmethod
+    def needs(self) -> tuple[Need, ...]:
+        """Returns all that the specialist needs, and whether this machine has it. Must be quick, and start nothing."""
+
+    def answer(self, delegation: Delegation) -> SpecialistAnswer:
+        """Answers a delegation with measured values. Default: raises MachineError, for a specialist that is listed and
+        routed to, but cannot work yet."""
+        missing = "; ".join(f"{need.what}: {need.detail}" for need in self.needs() if not need.met)
+        raise MachineError(f"specialist '{self.name}' cannot answer here: {missing or 'this version has no way to'}")

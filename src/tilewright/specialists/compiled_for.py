@@ -1,0 +1,25 @@
+"""The architectures for which Tilewright compiles each kernel language, as recorded by bench/compiled_for.py.
+
+The question is answered by compiling, not by a document. A test compiles again and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tilewright.hardware.architectures import ARCHITECTURES
+
+SOURCE = "compiled with tileiras 13.4.92 and triton 3.9.0, 2026-11-22"
+
+COMPILED_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "cutile": tuple(ARCHITECTURES),
+    "triton": tuple(name for name in ARCHITECTURES if name != "sm_88"),
+    "tileir": tuple(ARCHITECTURES),
+})  # fmt: skip
+"""Specialist → architectures. A specialist without a row has no compiler in Tilewright."""
+
+
+def compiles(specialist: str, arch: str) -> bool | None:
+    """Returns whether the specialist's language compiles for an architecture; None if it has no compiler here."""
+    return arch in COMPILED_FOR[specialist] if specialist in COMPILED_FOR else None

@@ -1,0 +1,89 @@
+"""Defines what a coordinator hands to a specialist, and what the specialist hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from tilewright.errors import RequestError
+
+Outcome: TypeAlias = Literal["applied", "rolled back", "analysed", "not applied"]
+
+
+@dataclass(frozen=True)
+class Delegation:
+    """One job for one specialist, stated by its outcome: what is wanted, of which workload, and what must hold.
+
+    It names no options of tools and no files of results: the specialist chooses its tools. Measuring is a part of each
+    job, so a delegation without ``metrics`` raises RequestError.
+    """
+
+    specialist: str
+    task: str
+    """What is to be done, such as ``write a Triton kernel for fused SiLU-mul``."""
+    workload: str
+    """What runs, such as ``one training step of train.py``."""
+    metrics: tuple[str, ...]
+    """What is to be measured before and after, such as ``latency in µs``."""
+    file: str = ""
+    """The user's file that the job is about: a program, or a task as ``FILE[:TASK]``."""
+    dims: Mapping[str, int] = field(default_factory=dict)
+    dtype: str = ""
+    flops: float | None = None
+    constraints: tuple[str, ...] = ()
+    """What must hold, such as ``outputs equal within the gate``."""
+    context: str = ""
+    """Where it runs. All delegations of a plan carry the same text."""
+    findings: tuple[str, ...] = ()
+    """The ids of the profile's findings that led to this job."""
+
+    def __post_init__(self) -> None:
+        if not any(metric.strip() for metric in self.metrics):
+            raise RequestError(
+                f"the delegation '{' '.join(self.task.split())}' to {self.specialist} names no metric; "
+                "name what is measured before and after, such as latency"
+            )
+
+    def __str__(self) -> str:
+        """The text that a model or a person gets."""
+        dims = ", ".join(f"{name} = {size}" for name, size in self.dims.items())
+        lines = {
+            "Task": self.task,
+            "File": self.file or "to be found",
+            "Workload": self.workload,
+            "Dimensions": dims or "those of the workload",
+            "Data type": self.dtype or "that of the workload",
+            "FLOP": "to be counted" if self.flops is None else f"{self.flops:.6g}",
+            "Metrics": "; ".join(self.metrics),
+            "Constraints": "; ".join(self.constraints) or "none",
+            "Findings": ", ".join(self.findings) or "none yet",
+            "Execution context": self.context or "this machine",
+        }
+        return "\n".join(f"{title}: {' '.join(text.split())}" for title, text in lines.items())
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One metric before and after. ``evidence``: the id in the ledger of the measurement. An analysis has no
+    ``after``."""
+
+    metric: str
+    unit: str
+    before: float
+    after: float | None
+    evidence: str
+
+    def __post_init__(self) -> None:
+        if not self.evidence:
+            raise RequestError(f"{self.metric} has no evidence; give the id of its measurement in the ledger")
+
+
+@dataclass(frozen=True)
+class SpecialistAnswer:
+    """What a specialist hands back. ``findings``: id → text of what it found."""
+
+    outcome: Outcome
+    summary: str
+    measures: tuple[Measure, ...]
+    findings: Mapping[str, str] = field(default_factory=dict)
