@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from tilewright.errors import MachineError
-from tilewright.specialists.delegation import SpecialistAnswer, Delegation
+from tilewright.specialists.delegation import Delegation, SpecialistAnswer
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tilewright.coordinate.terms import term
 from tilewright.errors import MachineError, RequestError
 from tilewright.specialists import specialists
 from tilewright.specialists.base import Need, Specialist
-from tilewright.specialists.delegation import SpecialistAnswer, Delegation
+from tilewright.specialists.delegation import Delegation, SpecialistAnswer
 
 UNRELATED = ("train ticket booking app", "a cute cat", "Why is my Django page slow?", "Explain Rust lifetimes")
 """Questions that no specialist may claim."""
