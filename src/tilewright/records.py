@@ -97,6 +97,21 @@ class Remark:
 
 
 @dataclass(frozen=True)
+class TensorMapLayout:
+    """How a kernel reads and writes a tensor through a tensor map. The compiler chooses it."""
+
+    box: tuple[int, ...]
+    """Extents of what one copy moves; the swizzle limits the last one. It may be smaller than the block."""
+    swizzle: int
+    """The number of a CUtensorMapSwizzle."""
+    element: int
+    """The number of a CUtensorMapDataType."""
+    element_bytes: int
+    pairs: bool = False
+    """Whether a byte holds two numbers of 4 bits, which the map counts one by one."""
+
+
+@dataclass(frozen=True)
 class LaunchFacts:
     """What a launch must know besides the cubin. The defaults are for cuTile, whose cubins contain everything."""
 
@@ -110,6 +125,12 @@ class LaunchFacts:
     """Columns of tensor memory per CTA."""
     scratch: tuple[tuple[int, int], ...] = ()
     """Scratch memory, addressed by the kernel's last parameters: for each, bytes per CTA and alignment."""
+    tensor_maps: tuple[TensorMapLayout, ...] = ()
+    """For each descriptor that the host makes, its layout; empty if the compiler replaced them by pointers."""
+    cooperative: bool = False
+    """Whether all CTAs must be resident at the same time."""
+    overlaps: bool = False
+    """Whether the kernel may start before the kernel ahead of it ends (programmatic dependent launch)."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.hardware.architectures import Board
-from tilewright.languages.base import ListArgument
+from tilewright.languages.base import DescriptorParameter, ListArgument
 from tilewright.records import Configuration, Stage, Value
 from tilewright.task.tensors import ArraySpec
 from tilewright.worker.messages import Message
@@ -103,7 +103,7 @@ class LaunchLowered(Message):
     code: str
     """The lowered code, in base64."""
     options: tuple[tuple[str, Value], ...]
-    parameters: tuple[str, ...] | None
+    parameters: tuple[str | DescriptorParameter, ...] | None
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,20 @@ from tilewright.task.tensors import ArraySpec
 
 TILE_IR = b"\x7fTileIR\x00"
 """The first bytes of Tile IR bytecode."""
-TENSOR_MAP = "tensor map"
-"""The kind of a parameter that is a descriptor of 128 bytes, which the host makes (CUtensorMap)."""
 Identity: TypeAlias = tuple[str, tuple[tuple[str, Value], ...], bytes]
+
+
+@dataclass(frozen=True)
+class DescriptorParameter:
+    """A tensor descriptor that the host makes. Its arguments are the tensor's address, extents and strides.
+
+    The entry gets a tensor map of 128 bytes. If the compiler replaced descriptors by pointers, it gets address,
+    extents, strides and ``flags`` instead. The extents (int32) and the strides (int64) follow in both cases.
+    """
+
+    axes: int
+    flags: tuple[bool, ...]
+    """The first: whether elements outside the tensor are NaN, and not 0."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,7 @@ class Lowered:
     code: bytes
     options: tuple[tuple[str, Value], ...] = ()
     """What the compiler is told beside the code."""
-    parameters: tuple[str, ...] | None = None
+    parameters: tuple[str | DescriptorParameter, ...] | None = None
     """The dtype of each parameter of the entry, ``pointer`` for an address. None for Tile IR, which holds them."""
 
     @property

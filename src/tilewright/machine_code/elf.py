@@ -16,6 +16,8 @@ SECTION_RELOCATIONS = (4, 9)
 """RELA and REL."""
 FLAG_EXECUTABLE = 0x4
 SYMBOL_FUNCTION = 2
+PARAMETER = 0x17
+"""EIATTR_KPARAM_INFO: the ``nv.info`` attribute that describes one parameter."""
 OTHER_ENTRY = 0x10
 """STO_CUDA_ENTRY: the flag in a symbol's ``st_other`` that marks a kernel."""
 
@@ -59,6 +61,8 @@ class Cubin:
     kernel: KernelSymbol
     attributes: Mapping[int, bytes]
     """The ``nv.info`` attributes of the kernel: number → payload."""
+    parameters: tuple[int, ...]
+    """The sizes of the kernel's parameters in bytes, in order."""
 
     def section(self, name: str) -> Section | None:
         return next((section for section in self.sections if section.name == name), None)
@@ -115,7 +119,7 @@ def _parse(image: bytes) -> Cubin:
     if len(kernels) > 1:
         names = ", ".join(sorted(kernel.name for kernel in kernels))
         raise MachineCodeError(f"the cubin has {len(kernels)} kernels, one is expected: {names}")
-    return Cubin(sm, sections, kernels[0], _kernel_attributes(sections, kernels[0]))
+    return Cubin(sm, sections, kernels[0], _kernel_attributes(sections, kernels[0]), _parameters(sections, kernels[0]))
 
 
 def _sections(image: bytes) -> tuple[Section, ...]:
@@ -157,6 +161,14 @@ def _kernel_attributes(sections: tuple[Section, ...], kernel: KernelSymbol) -> d
             attributes[number] = payload[4:]
     attributes.update(_attributes(by_name.get(".nv.info." + kernel.name, b"")))
     return attributes
+
+
+def _parameters(sections: tuple[Section, ...], kernel: KernelSymbol) -> tuple[int, ...]:
+    """Returns the size of each parameter. Each has an entry: index, ordinal, offset, and a word with the size from bit
+    18."""
+    data = next((section.data for section in sections if section.name == ".nv.info." + kernel.name), b"")
+    entries = (struct.unpack_from("<IHHI", payload) for number, payload in _attributes(data) if number == PARAMETER)
+    return tuple(word >> 18 for _, ordinal, _, word in sorted(entries, key=lambda entry: entry[1]))
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:

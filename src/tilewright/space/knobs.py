@@ -66,7 +66,7 @@ def tile_problem(name: str, value: Value) -> str | None:
 def hint_problem(name: str, value: Value) -> str | None:
     """Returns why the compiler does not accept the value for this hint, or None."""
     hint = hints()[name]
-    if value is None or (type(value) in (int, str) and value in hint.values):
+    if value is None or any(type(value) is type(each) and value == each for each in hint.values):
         return None
     return f"{name}={value!r} is not valid; use {hint.spelled}, or None to let the compiler choose"
 
@@ -104,7 +104,8 @@ def read(name: str, text: str, known: Sequence[Value]) -> Value:
 def read_hint(name: str, text: str) -> Value:
     if text.lower() in ("auto", "none"):
         return None
-    value: Value = int(text) if re.fullmatch(r"[+-]?\d+", text) else text
+    spelled = {spell(each): each for each in hints()[name].values}
+    value = int(text) if re.fullmatch(r"[+-]?\d+", text) else spelled.get(text, text)
     if problem := hint_problem(name, value):
         raise SpaceError(problem)
     return value

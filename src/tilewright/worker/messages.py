@@ -23,7 +23,7 @@ from typing import IO, Generic, TypeAlias, TypeVar
 from tilewright.ledger.codec import from_json, to_json
 from tilewright.race.protocol import Budget, RaceOutcome
 from tilewright.race.rules import Policy
-from tilewright.records import Checked, Configuration, Json, LaunchFacts, Value
+from tilewright.records import Checked, Configuration, Json, LaunchFacts, TensorMapLayout, Value
 
 Answer = TypeVar("Answer")
 
@@ -90,6 +90,22 @@ class Table:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """A descriptor of a tensor, which is made for its address before the launch (CUtensorMap)."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In elements."""
+    nan: bool
+    """Whether elements outside the tensor are NaN, and not 0."""
+    layout: TensorMapLayout
+
+
+Parameter: TypeAlias = Pointer | PackedNumber | Table | TensorMap
+
+
+@dataclass(frozen=True)
 class Program:
     """A candidate as data: a cubin and how it is launched. The candidate's Python code is not needed."""
 
@@ -97,7 +113,7 @@ class Program:
     """The bytes in Base64."""
     symbol: str
     grid: tuple[int, ...]
-    parameters: tuple[Pointer | PackedNumber | Table, ...]
+    parameters: tuple[Parameter, ...]
     """The values of the kernel's parameters, in order."""
     facts: LaunchFacts = LaunchFacts()  # noqa: RUF009  (frozen)
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from tilewright.compile.compile import Compiled, launch_of
-from tilewright.errors import TaskError
+from tilewright.errors import TaskError, ToolFailed
 from tilewright.languages import language_of
-from tilewright.languages.base import TENSOR_MAP, Argument, ListArgument, Lowered
-from tilewright.records import Built, Failed
+from tilewright.languages.base import Argument, DescriptorParameter, ListArgument, Lowered
+from tilewright.machine_code import elf
+from tilewright.records import Built, Failed, TensorMapLayout
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.run.interpreter import bind
-from tilewright.worker.messages import PackedNumber, Pointer, Program, Table
+from tilewright.worker.messages import PackedNumber, Parameter, Pointer, Program, Table, TensorMap
+
+TENSOR_MAP_BYTES = 128
 
 
 def program_of(task: Task, compiled: Compiled) -> Program:
@@ -32,37 +35,83 @@ def program_of(task: Task, compiled: Compiled) -> Program:
 
 
 def program(task: str, arguments: Sequence[Argument], grid: tuple[int, ...], lowered: Lowered, built: Built) -> Program:
-    """Returns the program of a cubin. Raises TaskError for ``arguments`` that do not fit the kernel."""
-    numbers = [0 if isinstance(argument, ArraySpec | ListArgument) else argument for argument in arguments]
+    """Returns the program of a cubin. Raises TaskError for ``arguments`` that do not fit the kernel, and ToolFailed if
+    the cubin's parameters have other sizes."""
     try:
-        values = _packed(numbers, lowered)
+        if lowered.parameters is None:
+            parameters = _of_tile_ir(arguments, lowered)
+        else:
+            parameters = tuple(_of_entry(arguments, lowered.symbol, lowered.parameters, built.facts.tensor_maps))
+            _compare_sizes(parameters, built)
     except TypeError as error:
         raise TaskError(f"task '{task}': {error}") from None
-    parameters = (
-        _address(argument) or PackedNumber(value.hex()) for argument, value in zip(arguments, values, strict=True)
-    )
     cubin = base64.b64encode(built.cubin).decode()
-    return Program(cubin, built.symbol, grid, tuple(parameters), built.facts)
+    return Program(cubin, built.symbol, grid, parameters, built.facts)
 
 
-def _packed(numbers: Sequence[int | float], lowered: Lowered) -> list[bytes]:
-    """Returns the bytes of the entry's arguments. Raises TypeError if there are not as many as parameters."""
-    if lowered.parameters is None:
-        return [value.tobytes() for value in bind(read_bytecode(lowered.code).entry(), numbers).values()]
-    kinds = lowered.parameters
-    if TENSOR_MAP in kinds:
-        raise TaskError(
-            f"{lowered.symbol}: the ptx route launches no descriptors made on the host; fix: make them in the kernel "
-            "(tl.make_tensor_descriptor), or use route=tileir"
+def _of_tile_ir(arguments: Sequence[Argument], lowered: Lowered) -> tuple[Parameter, ...]:
+    numbers = [0 if isinstance(argument, ArraySpec | ListArgument) else argument for argument in arguments]
+    values = bind(read_bytecode(lowered.code).entry(), numbers).values()
+    return tuple(
+        _address(argument) or PackedNumber(value.tobytes().hex())
+        for argument, value in zip(arguments, values, strict=True)
+    )
+
+
+def _of_entry(
+    arguments: Sequence[Argument], symbol: str, kinds: Sequence[str | DescriptorParameter],
+    layouts: Sequence[TensorMapLayout],
+) -> Iterator[Parameter]:  # fmt: skip
+    """Yields the parameters. ``layouts``: of the descriptors, or empty if the compiler replaced them by pointers."""
+    wanted = sum(1 + 2 * kind.axes if isinstance(kind, DescriptorParameter) else 1 for kind in kinds)
+    if wanted != len(arguments):
+        raise TypeError(f"{symbol} takes {wanted} arguments, not {len(arguments)}")
+    left, maps = iter(arguments), iter(layouts)
+    for kind in kinds:
+        argument = next(left)
+        if isinstance(kind, DescriptorParameter):
+            assert isinstance(argument, ArraySpec), "a descriptor begins with its tensor"
+            lengths = [next(left) for _ in range(2 * kind.axes)]
+            yield from _of_descriptor(argument, lengths, kind, next(maps, None))
+        else:
+            yield _address(argument) or packed(argument, kind)
+
+
+def _of_descriptor(
+    array: ArraySpec, lengths: Sequence[Argument], kind: DescriptorParameter, layout: TensorMapLayout | None
+) -> Iterator[Parameter]:
+    shape, strides = lengths[: kind.axes], lengths[kind.axes :]
+    if layout is not None:
+        yield TensorMap(array.name, array.shape, array.strides, kind.flags[0], layout)
+    else:
+        yield Pointer(array.name)
+        yield from (packed(length, "int64") for length in lengths)
+        yield from (packed(flag, "bool") for flag in kind.flags)
+    yield from (packed(extent, "int32") for extent in shape)
+    yield from (packed(stride, "int64") for stride in strides)
+
+
+def packed(number: Any, kind: str) -> PackedNumber:
+    """Returns the bytes of a number of this dtype, of 64 bits for a ``pointer``."""
+    dtype = np.dtype("uint64" if kind == "pointer" else getattr(ml_dtypes, kind, kind))
+    return PackedNumber(np.asarray(number).astype(dtype).tobytes().hex())
+
+
+def size_of(parameter: Parameter) -> int:
+    """Returns the bytes of a parameter."""
+    if isinstance(parameter, PackedNumber):
+        return len(parameter.data) // 2
+    return TENSOR_MAP_BYTES if isinstance(parameter, TensorMap) else 8
+
+
+def _compare_sizes(parameters: Sequence[Parameter], built: Built) -> None:
+    """Raises ToolFailed if a launch would pass other parameters than the code reads. That is memory out of bounds."""
+    ours = (*map(size_of, parameters), *[8] * len(built.facts.scratch))
+    if (theirs := elf.parse(built.cubin).parameters) != ours:
+        raise ToolFailed(
+            f"{built.symbol}: the cubin's parameters have {theirs} bytes, the launch passes {ours}; "
+            "fix: use a version of the compiler that `tilewright doctor` calls tested"
         )
-    if len(kinds) != len(numbers):
-        raise TypeError(f"{lowered.symbol} takes {len(kinds)} arguments, not {len(numbers)}")
-    return [np.asarray(number).astype(dtype_named(kind)).tobytes() for number, kind in zip(numbers, kinds, strict=True)]
-
-
-def dtype_named(kind: str) -> np.dtype[Any]:
-    """Returns the NumPy dtype of a parameter, of 64 bits for a ``pointer``."""
-    return np.dtype("uint64" if kind == "pointer" else getattr(ml_dtypes, kind, kind))
 
 
 def _address(argument: Argument) -> Pointer | Table | None:

@@ -7,7 +7,6 @@ import pytest
 
 import tilewright as tw
 from tilewright.compile.compile import Unit, compile_all, lower
-from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch, Task
@@ -49,7 +48,8 @@ def unit(task: Task, **knobs: str) -> Unit:
 
 def test_the_entry_gets_the_descriptor_its_extents_and_its_strides(task: Task) -> None:
     _, lowered, launch = lower(task, unit(task))  # type: ignore[misc]
-    assert lowered.parameters == (*("tensor map", "int32", "int32", "int64", "int64") * 3, "int32")
+    (one, *others) = lowered.parameters
+    assert others == [one, one, "int32"] and one.axes == 2 and not any(one.flags)
     made = ttir_of(launch, {}, Configuration.of({}), "sm_90")
     assert isinstance(made, Ttir) and [str(a) for a in made.arguments[1:5]] == ["96", "128", "128", "1"]
 
@@ -57,9 +57,7 @@ def test_the_entry_gets_the_descriptor_its_extents_and_its_strides(task: Task) -
 def test_both_routes_compile_and_tile_ir_is_right_on_a_cpu(task: Task) -> None:
     ptx, tile_ir = compile_all(task, [unit(task), unit(task, route="tileir")])
     assert isinstance(ptx.built, Built) and isinstance(tile_ir.built, Built), (ptx.built, tile_ir.built)
-    with pytest.raises(TaskError, match="the ptx route launches no descriptors made on the host; fix: make"):
-        program_of(task, ptx)
-    assert len(program_of(task, tile_ir).parameters) == 16
+    assert len(program_of(task, ptx).parameters) == len(program_of(task, tile_ir).parameters) == 16
     (verdict,) = check(task, engine="interpreter", quick=True)
     assert verdict.verdict.startswith("correct"), verdict
 

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from tilewright.languages.base import Lowered
-from tilewright.records import Built, LaunchFacts
+from tilewright.records import Built, LaunchFacts, TensorMapLayout
 
 KEPT = 2000
 """Most files. A cubin has 20 to 60 kB."""
@@ -52,6 +52,8 @@ def stored(lowered: Lowered) -> Built | None:
     try:
         made = json.loads((folder() / f"{key_of(lowered)}.json").read_text())
         facts = {**made["facts"], "scratch": tuple(map(tuple, made["facts"]["scratch"]))}
+        maps = ({**each, "box": tuple(each["box"])} for each in facts["tensor_maps"])
+        facts["tensor_maps"] = tuple(TensorMapLayout(**each) for each in maps)
         cubin = base64.b64decode(made["cubin"])
         return Built(
             lowered.configuration, lowered.arch, cubin, made["symbol"], made["seconds"], facts=LaunchFacts(**facts)

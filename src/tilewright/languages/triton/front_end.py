@@ -7,6 +7,7 @@ translates it to Tile IR.
 from __future__ import annotations
 
 import re
+import struct
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -124,7 +125,15 @@ def _parameters(types: Any, values: Any) -> Any:
         if isinstance(kind, tuple):
             yield from (Parameter(f"{name}.{each.name}", each.type, each.argument) for each in _parameters(kind, value))
         elif kind != "constexpr":
-            yield Parameter(name, kind, value)
+            yield Parameter(name, kind, _cut_off(value) if kind == "bf16" else value)
+
+
+def _cut_off(number: float) -> float:
+    """A number as Triton's launcher passes it to a parameter of type bf16: the last 16 bits of its float32 are cut off
+    (``pack_bf16`` of 3.6, ``extractBF16`` of 3.9)."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", number))
+    (cut,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))
+    return float(cut)
 
 
 _GENERATED: dict[tuple[object, ...], tuple[str, str]] = {}

@@ -17,6 +17,8 @@ HINTS = (
     NUM_CTAS,
     OCCUPANCY,
     NUM_WORKER_WARPS,
+    Hint("launch_cooperative_grid", (None, True), "True", "any"),
+    Hint("launch_pdl", (None, True), "True", "any"),
     Hint("maxnreg", (None, *range(24, 256, 8), 255), "a multiple of 8 from 24 to 248, or 255", "listed"),
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.errors import TaskError
 from tilewright.records import Configuration
 
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "launch_cooperative_grid", "launch_pdl")
 """The hints that are options of the compiler."""
 
 
@@ -64,6 +64,11 @@ def called(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any], confi
         raise TaskError(
             f"kernel '{function.__name__}': neither the launch nor the space has a value for '{missing[0]}'; "
             "fix: pass it in args, or name a constant of the space so"
+        )
+    if plain := [each.name for each in left if each.name in keywords and not each.is_constexpr]:
+        raise TaskError(
+            f"kernel '{function.__name__}': '{plain[0]}' is no tl.constexpr, so its value cannot come from the space; "
+            f"fix: pass it in args, or declare '{plain[0]}: tl.constexpr'"
         )
     return KernelCall(function, args, keywords)
 

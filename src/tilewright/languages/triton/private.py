@@ -28,6 +28,8 @@ from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Descriptor, is_whole
 
 ANY_ARCH = 90
 """For what does not depend on the architecture."""
+DESCRIPTOR_ROUNDS = "round_f32_to_tf32" in TensorDescriptor.__dataclass_fields__
+"""Whether a descriptor says that it rounds float32 to TF32. Triton 3.6 has no such field."""
 
 
 @dataclass(frozen=True)

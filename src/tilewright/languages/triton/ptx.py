@@ -15,10 +15,10 @@ from typing import Any
 
 from tilewright.errors import CompilerMissing, ToolFailed, first_line
 from tilewright.hardware.architectures import WARP, architecture
-from tilewright.languages.base import TENSOR_MAP, Lowered
+from tilewright.languages.base import DescriptorParameter, Lowered
 from tilewright.languages.triton import child as child_process
 from tilewright.languages.triton.front_end import Parameter, Ttir
-from tilewright.records import Built, Configuration, Failed, LaunchFacts
+from tilewright.records import Built, Configuration, Failed, LaunchFacts, TensorMapLayout
 from tilewright.task.tensors import Descriptor
 from tilewright.tools import child
 from tilewright.tools.resident import Resident
@@ -32,19 +32,31 @@ TYPES = {
 """Type of a scalar parameter in Triton → its dtype."""
 
 
-def lowered(ttir: Ttir, config: Configuration, arch: str) -> Lowered:
+TENSOR_MAP_ELEMENTS = {8: 10, 9: 8, 10: 9}
+"""Number of an element type in Triton's metadata → that of the driver's CUtensorMapDataType, where they differ
+(TMA_DTYPE_DEVICE_TO_HOST in triton/backends/nvidia/driver.py)."""
+
+
+def lowered(ttir: Ttir, config: Configuration, arch: str) -> Lowered | Failed:
     """The compiler's input. TTIR with locations is compiled; text that differs in them alone is compiled twice."""
     options = tuple((name, json.dumps(value)) for name, value in ttir.options)
-    kinds = tuple(kind for each in ttir.parameters for kind in _kinds(each))
+    for each in ttir.parameters:
+        if not (isinstance(each.argument, Descriptor) or each.type.startswith("*") or each.type in TYPES):
+            return Failed(
+                "front end", f"parameter '{each.name}' is a {each.type}, which triton cannot pass to a kernel"
+            )
+    kinds = tuple(map(_kind, ttir.parameters))
     return Lowered(config, arch, ttir.symbol, ttir.text.encode(), options, kinds)
 
 
-def _kinds(parameter: Parameter) -> tuple[str, ...]:
-    """The dtypes of what the entry gets for a parameter. A descriptor is a map of 128 bytes, extents and strides."""
-    if isinstance(parameter.argument, Descriptor):
-        axes = parameter.argument.base.ndim
-        return (TENSOR_MAP, *["int32"] * axes, *["int64"] * axes)
-    return ("pointer",) if parameter.type.startswith("*") else (TYPES[parameter.type],)
+def _kind(parameter: Parameter) -> str | DescriptorParameter:
+    descriptor = parameter.argument
+    if isinstance(descriptor, Descriptor):
+        from tilewright.languages.triton.private import DESCRIPTOR_ROUNDS
+
+        flags = (descriptor.padding == "nan", False) if DESCRIPTOR_ROUNDS else (descriptor.padding == "nan",)
+        return DescriptorParameter(descriptor.base.ndim, flags)
+    return "pointer" if parameter.type.startswith("*") else TYPES[parameter.type]
 
 
 def assembled(given: Lowered, seconds: float) -> Built | Failed:
@@ -77,6 +89,17 @@ def launch_facts(metadata: dict[str, Any]) -> LaunchFacts:
         tensor_columns=metadata.get("tmem_size") or 0,
         scratch=tuple((metadata[f"{kind}_scratch_size"] or 0, metadata[f"{kind}_scratch_align"] or 1)
                       for kind in ("global", "profile")),
+        tensor_maps=tuple(map(_tensor_map, metadata.get("tensordesc_meta") or ())),
+        cooperative=bool(metadata["launch_cooperative_grid"]),
+        overlaps=bool(metadata["launch_pdl"]),
+    )  # fmt: skip
+
+
+def _tensor_map(layout: dict[str, Any]) -> TensorMapLayout:
+    element = layout["elem_type"]
+    return TensorMapLayout(
+        tuple(layout["block_size"]), layout["swizzle"], TENSOR_MAP_ELEMENTS.get(element, element), layout["elem_size"],
+        layout["fp4_padded"],
     )  # fmt: skip
 
 

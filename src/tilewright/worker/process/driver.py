@@ -19,8 +19,10 @@ from typing import Any
 import torch
 
 from tilewright.errors import MachineError
+from tilewright.records import LaunchFacts
 from tilewright.task.tensors import DIVISOR, alignment_of
-from tilewright.worker.messages import PackedNumber, Pointer, Program, Table
+from tilewright.worker.messages import PackedNumber, Parameter, Pointer, Program, TensorMap
+from tilewright.worker.process.tensor_maps import encoded
 
 STATIC_SHARED_BYTES = 48 << 10
 """Shared memory beyond this must be allowed for each kernel (CUDA Programming Guide, shared memory)."""
@@ -68,6 +70,7 @@ class ProgramLaunch:
         device, kernel = _checked(driver.cuCtxGetDevice()), driver.CUkernel(int(self._kernel))
         wanted = {}
         if self._facts.shared_bytes > STATIC_SHARED_BYTES:
+            _checked(driver.cuKernelSetCacheConfig(kernel, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED, device))
             wanted[allowed.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = self._facts.shared_bytes
         if (self._facts.cluster or 1) > PORTABLE_CLUSTER:
             wanted[allowed.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
@@ -80,14 +83,8 @@ class ProgramLaunch:
         config.gridDimX, config.gridDimY, config.gridDimZ = self._grid[0] * cluster, *self._grid[1:]
         config.blockDimX, config.blockDimY, config.blockDimZ = facts.threads, 1, 1
         config.sharedMemBytes, config.hStream = facts.shared_bytes, driver.CUstream(stream)
-        if cluster > 1:
-            shape, spread = driver.CUlaunchAttribute(), driver.CUlaunchAttribute()
-            shape.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = cluster, 1, 1
-            spread.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-            policy = driver.CUclusterSchedulingPolicy.CU_CLUSTER_SCHEDULING_POLICY_SPREAD
-            spread.value.clusterSchedulingPolicyPreference = policy
-            config.attrs, config.numAttrs = [shape, spread], 2
+        config.attrs = attributes = _attributes(driver, facts, cluster)
+        config.numAttrs = len(attributes)
         return config
 
     def _scratch(self, size: int, alignment: int) -> int:
@@ -99,23 +96,51 @@ class ProgramLaunch:
         self._kept.append(memory)
         return -(-int(memory.data_ptr()) // alignment) * alignment
 
-    def _bytes_of(self, parameter: Pointer | PackedNumber | Table, tensors: Mapping[str, torch.Tensor]) -> bytes:
+    def _bytes_of(self, parameter: Parameter, tensors: Mapping[str, torch.Tensor]) -> bytes:
         if isinstance(parameter, PackedNumber):
             return bytes.fromhex(parameter.data)
+        if isinstance(parameter, TensorMap):
+            return encoded(parameter, self._address(parameter.tensor, tensors))
         if isinstance(parameter, Pointer):
-            return struct.pack("<Q", self._address(parameter, tensors))
-        rows = [[self._address(v, tensors) if isinstance(v, Pointer) else v for v in row] for row in parameter.rows]
+            return struct.pack("<Q", self._address(parameter.tensor, tensors))
+        rows = [
+            [self._address(value.tensor, tensors) if isinstance(value, Pointer) else value for value in row]
+            for row in parameter.rows
+        ]
         table = torch.tensor(rows, dtype=torch.int64, device="cuda")
         self._kept.append(table)
         return struct.pack("<Q", table.data_ptr())
 
-    def _address(self, pointer: Pointer, tensors: Mapping[str, torch.Tensor]) -> int:
-        if pointer.tensor not in tensors:
-            raise ValueError(f"the program asks for a tensor '{pointer.tensor}'; known: {', '.join(tensors)}")
-        address = int(tensors[pointer.tensor].data_ptr())
+    def _address(self, name: str, tensors: Mapping[str, torch.Tensor]) -> int:
+        if name not in tensors:
+            raise ValueError(f"the program asks for a tensor '{name}'; known: {', '.join(tensors)}")
+        address = int(tensors[name].data_ptr())
         if self._aligned and alignment_of(address):
-            raise ValueError(f"tensor '{pointer.tensor}' is not aligned to {DIVISOR} bytes, as the program expects")
+            raise ValueError(f"tensor '{name}' is not aligned to {DIVISOR} bytes, as the program expects")
         return address
+
+
+def _attributes(driver: Any, facts: LaunchFacts, cluster: int) -> list[Any]:
+    """Returns the attributes of a launch, those of Triton's launcher and in its order."""
+    known, found = driver.CUlaunchAttributeID, []
+
+    def attribute(which: Any) -> Any:
+        found.append(driver.CUlaunchAttribute())
+        found[-1].id = which
+        return found[-1].value
+
+    if facts.overlaps:
+        serial = known.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute(serial).programmaticStreamSerializationAllowed = 1
+    if facts.cooperative:
+        attribute(known.CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1
+    if cluster > 1:
+        shape = attribute(known.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim
+        shape.x, shape.y, shape.z = cluster, 1, 1
+        spread = driver.CUclusterSchedulingPolicy.CU_CLUSTER_SCHEDULING_POLICY_SPREAD
+        policy = attribute(known.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE)
+        policy.clusterSchedulingPolicyPreference = spread
+    return found
 
 
 @lru_cache(maxsize=LOADED)
@@ -135,7 +160,7 @@ def _driver() -> Any:
     try:
         from cuda.bindings import driver
     except ImportError:
-        raise MachineError("cuda-bindings is not installed; fix: pip install 'tilewright[gpu]'") from None
+        raise MachineError("cuda-bindings is not installed; fix: pip install cuda-bindings") from None
     return driver
 
 
