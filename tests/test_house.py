@@ -28,7 +28,7 @@ LAYERS = """
     tileir.watch
     tileir.run
     tileir.analysis
-    race
+    race profile
     ledger
     worker
     executors strategies

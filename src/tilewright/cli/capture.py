@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +59,7 @@ def capture(
     run.check_named(command)
     file = _file(out)
     earlier = _prepared(file, private=out is None)
-    code = _run(command, _environment(file, data_mib if data else 0, exact), as_json)
+    code = run.wait_for(command, _environment(file, data_mib if data else 0, exact), as_json)
     try:
         recorded = capture_record.merged(file)
     except (OSError, RequestError) as error:  # a program that failed keeps its exit code
@@ -157,20 +154,6 @@ def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
     if exact:
         variables[EXACT_VARIABLE] = "1"
     return variables
-
-
-def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
-    """Runs the program. Returns the exit code that a shell would. The program handles Ctrl-C; SIGTERM is passed on."""
-    with run.starting(command[0], as_json):
-        process = subprocess.Popen(command, env=environment, stdout=2 if as_json else None)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    terminated = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
-    try:
-        code = process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-        signal.signal(signal.SIGTERM, terminated)
-    return code if code >= 0 else 128 - code  # a negative code is a signal, which shells add to 128
 
 
 def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:

@@ -32,6 +32,7 @@ from tilewright.cli import (
     lint,
     new,
     optimize,
+    profile,
     report,
     route,
     run,
@@ -75,6 +76,7 @@ for _first in (inspect.inspect, compare.compare, check.check, tune.tune, optimiz
     app.command()(_first)
 app.command(context_settings=run.SETTINGS)(run.run)
 app.command(context_settings=run.SETTINGS)(capture.capture)
+app.command()(profile.profile)
 app.add_typer(capture.app, name="captured")
 app.add_typer(tuned.app, name="tuned")
 for _later in (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -84,3 +86,17 @@ def starting(program: str, as_json: bool = False) -> Iterator[None]:
         raise ended(f"cannot execute {program}{hint}", NOT_EXECUTABLE, as_json) from error
     except (OSError, ValueError) as error:
         raise RequestError(f"cannot start {program}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def wait_for(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
+    """Runs the program. Returns the exit code that a shell would. The program handles Ctrl-C; SIGTERM is passed on."""
+    with starting(command[0], as_json):
+        process = subprocess.Popen(command, env=environment, stdout=2 if as_json else None)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    terminated = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
+    try:
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, terminated)
+    return code if code >= 0 else 128 - code  # a negative code is a signal, which shells add to 128

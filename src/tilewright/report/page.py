@@ -6,16 +6,36 @@ Long parts are folded. A browser that cannot fold them shows everything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from tilewright.ledger.records import Iteration
 from tilewright.report.charts import in_order, latencies, mix, mix_classes, mixes, roofline
 from tilewright.report.evidence import OptimizeEvidence, settings
 from tilewright.report.markup import Child, Markup, bullets, diff, folded, scroll, section, settings_table, table, tag
 from tilewright.report.style import STYLE
-from tilewright.report.words import NOTHING, TuneWords, Words, between, faster, number, outcome_cells, place
+from tilewright.report.words import NOTHING, Words, between, faster, number, outcome_cells, place
 
 
-def framed(words: Words | TuneWords, tiles: Iterable[tuple[str, str]], *sections: Child) -> str:
+class PageWords(Protocol):
+    """The texts that every page has. ``predicted``: its times are; ``command`` repeats what it shows."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def subtitle(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def predicted(self) -> bool: ...
+    @property
+    def command_name(self) -> str: ...
+    @property
+    def command(self) -> str: ...
+    def notes(self) -> Iterable[str]: ...
+    def environment(self) -> Iterable[tuple[str, str]]: ...
+
+
+def framed(words: PageWords, tiles: Iterable[tuple[str, str]], *sections: Child) -> str:
     """Returns a complete page. ``tiles``: pairs of name and number, shown at the top."""
     shown = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in tiles]
     badge = tag("span", "predicted, not measured", class_="badge predicted") if words.predicted else None

@@ -1,6 +1,7 @@
-"""Installs the patch when the program imports `cuda.tile.tune`, or the recorder when it imports `cuda.tile`.
+"""Installs the patch when the program imports `cuda.tile.tune`, the recorder of launches when it imports `cuda.tile`,
+or the recorder of a trace when it imports `torch`.
 
-Environment variables choose between the two. Every Python process of the user's program runs this module, so it imports
+Environment variables choose among them. Every Python process of the user's program runs this module, so it imports
 only `os` and `sys` at first. It imports the rest of Tilewright once the program imports cuda-tile.
 
 `tilewright run` puts this folder on PYTHONPATH, and the `sitecustomize` here starts this module. In other programs,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # importing `typing` takes longer than the whole module
 AWAITED = "cuda.tile.tune"
 VARIABLE = "TILEWRIGHT_PATCH"
 LAUNCHES, CAPTURE = "cuda.tile", "TILEWRIGHT_CAPTURE"
+TORCH, PROFILE = "torch", "TILEWRIGHT_PROFILE"
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
@@ -52,6 +54,8 @@ def start() -> None:
     neither yes nor no."""
     if os.environ.get(CAPTURE, "").strip():
         _wait_for(LAUNCHES, _installer("tilewright.runtime.capture.capture", "record"))
+    if os.environ.get(PROFILE, "").strip():
+        _wait_for(TORCH, _installer("tilewright.runtime.tracing", "profile"))
     value = os.environ.get(VARIABLE, "").strip().lower()
     if value in ON:
         _wait_for(AWAITED, _installer("tilewright.runtime.patch.patch", "patch"))

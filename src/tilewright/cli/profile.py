@@ -1,0 +1,164 @@
+"""`tilewright profile`: where the time of a program goes on its GPUs, from a trace, or from a run that it traces."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright.cli import run, terminal
+from tilewright.cli.shared import All, AsJson, print_json, progress, write
+from tilewright.errors import NoGpu, RequestError, StorageError
+
+if TYPE_CHECKING:
+    from tilewright.profile.figures import Profile
+
+TRACE = re.compile(r".*\.(json|gz|nsys-rep|ncu-rep|sqlite|pt\.trace)$")
+"""Names of files that are meant as traces."""
+
+What = Annotated[
+    list[str], typer.Argument(metavar="TRACE… | -- PROGRAM [ARGS]…", help="Traces, or the program to trace.")
+]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the HTML page to this file.")]
+Text = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the profiling report.")]
+Analysis = Annotated[Path | None, typer.Option("--analysis", metavar="FILE", help="Write the analysis report.")]
+Folder = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Folder for the traces.  [default: .tilewright/profiles/…]")
+]
+Steps = Annotated[
+    str, typer.Option(metavar="A:B", help="Optimizer steps to trace, from A to before B; other steps are not traced.")
+]
+Seconds = Annotated[
+    float, typer.Option(min=0.0, help="The longest that is traced, from the first use of CUDA; 0: all.")
+]
+Counters = Annotated[
+    bool, typer.Option("--counters", help="Then run the program again under Nsight Compute, for its hot kernels.")
+]
+
+
+def profile(
+    what: What, html: Html = None, markdown: Text = None, analysis: Analysis = None, out: Folder = None,
+    steps: Steps = "10:15", seconds: Seconds = 60.0, counters: Counters = False, show_all: All = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Shows where the time goes: compute, exposed communication and copies, idle time and its cause, hot kernels.
+
+    TRACE is a trace of torch.profiler; reading it needs no GPU. A program runs unchanged under torch.profiler; the
+    exit code is then the program's. FILE may be - for stdout.
+
+    Example: `tilewright profile trace.json.gz --html profile.html`
+    """
+    from tilewright.profile.profile import profile as profiled
+
+    if TRACE.fullmatch(what[0]) or (what[0] and Path(what[0]).is_dir()):
+        with progress(as_json) as shown:
+            found, code = profiled(*_traces(what), progress=shown), 0
+    else:
+        folder = _folder(out)
+        code = _traced(what, folder, steps, seconds, as_json)
+        with progress(as_json) as shown:
+            found = profiled(*_recorded(folder, code), command=what, steps_us=_steps(folder), progress=shown)
+        terminal.note(f"traces: {folder}")
+    if counters:
+        from tilewright.profile.nsight import with_counters
+
+        found = with_counters(found)
+    _write(found, html, markdown, analysis)
+    _show(found, show_all, as_json, quiet=any((html, markdown, analysis)))
+    if code:
+        raise typer.Exit(code)
+
+
+def _traces(named: Sequence[str]) -> list[Path]:
+    """Returns the trace files; those of a folder are all of its traces."""
+    found = []
+    for path in map(Path, named):
+        inside = sorted(each for each in path.glob("*.json*") if not each.name.endswith(".steps.json"))
+        if path.is_dir() and not inside:
+            raise RequestError(f"no traces (*.json, *.json.gz) in the folder {path}")
+        found += inside if path.is_dir() else [path]
+    return found
+
+
+def _folder(out: Path | None) -> Path:
+    """Makes the folder of the traces, which must hold no other traces."""
+    from tilewright.ledger.file import home, make_private
+
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    folder = (out or home() / "profiles" / stamp).resolve()
+    try:
+        make_private(folder) if out is None else folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.glob("*.json*")):
+            raise RequestError(f"{folder} has traces already; choose another folder with --out")
+    except OSError as error:
+        raise StorageError(f"cannot write {folder}: {error.strerror}; choose another folder with --out") from error
+    return folder
+
+
+def _traced(command: list[str], folder: Path, steps: str, seconds: float, as_json: bool) -> int:
+    """Runs the program with the recorder. Returns its exit code."""
+    from tilewright.hardware.gpu import detect
+    from tilewright.runtime import tracing
+
+    run.check_named(command)
+    first, colon, last = steps.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise RequestError(f"--steps {steps} is not A:B with A < B, such as 10:15")
+    if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
+        raise RequestError(f"{command[0]} is a program: tilewright profile -- python {' '.join(command)}")
+    if detect() is None:
+        raise NoGpu(
+            "tracing a program needs a GPU, and there is none here; trace it where one is (torch.profiler, "
+            "export_chrome_trace), and read the trace here: tilewright profile TRACE.json"
+        )
+    path = run.environment(os.environ)["PYTHONPATH"]
+    variables = {"PYTHONPATH": path, tracing.VARIABLE: str(folder), tracing.STEPS: steps, tracing.SECONDS: str(seconds)}
+    return run.wait_for(command, {**os.environ, **variables}, as_json)
+
+
+def _recorded(folder: Path, code: int) -> list[Path]:
+    """Returns the traces that the program's processes wrote."""
+    found = sorted(folder.glob("*.json.gz"))
+    found = [path for path in found if not path.name.startswith("part-")]
+    if found:
+        return found
+    if unfinished := next(folder.glob("part-*"), None):
+        raise RequestError(
+            f"the program ended before its trace was complete ({unfinished}); trace fewer steps: --steps"
+        )
+    ended = f"it ended with exit code {code}" if code else "no Python process of it used CUDA through torch"
+    raise RequestError(f"the program left no trace: {ended}")
+
+
+def _steps(folder: Path) -> list[float]:
+    """Returns the times of the steps that ran without the profiler, of the first process that has some."""
+    files = (json.loads(path.read_text()) for path in sorted(folder.glob("*.steps.json")))
+    return next((times for times in files if times), [])
+
+
+def _write(found: Profile, html: Path | None, markdown: Path | None, analysis: Path | None) -> None:
+    from tilewright.report import profile_views as views
+
+    for path, view in ((html, views.page), (markdown, views.profiling), (analysis, views.analysis)):
+        if path == Path("-"):
+            sys.stdout.write(view(found))
+        elif path is not None:
+            write(path, view(found))
+            terminal.note(f"wrote {path}")
+
+
+def _show(found: Profile, show_all: bool, as_json: bool, quiet: bool) -> None:
+    from tilewright.cli import profile_table
+    from tilewright.cli.terminal_table import ROWS
+
+    if as_json:
+        print_json(found)
+    elif not quiet:
+        terminal.stdout().print(profile_table.profiled(found, None if show_all else ROWS))

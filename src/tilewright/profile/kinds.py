@@ -1,0 +1,43 @@
+"""What an activity of the GPU is: computation, communication or a copy; and what a call of the host is.
+
+The names of communication kernels are those of NCCL, NVSHMEM and of the all-reduces that vLLM, SGLang, TensorRT-LLM
+and torch's symmetric memory bring themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["compute", "communication", "copy"]
+
+KINDS: tuple[Kind, ...] = ("compute", "communication", "copy")
+
+CATEGORIES = {
+    "kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "copy", "memcpy": "copy", "memset": "copy",
+    "cuda_runtime": "call", "cuda_driver": "call", "runtime": "call",
+    "user_annotation": "annotation", "cuda_profiler_range": "counters",
+}  # fmt: skip
+"""Category of an event, in small letters → what Tilewright reads from it. Traces before torch 1.12 have Kernel, Memcpy,
+Memset and Runtime."""
+
+COMMUNICATION = re.compile(
+    r"nccl|nvshmem|cross_device_reduce|(one|two)_?shot_?all_?reduce|multimem_(all|one_shot)|all_?reduce_?fusion"
+    r"|userbuffers|custom_all_?reduce",
+    re.IGNORECASE,
+)
+GRAPH_LAUNCH = re.compile(r"c(uda|u)GraphLaunch")
+LAUNCH = re.compile(r"c(uda|u)(Launch|GraphLaunch)")
+WAIT = re.compile(r"c(uda|u)(Device|Stream|Event|Ctx)Synchronize|cudaMemcpy$|cuMemcpy[DH]to[DH]_v2$")
+"""Calls in which the host waits for the GPU."""
+PAGEABLE = re.compile(r"\bPageable\b")
+SINGLE_PRECISION = re.compile(r"sgemm|simt_s|_s\d+gemm_f32|gemm_f32f32_f32f32_f32(?!.*tf32)", re.IGNORECASE)
+"""Matrix products of float32 on the CUDA cores: the names that cuBLAS and CUTLASS give them."""
+STEP = re.compile(r"ProfilerStep#(\d+)")
+
+
+def kind_of(category: str, name: str) -> Kind:
+    """Returns the kind of an activity on the GPU, from its category (`CATEGORIES`) and its name."""
+    if category == "copy":
+        return "copy"
+    return "communication" if COMMUNICATION.search(name) else "compute"

@@ -1,0 +1,24 @@
+"""The ladder of tools: each rung sees more and disturbs more, so the lightest that answers comes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One way to measure a program."""
+
+    name: str
+    sees: str
+    costs: str
+
+
+EVENTS = Rung("event timing", "the time of each optimizer step", "a few µs a step")
+TRACE = Rung("torch.profiler trace", "every kernel, copy and call of CUDA with its time", "some µs a call of the host")
+COUNTERS = Rung("CUPTI counters", "hardware counters of ranges of kernels", "kernels run one after the other")
+NCU = Rung(
+    "Nsight Compute", "the use of each unit of the GPU, for the hot kernels alone", "each kernel runs many times"
+)
+
+LADDER = (EVENTS, TRACE, COUNTERS, NCU)

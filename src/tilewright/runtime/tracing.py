@@ -1,0 +1,144 @@
+"""Records a trace of the program that `tilewright profile` started, without a change of the program.
+
+The startup hook calls `install` once the program has imported torch. The recorder waits for the first use of CUDA, so
+a process without GPU work records nothing and makes no CUDA context. Then it records from there on. An optimizer's step
+is a step of the trace: at the first of the wanted steps the recorder starts over, after the last it stops, so a
+training program is seen in its steady state. Later steps are timed by events, without the profiler. A program with no
+optimizer is recorded until it ends, or for some seconds. Each process writes a trace of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import in_one_line
+
+VARIABLE, STEPS, SECONDS = "TILEWRIGHT_PROFILE", "TILEWRIGHT_PROFILE_STEPS", "TILEWRIGHT_PROFILE_SECONDS"
+"""The folder of the traces; the first step and the one after the last, such as ``10:15``; the most seconds."""
+TIMED_STEPS = 1000
+"""Steps that are timed by events at most."""
+
+
+def install() -> None:
+    """Records as the environment variables ask, from the first use of CUDA on."""
+    import torch
+
+    first, _, last = os.environ[STEPS].partition(":")
+    recorder = TraceRecorder(Path(os.environ[VARIABLE]), int(first), int(last))
+    torch.cuda._lazy_call(lambda: guarded(lambda: recorder.begin(float(os.environ[SECONDS]))))
+
+
+def guarded(act: Callable[[], None]) -> None:
+    """Calls ``act``. An error in it must not end the user's program."""
+    try:
+        act()
+    except Exception as error:
+        print(f"tilewright: cannot record a trace: {in_one_line(error)}", file=sys.stderr, flush=True)
+
+
+class TraceRecorder:
+    """Records one process. Steps are those of the first optimizer that steps.
+
+    first, last: records the steps from ``first`` to before ``last``, counted from 0.
+    """
+
+    def __init__(self, folder: Path, first: int, last: int):
+        self.folder, self.first, self.last = folder, first, last
+        self.name = f"rank{os.environ['RANK']}" if "RANK" in os.environ else f"process{os.getpid()}"
+        self.step = 0
+        self._optimizer: int | None = None
+        self._profiler: Any = None
+        self._marker: Any = None
+        self._events: list[Any] = []
+
+    def begin(self, seconds: float) -> None:
+        """Starts to record, and finishes when the program ends, or after ``seconds``."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("CUDA was first used outside of the main thread, where the profiler cannot be stopped")
+        self._start()
+        register_optimizer_step_post_hook(lambda optimizer, *_: guarded(lambda: self._stepped(optimizer)))
+        atexit.register(guarded, self.finish)
+        if seconds and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:  # else the program uses it
+            signal.signal(signal.SIGALRM, lambda *_: guarded(self._stop))
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def finish(self) -> None:
+        """Writes what is left to write."""
+        self._stop()
+        if len(self._events) > 1:
+            self._events[-1].synchronize()
+            pairs = zip(self._events, self._events[1:], strict=False)
+            us = [round(1e3 * one.elapsed_time(next_), 3) for one, next_ in pairs]
+            self._write("steps.json", lambda path: path.write_text(json.dumps(us[self.last :])))
+
+    def _stepped(self, optimizer: object) -> None:
+        if self._optimizer not in (None, id(optimizer)):
+            return
+        self._optimizer = id(optimizer)
+        self.step += 1
+        self._time_by_event()
+        if self.step == self.first:
+            self._drop()
+            self._start()
+        elif self.step == self.last:
+            self._stop()
+        elif self._profiler is not None:
+            self._mark()
+
+    def _time_by_event(self) -> None:
+        import torch
+
+        if torch.cuda.is_available() and len(self._events) < TIMED_STEPS:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._events.append(event)
+
+    def _start(self) -> None:
+        from torch.profiler import ProfilerActivity, profile
+
+        self._profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+        self._profiler.start()
+        self._mark()
+
+    def _mark(self) -> None:
+        """Ends the step of the trace, and begins the next."""
+        from torch.autograd.profiler import record_function
+
+        self._unmark()
+        self._marker = record_function(f"ProfilerStep#{self.step}")
+        self._marker.__enter__()
+
+    def _unmark(self) -> None:
+        if self._marker is not None:
+            self._marker.__exit__(None, None, None)
+            self._marker = None
+
+    def _drop(self) -> None:
+        if self._profiler is not None:
+            self._unmark()
+            self._profiler.stop()
+            self._profiler = None
+
+    def _stop(self) -> None:
+        """Ends the recording and writes the trace."""
+        profiler = self._profiler
+        if profiler is None:
+            return
+        self._drop()
+        self._write("json.gz", lambda path: profiler.export_chrome_trace(str(path)))
+
+    def _write(self, ending: str, write: Callable[[Path], object]) -> None:
+        """Writes a file under its final name only when it is complete."""
+        unfinished = self.folder / f"part-{self.name}.{ending}"
+        write(unfinished)
+        unfinished.replace(self.folder / f"{self.name}.{ending}")

@@ -1,0 +1,91 @@
+"""`tilewright profile` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.profile.made_traces import data_parallel, eager_training
+
+from tilewright.cli import main as cli
+from tilewright.cli import profile as cli_profile
+from tilewright.cli.exit_codes import CANNOT, DONE, WRONG_REQUEST
+from tilewright.errors import RequestError
+from tilewright.hardware.gpu import detect
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    eager_training().write(tmp_path / "trace.json.gz")
+    return tmp_path
+
+
+def test_a_trace(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["profile", "trace.json.gz"]) == DONE
+    shown = capsys.readouterr().out
+    for text in ("of idle: host late", "Primary bottleneck: ", "ampere_sgemm", "measured by torch.profiler trace"):
+        assert text in shown
+
+
+def test_json_and_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--html", "p.html", "--markdown", "p.md", "--analysis", "a.md"]
+    assert cli.main(["profile", "trace.json.gz", "--json", *options]) == DONE
+    found = json.loads(capsys.readouterr().out)
+    assert found["gpus"][0]["figures"]["compute"]["value"] == pytest.approx(0.746, abs=1e-3)
+    assert found["raw"][0]["source"].startswith("trace.json.gz:")
+    assert (here / "p.html").read_text().startswith("<!DOCTYPE html>")
+    assert "## Top Kernels" in (here / "p.md").read_text() and "## Findings" in (here / "a.md").read_text()
+
+
+def test_a_folder_of_ranks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "ranks").mkdir()
+    for rank in (0, 1):
+        data_parallel(rank=rank).write(here / "ranks" / f"rank{rank}.json")
+    assert cli.main(["profile", "ranks", "--analysis", "-"]) == DONE
+    assert "rank 1, GPU 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (["gone.json"], WRONG_REQUEST, "cannot read gone.json: No such file"),
+        (["train.py"], WRONG_REQUEST, "train.py is a program: tilewright profile -- python train.py"),
+        (["--steps", "5", "--", "python"], WRONG_REQUEST, "--steps 5 is not A:B with A < B"),
+        (["--", ""], WRONG_REQUEST, "the name of the program is empty"),
+        (["trace.json.gz", "--counters"], WRONG_REQUEST, "--counters runs the program again"),
+        (["--out", ".", "--", "python"], WRONG_REQUEST, "has traces already; choose another folder"),
+        (["empty"], WRONG_REQUEST, "no traces"),
+    ],
+)
+def test_requests_that_cannot_be_met(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, why: str
+) -> None:
+    (here / "empty").mkdir()
+    assert cli.main(["profile", *words]) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and why in line
+
+
+@pytest.mark.skipif(detect() is not None, reason="there is a GPU")
+def test_without_a_gpu_a_program_is_not_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["profile", "--json", "--", "python", "-c", "open('ran', 'w')"]) == CANNOT
+    out, err = capsys.readouterr()
+    assert "needs a GPU, and there is none here" in err and len(err.splitlines()) == 1
+    assert json.loads(out)["error"]["kind"] == "machine"
+    assert not (here / "ran").exists()
+
+
+def test_what_a_program_left(tmp_path: Path) -> None:
+    for code, why in ((7, "ended with exit code 7"), (0, "no Python process of it used CUDA")):
+        with pytest.raises(RequestError, match=why):
+            cli_profile._recorded(tmp_path, code)
+    (tmp_path / "part-process1.json.gz").touch()
+    with pytest.raises(RequestError, match="before its trace was complete"):
+        cli_profile._recorded(tmp_path, 0)
+    (tmp_path / "process2.json.gz").touch()
+    (tmp_path / "process2.steps.json").write_text("[]")
+    (tmp_path / "process3.steps.json").write_text("[1000.0, 3000.0, 2000.0]")
+    assert cli_profile._recorded(tmp_path, 0) == [tmp_path / "process2.json.gz"]
+    assert cli_profile._steps(tmp_path) == [1000.0, 3000.0, 2000.0]

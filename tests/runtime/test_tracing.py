@@ -1,0 +1,86 @@
+"""Recording a trace of an unchanged program. Without a GPU the first use of CUDA is called by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.cli import run as cli_run
+from tilewright.runtime import tracing
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the programs use no CUDA")
+ROOT = Path(__file__).parents[2]
+
+TRAINS = """
+import torch
+first_use, _ = torch.cuda._queued_calls[-1]
+first_use()  # as torch does when the program first uses CUDA
+weight = torch.nn.Parameter(torch.ones(4))
+optimizer, other = torch.optim.SGD([weight], 0.1), torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1)
+for step in range(STEPS):
+    with torch.profiler.record_function(f"body {step}"):
+        (weight * 2).sum().backward()
+    optimizer.step()
+    other.step()
+print("done")
+"""
+
+
+def traced(code: str, folder: Path, steps: str = "3:5", seconds: str = "0") -> subprocess.CompletedProcess[str]:
+    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(folder)}
+    wanted = {tracing.VARIABLE: str(folder), tracing.STEPS: steps, tracing.SECONDS: seconds}
+    environment = {**base, "PYTHONPATH": cli_run.environment(base)["PYTHONPATH"], **wanted}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+
+
+def names(folder: Path) -> set[str]:
+    (path,) = folder.glob("process*.json.gz")
+    return {event.get("name", "") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]}
+
+
+def test_the_wanted_steps_are_recorded(tmp_path: Path) -> None:
+    done = traced(TRAINS.replace("STEPS", "8"), tmp_path)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+    found = names(tmp_path)
+    assert {"ProfilerStep#3", "ProfilerStep#4"} <= found and "ProfilerStep#2" not in found
+    assert {name for name in found if name.startswith("body")} == {"body 3", "body 4"}, "of the first optimizer"
+
+
+def test_a_program_with_fewer_steps_is_recorded_whole(tmp_path: Path) -> None:
+    assert traced(TRAINS.replace("STEPS", "2"), tmp_path, steps="10:15").returncode == 0
+    assert {"body 0", "body 1", "ProfilerStep#0", "ProfilerStep#1"} <= names(tmp_path)
+
+
+def test_a_program_that_fails_leaves_its_trace_and_exit_code(tmp_path: Path) -> None:
+    done = traced(TRAINS.replace("STEPS", "2") + "raise SystemExit(7)", tmp_path)
+    assert done.returncode == 7
+    assert "body 0" in names(tmp_path)
+
+
+def test_a_process_that_never_uses_cuda_records_nothing(tmp_path: Path) -> None:
+    done = traced("import torch; print(torch.ones(2).sum().item())", tmp_path)
+    assert (done.stdout, done.stderr, list(tmp_path.glob("*.json*"))) == ("2.0\n", "", [])
+
+
+def test_a_program_of_a_thread_is_told_and_goes_on(tmp_path: Path) -> None:
+    code = "import threading, torch\nfirst, _ = torch.cuda._queued_calls[-1]\n"
+    done = traced(code + "t = threading.Thread(target=first); t.start(); t.join(); print('runs')", tmp_path)
+    assert done.stdout == "runs\n"
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tilewright: cannot record a trace: RuntimeError: CUDA was first used outside of the main")
+
+
+def test_the_time_limit_ends_the_recording(tmp_path: Path) -> None:
+    """The alarm comes while the program waits for its trace."""
+    code = TRAINS.replace("STEPS", "2") + (
+        f"import pathlib, time\nwhile not list(pathlib.Path({str(tmp_path)!r}).glob('process*')): time.sleep(0.01)\n"
+    )
+    assert traced(code, tmp_path, steps="10:15", seconds="0.05").returncode == 0
+    assert list(tmp_path.glob("process*.json.gz"))
