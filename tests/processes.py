@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
+
+PATIENCE = 120.0
+"""Seconds after which a test gives up. No test passes or fails by what a busy machine needs."""
+
+_NUMBERS = count()
+
+
+def until(condition: Callable[[], Any]) -> bool:
+    """Waits until the condition holds. Returns False if it never does."""
+    ends = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def for_ever() -> str:
+    """The seconds for a ``sleep`` that no other process on this machine has among its arguments."""
+    return f"3600.{os.getpid():010}{next(_NUMBERS):04}"
 
 
 def running(word: str) -> bool:
@@ -14,3 +39,8 @@ def running(word: str) -> bool:
         except OSError:
             continue
     return False
+
+
+def gone(word: str) -> bool:
+    """Whether each process with ``word`` among its arguments ends: a killed one takes a moment."""
+    return until(lambda: not running(word))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import running
+from tests.processes import for_ever, gone, running, until
 
 from tilewright.compile.compile import Compiled, Unit, compile_all, hints_of, launch_of
 from tilewright.errors import CompilerMissing, TaskError
@@ -225,13 +225,12 @@ def test_a_launch_that_fails_for_one_configuration_is_that_ones(task: Task) -> N
 
 
 def test_a_compiler_over_its_budget_is_killed(task: Task, fake_compiler: Callable[[str], Path]) -> None:
-    fake_compiler("sleep 61.25")
-    begun = time.monotonic()
+    hangs = for_ever()
+    fake_compiler(f"sleep {hangs}")
     failed = failure(compile_all(task, [unit(task)], seconds=0.1)[0])
     assert failed.stage == "tool" and "tileiras did not end: it used" in failed.reason
     assert "s of processor time in 0.8 s; fix: " in failed.reason
-    assert time.monotonic() - begun < 5
-    assert not running("61.25"), "nor what it had started"
+    assert gone(hangs), "and what it had started"
 
 
 def test_the_real_compiler_over_its_budget_is_killed(task: Task) -> None:
@@ -239,12 +238,20 @@ def test_the_real_compiler_over_its_budget_is_killed(task: Task) -> None:
     assert failed.stage == "tool" and "tileiras" in failed.reason
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, a second of processor time takes a while."""
+    monkeypatch.setitem(child.run.__kwdefaults__, "patience", 300.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_the_budget_is_processor_time(task: Task, fake_compiler: Callable[[str], Path]) -> None:
     fake_compiler("while :; do :; done")
     failed = failure(compile_all(task, [unit(task)], seconds=1)[0])
     assert failed == Failed("tool", "tileiras took longer than its budget of 1 s of processor time")
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_compiler_that_waits_for_a_busy_machine_is_in_time(task: Task, fake_compiler: Callable[[str], Path]) -> None:
     """Issue 13, point 8: not compiled in time is no verdict."""
     real = toolchain.find_tileiras().path
@@ -349,29 +356,26 @@ def no_children_left() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_children_left")
 def test_ctrl_c_leaves_no_compiler_behind(task: Task, fake_compiler: Callable[[str], Path]) -> None:
-    fake_compiler("sleep 62.5 & wait")
+    other = for_ever()
+    fake_compiler(f"sleep {other} & wait")
 
     def interrupted(one: Compiled) -> None:  # the one that the front end refuses, when the others run
-        deadline = time.monotonic() + 10
-        while not running("62.5") and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert running("62.5")
+        assert until(lambda: running(other))
         raise KeyboardInterrupt
 
-    begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         compile_all(
             task, [unit(task, TILE=tile) for tile in (3, 64, 128, 256, 512)], jobs=2, seconds=60, on_done=interrupted
         )
-    assert time.monotonic() - begun < 20
-    assert not running("62.5"), "nor what the compilers had started"
+    assert gone(other), "and what the compilers had started"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tileiras")]
 
 
 @pytest.mark.usefixtures("no_children_left")
 def test_ctrl_c_at_any_moment_waits_for_no_compiler(task: Task, fake_compiler: Callable[[str], Path]) -> None:
     """Also for one whose thread was just about to start it."""
-    fake_compiler("sleep 63.5")
+    hangs = for_ever()
+    fake_compiler(f"sleep {hangs}")
 
     for delay in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
 
@@ -379,11 +383,9 @@ def test_ctrl_c_at_any_moment_waits_for_no_compiler(task: Task, fake_compiler: C
             time.sleep(delay)
             raise KeyboardInterrupt
 
-        begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             compile_all(task, [unit(task, TILE=t) for t in (3, 64, 128)], jobs=2, seconds=60, on_done=interrupted)
-        assert time.monotonic() - begun < 10
-        assert not running("63.5")
+        assert gone(hangs)
 
 
 @pytest.mark.usefixtures("no_children_left")

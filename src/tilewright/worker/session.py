@@ -160,7 +160,7 @@ class Session:
             code = process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             return "the worker process closed its channel"
-        self._errors.join(1.0)
+        self._errors.join(EXIT_SECONDS)
         lines = [line.strip() for line in self._stderr if line.strip()]
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         return f"{lines[-1] if lines else 'no message'} ({how})"
