@@ -118,10 +118,11 @@ def test_what_a_version_does_to_its_process_is_its_failure(
     candidates: Candidates, file: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, said = ENDS[name]
-    with monkeypatch.context() as patched, pytest.raises(VersionError) as caught:
-        if "no answer" in said:
-            patched.setattr(candidates, "seconds", 1)
-        version(candidates, file, lines)
+    seconds = 1 if "no answer" in said else PATIENCE
+    with monkeypatch.context() as patched:
+        patched.setattr(candidates, "seconds", seconds)
+        with pytest.raises(VersionError) as caught:
+            version(candidates, file, lines)
     assert said in str(caught.value) and "\n" not in str(caught.value)
     assert code(version(candidates, file))
 

@@ -11,16 +11,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from rich.console import Console
 from tests.made_runs import tune_run, tuned_workload
+from tests.processes import until
 
 from tilewright.cli import doctor, exit_codes, terminal
 from tilewright.cli import main as cli
@@ -128,7 +128,7 @@ def child(*arguments: str, before: Sequence[str] = (), **environment: str) -> su
 
 
 def test_the_module_runs() -> None:
-    out, err = child("--version").communicate(timeout=60)
+    out, err = child("--version").communicate()
     assert re.fullmatch(r"tilewright \d+\.\d+\.\d+\n", out) and not err
 
 
@@ -585,13 +585,13 @@ def compilers_in(folder: Path) -> list[str]:
     return found
 
 
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
+def received(process: int, number: int) -> bool:
+    """Whether the process has no such signal pending any more."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return True
+    return not any(int(line.split()[1], 16) >> (number - 1) & 1 for line in status.splitlines() if "Pnd:" in line)
 
 
 BACKGROUND = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
@@ -625,11 +625,11 @@ def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
         if group:  # as a terminal, `timeout` or a batch system does; the second must not stop the clean-up
             os.killpg(process.pid, number)
             if number == signal.SIGTERM:
-                time.sleep(0.05)
+                until(lambda: received(process.pid, number))
                 process.send_signal(number)
         else:
             process.send_signal(number)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate()
     finally:
         process.kill()
     assert process.returncode == 128 + number, err
@@ -637,9 +637,9 @@ def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
     part = {"tune": "workload", "optimize": "iteration"}.get(command)
     expected = f"{what}; no {part} was finished, the same command starts over" if part else what
     assert [line for line in err.splitlines() if not re.match(r"note: |compile \d", line)] == [expected]
-    assert until(lambda: not compilers_in(files), seconds=2), compilers_in(files)
+    assert until(lambda: not compilers_in(files)), compilers_in(files)
     left = lambda: list(files.glob("tilewright-*"))  # noqa: E731  (the keeper removes them after the process)
-    assert until(lambda: left() == [], seconds=2), left()
+    assert until(lambda: left() == []), left()
 
 
 @pytest.mark.parametrize(("fresh", "how"), [(False, "the same command"), (True, "the same command without --fresh")])
@@ -675,7 +675,7 @@ def test_what_stdout_lacks_has_a_stand_in(tmp_path: Path) -> None:
     path = tmp_path / "triton_.py"
     path.write_text(LISTED, encoding="utf-8")
     process = child("transfer", str(path), PYTHONIOENCODING="ascii")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == 0, err
     assert "# renamed: BLOCK_M -> TILE_M" in out and "'?': 1" in out
 
@@ -683,7 +683,7 @@ def test_what_stdout_lacks_has_a_stand_in(tmp_path: Path) -> None:
 def test_json_loses_nothing_where_stdout_lacks_it(tmp_path: Path) -> None:
     path = tmp_path / "triton_.py"
     path.write_text(LISTED, encoding="utf-8")
-    out, err = child("transfer", str(path), "--json", PYTHONIOENCODING="ascii").communicate(timeout=60)
+    out, err = child("transfer", str(path), "--json", PYTHONIOENCODING="ascii").communicate()
     assert json.loads(out)[0]["configurations"][0]["values"] == {"TILE_M": 64, "μ": 1}, err
 
 

@@ -8,13 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.optimize.kit import SCALE, git, repository
 from tests.optimize.test_run import ARGUMENTS, PROMISED, PROMISED_OF_ITERATIONS, ROOT, STEEP
+from tests.processes import until
 
 from tilewright.cli import main as cli
 from tilewright.cli import optimize as cli_optimize
@@ -162,11 +162,9 @@ def test_ctrl_c_says_that_the_same_command_goes_on(file: Path, tmp_path: Path) -
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + 120
-        while not (home / "ledger.db").exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
+        assert until(lambda: (home / "ledger.db").exists() or process.poll() is not None)
         os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole foreground group
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate()
     finally:
         process.kill()
     assert process.returncode == 130, err

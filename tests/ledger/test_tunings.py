@@ -278,7 +278,7 @@ def tick():
     ticks += 1
     if ticks == 200:
         print("inside", store._connection.in_transaction, flush=True)
-        time.sleep(60)
+        time.sleep(3600)
 store._connection.set_progress_handler(tick, 100)
 store.save(run, result(sys.argv[2], candidates=400, rounds=200))
 """
@@ -370,7 +370,7 @@ def test_four_processes_write_at_once(path: Path) -> None:
     runs = {line(process) for process in processes}
     for process in processes:
         with process:
-            assert process.wait(timeout=30) == 0
+            assert process.wait() == 0
     with TuneLedger(path) as store:
         assert {summary.run for summary in store.runs()} == runs
         for run in runs:
@@ -469,7 +469,7 @@ def test_a_full_disk_keeps_the_earlier_data(tmp_path: Path) -> None:
     mounted = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
     arguments = [sys.executable, "-c", ON_A_SMALL_DISK, str(small / "ledger.db"), "", str(Path(__file__).parents[2])]
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mounted, str(small), *arguments], capture_output=True, text=True, timeout=30
+        ["unshare", "-m", "sh", "-c", mounted, str(small), *arguments], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     _, message, intact = done.stdout.splitlines()

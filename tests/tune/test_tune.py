@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import until
 
 from tilewright.compile import compile as compile_module
 from tilewright.compile.compile import compile_all
@@ -432,10 +432,7 @@ def test_ctrl_c_leaves_no_thread_and_no_compiler_behind(task: Task) -> None:
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         tune(task, arch="sm_90", progress=Interrupt(at=2))
-    deadline = time.monotonic() + 5
-    while set(threading.enumerate()) - before and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not set(threading.enumerate()) - before
+    assert until(lambda: not set(threading.enumerate()) - before)
     for thread in Path("/proc/self/task").iterdir():
         for pid in (thread / "children").read_text().split():
             assert b"tileiras" not in Path(f"/proc/{pid}/cmdline").read_bytes()

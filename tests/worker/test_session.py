@@ -231,7 +231,9 @@ def test_after_a_loss_the_next_request_starts_another(worker: Make) -> None:
 
 
 def test_what_a_dead_process_said_late_does_not_answer_the_next_request(worker: Make) -> None:
-    session = worker(answering("if request['n'] == 0: say(progress=0); time.sleep(3600)\nsay(done={'n': request['n']})"))
+    session = worker(
+        answering("if request['n'] == 0: say(progress=0); time.sleep(3600)\nsay(done={'n': request['n']})")
+    )
     assert isinstance(ask(session, {"n": 0}, silence=0.3), Lost)
     assert ask(session, {"n": 1}) == {"n": 1}
 

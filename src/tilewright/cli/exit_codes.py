@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import typer
+import typer
+
+from tilewright.cli.interruption import INTERRUPTED as INTERRUPTED
+from tilewright.cli.interruption import TERMINATED as TERMINATED
 
 DONE, NO, WRONG_REQUEST, CANNOT, OUR_MISTAKE = 0, 1, 2, 3, 70
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 EXIT_CODES = {
     DONE: ("done", "what was asked for is done"),
@@ -39,6 +38,4 @@ def error(text: str, code: int, as_json: bool) -> int:
 
 def ended(text: str, code: int, as_json: bool = False) -> typer.Exit:
     """Prints an error. Returns the exception to raise, which ends the command with ``code``."""
-    import typer  # here, since `__main__` imports this module before it handles signals
-
     return typer.Exit(error(text, code, as_json))

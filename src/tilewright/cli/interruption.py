@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tilewright.cli.exit_codes import INTERRUPTED, TERMINATED
-
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 AGAIN_SECONDS = 0.01
 
 

@@ -7,7 +7,6 @@ import json
 import random
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 from rich.console import Console
+from tests.processes import PATIENCE, until
 from tests.runtime import captured_kernels as kernels
 
 from tilewright.cli import capture_table as capture_tables
@@ -401,11 +401,8 @@ def test_a_signal_may_launch_while_a_sample_is_taken() -> None:
             sampled.call(made.set, 0, 2)
 
     threading.Thread(target=interrupted, daemon=True).start()
-    assert made.wait(20)
-    ends = time.monotonic() + 20
-    while sampled.host.samples == 0 and time.monotonic() < ends:
-        time.sleep(0.01)
-    assert sampled.host.samples == 1
+    assert made.wait(PATIENCE)
+    assert until(lambda: sampled.host.samples == 1)
 
 
 # Where it is put, and taken away ----------------------------------------------------------------------
@@ -604,12 +601,9 @@ def test_a_long_program_writes_on_its_way(tmp_path: Path, launched: list[Any], m
     """So that also one that is killed leaves most of it."""
     monkeypatch.setattr(capture, "SECONDS_BETWEEN_WRITES", (0.01, 0.02))
     capture.install(tmp_path / "c.json")
-    ends = time.monotonic() + 20
     for count in (1, 2):  # not only once
         launch_scale()
-        while written(tmp_path / "c.json") != [(count, False)] and time.monotonic() < ends:
-            time.sleep(0.02)
-    assert written(tmp_path / "c.json") == [(2, False)]
+        assert until(lambda count=count: written(tmp_path / "c.json") == [(count, False)])
     capture.uninstall()
     assert written(tmp_path / "c.json") == [(2, True)]
 

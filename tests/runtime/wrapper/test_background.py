@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import PATIENCE
 from tests.runtime.kit_wrapper import World, background_is_idle
 
 from tilewright.runtime.environment import TuningWarning
@@ -33,7 +34,7 @@ def test_shipped_until_the_winner_is_found() -> None:
     go = threading.Event()
 
     def fastest(trials: Any) -> int:
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         return 5
 
     world = World(fastest=fastest)
@@ -43,20 +44,20 @@ def test_shipped_until_the_winner_is_found() -> None:
     op("s", x, y, 2.0)
     assert world.tiles == [2, 2] and op.tuned.chosen(x, y, 2.0).why == "it is being tuned in the background"
     go.set()
-    assert background_is_idle(30)
+    assert background_is_idle(PATIENCE)
     op("s", x, y, 2.0)
     assert world.tiles == [2, 2, 4] and len(world.searches) == 1 and len(Winners().all()) == 1
 
 
 def test_the_search_gets_copies_of_what_the_call_saw() -> None:
     go = threading.Event()
-    world = World(fastest=lambda trials: 5 * go.wait(30))
+    world = World(fastest=lambda trials: 5 * go.wait(PATIENCE))
     op = world.tuned()
     x, y = torch.full((8, 16), 3.0), torch.zeros(8, 16)
     op("s", x, y, 2.0)
     x.zero_()  # the program goes on
     go.set()
-    assert background_is_idle(30)
+    assert background_is_idle(PATIENCE)
     (seen,) = world.arguments
     assert seen[0].data_ptr() != x.data_ptr() and bool((seen[0] == 3.0).all())
     assert (seen[0].shape, seen[0].stride()) == (x.shape, x.stride())
@@ -67,7 +68,7 @@ def test_a_search_that_fails_leaves_the_shipped_one() -> None:
     op = world.tuned()
     x, y = torch.ones(8, 16), torch.zeros(8, 16)
     with pytest.warns(TuningWarning, match=r"tuning scale in the background failed \(ZeroDivisionError"):
-        assert op("s", x, y, 2.0) is None and background_is_idle(30)
+        assert op("s", x, y, 2.0) is None and background_is_idle(PATIENCE)
     op("s", x, y, 2.0)
     assert world.tiles == [2, 2]
 
@@ -97,7 +98,7 @@ def test_jobs_run_one_after_another() -> None:
     done: list[int] = []
     for number in range(20):
         in_background("counting", lambda number=number: done.append(number))
-    assert background_is_idle(30) and done == list(range(20))
+    assert background_is_idle(PATIENCE) and done == list(range(20))
 
 
 ENDS = """\
@@ -107,11 +108,11 @@ from tilewright.runtime.wrapper.background import in_background
 if {fork}:
     done = threading.Event()
     in_background("in the parent", done.set)
-    done.wait(30)
+    done.wait(120)
     if os.fork() == 0:
         done = threading.Event()
         in_background("in the child", done.set)
-        os._exit(0 if done.wait(30) else 3)
+        os._exit(0 if done.wait(120) else 3)
     raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
 in_background("the first", lambda: print("first", flush=True))
 in_background("a search", lambda: threading.Event().wait(0.3))
@@ -126,7 +127,6 @@ def test_the_program_ends_and_may_fork(fork: bool) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr

@@ -19,6 +19,7 @@ from typing import Any
 
 import cuda.tile as ct
 import pytest
+from tests.processes import until
 from tests.runtime.kit_wrapper import World, scale
 
 from tilewright import Space
@@ -568,10 +569,8 @@ def test_of_several_processes_one_tunes_and_all_pick_the_same(tmp_path: Path) ->
 
 
 def test_a_process_that_is_killed_while_it_tunes_leaves_the_right_to_others(tmp_path: Path) -> None:
-    first = start(tmp_path, 60)
-    while not list(tmp_path.glob("searched-*")):
-        assert first.poll() is None
-        time.sleep(0.05)
+    first = start(tmp_path, 3600)
+    assert until(lambda: first.poll() is not None or list(tmp_path.glob("searched-*")))
     first.kill()
     first.wait()
     second = start(tmp_path, 0)
