@@ -127,7 +127,7 @@ def test_a_skeleton_names_the_template_of_its_space() -> None:
 
 def test_mistakes_are_one_line_and_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty.py").write_text("x = 1\n")
-    assert "holds neither a task nor a cuTile kernel" in error(capsys, "new", "empty.py")
+    assert "holds neither a task nor a cuTile or Triton kernel" in error(capsys, "new", "empty.py")
     Path("broken.py").write_text("def f(:\n")
     assert "broken.py:1" in error(capsys, "new", "broken.py")
     assert "unknown kind 'matml'; known: elementwise" in error(capsys, "new", "mine.py", "--kind", "matml")
@@ -137,6 +137,96 @@ def test_mistakes_are_one_line_and_nothing_is_overwritten(capsys: pytest.Capture
     cli.main(("new", "mine.py", "--arch", "sm_90"))
     assert "holds a task; tune it" in error(capsys, "new", "mine.py")
     assert Path("empty.py").read_text() == "x = 1\n"
+
+
+# For kernels in Triton ----------------------------------------------------------------------------
+
+TRITON = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _shifted(row):
+    return row - tl.max(row, 0)
+
+
+@triton.jit
+def softmax(out, x, stride, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    place = tl.arange(0, BLOCK)
+    start = x + row * stride
+    values = tl.load(start + place, mask=place < columns, other=-float("inf"))
+    powers = tl.exp(_shifted(values.to(tl.float32)))
+    tl.store(out + row * stride + place, powers / tl.sum(powers, 0), mask=place < columns)
+
+
+@triton.autotune([triton.Config({"BLOCK": b}, num_warps=w) for b in (256, 1024) for w in (4, 8)], key=["count"])
+@triton.heuristics({"EVEN": lambda args: args["count"] % args["BLOCK"] == 0})
+@triton.jit
+def scaled(x, out, count, factor, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        tl.store(out + at, tl.load(x + at) * factor)
+    else:
+        tl.store(out + at, tl.load(x + at, mask=at < count) * factor, mask=at < count)
+"""
+BLANK = 'raise NotImplementedError("FILL IN: the outputs in float64 NumPy, computed from the inputs")'
+ANSWERS = {
+    "softmax": (
+        ("grid = (-(-M // config.BLOCK),)", "grid = (M,)"),
+        (BLANK, "import numpy as np; e = np.exp(x - x.max(1, keepdims=True)); return e / e.sum(1, keepdims=True)"),
+        ('"BLOCK": (128, 64, 256)', '"BLOCK": (128,)'),
+        ('{"M": 1024, "N": 1024}', '{"M": 64, "N": 100}'),
+        ("    launch=launch,", "    launch=launch, serves=lambda N: N <= 128,"),
+    ),
+    "scaled": (
+        ("N, 1.0,)", "N, 3.0,)"),
+        (BLANK, "return 3 * x"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", ANSWERS)
+def test_a_triton_kernel_gets_a_task_that_passes_once_it_is_filled_in(
+    kernel: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("triton")
+    Path("ops.py").write_text(TRITON)
+    assert cli.main(("new", "ops.py", "--kernel", kernel)) == 0
+    text = Path("ops_task.py").read_text()
+    assert 'hints={"route": ("ptx", "tileir")' in text and "FILL IN: " in text
+    for blank, answer in ANSWERS[kernel]:
+        assert blank in text
+        text = text.replace(blank, answer)
+    Path("ops_task.py").write_text(text)
+    assert cli.main(("check", "ops_task.py", "--quick", "--engine", "interpreter", "--arch", "sm_90")) == 0, (
+        capsys.readouterr()
+    )
+
+
+def test_what_a_triton_kernel_takes_is_read_from_its_text() -> None:
+    Path("ops.py").write_text(TRITON)
+    cli.main(("new", "ops.py"))
+    text = Path("ops_task.py").read_text()
+    assert "tw.Launch(ops.softmax, grid, (out, x, N, N,))  # FILL IN: stride, columns" in text, "not the helper"
+    assert '"out": tw.Output(("M", "N"), ' in text and '"x": tw.Tensor(("M", "N"), ' in text
+    cli.main(("new", "ops.py", "--kernel", "scaled"))
+    text = Path("ops_scaled_task.py").read_text()
+    assert 'constants={"BLOCK": (256, 1024)}' in text and '"num_warps": (4, 8)' in text, "those of triton.autotune"
+    assert "EVEN" not in text, "triton.heuristics computes it"
+
+
+def test_a_file_with_kernels_of_two_languages_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("both.py").write_text(OPS + TRITON)
+    assert error(capsys, "new", "both.py").endswith(
+        "both.py holds kernels of two languages: attend (cutile), other (cutile), softmax (triton), scaled (triton); "
+        "name one with --kernel"
+    )
+    assert not Path("both_task.py").exists()
+    assert (
+        cli.main(("new", "both.py", "--kernel", "softmax")) == 0 and "both.softmax" in Path("both_task.py").read_text()
+    )
 
 
 # example ------------------------------------------------------------------------------------------

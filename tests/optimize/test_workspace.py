@@ -285,6 +285,11 @@ def test_a_branch_of_another_run_gets_a_neighbour(checkout: Path, opened: Opened
     assert [run.branch for run in runs] == [f"{BRANCH}-2", f"{BRANCH}-3", f"{BRANCH}-4"]
 
 
+def test_a_branch_begins_with_the_language_of_the_kernel(checkout: Path, home: Path) -> None:
+    with Workspace.open(task_in(checkout), "run-1", home, DATE, "triton") as workspace:
+        assert workspace.branch == BRANCH.replace("cutile-", "triton-") and workspace.kernel == "scale"
+
+
 def test_a_task_may_have_any_name(checkout: Path, opened: Opened) -> None:
     path = checkout / "kernels" / "odd.py"
     path.write_text(OPS.replace('"scale"', '"a b:c~^..lock/é.lock"'))

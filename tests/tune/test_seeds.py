@@ -26,7 +26,7 @@ def matmul() -> Task:
 
 def tried(task: Task, seeds: str | None, target: Target = H200) -> list[str]:
     workloads = task.selected(None)[:1]
-    request = TuneRequest(task, target, Policy(), workloads, 10, "predicted", None, seeds)
+    request = TuneRequest(task, target, Policy(), workloads, 10, "predicted", None, seeds, "cutile")
     return [str(unit.configuration) for unit in _space(request, workloads)]
 
 

@@ -12,7 +12,7 @@ from tilewright.cli.completion import kinds
 from tilewright.cli.shared import Arch, AsJson, default_architecture, print_json, write
 from tilewright.errors import RequestError
 
-File = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write, or a file with cuTile kernels.")]
+File = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write, or a file with kernels.")]
 _KIND = "Such as norm, matmul or fmha; an unknown one lists all."
 KindName = Annotated[str, typer.Option("--kind", metavar="KIND", help=_KIND, autocompletion=kinds)]
 Kernel = Annotated[str | None, typer.Option(metavar="NAME", help="The kernel of FILE.  [default: the first]")]
@@ -23,9 +23,9 @@ def new(
 ) -> None:
     """Writes a task to start from. It runs as it is: `check` finds it correct, and `tune` tunes it.
 
-    If FILE exists and holds cuTile kernels but no task, a task for one of these kernels is written beside FILE, into
-    FILE_task.py or FILE_KERNEL_task.py. The kernel's parameters are filled in; FILL IN marks what you must add. Never
-    overwrites a file.
+    If FILE exists and holds cuTile or Triton kernels but no task, a task for one of these kernels is written beside
+    FILE, into FILE_task.py or FILE_KERNEL_task.py. The kernel's parameters are filled in; FILL IN marks what you must
+    add. Never overwrites a file.
 
     Example: `tilewright new my_kernel.py --kind matmul`
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 
+from tilewright.cli.kernel_parameters import DIMENSIONS, Parameters, kernels_in
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.languages import language_named
 from tilewright.records import Value
 from tilewright.source.configurations import read
-from tilewright.source.cutile import HINTS, KernelSource, kernels
 from tilewright.source.source_file import SourceFile
-from tilewright.source.source_file import parameters as parameters_in
 from tilewright.space.kinds import advise, find, template_for
 from tilewright.space.knobs import is_tile
 
@@ -164,7 +162,8 @@ def _space(
 # A task for a kernel that exists ------------------------------------------------------------------
 
 FILL_IN = "FILL IN"
-DIMENSIONS = ("B", "H", "M", "N")
+ROUTES: dict[str, tuple[Value, ...]] = {"route": ("ptx", "tileir")}
+"""The hints that every task with a Triton kernel lists."""
 
 BESIDE = '''"""A task for the kernel `{kernel}` of {file}.
 
@@ -199,35 +198,17 @@ task = tw.Task(
 '''
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """The parameters of a kernel by their use, which is read from the kernel's source.
-
-    arrays: name → number of dimensions; 1 if the source does not show it.
-    order: all parameters, as the kernel takes them.
-    """
-
-    kernel: str
-    arrays: Mapping[str, int]
-    outputs: tuple[str, ...]
-    constants: tuple[str, ...]
-    numbers: tuple[str, ...]
-    order: tuple[str, ...]
-
-
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
     """Returns the text of a task file for the kernel ``wanted`` of ``file``; None stands for its first kernel.
 
-    task: path of the task file. Raises RequestError if ``file`` has no kernel, or no kernel ``wanted``.
+    task: path of the task file. Raises RequestError if ``file`` has no kernel, no kernel ``wanted``, or kernels of two
+    languages and ``wanted`` is None.
     """
-    by_name = {kernel.name: kernel for kernel in kernels(file)}
-    if not by_name:
-        raise RequestError(f"{file.path} holds neither a task nor a cuTile kernel; name a file that does not exist yet")
-    if wanted is not None and wanted not in by_name:
-        raise UnknownChoice(f"kernel in {file.path}", wanted, by_name)
-    parameters = parameters_of(file, by_name[wanted] if wanted else next(iter(by_name.values())))
-    listed = _listed(file.path, parameters.kernel)
-    hints = {name: values for name, values in listed.items() if name in HINTS}
+    language, parameters = _chosen(file, wanted)
+    listed = _listed(file.path, parameters.kernel, language)
+    known = [hint.name for hint in language_named(language).hints]
+    hints = dict(ROUTES) if language == "triton" else {}
+    hints |= {name: values for name, values in listed.items() if name in known}
     constants = {name: listed.get(name) or ((128, 64, 256) if is_tile(name) else (1,)) for name in parameters.constants}
     unknown = [name for name in constants if name not in listed]
     shapes = {name: DIMENSIONS[-rank:] for name, rank in parameters.arrays.items()}
@@ -238,13 +219,13 @@ def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
         kind = "Output" if name in parameters.outputs else "Tensor"
         tensors.append(f'        "{name}": tw.{kind}(({sizes}), "float32"),')
     tile = next(filter(is_tile, constants), None)
-    passed = (f"config.{name}" if name in constants else name for name in parameters.order)
+    values = {**{name: f"config.{name}" for name in constants}, **parameters.numbers}
     return BESIDE.format(
         kernel=parameters.kernel, file=file.path.name, task=task.name, module=re.sub(r"\W", "_", file.path.stem),
         arrays=", ".join(shapes), dims=", ".join(dims), elements=" * ".join(dims),
         inputs=", ".join(name for name in shapes if name not in parameters.outputs),
         grid=f"-(-{tile[-1] if tile[-1] in dims else dims[0]} // config.{tile})" if tile else "1",
-        arguments=", ".join("1.0" if name in parameters.numbers else name for name in passed),
+        arguments=", ".join(values.get(name, name) for name in parameters.order),
         numbers=f"  # {FILL_IN}: {', '.join(parameters.numbers)}" if parameters.numbers else "",
         tensors="\n".join(tensors),
         space=_space(constants, hints, {name: values[0] for name, values in (constants | hints).items()}),
@@ -253,38 +234,30 @@ def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
     )  # fmt: skip
 
 
-def parameters_of(file: SourceFile, kernel: KernelSource) -> Parameters:
-    """Reads the use of each parameter from the kernel's source.
-
-    A constant is annotated as ``ct.Constant``. An array that the kernel stores to is an output. The indices of a load
-    or store give the array's number of dimensions. A parameter in arithmetic is a number.
-    """
-    annotations = {parameter.arg: parameter.annotation for parameter in parameters_in(kernel.node)}
-    constants = [name for name, given in annotations.items() if given and "Constant" in ast.unparse(given)]
-    ranks, outputs = {name: 1 for name in annotations if name not in constants}, []
-    for call in file.every(ast.Call, kernel.node):
-        function, array = file.dotted(call.func).rpartition(".")[2], call.args[0] if call.args else None
-        if not isinstance(array, ast.Name) or array.id not in ranks:
-            continue
-        if function in ("load", "store") and len(call.args) > 1 and isinstance(call.args[1], ast.Tuple):
-            ranks[array.id] = min(len(call.args[1].elts), len(DIMENSIONS))
-        if function in ("store", "scatter") or function.startswith("atomic"):
-            outputs.append(array.id)
-    operands = [side for operation in file.every(ast.BinOp, kernel.node) for side in (operation.left, operation.right)]
-    numbers = [name for name in ranks if any(isinstance(side, ast.Name) and side.id == name for side in operands)]
-    arrays = {name: rank for name, rank in ranks.items() if name not in numbers}
-    return Parameters(kernel.name, arrays, tuple(outputs), tuple(constants), tuple(numbers), tuple(annotations))
+def _chosen(file: SourceFile, wanted: str | None) -> tuple[str, Parameters]:
+    by_name = kernels_in(file)
+    if not by_name:
+        raise RequestError(
+            f"{file.path} holds neither a task nor a cuTile or Triton kernel; name a file that does not exist yet"
+        )
+    if wanted is not None and wanted not in by_name:
+        raise UnknownChoice(f"kernel in {file.path}", wanted, by_name)
+    if wanted is None and len({language for language, _ in by_name.values()}) > 1:
+        listed = ", ".join(f"{name} ({language})" for name, (language, _) in by_name.items())
+        raise RequestError(f"{file.path} holds kernels of two languages: {listed}; name one with --kernel")
+    return by_name[wanted] if wanted else next(iter(by_name.values()))
 
 
-def _listed(path: Path, kernel: str) -> dict[str, tuple[Value, ...]]:
+def _listed(path: Path, kernel: str, language: str) -> dict[str, tuple[Value, ...]]:
     """Returns the values that the file lists for each knob of the kernel. The file is not executed."""
     try:
-        lists = read(path, "cutile")
+        lists = read(path, "triton" if language == "triton" else "cutile")
     except RequestError:
         return {}
-    chosen = [listed for listed in lists if listed.name == kernel] or list(lists)
+    named = [listed for listed in lists if listed.name == kernel]
+    chosen = named or (() if language == "triton" else lists)  # a list of cuTile configurations names no kernel
     values: dict[str, dict[Value, None]] = {}
-    for written in chosen[0].configurations:
+    for written in chosen[0].configurations if chosen else ():
         for name, value in written.fields:
             if isinstance(value, int | float | bool | str | None):
                 values.setdefault(name, {})[value] = None

@@ -164,6 +164,8 @@ class BaseRun:
     task: str
     machine: Machine
     measured: bool
+    language: str = ""
+    """The language of the kernel; "" in runs of earlier versions."""
     where: str = ""
     """``FILE:TASK``, as in the command."""
     board: str = ""

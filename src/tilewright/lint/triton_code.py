@@ -111,6 +111,18 @@ def _known(file: SourceFile) -> dict[Named, tuple[dict[str, ast.Call], set[str]]
     return {}
 
 
+def arrays(file: SourceFile, kernel: TritonKernel) -> dict[str, tuple[list[ast.expr], bool]]:
+    """Returns the parameters that the kernel uses as addresses of data: the addresses, and whether it writes there."""
+    used = _used(file, kernel, DEPTH)
+    written = used.written.keys() | used.updated.keys()
+    found: dict[str, tuple[list[ast.expr], bool]] = {}
+    for places in (used.read, used.written, used.updated):
+        for name, calls in places.items():
+            addresses = [each for call in calls if (each := argument(call, 0, "pointer")) is not None]
+            found[name] = ([*found.get(name, ([], False))[0], *addresses], name in written)
+    return found
+
+
 def updates(file: SourceFile, kernel: TritonKernel) -> dict[str, ast.Call]:
     """Returns the parameters whose data a second launch would update again, each with the call that does it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -75,13 +76,18 @@ class OptimizeRequest:
     session: Executor | None
     progress: Progress
 
+    @cached_property
+    def language(self) -> str:
+        """The name of the language of the task's kernel. Raises TaskError if configurations mix languages."""
+        return one_language(self.task, self.workloads, self.target.board)
+
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The entries to try: those for the language of the task's kernel.
 
         Raises RequestError if ``only`` names an entry for another language.
         """
-        language = one_language(self.task, self.workloads, self.target.board)
+        language = self.language
         for entry in self.options.entries if self.options.only else ():
             if not entry.about.is_for(language):
                 raise RequestError(

@@ -35,8 +35,9 @@ def record_of(
     task, board, options = request.task, request.target.board, request.options
     where = where_is(task)
     return RunRecord(
-        run=name, key=key, task=task.name, kernel=workspace.kernel, where=where, machine=machine,
-        measured=gate.measured, board=board.name, bandwidth_gbs=board.bandwidth_gbs, dtype=task.compute_dtype,
+        run=name, key=key, task=task.name, language=request.language, kernel=workspace.kernel, where=where,
+        machine=machine, measured=gate.measured, board=board.name, bandwidth_gbs=board.bandwidth_gbs,
+        dtype=task.compute_dtype,
         seed=seed, baseline=baseline,
         policy={"decision": options.policy, "patience": options.patience, "race": request.policy.to_json()},
         options={**vars(options), "changes": [str(path) for path in options.changes]},

@@ -72,7 +72,9 @@ def prepare(
     metrics = gate.baseline(baseline)
     if isinstance(metrics, str):
         raise Incorrect(f"the untouched code of task '{task.name}' is not correct: {metrics}")
-    workspace = stack.enter_context(Workspace.open(task, name, ledger.path.parent, datetime.date.today()))
+    workspace = stack.enter_context(
+        Workspace.open(task, name, ledger.path.parent, datetime.date.today(), request.language)
+    )
     if interrupted:
         record = interrupted[0]
         iterations = [replace(iteration, entry=present_name(iteration.entry)) for iteration in interrupted[1]]

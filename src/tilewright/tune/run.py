@@ -32,6 +32,8 @@ class TuneRequest:
     strategy: str
     seed: int | None
     seeds: str | None
+    language: str
+    """The name of the language of the task's kernel."""
 
     def key(self, machine: Machine) -> str:
         """Two requests with the same key have the same result, except for noise."""
@@ -89,6 +91,7 @@ class TuningRun:
             return
         task, board = request.task, request.target.board
         self._record = TuneRun(
+            language=request.language,
             key=key, task=task.name, machine=machine, measured=request.target.measured, where=where_is(task),
             board=board.name, bandwidth_gbs=board.bandwidth_gbs, dtype=task.compute_dtype,
             policy=request.policy.to_json(), top=request.top, seed=request.seed, reproduce=request.command(),

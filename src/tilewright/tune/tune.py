@@ -67,8 +67,9 @@ def tune(
     """
     task = task_of(task)
     target, policy, search = target_of(arch, detect()), policy or Policy(), strategy_of(strategy).search
-    one_language(task, task.selected(workloads), target.board)
-    request = TuneRequest(task, target, policy, task.selected(workloads), top, strategy, seed, seeds)
+    selected = task.selected(workloads)
+    language = one_language(task, selected, target.board)
+    request = TuneRequest(task, target, policy, selected, top, strategy, seed, seeds, language)
     machine, started = machine_of(target), time.perf_counter()
     with ExitStack() as stack:
         judge = stack.enter_context(judge_of(request, executor, progress))

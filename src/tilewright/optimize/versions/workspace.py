@@ -1,8 +1,8 @@
 """The workspace of one run of `optimize`: a git worktree below Tilewright's home, with its own branch.
 
-* The user's checkout, index, stash and untracked files are only read. The run adds a branch to the user's repository,
-  ``cutile-perf-<kernel>-<date>``, and refs under ``refs/tilewright/<run>/``: ``branch/<name>`` (the baseline commit),
-  ``kept`` (the last kept commit) and ``<n>`` (each attempt).
+* The user's checkout, index, stash and untracked files are only read. The run adds to the user's repository a
+  branch ``<language>-perf-<kernel>-<date>``, and refs under ``refs/tilewright/<run>/``: ``branch/<name>`` (the baseline
+  commit), ``kept`` (the last kept commit) and ``<n>`` (each attempt).
 * An attempt is committed before it is judged. A revert removes the commit from the branch; its ref stays.
 * Only git restores files. After a kill, `Workspace.open` for the same run goes back to ``kept``. The caller writes its
   ledger first and calls `keep` or `revert` afterwards. After a kill it may call these again with the ledger's commit.
@@ -59,10 +59,13 @@ class Workspace:
         self.kept = git.line("rev-parse", "--verify", f"{_refs(run)}/kept")
 
     @classmethod
-    def open(cls, task: Task, run: str, home: Path, date: datetime.date) -> Workspace:
+    def open(
+        cls, task: Task, run: str, home: Path, date: datetime.date, language: str = "cutile"
+    ) -> Workspace:  # fmt: skip
         """Opens the workspace of ``run``: on a new branch, or on its own branch if the run was interrupted.
 
-        home: Tilewright's folder, with worktrees and private repositories. date: used in a new branch's name.
+        home: Tilewright's folder, with worktrees and private repositories.
+        date, language: used in a new branch's name. ``language``: the name of the kernel's language.
         Raises MachineError if git fails, StorageError if the disk fails, TaskError if an editable file cannot be read.
         """
         files, kernel = editable_files(task), _word(task.name)
@@ -75,7 +78,7 @@ class Workspace:
                 place = place_of(tuple(texts), kernel, home)
                 branch = _branch_of(place.git, run)
                 if branch is None:
-                    git, branch = _started(place, run, folder, f"cutile-perf-{kernel}-{date:%Y-%m-%d}")
+                    git, branch = _started(place, run, folder, f"{_word(language)}-perf-{kernel}-{date:%Y-%m-%d}")
                 else:
                     git = _resumed(place.git, run, folder, branch)
                 return cls(run, place, git, branch, lock)
@@ -92,7 +95,7 @@ class Workspace:
     @property
     def kernel(self) -> str:
         """The kernel's name, as the name of the branch contains it."""
-        return re.sub(r"^cutile-perf-|-\d{4}-\d\d-\d\d(-\d+)?$", "", self.branch)
+        return re.sub(r"^.*?-perf-|-\d{4}-\d\d-\d\d(-\d+)?$", "", self.branch)
 
     def texts(self) -> Mapping[Path, str]:
         """Returns the incumbent's texts: path of the user's file → text."""
