@@ -36,7 +36,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.race.stats import median_interval
 from tilewright.runtime.capture import capture
 from tilewright.runtime.capture.kinds import BLOCK, EXACT, GROWTH
-from tilewright.runtime.capture.recorder import SIGNATURE
+from tilewright.runtime.capture.of_cutile import SIGNATURE
 
 sys.path.insert(0, str(EXAMPLES))
 from matmul import matmul

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable
+from tilewright.records import Value
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.record import Capture, Recorded, programs
 
@@ -72,7 +73,7 @@ def _shape(argument: Argument) -> str:
     return f"{letters}[{','.join(map(str, argument.array.shape))}]"
 
 
-def hints(launch: DescribedLaunch) -> dict[str, int]:
+def hints(launch: DescribedLaunch) -> dict[str, Value]:
     """Returns the hints with a value. Hints that the compiler chooses, or that have their default, are left out."""
     return {
         name: value for name, value in launch.hints.items() if value is not None and (name, value) != ("opt_level", 3)

@@ -16,7 +16,7 @@ from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from tilewright.source.source_file import source_of_object
+from tilewright.source.source_file import source_of_object, stored
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _VERSIONED = ("builtins", "cuda.tile", "numpy", "scipy", "torch", "triton")
@@ -131,21 +131,34 @@ def _contents(value: Any) -> Any:
 
 
 def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Yields all names in a tree, with their attributes: ``a.b.c`` as ("a", "b", "c")."""
-    inner: set[ast.AST] = set()
-    for node in ast.walk(tree):  # the walk gives ``a.b`` before ``a``
+    """Yields all names in a tree, with their attributes: ``a.b.c`` as ("a", "b", "c"). Leaves out the parameters of
+    lambdas and the variables of comprehensions, for example in decorators."""
+    inner, own = set[ast.AST](), set[ast.AST]()
+    for node in ast.walk(tree):  # the walk gives ``a.b`` before ``a``, and a lambda before its body
         if node in inner:
             continue
+        own.update(_own_names(node))
         names: list[str] = []
         part: ast.AST = node
         while isinstance(part, ast.Attribute):
             names.append(part.attr)
             part = part.value
             inner.add(part)
-        if isinstance(part, ast.Name):
+        if isinstance(part, ast.Name) and part not in own:
             yield (part.id, *reversed(names))
         else:
             inner.discard(part)
+
+
+def _own_names(node: ast.AST) -> Iterator[ast.Name]:
+    """Yields the names in a lambda or a comprehension that mean its own parameters or variables."""
+    own: set[str] = set()
+    if isinstance(node, ast.Lambda):
+        own = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    elif isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        own = {name for generator in node.generators for name in stored(generator.target)}
+    if own:
+        yield from (each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in own)
 
 
 def _described(value: Any, functions: list[FunctionType], depth: int = 0) -> str:

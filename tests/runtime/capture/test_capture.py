@@ -25,10 +25,19 @@ from tilewright.runtime.capture import record as capture_record
 from tilewright.runtime.capture import recorder as recorder_module
 from tilewright.runtime.capture.described import DescribedLaunch
 from tilewright.runtime.capture.kinds import EXACT, Sampled, _Events, next_sample
+from tilewright.runtime.capture.of_cutile import SIGNATURE, CapturedCuTile
 from tilewright.runtime.capture.record import Capture, ProcessRecord, Recorded, Times
-from tilewright.runtime.capture.recorder import KINDS, OBJECTS, SIGNATURE, Recorder
+from tilewright.runtime.capture.recorder import KINDS, OBJECTS, Recorder
 
 torch = pytest.importorskip("torch")
+
+
+class CuTileRecorder(Recorder):
+    """With its hook in place of a launch function."""
+
+    def __init__(self, original: Any, folder: Path, **options: Any) -> None:
+        super().__init__(folder / "c.json", **options)
+        self.launch = CapturedCuTile().hook(original, self)
 
 
 @pytest.fixture
@@ -74,7 +83,7 @@ def test_every_launch_is_made_and_counted(tmp_path: Path, launched: list[Any]) -
 )
 def test_what_tells_kinds_of_launches_apart(tmp_path: Path, launched: list[Any], args: tuple[Any, ...]) -> None:
     """Shape, dtype, strides, alignment, constants, kinds of arguments (A-15)."""
-    recorder = Recorder(ct.launch, tmp_path / "c.json")
+    recorder = CuTileRecorder(ct.launch, tmp_path)
     usual = (torch.zeros(64), torch.zeros(64), 8, 1.0)
     for given in (usual, args, usual, args):
         recorder.launch(0, (8,), kernels.scale, given)
@@ -84,17 +93,17 @@ def test_what_tells_kinds_of_launches_apart(tmp_path: Path, launched: list[Any],
 
 def test_a_kernel_made_for_each_launch_is_one_kind_and_is_not_kept(tmp_path: Path, launched: list[Any]) -> None:
     """A-47: `replace_hints` on the hot path makes a new object each time."""
-    recorder = Recorder(ct.launch, tmp_path / "c.json")
+    recorder = CuTileRecorder(ct.launch, tmp_path)
     x = torch.zeros(64)
     for _ in range(3 * OBJECTS):
         recorder.launch(0, (8,), kernels.scale.replace_hints(occupancy=2), (x, x, 8, 1.0))
     (one,) = recorder.recorded().launches
     assert one.count == 3 * OBJECTS and one.launch.hints["occupancy"] == 2
-    assert len(recorder._objects) == len(recorder._skips) == OBJECTS
+    assert len(recorder._objects) == len(recorder.skips) == OBJECTS
 
 
 def test_endless_kinds_are_counted_together(tmp_path: Path, launched: list[Any]) -> None:
-    recorder = Recorder(ct.launch, tmp_path / "c.json")
+    recorder = CuTileRecorder(ct.launch, tmp_path)
     x = torch.zeros(64)
     for number in range(KINDS + 50):
         recorder.launch(0, (8,), kernels.scale, (x, x, number, 1.0))
@@ -104,7 +113,7 @@ def test_endless_kinds_are_counted_together(tmp_path: Path, launched: list[Any])
 
 
 def test_threads_lose_no_count(tmp_path: Path, launched: list[Any]) -> None:
-    recorder = Recorder(lambda *given: None, tmp_path / "c.json")
+    recorder = CuTileRecorder(lambda *given: None, tmp_path)
     x = torch.zeros(64)
 
     def work() -> None:
@@ -126,8 +135,8 @@ USUAL = (torch.zeros(64), torch.zeros(64), 8, 1.0)
 LARGER = (torch.zeros(128), torch.zeros(128), 8, 1.0)
 
 
-def recorder_of(tmp_path: Path, launch: Any = lambda *given, **more: None, **options: Any) -> Recorder:
-    return Recorder(launch, tmp_path / "c.json", random=random.Random(1), **options)
+def recorder_of(tmp_path: Path, launch: Any = lambda *given, **more: None, **options: Any) -> CuTileRecorder:
+    return CuTileRecorder(launch, tmp_path, random=random.Random(1), **options)
 
 
 def test_kinds_are_estimated_and_add_up(tmp_path: Path) -> None:
@@ -301,7 +310,7 @@ def test_an_error_of_a_launch_passes_and_is_recorded(tmp_path: Path) -> None:
     def fails(*given: Any) -> None:
         raise OSError("no driver\nmore")
 
-    recorder = Recorder(fails, tmp_path / "c.json")
+    recorder = CuTileRecorder(fails, tmp_path)
     for _ in range(12):
         with pytest.raises(OSError, match="no driver"):
             recorder.launch(0, (8,), kernels.scale, (torch.zeros(64), torch.zeros(64), 8, 1.0))
@@ -312,7 +321,7 @@ def test_an_error_of_a_launch_passes_and_is_recorded(tmp_path: Path) -> None:
 def test_what_cannot_be_described_is_launched_all_the_same(
     tmp_path: Path, launched: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recorder = Recorder(ct.launch, tmp_path / "c.json")
+    recorder = CuTileRecorder(ct.launch, tmp_path)
     for _ in range(3):
         recorder.launch(0, (1,), "no kernel", ())
     assert len(launched) == 3
@@ -320,7 +329,7 @@ def test_what_cannot_be_described_is_launched_all_the_same(
 
 
 def test_launches_into_a_graph_are_counted_apart(tmp_path: Path, launched: list[Any]) -> None:
-    recorder = Recorder(ct.launch, tmp_path / "c.json")
+    recorder = CuTileRecorder(ct.launch, tmp_path)
     x = torch.zeros(64)
     for capturing in (False, True, True):
         recorder._in_graph = lambda now=capturing: now  # type: ignore[misc]

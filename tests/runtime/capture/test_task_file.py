@@ -21,9 +21,9 @@ from tilewright.hardware import architectures as hardware
 from tilewright.optimize.loop import optimize
 from tilewright.optimize.options import Options
 from tilewright.records import MachineCode
-from tilewright.runtime.capture import draft as captured_draft
 from tilewright.runtime.capture.described import described
 from tilewright.runtime.capture.facts import DeclaredArray, Factor, captured_launch, declared_array, grid_forms, named
+from tilewright.runtime.capture.of_cutile import CapturedCuTile
 from tilewright.runtime.capture.record import Recorded
 from tilewright.runtime.capture.task_file import task_text
 from tilewright.task.loading import load_task
@@ -431,7 +431,7 @@ def test_a_kernel_that_changed_since_is_no_reference(tmp_path: Path) -> None:
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A task with few configurations, in a repository of its own."""
-    monkeypatch.setattr(captured_draft, "HINTS", {})
+    monkeypatch.setattr(CapturedCuTile, "tried", {})
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))
     kernel = launched_by_program(tmp_path / "program.py")
     task_of(tmp_path, kernel, (8,), torch.zeros(1024), torch.zeros(1024), 128)

@@ -39,6 +39,15 @@ def jit_function(kernel: Any) -> Any:
     return kernel if _is(kernel, "triton.runtime.jit", "JITFunction") else None
 
 
+def heuristics_of(kernel: Any) -> dict[str, Any]:
+    """The parameters that heuristics compute → the functions that do, the outermost decorator first."""
+    found: dict[str, Any] = {}
+    while jit_function(kernel) is not None and kernel is not jit_function(kernel):
+        found |= getattr(kernel, "values", {})
+        kernel = kernel.fn
+    return found
+
+
 def _is(thing: Any, module: str, *names: str) -> bool:
     return any(base.__module__ == module and base.__name__ in names for base in type(thing).__mro__)
 

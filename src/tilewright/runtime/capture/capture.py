@@ -1,14 +1,16 @@
-"""Records the launches of a program: a hook replaces `ct.launch`, counts all launches and times a few.
+"""Records the launches of a program: a hook for each language counts all launches and times a few.
 
 The hook examines the first launches of each kernel and later a random sample (`kinds`). The others only pass through.
 Each new kind of launch is described once (`described`). If recording fails, the launch is still made as usual.
-`tilewright capture` sets TILEWRIGHT_CAPTURE. Then Tilewright's start-up file calls `install` on `import cuda.tile`.
+`tilewright capture` sets TILEWRIGHT_CAPTURE. Then Tilewright's start-up file calls `install` on `import cuda.tile` and
+on `import triton`.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,19 +20,18 @@ from time import perf_counter
 
 from tilewright.errors import RequestError
 from tilewright.runtime.capture.kinds import ALWAYS, EXACT
+from tilewright.runtime.capture.language import CapturedLanguage
+from tilewright.runtime.capture.languages import LANGUAGES
 from tilewright.runtime.capture.recorder import Recorder
-from tilewright.runtime.swapping import swap
 
 VARIABLE = "TILEWRIGHT_CAPTURE"
-"""Path of the record. If it is set, a program that imports `cuda.tile` is recorded."""
+"""Path of the record. If it is set, a program that imports `cuda.tile` or `triton` is recorded."""
 DATA_VARIABLE = "TILEWRIGHT_CAPTURE_DATA"
 """How many MiB of array data may be kept beside the record. Default: none."""
 EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
 """If 1, every launch is examined, not a sample."""
 SECONDS_BETWEEN_WRITES = 0.25, 5.0
 """Shortest and longest time between two writes. A program that is killed loses the launches after the last write."""
-INSIDE = "cuda.tile.", "cutile_cache", "tilewright."
-"""Prefixes of the names of modules that keep the real `ct.launch`: modules inside cuda-tile, and Tilewright's."""
 
 _LOCK = threading.Lock()
 _active: _Installed | None = None
@@ -41,13 +42,12 @@ def install(
 ) -> None:
     """Starts recording every launch of this process, into a part file beside ``path``.
 
+    Records the languages that the program has imported. Later calls add those that it has imported since.
     path: default $TILEWRIGHT_CAPTURE. data_bytes: how much array data to keep, by default $TILEWRIGHT_CAPTURE_DATA MiB.
     exact: whether to examine every launch, by default $TILEWRIGHT_CAPTURE_EXACT. Raises RequestError if there is no
     path, if its folder is not writable, or if one of these variables is wrong.
     """
     global _active
-    import cuda.tile as ct
-
     where = path or os.environ.get(VARIABLE)
     if not where:
         raise RequestError(f"capture: no file to write to; fix: set {VARIABLE}=capture.json")
@@ -62,15 +62,16 @@ def install(
         exact = setting == "1"
     with _LOCK:
         if _active is not None:
+            _active.add_languages()
             return
         file = Path(where).resolve()
         if not os.access(file.parent, os.W_OK):
             raise RequestError(f"capture: cannot write into {file.parent}; choose another folder with --out")
-        _active = _Installed(Recorder(ct.launch, file, data_bytes, exact=ALWAYS if exact else EXACT))
+        _active = _Installed(Recorder(file, data_bytes, exact=ALWAYS if exact else EXACT))
 
 
 def uninstall() -> None:
-    """Puts the real `ct.launch` back everywhere, and writes the part file for the last time."""
+    """Makes launches pass by the recorder again, and writes the part file for the last time."""
     global _active
     with _LOCK:
         installed, _active = _active, None
@@ -80,7 +81,8 @@ def uninstall() -> None:
 
 @contextmanager
 def capturing(path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool = False) -> Iterator[Recorder]:
-    """Records the launches inside the ``with`` block. Afterwards the record is at ``path``."""
+    """Records the launches inside the ``with`` block, in the languages that were imported before. Afterwards the record
+    is at ``path``."""
     from tilewright.runtime.capture import record as capture_record
 
     install(path, data_bytes=data_bytes, exact=exact)
@@ -93,20 +95,33 @@ def capturing(path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool 
 
 
 class _Installed:
-    """The hook that replaces `ct.launch`, with the thread and the finalizers that write the record."""
+    """The hooks of the languages, with the thread and the finalizers that write the record."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.stop = threading.Event()
-        swap(recorder.original, recorder.launch, INSIDE)
+        self.languages: list[CapturedLanguage] = []
+        self.add_languages()
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._in_child)
         self._finish_worker()  # for a worker process that imports cuda.tile while it runs
         util.register_after_fork(self, _Installed._finish_worker)  # a worker drops its finalizers when it starts
         self._start_writing()
 
+    def add_languages(self) -> None:
+        """Starts recording the languages that the program has imported meanwhile."""
+        for language in LANGUAGES:
+            if language.module in sys.modules and language not in self.languages:
+                try:
+                    language.start(self.recorder)
+                except RequestError as error:
+                    self.recorder.warn_once(str(error))
+                else:
+                    self.languages.append(language)
+
     def remove(self) -> None:
-        swap(self.recorder.launch, self.recorder.original, INSIDE)
+        for language in self.languages:
+            language.stop()
         atexit.unregister(self.finish)
         self.finish()
 

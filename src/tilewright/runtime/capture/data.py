@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.arrays import CallValue
-from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.described import Argument, DescribedLaunch, LiveDescriptor
 from tilewright.task.tensors import ArraySpec
 
 Elements: TypeAlias = npt.NDArray[np.generic]
@@ -91,4 +91,5 @@ def _stored_as(dtype: str) -> np.dtype[np.generic]:
 def _values(arguments: Sequence[Argument], args: Sequence[CallValue]) -> Iterator[tuple[str, CallValue]]:
     for argument, value in zip(arguments, args, strict=False):
         yield argument.name, value
-        yield from _values(argument.items, value if isinstance(value, (list, tuple)) else ())
+        inner = (value.base,) if isinstance(value, LiveDescriptor) else value
+        yield from _values(argument.items, inner if isinstance(inner, (list, tuple)) else ())

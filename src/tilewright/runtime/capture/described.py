@@ -11,7 +11,7 @@ import base64
 import itertools
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FunctionType
@@ -31,7 +31,7 @@ CONTENTS_BYTES = 64 << 10
 WHOLE = ("int", "uint", "bool")
 """Prefixes of the names of integer dtypes."""
 
-ArgumentKind: TypeAlias = Literal["array", "list", "tuple", "scalar", "constant", "dtype", "other"]
+ArgumentKind: TypeAlias = Literal["array", "list", "tuple", "descriptor", "scalar", "constant", "dtype", "other"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,11 @@ class Argument:
     contents: str | None = None
     """The elements of a small integer array, row-major and packed (see `unpacked`)."""
     items: tuple[Argument, ...] = ()
-    """The items of a list or a tuple."""
+    """The items of a list or a tuple. A descriptor has one: its array."""
+    block_shape: tuple[int, ...] = ()
+    """Of a descriptor."""
+    padding: str = ""
+    """Of a descriptor."""
 
     @property
     def spec(self) -> ArraySpec:
@@ -68,6 +72,31 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class LiveDescriptor:
+    """A tensor descriptor that the host made, as an argument of a launch."""
+
+    base: CallValue
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    padding: str
+
+
+@dataclass(frozen=True)
+class Autotuned:
+    """What the autotuner of a kernel is told."""
+
+    configurations: tuple[Mapping[str, Value], ...]
+    """Constants and hints of each."""
+    keys: tuple[str, ...]
+    """The arguments whose values start a new search."""
+    restored: tuple[str, ...]
+    """The arrays that get their elements back after each trial."""
+    zeroed: tuple[str, ...]
+    """The arrays that are set to zero before each trial."""
+
+
+@dataclass(frozen=True)
 class DescribedLaunch:
     """One launch. ``kernel`` is the name of the kernel's function, ``file`` the file that defines it."""
 
@@ -79,9 +108,12 @@ class DescribedLaunch:
     """What `digest.source_of` returns for the kernel; empty if its source cannot be read."""
     grid: tuple[int, ...]
     arguments: tuple[Argument, ...]
-    hints: Mapping[str, int | None] = field(default_factory=dict)
+    hints: Mapping[str, Value] = field(default_factory=dict)
     problem: str = ""
     """Why this launch cannot be made again from its description; empty if it can."""
+    language: str = "cutile"
+    """The name of the kernel's language."""
+    autotuned: Autotuned | None = None
 
     def arrays(self) -> tuple[Argument, ...]:
         """Returns all arrays in the order of the arguments, also those in lists and tuples."""
@@ -107,34 +139,42 @@ class DescribedLaunch:
     @classmethod
     def from_json(cls, data: Json) -> DescribedLaunch:
         """The inverse of `to_json`. Raises ValueError, with the name of the field, if ``data`` is wrong."""
-        return codec.from_json(cls, data)
+        return codec.from_json(cls, data, defaults=True)
 
 
 def described(kernel: KernelObject, grid: Sequence[int], args: Sequence[CallValue]) -> DescribedLaunch:
-    """Describes a launch of ``kernel`` over ``grid`` on ``args``. Reads small integer arrays, and waits for the device
-    to do so. While launches are captured into a CUDA graph, it reads none."""
+    """Describes a launch of a cuTile kernel over ``grid`` on ``args``. Reads small integer arrays, and waits for the
+    device to do so. While launches are captured into a CUDA graph, it reads none."""
     from tilewright.languages.cutile import private
 
-    function = private.python_function(kernel)
-    annotations = private.parameter_annotations(kernel)
-    names = function.__code__.co_varnames[: len(args)]
+    function, annotations = private.python_function(kernel), private.parameter_annotations(kernel)
+    constants = {name for name, annotation in zip(_names(function), annotations, strict=False) if annotation.constant}
+    launch = described_call(function, grid, dict(zip(_names(function), args, strict=False)), constants)
+    return replace(launch, hints=private.decorated_hints(kernel, _architecture()))
+
+
+def described_call(
+    function: FunctionType, grid: Sequence[int], args: Mapping[str, CallValue], constants: Collection[str]
+) -> DescribedLaunch:
+    """Describes a launch of the kernel with this Python function, without hints. args: parameter → value. constants:
+    the parameters that are constants."""
     addresses: list[int] = []
-    arguments = tuple(
-        _argument(name, arg, index < len(annotations) and annotations[index].constant, addresses)
-        for index, (name, arg) in enumerate(zip(names, args, strict=False))
-    )
+    arguments = tuple(_argument(name, value, name in constants, addresses) for name, value in args.items())
     try:
-        source, problem = source_of(kernel), _problem(function, arguments)
+        source, problem = source_of(function), _problem(function, arguments)
     except Exception as error:  # from `inspect`, for a function without a file
         source, problem = "", f"the kernel's source cannot be read ({type(error).__name__}: {error})"
     file = Path(function.__code__.co_filename)
     launch = DescribedLaunch(
-        private.function_name(kernel), str(function.__module__), str(function.__qualname__),
+        function.__name__, str(function.__module__), str(function.__qualname__),
         file=str(file.resolve() if file.is_file() else file), source=source,
-        grid=tuple(int(extent) for extent in grid), arguments=arguments,
-        hints=private.decorated_hints(kernel, _architecture()), problem=problem,
+        grid=tuple(int(extent) for extent in grid), arguments=arguments, problem=problem,
     )  # fmt: skip
     return _with_storages(launch, addresses)
+
+
+def _names(function: FunctionType) -> tuple[str, ...]:
+    return function.__code__.co_varnames[: function.__code__.co_argcount]
 
 
 def array_of(value: CallValue, name: str = "") -> tuple[ArraySpec, int] | None:
@@ -196,6 +236,11 @@ def _argument(name: str, value: CallValue, constant: bool, addresses: list[int])
     if isinstance(value, (list, tuple)):
         items = (_argument(f"{name}[{index}]", item, constant, addresses) for index, item in enumerate(value))
         return Argument(name, "list" if isinstance(value, list) else "tuple", items=tuple(items))
+    if isinstance(value, LiveDescriptor):
+        base = _argument(name, value.base, constant, addresses)
+        spec = replace(base.spec, shape=value.shape, strides_=value.strides)
+        item = replace(base, array=spec, contents=None)
+        return Argument(name, "descriptor", items=(item,), block_shape=value.block_shape, padding=value.padding)
     if (placed := array_of(value, name)) is not None:
         array, address = placed
         addresses.append(address)
@@ -213,7 +258,7 @@ def _dtype_name(value: CallValue) -> str | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")
-    return str(getattr(value, "name", "")) if type(value).__name__ == "DType" else None
+    return str(getattr(value, "name", "")) if type(value).__name__ in ("DType", "dtype") else None
 
 
 def _architecture() -> str | None:

@@ -16,17 +16,13 @@ from pathlib import Path
 from tilewright.records import Value
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
+from tilewright.runtime.capture.drafted_space import DraftedSpace
 from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form, IndexArray
+from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import PROGRAM
-from tilewright.source.cutile import HINTS as ALL_HINTS
 from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
 from tilewright.task.tensors import DIVISOR
-
-HINTS: Mapping[str, tuple[int | None, ...]] = {
-    "occupancy": (None, 1, 2, 4), "num_ctas": (None, 1, 2), "num_worker_warps": (None, 8),
-}  # fmt: skip
-"""Values that a task's space tries beside the captured ones."""
 
 Derived = tuple[str, tuple[int, ...]]
 """A format string for an expression, and the extents to put into its ``{}``."""
@@ -50,11 +46,13 @@ NOTHING = Scaling(any=False)
 @dataclass(frozen=True)
 class Dimensions:
     """The dimensions of a task. arrays: as the task declares them. index_arrays: as in `CapturedLaunch`. largest:
-    integer array with known contents → its largest number. form: of the grid; None if it has none."""
+    integer array with known contents → its largest number. products: as in `CapturedLaunch`. form: of the grid; None if
+    it has none."""
 
     arrays: Mapping[str, DeclaredArray]
     index_arrays: Mapping[str, IndexArray]
     largest: Mapping[str, int]
+    products: Mapping[int, tuple[int, ...]]
     form: tuple[Form, ...] | None
     scaling: Scaling
 
@@ -113,7 +111,8 @@ class Dimensions:
     @cached_property
     def _derived(self) -> dict[int, Derived]:
         """Maps each extent that depends on dimensions to its expression."""
-        return {**self._twice, **self._products, **self._lengths}
+        several = {number: (" * ".join(["{}"] * len(factors)), factors) for number, factors in self.products.items()}
+        return {**several, **self._twice, **self._products, **self._lengths}
 
     @cached_property
     def _products(self) -> dict[int, Derived]:
@@ -183,6 +182,8 @@ class TaskDraft:
     """The form of the grid; None if no rule explains it."""
     knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     """The constants that may vary, with the values to try."""
+    points: tuple[Mapping[str, Value], ...] = ()
+    """The configurations of the program's autotuner that give the captured outputs."""
     sizes: tuple[str, ...] = ()
     """The constants that are only tile sizes, even if they equal an extent."""
     work: tuple[float, Mapping[str, int]] = (1.0, {})
@@ -212,7 +213,7 @@ class TaskDraft:
             arrays={name: declared for name, (_, declared) in self.arrays.items()},
             index_arrays=self.captured.index_arrays,
             largest={name: max(numbers) for name, numbers in known.items() if numbers},
-            form=self.form, scaling=self.scaling if can_scale else NOTHING,
+            products=self.captured.products, form=self.form, scaling=self.scaling if can_scale else NOTHING,
         )  # fmt: skip
 
     @property
@@ -222,16 +223,16 @@ class TaskDraft:
     @cached_property
     def free(self) -> tuple[str, ...]:
         """Dimensions such as a batch: not contiguous, not divided by a tile, and not related to index arrays."""
-        tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
+        divided = [factor.extent for axis in self.form or () for factor in axis if factor.tile]
+        tiled = {part for extent in divided for part in self.captured.products.get(extent, (extent,))}
         last = {declared.shape[-1] for _, declared in self.arrays.values() if declared.shape}
         indexed = self.dimensions.indexed
         return tuple(name for extent, name in self.dims.items() if extent not in tiled | last and name not in indexed)
 
     @property
-    def shipped(self) -> dict[str, Value]:
-        constants = {name: self.launch.constants[name] for name in self.knobs}
-        hints = {name: value for name, value in self.launch.hints.items() if name != "opt_level" or value != 3}
-        return {**constants, **hints}
+    def space(self) -> DraftedSpace:
+        configured = tuple(name for name in self.captured.configured if name not in self.knobs)
+        return DraftedSpace(self.launch, self.knobs, configured, self.points)
 
     def text(self) -> str:
         return "\n".join((*self._head(), *self._kernel(), *self._launch(), *self._task())) + "\n"
@@ -247,7 +248,9 @@ class TaskDraft:
         root = self._root()
         as_declared = all(declared == DeclaredArray(declared.shape) for _, declared in self.arrays.values())
         names = "Captured" if as_declared else "Captured, viewed"
+        uses_dtype = any(argument.kind == "dtype" for argument in self.launch.arguments)
         yield from ("import sys", "") if root else ()
+        yield from ("import triton.language", "") if uses_dtype and self.launch.language == "triton" else ()
         yield from ("import tilewright as tw", f"from tilewright.runtime.capture.reference import {names}", "")
         yield from (f"sys.path.insert(0, {root!r})", "") if root else ()
         if self.copied:
@@ -261,7 +264,9 @@ class TaskDraft:
         names = ", ".join((*self.arrays, *self.dims.values(), "config"))
         yield f"def launched(kernel, {names}):"
         yield '    """The captured launch, with the configuration that ``config`` says."""'
-        args = "".join(f"\n        {self._argument(argument)}," for argument in self.launch.arguments)
+        args = "".join(
+            f"\n        {self._argument(argument)}," for argument in self.launch.arguments[: self.captured.passed]
+        )
         yield f"    return tw.Launch(kernel, {self._grid()}, ({args}\n    ))"
         kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
         yield from ("", "", f"def launch({names}):", f"    return launched({kernel}, {names})", "", "")
@@ -273,7 +278,7 @@ class TaskDraft:
         launch = self.launch
         yield "TENSORS = {"
         yield from (f"    {name!r}: {spec}," for array in self.arrays for name, spec in self._tensors(array))
-        yield from ("}", f"SHIPPED = {self.shipped!r}", "")
+        yield from ("}", f"SHIPPED = {self.space.shipped!r}", "")
         yield "captured = Captured("
         yield from (f"    {name}={getattr(launch, name)!r}," for name in ("module", "file", "qualname", "source"))
         yield "    tensors=TENSORS, launch=launched, shipped=SHIPPED, flops=flops,"
@@ -285,8 +290,7 @@ class TaskDraft:
         if not self.captured.deterministic:
             yield "    deterministic=False,  # blocks add to one place, in any order"
         yield f"    serves={self._serves()},"
-        yield from ("    space=tw.Space(", f"        constants={dict(self.knobs)!r},")
-        yield from (f"        hints={self._hints()!r},", "        shipped=SHIPPED,", "    ),")
+        yield from self.space.text()
         yield from (f"    workloads={{'captured': { {name: extent for extent, name in self.dims.items()}!r}}},", ")")
 
     @property
@@ -342,11 +346,21 @@ class TaskDraft:
             return self._view(argument.name)
         if argument.kind == "list":
             return f"[{', '.join(self._argument(item) for item in argument.items)}]"
+        if argument.kind == "descriptor":
+            blocks = ", ".join(map(self._block, argument.block_shape))
+            return f"tw.descriptor({self._view(argument.items[0].name)}, [{blocks}], {argument.padding!r})"
+        if argument.kind == "dtype":
+            return captured_language(self.launch.language).dtype_text(str(argument.value))
         if argument.name in self.knobs:
             return f"config.{argument.name}"
         if type(argument.value) is int and argument.value > 1 and argument.name not in self.sizes:
             return self._number(argument.name, argument.value)
         return repr(argument.value)
+
+    def _block(self, extent: int) -> str:
+        """An extent of a descriptor's block: the knob with that value if there is exactly one, else the number."""
+        equal = [name for name in self.knobs if self.launch.constants.get(name) == extent]
+        return f"config.{equal[0]}" if len(equal) == 1 else str(extent)
 
     def _number(self, name: str, value: int) -> str:
         """Returns an integer argument as text. It is an expression of dimensions if it equals an extent or is the next
@@ -400,7 +414,3 @@ class TaskDraft:
             if any(value == extent and name not in self.knobs for name, value in sizes.items()):
                 conditions.append(f"{name} & ({name} - 1) == 0")
         return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"
-
-    def _hints(self) -> dict[str, tuple[Value, ...]]:
-        shipped = {name: value for name, value in self.shipped.items() if name in ALL_HINTS}
-        return {name: tuple(dict.fromkeys((value, *HINTS.get(name, ())))) for name, value in shipped.items()}

@@ -21,10 +21,11 @@ from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
 from tilewright.runtime.arrays import CallValue
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, unpacked
+from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import loaded_kernel
 from tilewright.space import knobs
 from tilewright.task.task import Launch
-from tilewright.task.tensors import ArraySpec, row_major, span
+from tilewright.task.tensors import ArraySpec, Descriptor, row_major, span
 from tilewright.tileir.analysis.accesses import direction
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
@@ -54,6 +55,12 @@ class CapturedLaunch:
     """Whether the outputs are the same for every order of the blocks. They are if there are no atomic operations."""
     index_arrays: Mapping[str, IndexArray]
     """The arrays that are only read and whose numbers never decrease."""
+    products: Mapping[int, tuple[int, ...]]
+    """Strides and numbers of elements that the kernel gets → the extents whose product they are."""
+    passed: int
+    """How many of the arguments a task passes by position."""
+    configured: tuple[str, ...]
+    """The other parameters, without those that the kernel object computes: the configuration names them."""
 
     @property
     def updated(self) -> frozenset[str]:
@@ -68,10 +75,16 @@ class CapturedLaunch:
 
 def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
     """Reads the launch's Tile IR. Raises RequestError, with the reason, if the launch cannot become a task."""
-    kernel, launch = loaded_kernel(launch), named(launch)
-    args = tuple(_argument_without_device(launch, argument) for argument in launch.arguments)
-    made, language = Launch(kernel, launch.grid, args), language_of(kernel)
-    lowered = language.lower(made, dict(launch.hints), Configuration(()), ARCH)
+    kernel, launch, language = loaded_kernel(launch), named(launch), language_of(loaded_kernel(launch))
+    known = {hint.name for hint in language.hints}
+    if unknown := [name for name, value in launch.hints.items() if value not in (None, False) and name not in known]:
+        raise RequestError(f"{launch.kernel} is launched with the option '{unknown[0]}', for which a task has no hint")
+    captures = captured_language(launch.language)
+    passed = captures.passed(kernel, launch)
+    args = tuple(_argument_without_device(launch, argument) for argument in passed)
+    made, others = Launch(kernel, launch.grid, args), launch.arguments[len(args) :]
+    config = Configuration.of({argument.name: argument.value for argument in others})
+    lowered = language.tile_ir_of(made, dict(launch.hints), config, ARCH)
     if isinstance(lowered, Failed):
         raise RequestError(f"{launch.kernel} cannot be lowered to Tile IR: {lowered.reason}")
     try:
@@ -84,7 +97,13 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
     deterministic = not any(direction(op) == "atomic" for op in module.entry().walk())
     launch = _merged(launch, accesses)
     rising = {name: array for name, array in index_arrays(launch).items() if name in accesses.read - accesses.written}
-    return CapturedLaunch(launch, accesses, persistent, deterministic, rising)
+    computed = captures.computed(kernel)
+    return CapturedLaunch(
+        launch, accesses, persistent, deterministic, rising,
+        products=_products(launch) if captures.has_pointers else {},
+        passed=len(passed),
+        configured=tuple(argument.name for argument in others if argument.name not in computed),
+    )  # fmt: skip
 
 
 def named(launch: DescribedLaunch) -> DescribedLaunch:
@@ -106,7 +125,24 @@ def free_name(wanted: str, taken: Collection[str]) -> str:
     return wanted
 
 
+def _products(launch: DescribedLaunch) -> dict[int, tuple[int, ...]]:
+    """A kernel with pointers gets the strides and the number of elements of its arrays as integers."""
+    numbers = {argument.value for argument in launch.arguments if type(argument.value) is int}
+    shapes = [declared_array(array.spec).shape for array in launch.arrays()]
+    products: dict[int, tuple[int, ...]] = {}
+    for shape in shapes:
+        for start, end in itertools.combinations(range(len(shape) + 1), 2):
+            factors = tuple(extent for extent in shape[start:end] if extent > 1)
+            if len(factors) > 1 and (product := math.prod(factors)) in numbers:
+                products.setdefault(product, factors)
+    return {product: factors for product, factors in products.items() if not any(product in shape for shape in shapes)}
+
+
 def _argument_without_device(launch: DescribedLaunch, argument: Argument) -> CallValue:
+    if argument.kind == "descriptor":
+        return Descriptor(argument.items[0].spec, argument.block_shape, argument.padding)
+    if argument.kind == "dtype":
+        return captured_language(launch.language).dtype(str(argument.value))
     if argument.kind == "list" and all(item.kind == "array" for item in argument.items):
         return [item.array for item in argument.items]
     if argument.kind in ("list", "tuple"):
@@ -179,7 +215,9 @@ def declared_array(array: ArraySpec) -> DeclaredArray:
 
 
 def tiles(launch: DescribedLaunch) -> dict[str, int]:
-    whole = {name: value for name, value in launch.constants.items() if knobs.is_tile(name) and isinstance(value, int)}
+    tuned = {name for each in launch.autotuned.configurations for name in each} if launch.autotuned else set()
+    sizes = {name: value for name, value in launch.constants.items() if knobs.is_tile(name) or name in tuned}
+    whole = {name: value for name, value in sizes.items() if isinstance(value, int)}
     return {name: value for name, value in whole.items() if value > 1 and knobs.is_power_of_two(value)}
 
 
@@ -198,7 +236,7 @@ Form = tuple[Factor, ...]
 def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
     """Returns the possible forms of the whole grid, the most likely first. Each tile is in at most one factor."""
     launch, sizes = captured.launch, tiles(captured.launch)
-    known = {extent for argument in launch.arrays() for extent in argument.spec.shape}
+    known = {extent for argument in launch.arrays() for extent in argument.spec.shape} | captured.products.keys()
     if captured.index_arrays:  # also the number of sequences, the longest length, and integer arguments
         known |= {len(array.numbers) - array.starts for array in captured.index_arrays.values()}
         known |= {array.most for array in captured.index_arrays.values()}
@@ -228,6 +266,7 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
     """
     arrays = [(argument.name, argument.spec.shape) for argument in captured.launch.arrays() if argument.spec.shape]
     outputs = {extent for name, shape in arrays if name in captured.touched.written for extent in shape}
+    outputs |= {product for product, factors in captured.products.items() if outputs.issuperset(factors)}
     last = {shape[-1] for _, shape in arrays if len(shape) > 1}
     factors = [factor for form in forms for factor in form]
     tiled = [factor for factor in factors if factor.tile]

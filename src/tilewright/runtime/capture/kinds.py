@@ -28,8 +28,8 @@ from time import perf_counter, sleep
 from types import FunctionType
 from typing import Any, TypeAlias, TypeVar
 
-from tilewright.runtime.arrays import CallValue, CudaEvent, KernelObject, Stream
-from tilewright.runtime.capture.described import DescribedLaunch, array_of
+from tilewright.runtime.arrays import CallValue, CudaEvent, Stream
+from tilewright.runtime.capture.described import DescribedLaunch, LiveDescriptor, array_of
 from tilewright.runtime.capture.record import Recorded, Times
 from tilewright.task.tensors import DIVISOR
 
@@ -256,7 +256,8 @@ class RecordedKernel:
         """Kept alive, so that no other function gets its id."""
         self.constants = constants
         """For each parameter: whether it is a constant."""
-        self.objects: list[KernelObject] = []
+        self.objects: dict[Hashable, Any] = {}
+        """Handle → kernel object, which is kept alive, because a handle may be its id."""
         self.forget(counter)
 
     def forget(self, counter: LaunchCounter) -> None:
@@ -309,6 +310,8 @@ def _part(value: CallValue, constant: bool, tensor: type[Any] | None) -> Hashabl
         return value.shape, value.stride(), value.dtype, value.data_ptr() & ALIGNMENT
     if isinstance(value, (list, tuple)):
         return key_of((), value, (constant,) * len(value))
+    if isinstance(value, LiveDescriptor):
+        return _part(value.base, constant, tensor), value.shape, value.strides, value.block_shape, value.padding
     if (placed := array_of(value)) is None:
         return repr(value)
     array, address = placed

@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import RequestError, TaskError, in_one_line
+from tilewright.languages import is_kernel
 from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.data import read
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
+from tilewright.runtime.capture.languages import captured_language
 from tilewright.source.digest import source_of
 from tilewright.source.needed import loaded_part
 from tilewright.task.loading import editable
-from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES
+from tilewright.task.tensors import ALIGNED_TO, ITEM_BYTES, descriptor
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,7 +36,8 @@ def rebuilt(
     launch: DescribedLaunch, *, device: str = "cuda", seed: int = 0, data: Mapping[str, str] | None = None,
     changed: bool = False,
 ) -> tuple[KernelObject, tuple[int, ...], tuple[CallValue, ...]]:  # fmt: skip
-    """Returns what `ct.launch` takes: the kernel with its hints, the grid, and the arguments on ``device``.
+    """Returns the kernel, the grid, and the arguments on ``device``. A cuTile kernel has the hints of the launch; a
+    `@triton.jit` function gets them as keywords: ``kernel[grid](*args, **launch.hints)``.
 
     seed: for the drawn numbers. data: array → file with its elements, as `tilewright capture --data` stores them.
     changed: accept the kernel even if its source has changed. Raises RequestError if the kernel is gone or has changed,
@@ -43,18 +46,18 @@ def rebuilt(
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot be launched again: {launch.problem}")
     kernel = loaded_kernel(launch, changed=changed)
-    if launch.hints:
-        kernel = kernel.replace_hints(**launch.hints)
+    kernel = captured_language(launch.language).with_hints(kernel, launch.hints)
     tensors = _tensors(launch, device, seed, data or {})
-    return kernel, launch.grid, tuple(_value(argument, tensors) for argument in launch.arguments)
+    return kernel, launch.grid, tuple(_value(argument, tensors, launch.language) for argument in launch.arguments)
 
 
 def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
     """Returns the kernel from its module, else from its file. Raises RequestError if it is gone, or has changed
     although ``changed`` is False."""
     kernel = _attribute(_module(launch), launch.qualname)
-    if kernel is None or not hasattr(kernel, "_pyfunc"):
+    if not is_kernel(kernel):
         raise RequestError(f"{launch.file or launch.module} no longer defines a kernel '{launch.qualname}'")
+    assert kernel is not None
     if launch.source and not changed and source_of(kernel) != launch.source:
         what = f"kernel '{launch.qualname}' in {launch.file} has changed since it was launched"
         raise RequestError(f"{what}; capture the program again")
@@ -99,18 +102,16 @@ def _attribute(module: ModuleType, qualname: str) -> KernelObject | None:
     return kernel
 
 
-def _value(argument: Argument, tensors: Mapping[str, LiveArray]) -> CallValue:
+def _value(argument: Argument, tensors: Mapping[str, LiveArray], language: str) -> CallValue:
     if argument.kind == "array":
         return tensors[argument.name]
     if argument.kind in ("list", "tuple"):
-        items = [_value(item, tensors) for item in argument.items]
+        items = [_value(item, tensors, language) for item in argument.items]
         return items if argument.kind == "list" else tuple(items)
-    if argument.kind == "dtype":
-        import cuda.tile as ct
-
-        dtype: CallValue = getattr(ct, str(argument.value))
-        return dtype
-    return argument.value
+    captures = captured_language(language)
+    if argument.kind == "descriptor":
+        return captures.on_device(descriptor(tensors[argument.name], argument.block_shape, argument.padding))
+    return captures.dtype(str(argument.value)) if argument.kind == "dtype" else argument.value
 
 
 def _tensors(launch: DescribedLaunch, device: str, seed: int, data: Mapping[str, str]) -> dict[str, LiveArray]:

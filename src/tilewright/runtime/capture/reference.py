@@ -23,9 +23,10 @@ from tilewright.records import Configuration, Failed, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.data import Elements, elements, numpy_dtype
 from tilewright.runtime.capture.described import WHOLE
+from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import torch_tensor, untouched_kernel
-from tilewright.source.cutile import HINTS
 from tilewright.source.digest import source_of
+from tilewright.space import knobs
 from tilewright.task.task import Launch, call_by_name
 from tilewright.task.tensors import ArraySpec, Dims, Output, Tensor, extent_of
 from tilewright.tileir.analysis.precision import in_precision
@@ -115,7 +116,9 @@ class Captured:
         """Interprets the kernel's Tile IR. element: a type for all floating-point numbers; None keeps their own."""
         arrays = {name: _specification(name, declared, dims) for name, declared in self.tensors.items()}
         launch = self._launched(dims, arrays)
-        lowered = language_of(launch.kernel).lower(launch, {}, Configuration(()), ARCH)
+        config = Configuration.of(self.shipped)
+        hints = {name: value for name, value in self.shipped.items() if name in knobs.hints()}
+        lowered = language_of(launch.kernel).tile_ir_of(launch, hints, config, ARCH)
         if isinstance(lowered, Failed):
             raise TaskError(f"the captured kernel cannot be lowered for these dimensions: {lowered.reason}")
         if (key := (lowered.code, element)) not in self._read:
@@ -135,7 +138,6 @@ class Captured:
         return [buffers[name] for name in self._names(Output)]
 
     def _on_gpu(self, dims: Dims, tensors: Mapping[str, LiveArray]) -> list[LiveArray]:
-        import cuda.tile as ct
         import torch
 
         device = next(iter(tensors.values())).device
@@ -145,8 +147,8 @@ class Captured:
             new = torch.zeros(declared.shape, dtype=getattr(torch, declared.dtype), device=device)
             outputs[name] = new.copy_(tensors[before]) if before else new
         launch = self._launched(dims, {**tensors, **outputs})
-        hints = {name: self.shipped[name] for name in HINTS if name in self.shipped}
-        ct.launch(torch.cuda.current_stream(), launch.grid, self.kernel.replace_hints(**hints), launch.args)
+        language = captured_language(language_of(launch.kernel).name)
+        language.launch(launch, self.shipped)
         torch.cuda.synchronize()
         return list(outputs.values())
 

@@ -8,10 +8,11 @@ small shapes. Where no guess works, the captured numbers stay, and the file says
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,9 +20,9 @@ from tilewright.errors import RequestError, TilewrightError
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import count
 from tilewright.race.stats import Array
-from tilewright.records import Failed, Value, Workload
+from tilewright.records import Configuration, Failed, Value, Workload
 from tilewright.runtime.capture import facts
-from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE
+from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE, DescribedLaunch
 from tilewright.runtime.capture.draft import NOTHING, SCALINGS, TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
 from tilewright.runtime.capture.record import Recorded
@@ -41,6 +42,8 @@ MOST_FORMS = 6
 """How many forms of the grid are tried."""
 MOST_ELEMENTS = 1 << 23
 """The largest shape that is interpreted: the number of elements of all its arrays."""
+Points: TypeAlias = tuple[Mapping[str, Value], ...]
+"""Configurations of an autotuner."""
 SECONDS = 60.0
 """How long the tile sizes for one form of the grid may be checked."""
 
@@ -134,21 +137,55 @@ class NotAsCaptured(Exception):
 
 
 def _value_count(draft: TaskDraft) -> int:
-    return sum(len(values) for values in draft.knobs.values())
+    return len(draft.points) + sum(len(values) for values in draft.knobs.values())
 
 
 def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
-    """Returns the draft with the tile sizes that give the captured outputs, and how many tile sizes were tried."""
+    """Returns the draft with the tile sizes that give the captured outputs, and how many were tried. If the program
+    has an autotuner, its configurations are tried instead."""
     fixed = replace(fixed, notes=_notes(fixed))
-    sizes = facts.tiles(fixed.launch) if fixed.form is not None or fixed.captured.persistent else {}
+    has_sizes = fixed.form is not None or fixed.captured.persistent
+    if (autotuned := fixed.launch.autotuned) is not None:
+        captured = fixed.launch.constants
+        every = autotuned.configurations
+        same = (each for each in every if all(captured.get(name, value) == value for name, value in each.items()))
+        return _with_points(fixed, every if has_sizes else tuple(same), folder)
+    sizes = facts.tiles(fixed.launch) if has_sizes else {}
     free = {name: size for name, size in sizes.items() if not _covers(fixed, name, size)}
     nearby: dict[str, tuple[Value, ...]] = {name: (size // 2, size, size * 2) for name, size in free.items()}
     wide = replace(fixed, knobs=nearby, independent=fixed.free)
     with _loaded(wide, folder) as task:
-        correct = _correct_changes(task)
-    tried = {name: tuple(value for value in values if (name, value) in correct) for name, values in nearby.items()}
+        shipped = task.space.shipped
+        changes = {(name, value): shipped.replace(**{name: value}) for name in nearby for value in nearby[name]}
+        correct = _correct(task, changes.values())
+    tried = {name: tuple(each for each in values if changes[name, each] in correct) for name, values in nearby.items()}
     knobs = {name: values for name, values in tried.items() if len(values) > 1}
     return replace(fixed, knobs=knobs, sizes=tuple(free)), _value_count(wide)
+
+
+def _with_points(fixed: TaskDraft, points: Points, folder: Path) -> tuple[TaskDraft, int]:
+    """Returns the draft with those configurations of the program's autotuner that give the captured outputs."""
+    knobs = _knobs(fixed.launch, points)
+    wide = replace(fixed, knobs=knobs, points=points, sizes=tuple(knobs), independent=fixed.free)
+    with _loaded(wide, folder) as task:
+        configs = [task.space.shipped.replace(**{name: point[name] for name in knobs}) for point in points]
+        correct = _correct(task, configs)
+    kept = tuple(point for point, config in zip(points, configs, strict=True) if config in correct)
+    draft = replace(wide, knobs=_knobs(fixed.launch, kept), points=kept, independent=())
+    if left := len(points) - len(kept):
+        note = f"{left} of the {len(points)} configurations of its autotuner do not give the captured outputs here"
+        draft = replace(draft, notes=(*draft.notes, note))
+    return draft, _value_count(wide)
+
+
+def _knobs(launch: DescribedLaunch, points: Points) -> dict[str, tuple[Value, ...]]:
+    """Returns the constants that the configurations set, each with its values, the captured one first."""
+    captured, names = launch.constants, dict.fromkeys(name for point in points for name in point)
+    return {
+        name: tuple(dict.fromkeys((captured[name], *(point[name] for point in points))))
+        for name in names
+        if name in captured
+    }
 
 
 def _covers(draft: TaskDraft, name: str, value: int) -> bool:
@@ -163,13 +200,10 @@ def _covers(draft: TaskDraft, name: str, value: int) -> bool:
     return any(value // 2 < extent <= value for extent in extents & {*draft.dims})
 
 
-def _correct_changes(task: Task) -> set[tuple[str, Value]]:
-    """Returns the values of single tile sizes that give the captured outputs on a small shape, as (name, value). Raises
-    NotAsCaptured if the captured tile sizes do not give them."""
-    shipped = task.space.shipped
-    changes = [(name, value) for name, values in task.space.constants.items() for value in values]
-    others = [shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value]
-    dims = small_shape(task)
+def _correct(task: Task, others: Iterable[Configuration]) -> set[Configuration]:
+    """Returns the shipped configuration and those of ``others`` that give the captured outputs on a small shape. Raises
+    NotAsCaptured if the shipped one does not."""
+    shipped, dims = task.space.shipped, small_shape(task)
     if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
         raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
     tools = Equipment(InterpreterEngine(task, default_board(ARCH)))
@@ -178,9 +212,9 @@ def _correct_changes(task: Task) -> set[tuple[str, Value]]:
     if first.verdict != "correct":
         what = f"task '{task.name}': the captured launch itself does not pass on small shapes"
         raise NotAsCaptured(f"{what}: {first.reason}")
-    results = check_on(task, tools, Scope(others, case=case, seconds=SECONDS)).results
-    correct = {shipped, *(result.configuration for result in results if result.verdict == "correct")}
-    return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in correct}
+    changed = [config for config in dict.fromkeys(others) if config != shipped]
+    results = check_on(task, tools, Scope(changed, case=case, seconds=SECONDS)).results if changed else ()
+    return {shipped, *(result.configuration for result in results if result.verdict == "correct")}
 
 
 def _notes(draft: TaskDraft) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""Installs the patch when the program imports `cuda.tile.tune`, the recorder of launches when it imports `cuda.tile`,
-or the recorder of a trace when it imports `torch`.
+"""Installs the patch when the program imports `cuda.tile.tune`, the recorder of launches when it imports `cuda.tile` or
+`triton`, or the recorder of a trace when it imports `torch`.
 
 Environment variables choose among them. Every Python process of the user's program runs this module, so it imports
 only `os` and `sys` at first. It imports the rest of Tilewright once the program imports cuda-tile.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # importing `typing` takes longer than the whole module
 
 AWAITED = "cuda.tile.tune"
 VARIABLE = "TILEWRIGHT_PATCH"
-LAUNCHES, CAPTURE = "cuda.tile", "TILEWRIGHT_CAPTURE"
+LAUNCHES, CAPTURE = ("cuda.tile", "triton"), "TILEWRIGHT_CAPTURE"
 TORCH, PROFILE = "torch", "TILEWRIGHT_PROFILE"
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -53,7 +53,8 @@ def start() -> None:
     """Makes the awaited imports call ``install()``, as the environment variables ask. Warns if TILEWRIGHT_PATCH is
     neither yes nor no."""
     if os.environ.get(CAPTURE, "").strip():
-        _wait_for(LAUNCHES, _installer("tilewright.runtime.capture.capture", "record"))
+        for module in LAUNCHES:
+            _wait_for(module, _installer("tilewright.runtime.capture.capture", "record"))
     if os.environ.get(PROFILE, "").strip():
         _wait_for(TORCH, _installer("tilewright.runtime.tracing", "profile"))
     value = os.environ.get(VARIABLE, "").strip().lower()

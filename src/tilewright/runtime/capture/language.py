@@ -1,0 +1,122 @@
+"""What capture knows of one kernel language: where a program launches its kernels, and how to launch them again.
+
+`start` and `stop` work in the user's program, so they import no more than that program has imported.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from tilewright.records import Value
+from tilewright.runtime.arrays import CallValue, Stream
+
+if TYPE_CHECKING:
+    from tilewright.runtime.capture.described import Argument, DescribedLaunch
+    from tilewright.task.task import Launch
+
+Make: TypeAlias = Callable[[], Any]
+"""Makes a launch as the program wanted it."""
+
+
+@dataclass(frozen=True)
+class LiveLaunch:
+    """A launch as the program makes it. ``args``: in the order of the kernel's parameters."""
+
+    kernel: Any
+    grid: Sequence[int]
+    args: Sequence[CallValue]
+    stream: Stream = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the compiler that the launch itself gives."""
+
+
+class LaunchRecorder(Protocol):
+    """The part of `recorder.Recorder` that hooks use."""
+
+    skips: dict[Hashable, Iterable[None]]
+
+    def examine(self, language: CapturedLanguage, launch: LiveLaunch, make: Make) -> Any: ...
+    def failed(self, error: BaseException, language: CapturedLanguage, launch: LiveLaunch) -> None: ...
+
+
+class CapturedLanguage(ABC):
+    """A language whose launches are recorded."""
+
+    name: str
+    """The name of the language, as in `tilewright.languages`."""
+    module: str
+    """The module that a program imports before it launches."""
+    tried: Mapping[str, tuple[Value, ...]]
+    """Hint → values that a captured task's space tries beside the captured one."""
+    where = ""
+    """The source of a constraint on the hints of a captured task's space; empty for none."""
+    has_pointers = False
+    """Whether a kernel gets the strides and the number of elements of an array as integers."""
+
+    # In the program ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start(self, recorder: LaunchRecorder) -> None:
+        """Makes the program's launches pass through ``recorder``. Raises RequestError for an unknown version."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Undoes `start`."""
+
+    @abstractmethod
+    def function_of(self, kernel: Any) -> FunctionType:
+        """The kernel's Python function."""
+
+    @abstractmethod
+    def described(self, launch: LiveLaunch) -> DescribedLaunch: ...
+
+    @abstractmethod
+    def constants(self, kernel: Any) -> tuple[bool, ...]:
+        """For each parameter: whether it is a constant."""
+
+    def handle(self, kernel: Any) -> Hashable:
+        """What stands for a kernel object in `Recorder.skips`. Default: the object."""
+        handle: Hashable = kernel
+        return handle
+
+    def settings(self, kernel: Any) -> str:
+        """The kernel object's own hints as text. Default: none."""
+        return ""
+
+    # From a description --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def with_hints(self, kernel: Any, hints: Mapping[str, Value]) -> Any:
+        """The kernel object that a program launches to get these hints."""
+
+    def computed(self, kernel: Any) -> frozenset[str]:
+        """The parameters whose values the kernel object computes itself. Default: none."""
+        return frozenset()
+
+    def passed(self, kernel: Any, launch: DescribedLaunch) -> tuple[Argument, ...]:
+        """The arguments that a task passes by position. The configuration names the others. Default: all."""
+        return launch.arguments
+
+    def variants(self, point: Mapping[str, Value]) -> tuple[dict[str, Value], ...]:
+        """The configurations to try in place of one of an autotuner. Default: that one."""
+        return (dict(point),)
+
+    def dtype(self, name: str) -> CallValue:
+        """The argument for a dtype that a kernel gets. Default: its name."""
+        return name
+
+    def on_device(self, value: CallValue) -> CallValue:
+        """An argument of a task's launch as the language's own launch takes it. Default: the argument."""
+        return value
+
+    def dtype_text(self, name: str) -> str:
+        """`dtype` in a task file. Default: the name in quotes."""
+        return repr(name)
+
+    @abstractmethod
+    def launch(self, launch: Launch, shipped: Mapping[str, Value]) -> None:
+        """Launches on the arrays of a GPU. ``shipped``: the captured knobs and hints."""

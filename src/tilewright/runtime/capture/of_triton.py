@@ -1,0 +1,177 @@
+"""Captures launches of `@triton.jit` functions: a hook replaces `JITFunction.run`, through which all of them go.
+
+An autotuner and heuristics call it with the values that they chose, so these are recorded like the others. The trials
+of an autotuner, and kernels that are only compiled (`warmup`), are not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import RequestError
+from tilewright.records import Configuration, Value
+from tilewright.runtime.arrays import CallValue
+from tilewright.runtime.capture.described import Argument, Autotuned, DescribedLaunch, LiveDescriptor, described_call
+from tilewright.runtime.capture.language import CapturedLanguage, LaunchRecorder, LiveLaunch
+from tilewright.task.tensors import Descriptor
+
+if TYPE_CHECKING:
+    from tilewright.runtime.capture.triton_runtime import Run
+    from tilewright.task.task import Launch
+
+SCALARS = bool, int, float, str
+NONE: tuple[None, ...] = ()
+
+
+class CapturedTriton(CapturedLanguage):
+    """Implements `language.CapturedLanguage`."""
+
+    name, module = "triton", "triton"
+    tried = MappingProxyType({"route": ("ptx", "tileir"), "num_warps": (None, 4, 8), "num_stages": (None, 2, 3, 4)})
+    where = 'lambda route, num_warps: route == "ptx" or num_warps is None'
+    has_pointers = True
+
+    def start(self, recorder: LaunchRecorder) -> None:
+        from tilewright.runtime.capture import triton_runtime
+
+        if difference := triton_runtime.unknown_shape():
+            raise RequestError(f"launches of Triton kernels are not recorded: {difference}; known: triton 3.6 to 3.9")
+        self._replaced = triton_runtime.Replaced(lambda run: self.hook(run, recorder))
+
+    def stop(self) -> None:
+        self._replaced.undo()
+
+    def hook(self, original: Run, recorder: LaunchRecorder) -> Run:
+        """Returns the new `JITFunction.run`. Most launches only pass through it (see `Recorder.skips`)."""
+        from tilewright.runtime.capture.triton_runtime import TRIAL
+
+        skips = recorder.skips
+
+        def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            if warmup or TRIAL.runs:
+                return original(self, *args, grid=grid, warmup=warmup, **kwargs)
+            try:
+                for _ in skips.get(id(self), NONE):
+                    return original(self, *args, grid=grid, warmup=False, **kwargs)
+            except BaseException as error:
+                if (launch := called(self, args, grid, kwargs)) is not None:
+                    recorder.failed(error, language, launch)
+                raise
+            if (launch := called(self, args, grid, kwargs)) is None:
+                return original(self, *args, grid=grid, warmup=False, **kwargs)
+            size = launch.grid  # evaluated once, as without the hook
+            return recorder.examine(language, launch, lambda: original(self, *args, grid=size, warmup=False, **kwargs))
+
+        language = self
+        return run
+
+    def handle(self, kernel: Any) -> int:
+        return id(kernel)  # the hash of a `JITFunction` reads the source of all that it calls
+
+    def function_of(self, kernel: Any) -> FunctionType:
+        function: FunctionType = kernel.fn
+        return function
+
+    def constants(self, kernel: Any) -> tuple[bool, ...]:
+        return tuple(parameter.is_constexpr for parameter in kernel.params)
+
+    def described(self, launch: LiveLaunch) -> DescribedLaunch:
+        from tilewright.runtime.capture.triton_runtime import calling_autotuner
+
+        kernel = launch.kernel
+        names = [parameter.name for parameter in kernel.params]
+        constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+        made = described_call(kernel.fn, launch.grid, dict(zip(names, launch.args, strict=True)), constants)
+        options = {name: value if isinstance(value, SCALARS) else repr(value) for name, value in launch.options.items()}
+        problem = "it is a gluon kernel: write it with @triton.jit" if kernel.is_gluon() else made.problem
+        autotuner = calling_autotuner(kernel)
+        autotuned = None if autotuner is None else _autotuned(autotuner)
+        return replace(made, hints=options, problem=problem, language=self.name, autotuned=autotuned)
+
+    def with_hints(self, kernel: Any, hints: Mapping[str, Value]) -> Any:
+        from tilewright.languages.triton.kernels import jit_function
+
+        return jit_function(kernel)
+
+    def computed(self, kernel: Any) -> frozenset[str]:
+        from tilewright.languages.triton.kernels import heuristics_of
+
+        return frozenset(heuristics_of(kernel))
+
+    def passed(self, kernel: Any, launch: DescribedLaunch) -> tuple[Argument, ...]:
+        computed = self.computed(kernel)
+        first = next((at for at, one in enumerate(launch.arguments) if one.name in computed), len(launch.arguments))
+        for argument in launch.arguments[first:]:
+            if argument.kind not in ("scalar", "constant"):
+                what = f"'{argument.name}' comes after '{launch.arguments[first].name}', which heuristics compute"
+                raise RequestError(f"{launch.kernel}: {what}: a task needs its arrays before such parameters")
+        return launch.arguments[:first]
+
+    def variants(self, point: Mapping[str, Value]) -> tuple[dict[str, Value], ...]:
+        without = {name: None for name in ("num_warps", "maxnreg") if name in point}
+        return dict(point), {**point, "route": "tileir", **without}
+
+    def dtype(self, name: str) -> CallValue:
+        import triton.language as tl
+
+        dtype: CallValue = tl.dtype(name)
+        return dtype
+
+    def dtype_text(self, name: str) -> str:
+        return f"triton.language.dtype({name!r})"
+
+    def on_device(self, value: CallValue) -> CallValue:
+        if not isinstance(value, Descriptor):
+            return value
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        base, blocks = value.base, list(value.block_shape)
+        made: CallValue = TensorDescriptor(base, list(base.shape), list(base.stride()), blocks, value.padding)
+        return made
+
+    def launch(self, launch: Launch, shipped: Mapping[str, Value]) -> None:
+        from tilewright.languages.triton.kernels import OPTIONS, called
+
+        options = {name: shipped[name] for name in OPTIONS if shipped.get(name) is not None}
+        call = called(launch.kernel, launch.args, options, Configuration.of(shipped))
+        call.function[launch.grid](*map(self.on_device, call.args), **call.keywords)
+
+
+def called(kernel: Any, args: Sequence[Any], grid: Any, keywords: Mapping[str, Any]) -> LiveLaunch | None:
+    """Returns the launch that `JITFunction.run` is called with; None if it cannot be made, so that triton says why."""
+    try:
+        bound = dict(zip(kernel.arg_names, args, strict=False))
+        for parameter in kernel.params[len(args) :]:
+            if parameter.name not in keywords and not parameter.has_default:
+                return None
+            bound[parameter.name] = keywords.get(parameter.name, parameter.default)
+        size = tuple(map(int, grid(bound) if callable(grid) else grid))
+        options = {name: value for name, value in keywords.items() if name not in bound and value is not None}
+        return LiveLaunch(kernel, size, tuple(map(_plain, bound.values())), options=options)
+    except Exception:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """An argument without Triton's own types."""
+    if type(value) in SCALARS or hasattr(value, "data_ptr"):
+        return value
+    kind = type(value).__name__
+    if kind == "constexpr":
+        return value.value
+    if kind == "TensorDescriptor":
+        shape, strides, blocks = (tuple(map(int, part)) for part in (value.shape, value.strides, value.block_shape))
+        return LiveDescriptor(value.base, shape, strides, blocks, value.padding)
+    return value
+
+
+def _autotuned(autotuner: Any) -> Autotuned:
+    """A configuration with a value that is no scalar is left out."""
+    every = [each.all_kwargs() for each in autotuner.configs]
+    return Autotuned(
+        tuple(each for each in every if all(isinstance(value, SCALARS) for value in each.values())),
+        tuple(autotuner.keys), tuple(autotuner.restore_value), tuple(autotuner.reset_to_zero),
+    )  # fmt: skip

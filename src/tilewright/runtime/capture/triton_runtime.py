@@ -1,0 +1,86 @@
+"""The private parts of triton on the way of a launch, all of them in this file.
+
+Triton's public hooks do not suffice. `JITFunction.add_pre_run_hook` needs an active driver and tells no grid, and
+`knobs.runtime.launch_enter_hook` tells no arguments. So `JITFunction.run` is replaced, through which every launch of a
+`@triton.jit` function goes. `Autotuner._bench` is replaced to tell an autotuner's trials from the program's launches.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from functools import update_wrapper
+from types import FrameType
+from typing import Any, TypeAlias
+
+from triton import __version__ as VERSION
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+Run: TypeAlias = Callable[..., Any]
+RUN = ("self", "args", "grid", "warmup", "kwargs")
+"""The parameters of `JITFunction.run` in triton 3.6 to 3.9."""
+FRAMES = 24
+"""How many calls lie at most between an autotuner and the description of its launch."""
+
+
+class _InTrial(threading.local):
+    """Whether this thread runs the trials of an autotuner."""
+
+    runs = False
+
+
+TRIAL = _InTrial()
+
+
+def unknown_shape() -> str:
+    """Returns how this triton differs from the known ones, for messages; empty if it does not."""
+    found = tuple(inspect.signature(JITFunction.run).parameters)
+    if found != RUN:
+        return f"JITFunction.run of triton {VERSION} takes ({', '.join(found)})"
+    return "" if hasattr(Autotuner, "_bench") else f"triton {VERSION} has no Autotuner._bench"
+
+
+class Replaced:
+    """Both methods, replaced until `undo`. ``run``: makes the new `JITFunction.run` from triton's."""
+
+    def __init__(self, run: Callable[[Run], Run]) -> None:
+        self.run, self.bench = JITFunction.run, Autotuner._bench
+        JITFunction.run = update_wrapper(run(self.run), self.run)
+        Autotuner._bench = update_wrapper(_as_trial(self.bench), self.bench)
+
+    def undo(self) -> None:
+        JITFunction.run = self.run
+        Autotuner._bench = self.bench
+
+
+def _as_trial(bench: Run) -> Run:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before, TRIAL.runs = TRIAL.runs, True
+        try:
+            return bench(*args, **kwargs)
+        finally:
+            TRIAL.runs = before
+
+    return run
+
+
+def calling_autotuner(kernel: JITFunction[Any]) -> Autotuner | None:
+    """Returns the autotuner that launches ``kernel`` now, in a caller of this function; None if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(FRAMES):
+        if frame is None:
+            return None
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, Autotuner) and _innermost(caller) is kernel:
+            return caller
+        frame = frame.f_back
+    return None
+
+
+def _innermost(kernel: Any) -> Any:
+    while hasattr(kernel, "fn") and not isinstance(kernel, JITFunction):
+        kernel = kernel.fn
+    return kernel
