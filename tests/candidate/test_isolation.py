@@ -269,6 +269,28 @@ task = replace(task, launch=lambda **given: launch(**given))"""
         lowered(version(candidates, file, lines))
 
 
+@pytest.mark.parametrize(("shape", "fits"), [("a.shape[::-1], strides_=(1, a.shape[1])", True),
+                                             ("a.shape, strides_=(a.shape[1], 2)", False),
+                                             ("a.shape, strides_=(-a.shape[1], 1)", False)])  # fmt: skip
+def test_a_view_of_an_array_is_that_array(candidates: Candidates, file: Path, shape: str, fits: bool) -> None:
+    """As captured launches have it for a transposed matrix. It must lie in the array's memory."""
+    lines = f"""from dataclasses import replace
+own = task.launch
+def launch(**given):
+    made = own(**given)
+    return replace(made, args=tuple(replace(a, shape={shape}) if getattr(a, "ndim", 0) == 2 else a for a in made.args))
+task = replace(task, launch=lambda **given: launch(**given))"""
+    task = version(candidates, file, lines)
+    dims = task.selected(None)[0].dims
+    given = task.arrays(dims)
+    made = lambda: task.launched(task.space.shipped, dims, given, default_board("sm_90"))  # noqa: E731
+    if fits:
+        assert made().args[0].shape == next(iter(given.values())).shape[::-1]
+    else:
+        with pytest.raises(VersionError, match="its launch passes an array that it was not given"):
+            made()
+
+
 # The judge's own things --------------------------------------------------------------------------
 
 

@@ -39,7 +39,7 @@ from tilewright.records import Configuration, Failed, Value
 from tilewright.source.source_file import SourceFile
 from tilewright.space.space import Space
 from tilewright.task.task import Launch, Task
-from tilewright.task.tensors import ArraySpec
+from tilewright.task.tensors import ArraySpec, span
 from tilewright.tools.child import kept, workplace
 from tilewright.worker.messages import Message, decode, encode
 
@@ -302,7 +302,7 @@ class VersionLaunch:
     def _described(self, asked: said.DescribeLaunch) -> Launch:
         answer = self._candidates.ask(self._source, asked, said.LaunchDescribed)
         for array in _arrays_in(answer):
-            if array not in asked.arrays.values():
+            if not any(_is_view(array, given) for given in asked.arrays.values()):
                 raise VersionError(f"its launch passes an array that it was not given: {array}")
         kernel = DescribedKernel(
             language_named(answer.language), answer.kernel, answer.arguments, answer.hints, answer.constants,
@@ -336,6 +336,14 @@ class _Code:
         launch = self._launch
         arch = launch.board.arch
         return Lowered(launch.configuration, arch, answer.symbol, code, answer.options, answer.parameters)
+
+
+def _is_view(array: ArraySpec, given: ArraySpec) -> bool:
+    """Whether ``array`` is ``given``, or the same memory with another shape and other strides, such as a transpose."""
+    if array == replace(given, shape=array.shape, strides_=array.strides_):
+        inside = len(array.strides) == array.ndim and min((*array.shape, *array.strides), default=0) >= 0
+        return inside and span(array.shape, array.strides) <= span(given.shape, given.strides)
+    return False
 
 
 def _arrays_in(answer: said.LaunchDescribed) -> Iterable[ArraySpec]:

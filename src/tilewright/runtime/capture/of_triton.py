@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from threading import get_ident
 from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -46,26 +47,25 @@ class CapturedTriton(CapturedLanguage):
 
     def hook(self, original: Run, recorder: LaunchRecorder) -> Run:
         """Returns the new `JITFunction.run`. Most launches only pass through it (see `Recorder.skips`)."""
-        from tilewright.runtime.capture.triton_runtime import TRIAL
+        from tilewright.runtime.capture.triton_runtime import IN_TRIALS
 
-        skips = recorder.skips
+        language, skips = self, recorder.skips
 
-        def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if warmup or TRIAL.runs:
-                return original(self, *args, grid=grid, warmup=warmup, **kwargs)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("warmup") or (IN_TRIALS and get_ident() in IN_TRIALS):
+                return original(self, *args, **kwargs)
             try:
                 for _ in skips.get(id(self), NONE):
-                    return original(self, *args, grid=grid, warmup=False, **kwargs)
+                    return original(self, *args, **kwargs)
             except BaseException as error:
-                if (launch := called(self, args, grid, kwargs)) is not None:
+                if (launch := called(self, args, kwargs)) is not None:
                     recorder.failed(error, language, launch)
                 raise
-            if (launch := called(self, args, grid, kwargs)) is None:
-                return original(self, *args, grid=grid, warmup=False, **kwargs)
-            size = launch.grid  # evaluated once, as without the hook
-            return recorder.examine(language, launch, lambda: original(self, *args, grid=size, warmup=False, **kwargs))
+            if (launch := called(self, args, kwargs)) is None:
+                return original(self, *args, **kwargs)
+            kwargs["grid"] = launch.grid  # a function is called once, as without the hook
+            return recorder.examine(language, launch, lambda: original(self, *args, **kwargs))
 
-        language = self
         return run
 
     def handle(self, kernel: Any) -> int:
@@ -140,10 +140,11 @@ class CapturedTriton(CapturedLanguage):
         call.function[launch.grid](*map(self.on_device, call.args), **call.keywords)
 
 
-def called(kernel: Any, args: Sequence[Any], grid: Any, keywords: Mapping[str, Any]) -> LiveLaunch | None:
+def called(kernel: Any, args: Sequence[Any], given: Mapping[str, Any]) -> LiveLaunch | None:
     """Returns the launch that `JITFunction.run` is called with; None if it cannot be made, so that triton says why."""
     try:
-        bound = dict(zip(kernel.arg_names, args, strict=False))
+        keywords = {name: value for name, value in given.items() if name not in ("grid", "warmup")}
+        grid, bound = given["grid"], dict(zip(kernel.arg_names, args, strict=False))
         for parameter in kernel.params[len(args) :]:
             if parameter.name not in keywords and not parameter.has_default:
                 return None

@@ -22,7 +22,7 @@ from tilewright.inspect.work import count
 from tilewright.race.stats import Array
 from tilewright.records import Configuration, Failed, Value, Workload
 from tilewright.runtime.capture import facts
-from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE, DescribedLaunch
+from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE, Autotuned, DescribedLaunch
 from tilewright.runtime.capture.draft import NOTHING, SCALINGS, TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
 from tilewright.runtime.capture.record import Recorded
@@ -231,10 +231,21 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
         notes.append("the numbers in its index arrays fit no other extents, so the extents that they index stay")
     if any(argument.kind == "list" for argument in captured.launch.arguments):
         notes.append("a launch with lists of arrays cannot be captured into a CUDA graph: tune it with --launch eager")
+    if (autotuned := draft.launch.autotuned) is not None:
+        notes += _of_autotuner(autotuned)
     if captured.updated:
         updated = ", ".join(sorted(captured.updated))
         notes.append(f"each check resets {updated} to its old values; timed launches run without this reset")
     return tuple(notes)
+
+
+def _of_autotuner(autotuned: Autotuned) -> Iterator[str]:
+    """Yields what the program's autotuner is told beside its configurations."""
+    if autotuned.keys:
+        yield f"the program's autotuner searches again for other values of {', '.join(autotuned.keys)}"
+    if autotuned.restored or autotuned.zeroed:
+        restores = [f"restores {name}" for name in autotuned.restored]
+        yield f"before a trial it {', '.join((*restores, *(f'sets {name} to 0' for name in autotuned.zeroed)))}"
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
 from collections.abc import Callable
 from functools import update_wrapper
+from threading import get_ident
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -26,13 +26,8 @@ FRAMES = 24
 """How many calls lie at most between an autotuner and the description of its launch."""
 
 
-class _InTrial(threading.local):
-    """Whether this thread runs the trials of an autotuner."""
-
-    runs = False
-
-
-TRIAL = _InTrial()
+IN_TRIALS: set[int] = set()
+"""The threads that run the trials of an autotuner."""
 
 
 def unknown_shape() -> str:
@@ -58,11 +53,13 @@ class Replaced:
 
 def _as_trial(bench: Run) -> Run:
     def run(*args: Any, **kwargs: Any) -> Any:
-        before, TRIAL.runs = TRIAL.runs, True
+        thread, is_inner = get_ident(), get_ident() in IN_TRIALS
+        IN_TRIALS.add(thread)
         try:
             return bench(*args, **kwargs)
         finally:
-            TRIAL.runs = before
+            if not is_inner:
+                IN_TRIALS.discard(thread)
 
     return run
 

@@ -1,0 +1,211 @@
+"""Recording launches of Triton kernels. Without a GPU each fails in Triton's driver, after it was recorded."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+triton = pytest.importorskip("triton")
+torch = pytest.importorskip("torch")
+
+from tests.runtime import captured_triton_kernels as kernels  # noqa: E402
+
+from tilewright.errors import RequestError  # noqa: E402
+from tilewright.runtime.capture import capture, triton_runtime  # noqa: E402
+from tilewright.runtime.capture import record as capture_record  # noqa: E402
+from tilewright.runtime.capture.of_triton import CapturedTriton  # noqa: E402
+from tilewright.runtime.capture.record import Recorded  # noqa: E402
+from tilewright.runtime.capture.recorder import Recorder  # noqa: E402
+from tilewright.runtime.capture.task_file import task_text  # noqa: E402
+from tilewright.task.loading import load_task  # noqa: E402
+from tilewright.task.task import Task  # noqa: E402
+
+tl = triton.language
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="launches on the CPU's tensors end in the driver")
+X = torch.zeros(8, 125)
+
+
+def blocks(meta: dict[str, Any]) -> tuple[int, ...]:
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def recorded(folder: Path, launches: Callable[[], object]) -> tuple[Recorded, ...]:
+    with capture.capturing(folder / "c.json"):
+        launches()
+    return capture_record.read(folder / "c.json").launches()
+
+
+def fails(kernel: Any, grid: Any, *args: Any, **options: Any) -> None:
+    with pytest.raises(RuntimeError, match="0 active drivers"):
+        kernel[grid](*args, **options)
+
+
+# What is recorded ---------------------------------------------------------------------------------------
+
+
+def test_a_launch_is_recorded_before_the_driver_is_needed(tmp_path: Path) -> None:
+    before = triton.JITFunction.run
+
+    def launches() -> None:
+        for _ in range(3):
+            fails(kernels.added, blocks, X, X.t(), torch.empty_like(X), n=1000, num_warps=8, maxnreg=None)
+
+    (one,) = recorded(tmp_path, launches)
+    launch = one.launch
+    assert (one.count, one.failed, one.error[:30]) == (3, 3, "RuntimeError: 0 active drivers")
+    assert (launch.language, launch.kernel, launch.grid, launch.problem) == ("triton", "added", (16,), "")
+    assert [argument.kind for argument in launch.arguments] == ["array", "array", "array", "scalar", "constant"]
+    assert [array.spec.strides for array in launch.arrays()] == [(125, 1), (1, 125), (125, 1)]
+    assert [array.storage for array in launch.arrays()] == [0, 0, 2]
+    assert launch.constants == {"BLOCK": 64}, "the parameter's default"
+    assert launch.hints == {"num_warps": 8} and launch.autotuned is None
+    assert triton.JITFunction.run is before
+
+
+def test_what_an_autotuner_chose_is_recorded_and_its_trials_are_not(tmp_path: Path) -> None:
+    kernels.scaled.cache.clear()
+
+    def launches() -> None:
+        for factor in (2.0, 3.0):
+            fails(kernels.scaled, blocks, X, torch.empty_like(X), X.numel(), factor)
+
+    (one,) = recorded(tmp_path, launches)
+    launch = one.launch
+    assert (one.count, launch.grid) == (2, (16,)), "four configurations were tried, twice each, and are not counted"
+    assert launch.constants == {"EVEN": False, "BLOCK": 64}
+    assert (launch.hints["num_warps"], launch.hints["num_stages"]) == (4, 3)
+    assert launch.autotuned is not None
+    chosen = [(each["BLOCK"], each["num_warps"]) for each in launch.autotuned.configurations]
+    assert chosen == [(64, 4), (64, 8), (128, 4), (128, 8)]
+    assert (launch.autotuned.keys, launch.autotuned.restored, launch.autotuned.zeroed) == (("n",), ("y",), ())
+
+
+def test_kinds_differ_in_grid_options_and_constants(tmp_path: Path) -> None:
+    def launches() -> None:
+        for grid, more in (((16,), {}), ((16,), {"num_warps": 8}), ((8,), {}), ((16,), {"BLOCK": 128}), ((16,), {})):
+            fails(kernels.added, grid, X, X, X, 1000, **more)
+
+    assert sorted(one.count for one in recorded(tmp_path, launches)) == [1, 1, 1, 2]
+
+
+def test_a_kernel_that_is_only_compiled_is_not_recorded(tmp_path: Path) -> None:
+    def launches() -> None:
+        with suppress(RuntimeError):
+            kernels.added.warmup(X, X, X, 1000, grid=(1,))
+
+    assert recorded(tmp_path, launches) == ()
+
+
+def test_a_wrong_call_is_left_to_triton(tmp_path: Path) -> None:
+    """Neither the missing argument nor a grid that fails is our error."""
+
+    def launches() -> None:
+        fails(kernels.added, (1,), X)
+        fails(kernels.added, lambda meta: meta["nothing"], X, X, X, 1000)
+
+    assert recorded(tmp_path, launches) == ()
+
+
+def test_a_descriptor_of_the_host(tmp_path: Path) -> None:
+    descriptor = pytest.importorskip("triton.tools.tensor_descriptor").TensorDescriptor
+    source, target = (descriptor.from_tensor(torch.zeros(64, 32), [16, 32]) for _ in range(2))
+    (one,) = recorded(tmp_path, lambda: fails(kernels.moved, (4, 1), source, target, 16, 32))
+    first = one.launch.arguments[0]
+    assert (first.kind, first.block_shape, first.padding) == ("descriptor", (16, 32), "zero")
+    assert [array.spec.shape for array in one.launch.arrays()] == [(64, 32), (64, 32)]
+
+
+def test_gluon_is_recorded_and_no_task(tmp_path: Path) -> None:
+    gluon = pytest.importorskip("triton.experimental.gluon")
+    kernel = gluon.jit(kernels.added.fn)
+    (one,) = recorded(tmp_path, lambda: fails(kernel, (16,), X, X, X, 1000))
+    assert "gluon" in one.launch.problem and "@triton.jit" in one.launch.problem
+
+
+# How a launch passes through ----------------------------------------------------------------------------
+
+
+class Launches:
+    """What reaches triton beneath the hook, on a machine where no launch can."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    def run(self, *given: Any, **keywords: Any) -> str:
+        self.seen.append((given, keywords))
+        return "compiled kernel"
+
+
+@pytest.mark.parametrize("exact", [1, 10**9])
+def test_all_launches_pass_and_are_counted(tmp_path: Path, exact: int) -> None:
+    """Whether they are examined or not. A grid that is a function is called once for each examined launch."""
+    beneath, grids = Launches(), []
+    recorder = Recorder(tmp_path / "c.json", exact=exact, random=random.Random(1))
+    run = CapturedTriton().hook(beneath.run, recorder)
+
+    def grid(meta: dict[str, Any]) -> tuple[int, ...]:
+        grids.append(meta["n"])
+        return blocks(meta)
+
+    for _ in range(3000):
+        assert run(kernels.added, X, X, X, n=1000, grid=grid, warmup=False, num_warps=4) == "compiled kernel"
+    (one,) = recorder.recorded().launches
+    assert (one.count, len(beneath.seen)) == (3000, 3000)
+    assert (one.count - one.estimated == 3000) == (exact > 1)
+    assert grids == [1000] * (one.count - one.estimated)
+    for given, keywords in beneath.seen:
+        assert given == (kernels.added, X, X, X) and {"n": 1000, "num_warps": 4}.items() <= keywords.items()
+
+
+def test_the_methods_of_this_triton_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If not, a launch is not recorded: look what is new in `JITFunction.run`, then change RUN."""
+    assert triton_runtime.unknown_shape() == ""
+    monkeypatch.setattr(triton.JITFunction, "run", lambda self, *args, launcher: None)
+    with pytest.raises(RequestError, match=r"takes \(self, args, launcher\); known: triton 3.6 to 3.9"):
+        CapturedTriton().start(Recorder(Path("c.json")))
+
+
+PROGRAM = """
+import triton, triton.language as tl, torch
+
+@triton.jit
+def doubled(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+for _ in range(3):
+    try:
+        doubled[(4,)](torch.zeros(100), 100, BLOCK=32)
+    except RuntimeError:
+        pass  # no driver here
+import sys
+print("cuda.tile" in sys.modules)
+"""
+
+
+def test_a_program_is_recorded_without_importing_cuda_tile(tmp_path: Path) -> None:
+    from tilewright.cli.run import environment
+
+    (tmp_path / "program.py").write_text(PROGRAM)
+    variables = environment({"PYTHONPATH": str(Path(__file__).parents[3] / "src")})
+    variables = {"PYTHONPATH": variables["PYTHONPATH"], "TILEWRIGHT_CAPTURE": str(tmp_path / "c.json"), "HOME": "/tmp"}
+    shown = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert (shown.stdout, shown.stderr) == ("False\n", "")
+    (one,) = capture_record.merged(tmp_path / "c.json").launches()
+    assert (one.launch.kernel, one.count, one.launch.module) == ("doubled", 3, "__main__")
+
+
+# From a record to a task --------------------------------------------------------------------------------
+
+
+def task_of(folder: Path, launches: Callable[[], object]) -> Task:
+    (one,) = recorded(folder, launches)
+    (folder / "captured.py").write_text(task_text(one, folder))
+    return load_task(str(folder / "captured.py"))
