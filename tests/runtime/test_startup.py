@@ -38,11 +38,11 @@ def test_cuda_tile_brings_the_patch_and_not_the_search() -> None:
         "assert named is ct.tune.exhaustive_search is _tune.exhaustive_search\n"
         "print(named.__wrapped__.__module__, named.__wrapped__ is named)\n"
         "print([m for m in ('numpy', 'typer', 'tilewright.runtime.patch.exhaustive') if m in sys.modules])\n"
-        "print([type(f).__name__ for f in sys.meta_path if type(f).__name__ == 'TilewrightWaiting'])\n"
+        "print([f.awaited for f in sys.meta_path if type(f).__name__ == 'TilewrightWaiting'])\n"
         "print('exec_module' in vars(ct.tune.__spec__.loader))"
     )
     assert shown.stderr == ""
-    assert shown.stdout.splitlines() == ["cuda.tile.tune._tune False", "[]", "[]", "False"]
+    assert shown.stdout.splitlines() == ["cuda.tile.tune._tune False", "[]", "['triton']", "False"]
 
 
 def test_children_are_reached_too() -> None:
@@ -124,13 +124,50 @@ def test_the_line_of_an_installed_tilewright(value: str | None, patched: bool) -
 
 def test_both_ways_at_once_patch_once() -> None:
     shown = python(
-        f"import sys; {LINE}\nprint(sum(type(f).__name__ == 'TilewrightWaiting' for f in sys.meta_path))\n"
+        f"import sys; {LINE}\nprint(*[f.awaited for f in sys.meta_path if type(f).__name__ == 'TilewrightWaiting'])\n"
         "import cuda.tile as ct; print(hasattr(ct.tune.exhaustive_search.__wrapped__, '__wrapped__'))"
     )
-    assert (shown.stdout.split(), shown.stderr) == (["1", "False"], "")
+    assert (shown.stdout.split(), shown.stderr) == (["triton", "cuda.tile.tune", "False"], "")
 
 
 def test_the_installed_line_leaves_it_to_tilewright_run() -> None:
     """Both hooks in one interpreter would warn twice, and import Tilewright at every start."""
     shown = python(f"import sys; {LINE}\nprint([m for m in sys.modules if m.startswith('tilewright.')])")
     assert (shown.stdout.strip(), shown.stderr) == ("[]", "")
+
+
+LAUNCHES = """
+import os, sys, triton, triton.language as tl, torch
+
+def launch():
+    for _ in range(2):
+        try:
+            doubled[(4,)](torch.zeros(100), 100, BLOCK=32)
+        except RuntimeError as error:
+            assert "active drivers" in str(error)  # no GPU here
+
+@triton.jit
+def doubled(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+before = triton.JITFunction.run
+launch()
+if os.fork() == 0:
+    launch()
+    os._exit(0)
+os.wait()
+print(triton.JITFunction.run is not before, triton.JITFunction.run.__module__)
+"""
+
+
+def test_a_triton_program_is_left_alone_and_told_so_once(tmp_path: Path) -> None:
+    """After the first launch nothing of ours is on the way of a launch."""
+    pytest.importorskip("triton")
+    if pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("launches on the CPU's tensors")
+    (tmp_path / "program.py").write_text(LAUNCHES)
+    shown = python(f"import runpy; runpy.run_path({str(tmp_path / 'program.py')!r}, run_name='__main__')", HOME="/tmp")
+    assert shown.stdout == "True triton.runtime.jit\n", shown.stderr
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith("tilewright: Triton kernels run as without Tilewright") and "tilewright capture" in line

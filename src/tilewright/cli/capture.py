@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.capture.record import Capture, Recorded
 
 FILE = "capture.json"
-NO_LAUNCH = "no launch was recorded: no Python process of the program called cuda.tile.launch"
+NO_LAUNCH = "no launch was recorded: no Python process of the program launched a cuTile or Triton kernel"
 
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The record.  [default: .tilewright/capture.json]")
@@ -47,7 +47,7 @@ def capture(
     command: run.Command, out: Out = None, data: WithData = False, data_mib: Mebibytes = 256, exact: Exact = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Runs a program and records each launch of a cuTile kernel: its arguments, how often it ran, how long it took.
+    """Runs a program and records each launch of a cuTile or Triton kernel: arguments, how often it ran, how long.
 
     Then shows where the time went. `tilewright captured task` makes a task file of any row. The exit code is the
     program's. The program's output is not changed; with `--json` it goes to stderr.

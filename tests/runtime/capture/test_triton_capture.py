@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,19 @@ torch = pytest.importorskip("torch")
 from tests.runtime import captured_triton_kernels as kernels  # noqa: E402
 
 from tilewright.errors import RequestError  # noqa: E402
+from tilewright.hardware.architectures import default_board  # noqa: E402
+from tilewright.optimize.loop import optimize  # noqa: E402
+from tilewright.optimize.options import Options  # noqa: E402
 from tilewright.runtime.capture import capture, triton_runtime  # noqa: E402
 from tilewright.runtime.capture import record as capture_record  # noqa: E402
 from tilewright.runtime.capture.of_triton import CapturedTriton  # noqa: E402
 from tilewright.runtime.capture.record import Recorded  # noqa: E402
 from tilewright.runtime.capture.recorder import Recorder  # noqa: E402
 from tilewright.runtime.capture.task_file import task_text  # noqa: E402
-from tilewright.task.loading import load_task  # noqa: E402
+from tilewright.task.loading import editable, load_task  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
+from tilewright.tune.tune import tune  # noqa: E402
+from tilewright.verify.check import check  # noqa: E402
 
 tl = triton.language
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="launches on the CPU's tensors end in the driver")
@@ -209,3 +215,110 @@ def task_of(folder: Path, launches: Callable[[], object]) -> Task:
     (one,) = recorded(folder, launches)
     (folder / "captured.py").write_text(task_text(one, folder))
     return load_task(str(folder / "captured.py"))
+
+
+def is_correct(task: Task, **knobs: Any) -> bool:
+    (verdict,) = check(task, engine="interpreter", arch="sm_90", configurations=[knobs], quick=True)
+    assert verdict.verdict in ("correct", "correct on reduced shapes"), verdict.reason
+    return True
+
+
+def launch_scaled() -> None:
+    kernels.scaled.cache.clear()
+    fails(kernels.scaled, blocks, X, torch.empty_like(X), X.numel(), 2.0)
+
+
+def launch_matmul() -> None:
+    a, b = torch.zeros(96, 64, dtype=torch.bfloat16), torch.zeros(80, 64, dtype=torch.bfloat16).t()
+    c = torch.zeros(96, 80, dtype=torch.bfloat16)
+    strides = (*a.stride(), *b.stride(), *c.stride())
+    tiles = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP": 2, "ACC": tl.float32}
+    grid = lambda meta: (triton.cdiv(96, meta["BLOCK_M"]) * triton.cdiv(80, meta["BLOCK_N"]),)  # noqa: E731
+    fails(kernels.matmul, grid, a, b, c, 96, 80, 64, *strides, **tiles, num_warps=8)
+
+
+def test_an_autotuners_configurations_become_the_space(tmp_path: Path) -> None:
+    """On both routes: Tile IR ignores ``num_warps``. Heuristics compute their values for each configuration."""
+    task = task_of(tmp_path, launch_scaled)
+    (workload,) = task.selected(None)
+    tried = task.space.configurations(90, workload.dims)
+    assert [(each["BLOCK"], each["route"], each["num_warps"]) for each in tried] == [
+        (64, "ptx", 4), (64, "tileir", None), (64, "ptx", 8), (128, "ptx", 4), (128, "tileir", None), (128, "ptx", 8),
+    ]  # fmt: skip
+    launch = task.launched(tried[3], workload.dims, task.arrays(workload.dims), default_board("sm_90"))
+    assert (launch.grid, launch.args[2:]) == ((8,), (1000, 2.0))
+    assert type(launch.kernel) is type(kernels.scaled), "the autotuner, whose heuristics are called"
+    text = (tmp_path / "captured.py").read_text()
+    assert "The program's autotuner searches again for other values of n." in text
+    assert "Before a trial it restores y." in text
+    for config in tried[:2]:
+        assert is_correct(task, **config)
+    (found,) = tune(task, arch="sm_90", seed=0).workloads
+    assert found.best is not None and found.best.configuration in tried
+
+
+def test_a_configuration_that_computes_something_else_is_left_out(tmp_path: Path) -> None:
+    kernels.summed.cache.clear()
+    x = torch.zeros(12, 100)
+    task = task_of(tmp_path, lambda: fails(kernels.summed, (12,), x, torch.zeros(12), 100, 100))
+    assert {each["BLOCK"] for each in task.space.configurations(90, task.selected(None)[0].dims)} == {128}
+    text = (tmp_path / "captured.py").read_text()
+    assert "1 of the 2 configurations of its autotuner do not give the captured outputs here." in text
+
+
+def test_a_matmul_with_strides(tmp_path: Path) -> None:
+    """Strides and extents are dimensions, tile sizes are knobs, the matrix is transposed and the dtype a constant."""
+    task = task_of(tmp_path, launch_matmul)
+    (workload,) = task.selected(None)
+    assert dict(task.space.shipped) == {
+        "BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "num_warps": 8, "route": "ptx", "num_stages": None,
+    }  # fmt: skip
+    small = {name: extent // 2 for name, extent in workload.dims.items()}
+    launch = task.launched(task.space.shipped.replace(BLOCK_M=16), small, task.arrays(small), default_board("sm_90"))
+    assert launch.grid == (3 * 3,)
+    assert (launch.args[1].shape, launch.args[1].strides) == ((32, 40), (1, 32))
+    assert launch.args[3:12] == (48, 40, 32, 32, 1, 1, 32, 40, 1)
+    assert task.work(workload.dims) == pytest.approx(2 * 96 * 80 * 64)
+    assert is_correct(task) and is_correct(task, route="tileir", num_warps=None)
+
+
+def test_what_a_kernel_updates_is_an_input_too(tmp_path: Path) -> None:
+    x = torch.zeros(4, 5, 60)
+    task = task_of(tmp_path, lambda: fails(kernels.normed, (20,), x, torch.zeros(1), 60, 60, BLOCK=64))
+    assert {name: task.outputs[name].updates for name in task.outputs} == {"x": "x_before", "total": "total_before"}
+    assert not task.deterministic
+    assert is_correct(task)
+
+
+def test_a_task_with_descriptors_of_the_host(tmp_path: Path) -> None:
+    descriptor = pytest.importorskip("triton.tools.tensor_descriptor").TensorDescriptor
+    given = [descriptor.from_tensor(torch.zeros(64, 32), [16, 32]) for _ in range(2)]
+    task = task_of(tmp_path, lambda: fails(kernels.moved, (4, 1), *given, 16, 32))
+    assert "tw.descriptor(source, [config.BLOCK_M, D0], 'zero')" in (tmp_path / "captured.py").read_text()
+    assert is_correct(task, route="tileir")
+
+
+def test_an_option_that_no_task_has_is_named(tmp_path: Path) -> None:
+    (one,) = recorded(tmp_path, lambda: fails(kernels.added, (16,), X, X, X, 1000, enable_fp_fusion="no"))
+    with pytest.raises(RequestError, match="added is launched with the option 'enable_fp_fusion'"):
+        task_text(one, tmp_path)
+
+
+def test_a_changed_kernel_is_refused(tmp_path: Path) -> None:
+    (one,) = recorded(tmp_path, lambda: fails(kernels.added, (16,), X, X, X, 1000))
+    with pytest.raises(RequestError, match="'added' .* has changed since it was launched"):
+        task_text(replace(one, launch=replace(one.launch, source="another")), tmp_path)
+
+
+def test_optimize_takes_a_captured_matmul_to_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: the captured launch is the baseline, and the playbook's change of its kernel is verified."""
+    monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))
+    own = Path(kernels.__file__).read_text()
+    (tmp_path / "kernels_of_a_program.py").write_text(own)
+    program = editable(tmp_path / "kernels_of_a_program.py")
+    monkeypatch.setattr(kernels, "matmul", program.matmul)
+    task_of(tmp_path, launch_matmul)
+    for words in (("init", "-q"), ("add", "."), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    found = optimize(str(tmp_path / "captured.py"), arch="sm_90", options=Options(only=("descriptors",)), seed=0)
+    assert [one.correctness for one in found.iterations][:2] == ["PASS", "PASS"], found.iterations

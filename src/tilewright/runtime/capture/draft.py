@@ -358,9 +358,9 @@ class TaskDraft:
         return repr(argument.value)
 
     def _block(self, extent: int) -> str:
-        """An extent of a descriptor's block: the knob with that value if there is exactly one, else the number."""
-        equal = [name for name in self.knobs if self.launch.constants.get(name) == extent]
-        return f"config.{equal[0]}" if len(equal) == 1 else str(extent)
+        """An extent of a descriptor's block, as the constant that it equals if there is only one."""
+        equal = {self._argument(one) for one in self.launch.arguments if one.kind == "constant" and one.value == extent}
+        return equal.pop() if len(equal) == 1 else str(extent)
 
     def _number(self, name: str, value: int) -> str:
         """Returns an integer argument as text. It is an expression of dimensions if it equals an extent or is the next

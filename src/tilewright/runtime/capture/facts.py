@@ -108,7 +108,8 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
 
 def named(launch: DescribedLaunch) -> DescribedLaunch:
     """Renames arrays so that a function can have them as parameters: ``xs[0]`` of a list becomes ``xs_0``."""
-    taken = {*RESERVED, *(argument.name for argument in launch.arguments if argument.kind != "array")}
+    own = ("array", "descriptor")
+    taken = {*RESERVED, *(argument.name for argument in launch.arguments if argument.kind not in own)}
 
     def renamed(array: Argument) -> Argument:
         name = free_name(array.name.replace("[", "_").replace("]", ""), taken)

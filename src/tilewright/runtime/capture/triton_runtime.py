@@ -64,6 +64,20 @@ def _as_trial(bench: Run) -> Run:
     return run
 
 
+def before_first_launch(act: Callable[[], None]) -> None:
+    """Calls ``act`` once, before the first launch of this process. Later launches do not pass through Tilewright."""
+    run, waiting = JITFunction.run, [act]
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        if JITFunction.run is replaced:
+            JITFunction.run = run
+        while waiting:
+            waiting.pop()()
+        return run(*args, **kwargs)
+
+    replaced = JITFunction.run = update_wrapper(first, run)
+
+
 def calling_autotuner(kernel: JITFunction[Any]) -> Autotuner | None:
     """Returns the autotuner that launches ``kernel`` now, in a caller of this function; None if there is none."""
     frame: FrameType | None = sys._getframe(1)

@@ -60,6 +60,7 @@ def start() -> None:
     value = os.environ.get(VARIABLE, "").strip().lower()
     if value in ON:
         _wait_for(AWAITED, _installer("tilewright.runtime.patch.patch", "patch"))
+        _wait_for("triton", _installer("tilewright.runtime.patch.triton_note", "patch"))
     elif value not in OFF:
         warn(f"{VARIABLE}='{os.environ[VARIABLE]}' is neither 1 nor 0: the program runs unpatched")
 
