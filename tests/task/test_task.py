@@ -205,6 +205,14 @@ def test_inputs_and_outputs_keep_their_order() -> None:
             "output 'y' updates 'x', which has another shape or dtype",
         ),
         (
+            {"tensors": {"x": Tensor(("M", "N"), "int8"), "y": Output(("M",), "int8", in_place_of="x")}},
+            "output 'y' is in place of 'x', which has another shape or dtype",
+        ),
+        (
+            {"tensors": {"x": Tensor(("M",), "int8")} | dict.fromkeys("yz", Output(("M",), "int8", in_place_of="x"))},
+            "output 'y' is in place of 'x', and so is 'z': the two would share memory",
+        ),
+        (
             {"tensors": {"x": Tensor(("M",), "int8"), "y": Output(("M",), "int8", "x", "x")}},
             "output 'y' is in place of 'x' and updates 'x': keep in_place_of if",
         ),

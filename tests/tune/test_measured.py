@@ -239,3 +239,21 @@ def test_a_strategy_of_several_batches_sees_times_and_the_last_race_decides(
     result = tuned(task, Simulated({"16/None": 8.0}), strategy="one by one")
     assert len(seen) >= len(raced(result)) > 1
     assert result.best is not None and result.best.configuration.TILE == 16
+
+
+@dataclass
+class TooSmall(Simulated):
+    """A machine on which nothing of the workload fits."""
+
+    def run(self, step: Any, *, silence: float | None = None, on_progress: Callable[..., None] = ignore) -> Any:
+        assert isinstance(step, PrepareInputs), "nothing runs without inputs"
+        return InputsReady((), new=False, unverified="needs about 965 GiB of memory")
+
+
+def test_what_needs_too_much_memory_is_unverified_by_name(task: Task) -> None:
+    """trust.md 44: neither wrong nor the end of the run."""
+    result = tuned(task, TooSmall())
+    assert result.best is None and result.reason == "unverified: needs about 965 GiB of memory"
+    tried = [one for one in result.candidates if one.checked is not None]
+    assert tried and {one.checked.verdict for one in tried if one.checked} == {"unverified"}
+    assert not [one for one in result.candidates if one.status in ("wrong", "failed", "raced")]

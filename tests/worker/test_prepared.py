@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="examiners keep their memory in torch")
 
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
-from tilewright.task.tensors import Output, Tensor  # noqa: E402
+from tilewright.task.tensors import Distribution, Output, Tensor  # noqa: E402
 from tilewright.worker.process import examiner as prepared_module  # noqa: E402
 from tilewright.worker.process.examiner import (  # noqa: E402
     DeviceExaminer,
@@ -95,3 +97,17 @@ def test_when_the_device_is_full_all_others_go(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(prepared_module, "DeviceExaminer", examiner)
     assert memory.new("a") and memory.new("b")
     assert memory.held == ONE and memory.new("a")
+
+
+def test_a_table_that_cannot_be_sliced_is_refused_before_it_is_drawn() -> None:
+    """trust.md 44: its float64 copy alone would take 150 GiB of the host."""
+    table = {
+        "table": Tensor((400_000, 50_257), "bfloat16"),
+        "rows": Tensor(("M",), "int32", Distribution("integers", 0, 400_000)),
+    }
+    lookup = replace(task(), tensors={**table, "y": Output(("M", 50_257), "bfloat16")}, independent=("M",))
+    prepared = Prepared(lookup, "cpu")
+    reason = prepared.too_large("a")
+    assert reason is not None and "needs about" in reason and "50% of this machine's" in reason
+    assert "declare dimensions independent" in reason
+    assert Prepared(task(), "cpu").too_large("large") is None

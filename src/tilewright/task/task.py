@@ -9,7 +9,8 @@ larger, strided or hostile data. `examples/matmul.py` shows every part.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,17 @@ from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Workload
 from tilewright.space.space import Space
-from tilewright.task.tensors import ITEM_BYTES, LAYOUTS, ArraySpec, Declaration, Dims, Distribution, Output, Tensor
+from tilewright.task.tensors import (
+    ITEM_BYTES,
+    LAYOUTS,
+    ArraySpec,
+    Declaration,
+    Descriptor,
+    Dims,
+    Distribution,
+    Output,
+    Tensor,
+)
 
 PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")  # may be coarser than the output's dtype
 Returned = TypeVar("Returned")
@@ -91,11 +102,8 @@ class Task(Declaration):
         for name, spec in self.tensors.items():
             if spec.dtype not in ITEM_BYTES:
                 raise TaskError(f"tensor '{name}': unknown dtype '{spec.dtype}'; known: {', '.join(ITEM_BYTES)}")
-            if isinstance(spec, Output) and spec.in_place_of not in (None, *self.inputs):
-                raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}', which is no input; "
-                                f"inputs: {', '.join(self.inputs)}")  # fmt: skip
-            if isinstance(spec, Output) and spec.updates is not None:
-                self._check_updates(name, spec, spec.updates)
+            if isinstance(spec, Output):
+                self._check_memory(name, spec)
         dims = dict.fromkeys(name for workload in self.workloads.values() for name in workload)
         if isinstance(self.independent, str):
             raise TaskError(f"independent='{self.independent}' is a string; write independent=('{self.independent}',)")
@@ -109,17 +117,24 @@ class Task(Declaration):
             raise UnknownChoice("precision", self.precision, PRECISIONS)
         self._check_backward()
 
-    def _check_updates(self, name: str, spec: Output, source: str) -> None:
-        if spec.in_place_of:
-            raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}' and updates '{source}': keep "
+    def _check_memory(self, name: str, spec: Output) -> None:
+        """Refuses an output that does not fit the input whose memory or contents it takes."""
+        if spec.in_place_of and spec.updates:
+            raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}' and updates '{spec.updates}': keep "
                             "in_place_of if the kernel has an argument for each of the two tensors, updates if it has "
                             "one argument for both")  # fmt: skip
+        source = spec.in_place_of or spec.updates
+        if source is None:
+            return
+        what = f"output '{name}' {'is in place of' if spec.in_place_of else 'updates'} '{source}'"
         if source not in self.inputs:
-            raise TaskError(f"output '{name}' updates '{source}', which is no input; "
-                            f"inputs: {', '.join(self.inputs)}")  # fmt: skip
+            raise TaskError(f"{what}, which is no input; inputs: {', '.join(self.inputs)}")
         before = self.inputs[source]
         if (before.shape, before.dtype) != (spec.shape, spec.dtype):
-            raise TaskError(f"output '{name}' updates '{source}', which has another shape or dtype; make them equal")
+            raise TaskError(f"{what}, which has another shape or dtype; make them equal")
+        others = [one for one, output in self.outputs.items() if output.in_place_of == source and one != name]
+        if spec.in_place_of and others:
+            raise TaskError(f"{what}, and so is '{others[0]}': the two would share memory; keep one in_place_of")
 
     def _check_backward(self) -> None:
         if self.backward is None:
@@ -192,7 +207,22 @@ class Task(Declaration):
             if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n >= 1 for n in grid):
                 raise TaskError(f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers"
                                 f"{'; fix: pass what the function returns' * callable(launch.grid)}")  # fmt: skip
+            self._refuse_sharing(launch, tensors)
             return replace(launch, grid=grid)
+
+    def _refuse_sharing(self, launch: Launch, tensors: Mapping[str, Any]) -> None:
+        """Raises TaskError if the launch passes an output more than once: compilers assume that a kernel's arguments do
+        not share memory that it writes. An input may be passed more than once, because a kernel that writes an input is
+        incorrect anyway."""
+        passed = Counter(map(_memory, _flat(launch.args)))
+        given = Counter(map(_memory, tensors.values()))  # in a run in place, two names have the same memory
+        for name in self.outputs.keys() & tensors.keys():
+            memory = _memory(tensors[name])
+            if passed[memory] > given[memory] == 1:
+                raise TaskError(
+                    f"launch of task '{self.name}' passes output '{name}' {passed[memory]} times, but must not share "
+                    "memory that the kernel writes; fix: pass it once, or declare a second tensor (in_place_of)"
+                )
 
     def work(self, dims: Dims) -> float:
         """Returns the declared least number of floating-point operations."""
@@ -211,6 +241,20 @@ class Task(Declaration):
         """The dtype whose arithmetic rate bounds the task: the declared precision, or else the first input's dtype."""
         declared = "tfloat32" if self.precision == "tf32" else self.precision
         return declared or next(iter(self.inputs.values())).dtype
+
+
+def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Yields the arguments, and those in lists and descriptors."""
+    for argument in arguments:
+        if isinstance(argument, list | tuple):
+            yield from _flat(argument)
+        else:
+            yield argument.base if isinstance(argument, Descriptor) else argument
+
+
+def _memory(argument: Any) -> Hashable:
+    """Returns a key that is equal for arguments with the same memory."""
+    return argument.name if isinstance(argument, ArraySpec) else id(argument)
 
 
 def _answer(function: Callable[..., Any], dims: Dims, as_: Callable[[Any], Returned], what: str) -> Returned:

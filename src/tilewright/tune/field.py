@@ -97,7 +97,7 @@ class Field:
         checked = verdict.checked if isinstance(verdict, Eliminated) else verdict
         if isinstance(verdict, Eliminated):
             candidate = _eliminated(candidate, verdict)
-        elif verdict.verdict == "incorrect" or (self.measured and not verdict.right):
+        elif verdict.verdict == "incorrect":
             candidate = replace(candidate, status="wrong", reason=verdict.reason)
         self.candidates[config] = candidate if checked is None else replace(candidate, checked=checked)
 
@@ -161,7 +161,11 @@ class Field:
         best = None if race.winner is None else self.candidates[by_name[race.winner]]
         tied = tuple(by_name[each.name] for each in race.raced if each.state in ("leader", "tied"))
         if not race.raced:
-            return self._result(None, "no candidate compiled, ran and was right")
+            checks = (self.candidates[config].checked for config in self.tried)
+            unverified = next((each.reason for each in checks if each and each.verdict == "unverified"), "")
+            return self._result(
+                None, f"unverified: {unverified}" * bool(unverified) or "no candidate compiled, ran and was right"
+            )
         reason = str(race.record["why"])
         return replace(self._result(best, reason), tied=tied, race={**race.record, "seed": seed})
 

@@ -145,12 +145,8 @@ class _CaseRun:
         return self.judge_values(inputs, once, often)
 
     def in_place(self) -> str:
-        outputs, arrays = self.task.outputs, self.task.arrays(self.case.sizes)
-        alias = {name: output.in_place_of for name, output in outputs.items() if output.in_place_of}
-        for output, source in alias.items():
-            if (arrays[output].shape, arrays[output].dtype) != (arrays[source].shape, arrays[source].dtype):
-                raise Unverified(f"'{output}' is declared in place of '{source}', but differs in shape or dtype")
-        return self.plain(alias)
+        outputs = self.task.outputs.items()
+        return self.plain({name: output.in_place_of for name, output in outputs if output.in_place_of})
 
     def addresses(self) -> str:
         if self.examiner.reaches is None:

@@ -122,13 +122,21 @@ def too_large(task: Task, dims: Dims, compared: Dims) -> str | None:
     drawing and of the reference."""
     arrays = task.arrays(dims).values()
     needed = 6 * sum(array.nbytes for array in arrays) + 32 * max(math.prod(array.shape) for array in arrays)
-    needed += 48 * sum(math.prod(array.shape) for array in task.arrays(compared).values())
-    allowed = SHARE_OF_MEMORY * memory_of_machine()
-    if needed <= allowed:
+    return over_share(needed + reference_bytes(task, compared), memory_of_machine())
+
+
+def reference_bytes(task: Task, compared: Dims) -> int:
+    """Estimates the memory of the reference, and of its inputs and outputs in float64."""
+    return 48 * sum(math.prod(array.shape) for array in task.arrays(compared).values())
+
+
+def over_share(needed: int, memory: int, whose: str = "this machine") -> str | None:
+    """Returns why ``needed`` bytes are too many of the ``memory`` in bytes; None if they are not."""
+    if needed <= SHARE_OF_MEMORY * memory:
         return None
     return (
-        f"needs about {needed / 2**30:.3g} GiB of memory, more than {SHARE_OF_MEMORY:.0%} of this machine's "
-        f"{memory_of_machine() / 2**30:.3g} GiB; let the task serve smaller shapes, or declare dimensions independent"
+        f"needs about {needed / 2**30:.3g} GiB of memory, more than {SHARE_OF_MEMORY:.0%} of {whose}'s "
+        f"{memory / 2**30:.3g} GiB; let the task serve smaller shapes, or declare dimensions independent"
     )
 
 

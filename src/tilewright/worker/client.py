@@ -97,9 +97,9 @@ class RaceClient:
         self._verified: dict[tuple[str, Source, int], Checked | Eliminated] = {}
         self._raced: dict[tuple[str, tuple[Contestant, ...]], RaceResult] = {}
 
-    def prepare(self, workload: str, seed: int | None = None) -> None:
+    def prepare(self, workload: str, seed: int | None = None) -> str:
         """Prepares inputs and references on the worker, which keeps them for several workloads. ``seed``: by default
-        the seed of the run. The inputs of another seed are not kept long.
+        the seed of the run. The inputs of another seed are not kept long. Returns why nothing can be compared, else "".
 
         Raises TaskError if the task is wrong, and MachineError if the worker fails.
         """
@@ -112,6 +112,7 @@ class RaceClient:
             raise MachineError(f"workload {workload} could not be prepared on the GPU: {answer.reason}")
         if answer.new and self._first is not None:
             self.executor.run(ask.CheckOutputs(self._first[workload].source))
+        return answer.unverified
 
     def is_verified(self, workload: str, contestant: Contestant) -> bool:
         return (workload, contestant.source, self.seed) in self._verified
@@ -121,10 +122,12 @@ class RaceClient:
         key = (workload, contestant.source, self.seed if seed is None else seed)
         if key not in self._verified:
             with timed(self.seconds, "verify"):
-                self.prepare(workload, seed)
-                answer = self.executor.run(ask.CheckOutputs(contestant.source))
+                unverified = self.prepare(workload, seed)
+                answer = None if unverified else self.executor.run(ask.CheckOutputs(contestant.source))
             self.steps += 1
-            if isinstance(answer, Lost):
+            if answer is None:
+                self._verified[key] = Checked("unverified", unverified)
+            elif isinstance(answer, Lost):
                 self._verified[key] = Eliminated(contestant.name, answer.reason, stage="verify")
             else:
                 self._verified[key] = answer.checked

@@ -176,6 +176,8 @@ class InputsReady(Message):
     """Descriptions of what the outputs are compared with."""
     new: bool
     """Whether the inputs were drawn just now. If not, an earlier step has drawn them."""
+    unverified: str = ""
+    """Why nothing can be compared on this machine: the inputs or the references need too much memory."""
 
 
 @dataclass(frozen=True)

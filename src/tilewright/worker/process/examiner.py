@@ -18,7 +18,7 @@ from tilewright.records import Checked
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 from tilewright.verify import tolerance
-from tilewright.verify.images import POISONS
+from tilewright.verify.images import POISONS, memory_of_machine, over_share, reference_bytes
 from tilewright.verify.judge import Wanted, Wrong, judge_memory, judge_values, judge_whole
 from tilewright.verify.tolerance import Slice
 from tilewright.worker.process import trusted
@@ -171,6 +171,19 @@ class Prepared:
         self._free = free or (free_on_gpu if device == "cuda" else lambda: 1 << 62)
         self._held: OrderedDict[tuple[str, int], DeviceExaminer] = OrderedDict()
         self._passing: int | None = None
+
+    def too_large(self, workload: str) -> str | None:
+        """Returns why a workload does not fit into the memory of the GPU, or the slice of it that is compared into that
+        of the machine; None if it fits."""
+        dims = self.task.workload(workload).dims
+        part = tolerance.pick_slice(self.task, dims, np.random.default_rng(0))
+        compared = reference_bytes(self.task, tolerance.sliced_dims(dims, part))
+        return over_share(compared, memory_of_machine()) or over_share(
+            sum(array.nbytes for array in self.task.arrays(dims).values()), self._memory(), "the GPU"
+        )
+
+    def _memory(self) -> int:
+        return int(torch.cuda.mem_get_info()[1]) if self.device == "cuda" else memory_of_machine()
 
     def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
         """Returns the examiner, and whether it was made just now. ``passing``: the seed is used once, as in a

@@ -67,6 +67,8 @@ class Worker:
 
     def prepare(self, step: ask.PrepareInputs) -> ask.InputsReady:
         self.examiner = None  # the next one may need its memory
+        if (reason := self.prepared.too_large(step.workload)) is not None:
+            return ask.InputsReady((), False, reason)
         self.examiner, new = self.prepared.get(step.workload, step.seed, passing=step.passing)
         return ask.InputsReady(tuple(self.examiner.described()), new)
 
