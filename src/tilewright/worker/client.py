@@ -123,14 +123,8 @@ class RaceClient:
         if key not in self._verified:
             with timed(self.seconds, "verify"):
                 unverified = self.prepare(workload, seed)
-                answer = None if unverified else self.executor.run(ask.CheckOutputs(contestant.source))
+                self._verified[key] = Checked("unverified", unverified) if unverified else self._checked(contestant)
             self.steps += 1
-            if answer is None:
-                self._verified[key] = Checked("unverified", unverified)
-            elif isinstance(answer, Lost):
-                self._verified[key] = Eliminated(contestant.name, answer.reason, stage="verify")
-            else:
-                self._verified[key] = answer.checked
         return self._verified[key]
 
     def race(
@@ -205,6 +199,12 @@ class RaceClient:
             if reason is not None:
                 wrong[index] = reason
         return wrong
+
+    def _checked(self, contestant: Contestant) -> Checked | Eliminated:
+        answer = self.executor.run(ask.CheckOutputs(contestant.source))
+        return (
+            Eliminated(contestant.name, answer.reason, stage="verify") if isinstance(answer, Lost) else answer.checked
+        )
 
     def _telling(self, stage: str, workload: str, racing: Sequence[Contestant] = ()) -> Callable[[Advanced], None]:
         def tell(advanced: Advanced) -> None:
