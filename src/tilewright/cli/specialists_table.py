@@ -35,11 +35,11 @@ def lines(listed: Sequence[Specialist], width: int) -> Iterator[str]:
 
 def _rows(each: Specialist) -> Iterator[tuple[str, str]]:
     yield "domain", each.domain
-    if words := _words(each):
+    if words := _words(each.names):
         yield "named by", ", ".join(words)
     if each.near:
         beside = "kernels" if each.writes_kernels else "GPUs and models"
-        yield "", f"beside words about {beside}: {', '.join(each.near)}"
+        yield "", f"beside words about {beside}: {', '.join(_words(each.near))}"
     yield "examples", " · ".join(each.examples)
     yield "returns", each.returns if each.works else f"not yet, so far it is only routed to: {each.returns}"
     for place, need in enumerate(each.needs()):
@@ -53,8 +53,8 @@ def _rows(each: Specialist) -> Iterator[tuple[str, str]]:
     yield "aliases", ", ".join(each.aliases) or "none"
 
 
-def _words(each: Specialist) -> list[str]:
-    return [name.removeprefix("=").replace("*", "…") for name in each.names]
+def _words(names: Sequence[str]) -> list[str]:
+    return [name.removeprefix("=").replace("*", "…").replace("#", "several") for name in names]
 
 
 def _ranges(archs: Sequence[str]) -> str:
@@ -73,8 +73,10 @@ def to_json(listed: Sequence[Specialist]) -> dict[str, Json]:
     return {
         "specialists": [
             {
-                "name": each.name, "aliases": [*each.aliases], "domain": each.domain, "named_by": [*_words(each)],
-                "near": [*each.near], "examples": [*each.examples], "returns": each.returns, "works": each.works,
+                "name": each.name, "aliases": [*each.aliases], "domain": each.domain,
+                "named_by": [*_words(each.names)],
+                "near": [*_words(each.near)],
+                "examples": [*each.examples], "returns": each.returns, "works": each.works,
                 "needs": [{"what": need.what, "met": need.met, "detail": need.detail} for need in each.needs()],
                 "compiled_for": [*COMPILED_FOR.get(each.name, ())], "stated": each.stated or None,
             }

@@ -122,7 +122,7 @@ def _foreign(asked: Asked) -> Route | None:
         return Route((), "it is about something else")
     if whole.says(say.PAPERWORK) and not (whole.says(say.SPEED, say.MEASURING) and asked.named):
         return Route((), "it asks for a text, a test or a package")
-    if whole.says(say.ASKING) and not whole.says(say.SPEED, say.MEASURING):
+    if whole.says(say.ASKING) and not (whole.says(say.SPEED, say.MEASURING, say.AMOUNT) and whole.says(say.WHOSE)):
         return Route((), "it asks for an explanation, not for speed")
     return None
 
@@ -151,9 +151,10 @@ def _topic(asked: Asked) -> Route | None:
 
 
 def _language(asked: Asked) -> Route | None:
-    context = asked.whole.says(say.SPEED, say.MEASURING, say.TECHNIQUE, say.GPU, say.KERNEL, say.OPERATION, say.WRITING,
-                               say.CONVERTING, say.ACTING) or asked.kernels or _arch_in(asked.whole.words)  # fmt: skip
-    if not asked.languages or not context:
+    whole = asked.whole
+    in_context = whole.says(say.SPEED, say.MEASURING, say.TECHNIQUE, say.GPU, say.KERNEL, say.OPERATION, say.WRITING,
+                            say.CONVERTING, say.USING) or asked.kernels or _arch_in(whole.words)  # fmt: skip
+    if not asked.languages or (asked.languages == ("triton",) and not in_context):  # a moon has that name, too
         return None
     return Route(asked.languages, f"{' and '.join(asked.languages)} {_are(asked.languages)} named")
 
@@ -183,7 +184,7 @@ def _existing_kernel(asked: Asked) -> Route | None:
 
 def _new_kernel(asked: Asked) -> Route | None:
     part = asked.part
-    if not part.says(say.WRITING) or not part.says(say.KERNEL, say.OPERATION) or has(part.words, ("build",)):
+    if not part.says(say.WRITING) or not part.says(say.KERNEL, say.OPERATION):
         return None
     if part.says(say.MEASURING) and not part.says(say.KERNEL):
         return None
@@ -202,7 +203,7 @@ def _new_kernel(asked: Asked) -> Route | None:
 def _measure(asked: Asked) -> Route | None:
     part = asked.part
     about = part.says(say.GPU, say.OPERATION) or _arch_in(part.words) is not None
-    vague = part.says(say.SPEED, say.MEASURING)
+    vague = part.says(say.SPEED, say.MEASURING) or (about and part.says(say.AMOUNT))
     if part.says(say.QUALITY) and not part.says(say.MEASURING):
         return None
     subject = about or _names_a_file(part.words) or asked.kernels is not None or part.says(say.PROGRAM)
@@ -227,14 +228,16 @@ class RoutingRule:
 
 
 RULES = (
-    RoutingRule("What is about another subject (web, databases, other languages, daily life), asks for texts, tests or "
-                "packages, or for an explanation without a word about speed: nobody.", _foreign),
+    RoutingRule("What is about another subject (web, databases, other languages, daily life), about accuracy, asks for "
+                "texts, tests or packages, or for an explanation without a word about speed: nobody.", _foreign),
     RoutingRule("TileIR, nvtriton or ENABLE_TILE named: tileir if a Triton kernel exists, else triton, then tileir. "
                 "Of a cuTile kernel: cutile.", _tile_ir),
-    RoutingRule("CUDA graphs or launch overhead named: cuda-graph. Several GPUs, communication or parallelism named: "
-                "distributed. Not if a kernel in a named language is to be written, or is what communicates.", _topic),
-    RoutingRule("A kernel language named (cuTile, Triton, CuTe DSL): its specialist, also to measure, profile or "
-                "repair the kernel. In a conversion: the language that it ends in.", _language),
+    RoutingRule("CUDA graphs or launch overhead named: cuda-graph, also where the captured program is distributed. "
+                "Several GPUs, communication or parallelism named: distributed. Not if a kernel in a named language is "
+                "to be written, or is what communicates.", _topic),
+    RoutingRule("A kernel language named (cuTile, Triton, CuTe DSL): its specialist, also to measure, tune or repair "
+                "the kernel. In a conversion: the language that it ends in. Two side by side: both, as named.",
+                _language),
     RoutingRule("The file has kernels and no language is named: their language; for Triton kernels from sm_100 on "
                 "tileir. A program that also trains or runs something is measured first, unless a kernel is meant.",
                 _existing_kernel),

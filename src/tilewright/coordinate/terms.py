@@ -12,6 +12,11 @@ _VERBS = "do|does|did|is|are|was|were|has|have|had|would|should|could|must"
 _NEGATED = re.compile(rf"\b(?:(can)(?:not|['’]t)|({_VERBS})n['’]?t)\b", re.IGNORECASE)
 _BREAK = frozenset(",;:!?().\n")
 _EXACT = "="
+NUMBER = "#"
+NUMBERS = frozenset({
+    "two", "three", "four", "five", "six", "seven", "eight", "sixteen", "several", "multiple", "many", "all", "both",
+    "other", "every",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,15 @@ class Term:
         if self.is_exact:
             return end if words[start].written == self.words[0] else None
         *first, last = self.words
-        if any(words[start + place].text != word for place, word in enumerate(first)):
+        if not all(_is(words[start + place].text, word) for place, word in enumerate(first)):
             return None
         found = words[end - 1].text
         whole = found in (last, last + "s", last + "es")
         return end if whole or (self.is_prefix and found.startswith(last)) else None
+
+
+def _is(text: str, word: str) -> bool:
+    return text == word or (word == NUMBER and (text in NUMBERS or (text.isdigit() and int(text) > 1)))
 
 
 @lru_cache(maxsize=4096)
@@ -64,7 +73,8 @@ def term(text: str) -> Term:
     """Reads one term."""
     if text.startswith(_EXACT):
         return Term((text.removeprefix(_EXACT),), True, False)
-    words = tuple(word.text for word in words_of(text.removesuffix("*")))
+    words = tuple(word.text for word in words_of(text.removesuffix("*").removeprefix(NUMBER)))
+    words = (NUMBER, *words) if text.startswith(NUMBER) else words
     return Term(words, False, text.endswith("*"))
 
 
@@ -75,7 +85,7 @@ def _indexed(terms: tuple[str, ...]) -> tuple[Mapping[str, Sequence[Term]], Sequ
     prefixes = []
     for one in map(term, terms):
         first, alone = one.words[0].lower(), len(one.words) == 1
-        if alone and one.is_prefix:
+        if one.words[0] == NUMBER or (alone and one.is_prefix):
             prefixes.append(one)
         for form in (first, first + "s", first + "es") if alone else (first,):
             by_word.setdefault(form, []).append(one)

@@ -28,11 +28,19 @@ SPEED = _terms("""
     optimization, optimisation, tune, tuning, tuned, autotune, autotuning, improve, improving, tokens per second,
     tokens s, samples per second, images per second, step time, iteration time, it s, ms, µs, milliseconds,
     microseconds, limits, limiting, limited by, starve*, waits, waiting, takes, took, wall time, gpu time, occupancy,
-    spill, spills, spilling, warp stall*, bank conflict, tensor core, peak bandwidth, percent of peak, of peak,
-    headroom, costs, wasted, wasting, gap, cheaper, jitter, tail latency, p99, ttft, tpot, time to first token,
-    scales, scaling
+    spill, spills, spilling, warp stall*, bank conflict, peak bandwidth, percent of peak, of peak, headroom, costs,
+    wasted, wasting, gap, cheaper, jitter, tail latency, p99, ttft, tpot, time to first token, scales, scaling
 """)
 """A question about time or efficiency."""
+
+AMOUNT = _terms("""
+    time, times, most of, most time, how much, how long, breakdown, break down, dominate, dominates, eat, eats,
+    eating, consume, consumes, burns, share of, expensive, heavy, heaviest, longest, biggest, largest, worst, top ten,
+    top 10, bandwidth, memory, gb s, tb s, duration, runtime, run time, saturate, saturates, saturated, busy, delay,
+    delays, pause, pauses, hogs, crawls, drags, bubble, percent, tensor cores, better, cost, what happens, worth, pays
+    off, pay off, starving, keep up, keeps up, maxed out
+""")
+"""Words about an amount, which are about speed only beside words of GPUs and models."""
 
 TECHNIQUE = _terms("""
     flashattention, flash attention, flash attn, sdpa, scaled dot product attention, kernel fusion, operator fusion,
@@ -54,10 +62,12 @@ GPU = _terms("""
     backward, forward, optimizer step, train py, training loop, training step, training script, training run, training
     job, training, fine tuning, finetuning, finetune, pretraining, train step, train loop, training throughput, epoch,
     step, steps, iteration, batch, batches, sm, sms, hbm, l2, dram, vram, streaming multiprocessor, layer, layers,
-    gradient, gradients, activations, logits, tokens, embedding, moe, experts, resnet, bert, llama, gpt, vit, mlp,
+    gradient, gradients, activations, logits, token, embedding, moe, experts, resnet, bert, llama, gpt, vit, mlp,
     conv, convolution, element wise, elementwise, dataloader, cublas, cudnn, nsys, ncu, nsight, mfu, tflops, roofline,
     tensor core, warp, warps, tile size, tile sizes, occupancy, serving engine, model, models, hopper, blackwell,
-    ampere, dataparallel, bf16, fp16, fp8, torch compile, memcpy, h2d, d2h, kv cache, device, jax, cupy, numba
+    ampere, dataparallel, bf16, fp16, fp8, torch compile, memcpy, h2d, d2h, kv cache, device, jax, cupy, numba,
+    prompt, weights, adam, stable diffusion, whisper, qwen, deepseek, mixtral, gemma, mamba, yolo, memory bound,
+    compute bound, latency bound, bandwidth bound, host bound, cpu bound
 """)
 """Words of GPUs and models: what makes a word about speed a question for Tilewright."""
 
@@ -82,8 +92,8 @@ OPERATION = _terms("""
 """Operations for which a kernel can be written."""
 
 WRITING = _terms("""
-    write, writes, writing, generate, generates, generating, create, creating, implement, implementing, build,
-    building, make me, code up, author, develop, new kernel, i need a, i want a, need a, want a, produce, from
+    write, writes, writing, generate, generates, generating, create, creating, implement, implementing, build a, build
+    an, build me, make me, code up, author, develop, new kernel, i need a, i want a, need a, want a, produce, from
     scratch, draft, design
 """)
 """A request for something new."""
@@ -94,6 +104,9 @@ CONVERTING = _terms("""
     replacing, switch, switching, redo, transfer, lower, retarget, bring, recast
 """)
 """A request to bring existing code into another language."""
+
+USING = _terms("use, using, do it, do this, try, go with, stay with")
+"""Words before the means that somebody wants."""
 
 ACTING = _terms("""
     apply, applying, enable, enabling, use, using, add, set, configure, capture, capturing, analyze, analyse, reduce,
@@ -168,6 +181,10 @@ REFERENCE = _terms("""
 """Words before a name that is only compared with."""
 COMPARING = _terms("compare, comparing, comparison")
 """These ask for both names."""
+WHOSE = _terms("""
+    my, our, this, these, why, py, here, fastest, best, hottest, slowest, longest, i, we, us
+""")
+"""Words of a question about a thing that exists, not about what a word means."""
 INTO = ("to", "into", "in", "as", "using", "with", "by", "onto", "for", "use")
 """Words before the language that a conversion ends in."""
 OWNING = ("my", "our", "the", "this", "that", "these", "those", "existing", "current", "an existing", "have a", "have",

@@ -46,8 +46,9 @@ class Specialist(ABC):
     returns: str
     """The measured answer that it gives, in one line."""
     names: tuple[str, ...] = ()
-    """The words that name this domain in a question. A word that ends in ``*`` is the start of a word; ``=CuTe`` is
-    matched with its upper case. Hyphens, underscores and a plural need not be listed."""
+    """The words that name this domain in a question. A word that ends in ``*`` is the start of a word. ``=CuTe`` is
+    matched with its upper case. ``# gpu`` begins with a number above one, or with a word such as "several". Hyphens,
+    underscores and a plural need not be listed."""
     near: tuple[str, ...] = ()
     """Words that name this domain only beside words about GPUs and models."""
     examples: tuple[str, ...] = ()

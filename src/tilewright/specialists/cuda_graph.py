@@ -20,8 +20,10 @@ class CudaGraph(Specialist):
         "capture and replay", "launch overhead", "launch bound", "launch latency", "launch cost", "kernel launch",
         "cudalaunchkernel", "mode reduce overhead", "reduce overhead mode", "graphed", "stream is capturing",
         "capture the graph", "tiny kernel", "small kernel launch", "launch gap", "graphable",
+        "graph captured", "captured graph", "capturable", "capture fails", "prevents capture", "be captured",
+        "breaks capture",
     )  # fmt: skip
-    near = ("capture", "replay", "replaying")
+    near = ("capture", "captured", "capturing", "replay", "replaying", "replayed")
     examples = (
         "Apply CUDA Graph to my model",
         "Analyze train.py for CUDA Graph compatibility",

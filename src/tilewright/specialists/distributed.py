@@ -24,12 +24,13 @@ class Distributed(Specialist):
         "multi node", "multinode", "multigpu", "torchrun", "nvlink", "nvswitch", "infiniband", "nvshmem", "rccl",
         "gradient sync*", "collective", "pipeline bubble", "scaling efficiency", "weak scaling", "strong scaling",
         "interconnect", "inter node", "tensor model parallel*", "distributed training", "distributed inference",
-        "torch distributed", "straggler", "microbatch*", "micro batch*", "gradient all reduce",
+        "torch distributed", "straggler", "slowest rank", "each rank", "per rank", "rank 0", "microbatch*",
+        "micro batch*", "gradient all reduce",
     )  # fmt: skip
     near = (
-        "distributed", "parallelism", "communication", "comm", "sharding", "sharded", "across gpu", "several gpu",
-        "multiple gpu", "two gpu", "2 gpu", "4 gpu", "8 gpu", "16 gpu", "64 gpu", "two node", "one node", "nodes",
-        "ranks", "rank 0", "scale out", "parallelize", "parallelise",
+        "distributed", "parallelism", "communication", "comm", "sharding", "sharded", "across gpu", "# gpu", "# node",
+        "one node", "single node", "nodes", "ranks", "scale out", "parallelize",
+        "parallelise", "gpu to gpu", "peer to peer",
     )  # fmt: skip
     examples = (
         "gradient bucketing",

@@ -1,0 +1,147 @@
+"""Plans one change as seven named steps, each with its state and the id of its evidence. A plan is data: it runs
+nothing and edits nothing.
+
+    baseline → backup → prerequisites → implement → validate → correctness → finish
+
+A step begins when all before it are done. If one fails, the rest is left out, except `finish`, which then reverts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, get_args
+
+from tilewright.coordinate.priority import WorkItem
+from tilewright.coordinate.routing import CATEGORIES
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.specialists import specialist_of
+from tilewright.specialists.base import Need
+from tilewright.specialists.delegation import Delegation
+
+StepName: TypeAlias = Literal[
+    "baseline", "backup", "prerequisites", "implement", "validate", "correctness", "finish"
+]  # fmt: skip
+STEPS: tuple[StepName, ...] = get_args(StepName)
+StepState: TypeAlias = Literal["pending", "done", "failed", "left out"]
+ABOUT: Mapping[StepName, str] = {
+    "baseline": "measure the program as it is",
+    "backup": "store every file that may change",
+    "prerequisites": "check that the change is applicable, and that this machine can do it",
+    "implement": "make the change",
+    "validate": "measure again, interleaved with the version before",
+    "correctness": "compare the outputs",
+    "finish": "keep the change, or restore the files",
+}
+METRICS = ("latency before and after, with its interval", "equality of the outputs")
+"""What each specialist measures if the user names nothing else."""
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """One step. ``evidence``: the id in the ledger of what it measured or found; a done step has one."""
+
+    name: StepName
+    state: StepState = "pending"
+    evidence: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of one change, and the jobs of the specialists that make it."""
+
+    item: WorkItem
+    delegations: tuple[Delegation, ...]
+    steps: tuple[PlanStep, ...] = tuple(PlanStep(name) for name in STEPS)
+
+    @property
+    def next_step(self) -> PlanStep | None:
+        """The step to do now; None if the plan has ended. A resumed plan goes on here."""
+        return next((step for step in self.steps if step.state == "pending"), None)
+
+    @property
+    def failed(self) -> PlanStep | None:
+        return next((step for step in self.steps if step.state == "failed"), None)
+
+    @property
+    def reverts(self) -> bool:
+        """Whether `finish` restores the files: a step after `backup` has failed."""
+        return self.failed is not None and STEPS.index(self.failed.name) > STEPS.index("backup")
+
+
+def plan_of(
+    item: WorkItem, workload: str, *, file: str = "", metrics: Sequence[str] = METRICS,
+    constraints: Sequence[str] = (), context: str = "", findings: Sequence[str] = (), category: str | None = None,
+) -> Plan:  # fmt: skip
+    """Makes the plan of one change: a delegation to each of its specialists, in the order of the work.
+
+    category: of the recommendation; its specialists must be those of `CATEGORIES`. By default not checked.
+    findings: the ids of the last profile's findings, which each delegation quotes.
+    """
+    if not item.specialists:
+        raise RequestError(f"'{item.text}' is for no specialist; ask tilewright route why")
+    for name in item.specialists if category is not None else ():
+        check_pair(category or "", name)
+    delegations = tuple(
+        Delegation(
+            specialist_of(name).name, item.text, workload, tuple(metrics), file=file,
+            constraints=tuple(constraints), context=context, findings=tuple(findings),
+        )
+        for name in item.specialists
+    )  # fmt: skip
+    return Plan(item, delegations)
+
+
+def check_pair(category: str, specialist: str) -> None:
+    """Raises RequestError if work of this category must not go to this specialist."""
+    if category not in CATEGORIES:
+        raise UnknownChoice("category", category, CATEGORIES)
+    if specialist_of(specialist).name not in CATEGORIES[category]:
+        right = ", then ".join(CATEGORIES[category])
+        raise RequestError(f"work of the category {category} does not go to {specialist}; send it to {right}")
+
+
+def missing_needs(plan: Plan) -> tuple[Need, ...]:
+    """Returns what the specialists of a plan need and this machine lacks."""
+    needs = (need for each in plan.delegations for need in specialist_of(each.specialist).needs())
+    return tuple(dict.fromkeys(need for need in needs if not need.met))
+
+
+def done(plan: Plan, name: StepName, evidence: str) -> Plan:
+    """Returns the plan with a step done. Raises RequestError for a step out of order, or without evidence."""
+    if not evidence.strip():
+        raise RequestError(f"step '{name}' has no evidence; give the id of its measurement in the ledger")
+    return _changed(plan, name, PlanStep(name, "done", evidence))
+
+
+def failed(plan: Plan, name: StepName, reason: str, evidence: str = "") -> Plan:
+    """Returns the plan with a step failed, and the steps after it left out, except `finish`."""
+    if not reason.strip():
+        raise RequestError(f"step '{name}' failed without a reason; say what happened")
+    after = _changed(plan, name, PlanStep(name, "failed", evidence, " ".join(reason.split())))
+    left = f"{name} failed"
+    steps = tuple(
+        replace(step, state="left out", reason=left) if step.state == "pending" and step.name != "finish" else step
+        for step in after.steps
+    )
+    return replace(after, steps=steps)
+
+
+def _changed(plan: Plan, name: StepName, step: PlanStep) -> Plan:
+    if name not in STEPS:
+        raise UnknownChoice("step", name, STEPS)
+    due = plan.next_step
+    if due is None or due.name != name:
+        now = f"the next is '{due.name}'" if due else "the plan has ended"
+        raise RequestError(f"step '{name}' is out of order; {now}")
+    return replace(plan, steps=tuple(step if each.name == name else each for each in plan.steps))
+
+
+def lines_of(plan: Plan) -> list[str]:
+    """Returns the plan as text, one line for each step and each delegation's task."""
+    lines = [f"{plan.item.id}: {plan.item.text} [{plan.item.impact}] by {', then '.join(plan.item.specialists)}"]
+    for number, step in enumerate(plan.steps, 1):
+        said = "" if step.state == "pending" else f" ({step.state}{f': {step.reason}' if step.reason else ''})"
+        lines.append(f"  {number}. {step.name}: {ABOUT[step.name]}{said}")
+    return lines
