@@ -17,7 +17,7 @@ from tests.test_house import SRC, modules, own_imports, tree
 
 from tilewright.coordinate.plan import (
     STEPS,
-    Plan,
+    ChangePlan,
     StepState,
     check_pair,
     done,
@@ -35,7 +35,7 @@ from tilewright.specialists import specialists
 ITEM = WorkItem("R1", "Write a TileIR kernel for SiLU-mul", "High", specialists=("triton", "tileir"))
 
 
-def made(**options: object) -> Plan:
+def made(**options: object) -> ChangePlan:
     return plan_of(ITEM, "one step of train.py", **options)  # type: ignore[arg-type]
 
 
@@ -62,15 +62,12 @@ def test_no_order_of_events_leaves_a_gap(events: list[tuple[str, bool]]) -> None
         else:
             assert due is not None and due.name == name
         states = [step.state for step in plan.steps]
-        assert (
-            states
-            == sorted(states[:-1], key=lambda state: ["done", "failed", "left out", "pending"].index(state))
-            + states[-1:]
-        )
+        order = ["done", "failed", "left out", "pending"]
+        assert states[:-1] == sorted(states[:-1], key=order.index)
         assert {step.state for step in plan.steps} <= set(get_args(StepState))
         assert all(step.evidence for step in plan.steps if step.state == "done")
         assert states.count("failed") <= 1 or states[-1] == "failed"
-        assert from_json(Plan, to_json(plan)) == plan, "a plan is resumed from what the ledger stores"
+        assert from_json(ChangePlan, to_json(plan)) == plan, "a plan is resumed from what the ledger stores"
 
 
 def test_a_failure_leaves_out_the_rest_and_reverts_if_files_may_have_changed() -> None:
@@ -181,18 +178,20 @@ def spy(event, arguments):
     if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
         events.append((event, str(arguments[0])))
     elif event.split(".")[0] in ("subprocess", "shutil", "socket") or event in (
-        "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.symlink", "os.truncate", "os.system",
-        "os.exec", "os.fork", "os.posix_spawn",
+        "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.symlink", "os.truncate",
+        "os.system", "os.exec", "os.fork", "os.posix_spawn",
     ):
         events.append((event, str(arguments)))
 
 sys.addaudithook(spy)
-text = "Primary bottleneck: x\\nEvidence: y\\nRecommendations:\\n1. [High] Write a TileIR kernel\\n2. [Low] kernel fusion\\n"
+head = "Primary bottleneck: x\\nEvidence: y\\nRecommendations:"
+text = head + "\\n1. [High] Write a TileIR kernel\\n2. [Low] kernel fusion"
 for item in ranked(map(item_of, read_analysis(text).recommendations)):
     plan = plan_of(item, "one step of train.py", file="train.py")
     missing_needs(plan)
     lines_of(failed(done(plan, "baseline", "m1"), "backup", "no"))
-print(route("optimize the kernel in train.py", kernels_named_in("train.py")).specialists, kernels_in(Path("train.py")).file)
+found = route("optimize the kernel in train.py", kernels_named_in("train.py"))
+print(found.specialists, kernels_in(Path("train.py")).file)
 print(events)
 """
     environment = {**os.environ, "PYTHONPATH": str(SRC), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -50,7 +51,7 @@ def test_prerequisites_precede(items: list[WorkItem]) -> None:
 def test_without_requirements_the_first_difference_decides(items: list[WorkItem]) -> None:
     amount = {"Low": 1, "Medium": 2, "High": 3}
     order = ranked([replace(item, requires=(), conflicts=()) for item in items])
-    for one, other in zip(order, order[1:], strict=False):
+    for one, other in pairwise(order):
         a, b = amount[one.impact] * amount[other.effort], amount[other.impact] * amount[one.effort]
         assert a >= b
         if a == b:

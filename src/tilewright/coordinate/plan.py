@@ -48,7 +48,7 @@ class PlanStep:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChangePlan:
     """The steps of one change, and the jobs of the specialists that make it."""
 
     item: WorkItem
@@ -73,7 +73,7 @@ class Plan:
 def plan_of(
     item: WorkItem, workload: str, *, file: str = "", metrics: Sequence[str] = METRICS,
     constraints: Sequence[str] = (), context: str = "", findings: Sequence[str] = (), category: str | None = None,
-) -> Plan:  # fmt: skip
+) -> ChangePlan:  # fmt: skip
     """Makes the plan of one change: a delegation to each of its specialists, in the order of the work.
 
     category: of the recommendation; its specialists must be those of `CATEGORIES`. By default not checked.
@@ -90,7 +90,7 @@ def plan_of(
         )
         for name in item.specialists
     )  # fmt: skip
-    return Plan(item, delegations)
+    return ChangePlan(item, delegations)
 
 
 def check_pair(category: str, specialist: str) -> None:
@@ -102,20 +102,20 @@ def check_pair(category: str, specialist: str) -> None:
         raise RequestError(f"work of the category {category} does not go to {specialist}; send it to {right}")
 
 
-def missing_needs(plan: Plan) -> tuple[Need, ...]:
+def missing_needs(plan: ChangePlan) -> tuple[Need, ...]:
     """Returns what the specialists of a plan need and this machine lacks."""
     needs = (need for each in plan.delegations for need in specialist_of(each.specialist).needs())
     return tuple(dict.fromkeys(need for need in needs if not need.met))
 
 
-def done(plan: Plan, name: StepName, evidence: str) -> Plan:
+def done(plan: ChangePlan, name: StepName, evidence: str) -> ChangePlan:
     """Returns the plan with a step done. Raises RequestError for a step out of order, or without evidence."""
     if not evidence.strip():
         raise RequestError(f"step '{name}' has no evidence; give the id of its measurement in the ledger")
     return _changed(plan, name, PlanStep(name, "done", evidence))
 
 
-def failed(plan: Plan, name: StepName, reason: str, evidence: str = "") -> Plan:
+def failed(plan: ChangePlan, name: StepName, reason: str, evidence: str = "") -> ChangePlan:
     """Returns the plan with a step failed, and the steps after it left out, except `finish`."""
     if not reason.strip():
         raise RequestError(f"step '{name}' failed without a reason; say what happened")
@@ -128,7 +128,7 @@ def failed(plan: Plan, name: StepName, reason: str, evidence: str = "") -> Plan:
     return replace(after, steps=steps)
 
 
-def _changed(plan: Plan, name: StepName, step: PlanStep) -> Plan:
+def _changed(plan: ChangePlan, name: StepName, step: PlanStep) -> ChangePlan:
     if name not in STEPS:
         raise UnknownChoice("step", name, STEPS)
     due = plan.next_step
@@ -138,7 +138,7 @@ def _changed(plan: Plan, name: StepName, step: PlanStep) -> Plan:
     return replace(plan, steps=tuple(step if each.name == name else each for each in plan.steps))
 
 
-def lines_of(plan: Plan) -> list[str]:
+def lines_of(plan: ChangePlan) -> list[str]:
     """Returns the plan as text, one line for each step and each delegation's task."""
     lines = [f"{plan.item.id}: {plan.item.text} [{plan.item.impact}] by {', then '.join(plan.item.specialists)}"]
     for number, step in enumerate(plan.steps, 1):
