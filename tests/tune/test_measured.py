@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from tilewright.hardware.gpu import Gpu
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.race import protocol
 from tilewright.race.rules import Policy
-from tilewright.records import Candidate, Checked, WorkloadResult
+from tilewright.records import Built, Candidate, Checked, Configuration, WorkloadResult
 from tilewright.strategies.base import Search, SearchSpace, Strategy
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
@@ -39,9 +40,16 @@ from tilewright.worker.messages import (
 H200 = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
 
 
+NAMES: dict[str, str] = {}
+"""Cubin in Base64 → the name of the first configuration that has it."""
+
+
 def name_of(source: Any) -> str:
-    assert isinstance(source, Configured)
-    return f"{source.configuration.TILE}/{source.configuration.occupancy}"
+    return named(source.configuration) if isinstance(source, Configured) else NAMES[source.cubin]
+
+
+def named(configuration: Configuration) -> str:
+    return f"{configuration.TILE}/{configuration.occupancy}"
 
 
 @dataclass
@@ -111,7 +119,10 @@ def _gpu(monkeypatch: pytest.MonkeyPatch, arrived: dict[Any, Compiled]) -> None:
         for each in compile_all(task, new, **more):
             arrived[each.unit.workload.name, each.unit.configuration] = each
         for unit in units:
-            on_done(arrived[unit.workload.name, unit.configuration])
+            done = arrived[unit.workload.name, unit.configuration]
+            if isinstance(done.built, Built):
+                NAMES.setdefault(base64.b64encode(done.built.cubin).decode(), named(unit.configuration))
+            on_done(done)
 
     monkeypatch.setattr(tuning, "detect", lambda: H200)
     monkeypatch.setattr(schedule, "compile_all", once)
@@ -126,7 +137,7 @@ def tuned(task: Task, executor: Simulated, **more: Any) -> WorkloadResult:
 
 
 def by_name(result: WorkloadResult) -> dict[str, Candidate]:
-    return {f"{one.configuration.TILE}/{one.configuration.occupancy}": one for one in result.candidates}
+    return {named(one.configuration): one for one in result.candidates}
 
 
 def raced(result: WorkloadResult) -> set[str]:

@@ -22,7 +22,6 @@ pytest.importorskip("torch", reason="the worker keeps its memory in torch")
 from tilewright.cli import main as cli
 from tilewright.cli import tune as command
 from tilewright.hardware import gpu as gpus
-from tilewright.languages.cutile.cutile import CuTile
 from tilewright.tune import tune as tuning
 from tilewright.worker import early
 from tilewright.worker.messages import RaceField
@@ -57,7 +56,6 @@ sys.path.insert(0, {src!r})
 from types import SimpleNamespace
 from tilewright.testing.simulated import SimulatedClock
 from tilewright.worker.process import worker
-from tilewright.worker.process.images import BoundLaunch
 from tilewright.worker.process.examiner import Prepared
 
 class Clock(SimulatedClock):
@@ -75,8 +73,11 @@ class Clock(SimulatedClock):
     def __exit__(self, *_):
         pass
 
-def bound(task, configuration, dims, board, tensors):
-    return BoundLaunch(lambda stream: tensors["y"].copy_(2 * tensors["x"]), "scale")
+class Launch:
+    def __init__(self, program, tensors, own_code=False):
+        self.tensors = tensors
+    def __call__(self, stream):
+        self.tensors["y"].copy_(2 * self.tensors["x"])
 
 def trace(frame, event, argument):
     if event == "call" and frame.f_code is SimulatedClock.round.__code__:
@@ -90,7 +91,7 @@ def trace(frame, event, argument):
 
 worker.detect = lambda: SimpleNamespace(board=None)
 worker.Prepared = lambda task, device: Prepared(task, "cpu")
-worker.GpuClock, worker.bound, worker.warm_up = Clock, bound, lambda: None
+worker.GpuClock, worker.ProgramLaunch = Clock, Launch
 sys.setprofile(trace)
 worker.main()
 """
@@ -138,7 +139,6 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[Call]]:
     gpu = gpus.Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
     for module in (gpus, tuning):
         monkeypatch.setattr(module, "detect", lambda: gpu)
-    monkeypatch.setattr(CuTile, "remember", lambda self, built: len(built))
     monkeypatch.setattr(early, "early_worker", lambda: early.spawned((sys.executable, str(script))))
     parent = Parent()
     threading.setprofile(parent.trace)

@@ -59,9 +59,3 @@ def keep_torch_out() -> None:
 def cautions() -> tuple[str, ...]:
     """What the user should know of the languages whose kernels this process has loaded."""
     return tuple(filter(None, (language.caution() for language in languages())))
-
-
-def warm_up() -> None:
-    """Makes the first launch of this process faster. The worker calls it while it waits for cubins."""
-    for language in languages():
-        language.warm_up()

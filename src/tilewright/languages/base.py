@@ -47,7 +47,7 @@ class Lowered:
     options: tuple[tuple[str, Value], ...] = ()
     """What the compiler is told beside the code."""
     parameters: tuple[str | DescriptorParameter, ...] | None = None
-    """The dtype of each parameter of the entry, ``pointer`` for an address. None for Tile IR, which holds them."""
+    """The dtype of each parameter of the entry, ``pointer`` for an address. None: they are read from the Tile IR."""
 
     @property
     def is_tile_ir(self) -> bool:
@@ -148,9 +148,6 @@ class Language(ABC):
         """Returns a function that launches once on the CUDA stream with the given handle. Default: raises MachineError,
         so kernels of this language are compiled, inspected and predicted, but never run."""
         raise MachineError(f"language '{self.name}' does not say how to launch a kernel: add a `runner` method to it")
-
-    def warm_up(self) -> None:  # noqa: B027  (doing nothing is the default)
-        """Does the one-time work of a process's first launch. Default: nothing."""
 
     def load_front_end(self) -> None:  # noqa: B027
         """Loads the modules that `lower` imports, so that forks of this process already have them. Default: nothing."""

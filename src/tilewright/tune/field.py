@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.compile.accumulators import HasToSpill, needs_unfit
-from tilewright.compile.compile import Compiled, remember
+from tilewright.compile.compile import Compiled
 from tilewright.compile.screen import candidate_of, not_raced, ranking, screen_compiled
 from tilewright.errors import MachineError
 from tilewright.progress import BEST
@@ -26,7 +26,6 @@ from tilewright.strategies.base import Outcomes, SearchSpace
 from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
 from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult
-from tilewright.worker.messages import Configured
 
 NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
 _PREDICTED = {
@@ -41,12 +40,14 @@ class Field:
     """The candidates of one workload that have compiled so far, screened.
 
     compiled: in the order of the space, because the first of several equal codes represents them.
+    judge: verifies and races them.
     """
 
     def __init__(
         self, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled],
-        screened: Mapping[Configuration, Screened | Failed],
+        screened: Mapping[Configuration, Screened | Failed], judge: Judge,
     ) -> None:  # fmt: skip
+        self.judge = judge
         self.task, self.workload, self.bound, self.measured = request.task, workload, bound, request.target.measured
         self.compiled = {each.unit.configuration: each for each in compiled}
         self.candidates = {config: candidate_of(each, screened[config]) for config, each in self.compiled.items()}
@@ -62,22 +63,23 @@ class Field:
         self.space = SearchSpace(ranked, predicted, baseline_or_none, request.top, self.measured)
 
     @classmethod
-    def screened(cls, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled]) -> Field:
+    def screened(
+        cls, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled], judge: Judge
+    ) -> Field:
         """Decides from the machine code which candidates to verify and race."""
         screened = screen_compiled(request.task, workload, request.target.board, bound, compiled)
-        return cls(request, workload, bound, compiled, screened)
+        return cls(request, workload, bound, compiled, screened, judge)
 
     # Verify ---------------------------------------------------------------------------------------
 
-    def verify(self, batch: Sequence[Configuration], judge: Judge, *, ahead: bool) -> bool:
+    def verify(self, batch: Sequence[Configuration], *, ahead: bool) -> bool:
         """Verifies the candidates of ``batch``. Returns whether all of them have a verdict.
 
         ahead: compilers still run. Verifies at most one new candidate, because better ones may have arrived by then.
         """
+        judge = self.judge
         self.tried += batch
         unverified = [each for each in batch if not judge.is_verified(self.workload.name, self._contestant(each))]
-        if self.measured:
-            remember(self.task, [self.compiled[config] for config in (unverified[:1] if ahead else batch)])
         if ahead:
             for config in unverified[:1]:
                 judge.verify(self.workload.name, self._contestant(config))
@@ -132,7 +134,8 @@ class Field:
             self.candidates[config] = _finished(self.candidates[config], finisher)
 
     def _contestant(self, config: Configuration) -> Contestant:
-        return Contestant(str(config), Configured(config), cost_of(self.candidates[config].code))
+        source = self.judge.source(self.compiled[config])
+        return Contestant(str(config), source, cost_of(self.candidates[config].code))
 
     @property
     def needs_unfit(self) -> bool:

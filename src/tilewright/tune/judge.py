@@ -7,15 +7,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+from tilewright.compile.compile import Compiled
 from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
 from tilewright.inspect.speed_limit import SpeedLimit
 from tilewright.progress import Progress, timed
-from tilewright.records import Checked
+from tilewright.race.rules import Policy
+from tilewright.records import Checked, Configuration
 from tilewright.task.loading import where_is
+from tilewright.task.task import Task
 from tilewright.tune.run import TuneRequest
 from tilewright.worker.client import Contestant, RaceClient
-from tilewright.worker.messages import Configured
+from tilewright.worker.messages import Configured, Source
+from tilewright.worker.programs import source_of
 
 if TYPE_CHECKING:
     from tilewright.verify.check import InterpreterChecker
@@ -29,6 +33,9 @@ class Interpreted:
     def __init__(self, checker: InterpreterChecker, seed: int, progress: Progress) -> None:
         self.checker, self.seed, self.progress = checker, seed, progress
         self.seconds = {"verify": 0.0, "race": 0.0}
+
+    def source(self, compiled: Compiled) -> Source:
+        return Configured(compiled.unit.configuration)
 
     def prepare(self, workload: str) -> None:
         """Does nothing, because each check draws its own inputs."""
@@ -45,7 +52,25 @@ class Interpreted:
         """Does nothing."""
 
 
-Judge: TypeAlias = RaceClient | Interpreted
+class MeasuringJudge(RaceClient):
+    """The judge with a GPU: the worker process. ``limit``: refuses times that are too short."""
+
+    def __init__(
+        self, task: Task, executor: Executor, policy: Policy, seed: int, progress: Progress, limit: SpeedLimit
+    ):
+        super().__init__(executor, policy, seed, progress, too_fast=limit.refusal)
+        self.task = task
+        self._sources: dict[tuple[str, Configuration], Source] = {}
+
+    def source(self, compiled: Compiled) -> Source:
+        """Returns what the worker launches for a candidate, made once."""
+        key = compiled.unit.workload.name, compiled.unit.configuration
+        if key not in self._sources:
+            self._sources[key] = source_of(self.task, compiled, self.policy)
+        return self._sources[key]
+
+
+Judge: TypeAlias = MeasuringJudge | Interpreted
 
 
 @contextmanager
@@ -56,7 +81,7 @@ def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress
         with executor or executor_of("local")() as opened:
             opened.open(where_is(task))
             limit = SpeedLimit(task, request.target.board, request.policy)
-            yield RaceClient(opened, request.policy, seed, progress, too_fast=limit.refusal)
+            yield MeasuringJudge(task, opened, request.policy, seed, progress, limit)
         return
     if executor is not None:
         executor.close(wait=False)

@@ -83,9 +83,9 @@ def tune(
             bound = _bound(request, workload)
             run.begin()
             for compiled in schedule.compiled(workload, judge, ahead=target.measured):
-                field = Field.screened(request, workload, bound, compiled.so_far)
+                field = Field.screened(request, workload, bound, compiled.so_far, judge)
                 for batch in compiled.batches(search(field.space), field):
-                    verified = field.verify(batch, judge, ahead=not compiled.all)
+                    verified = field.verify(batch, ahead=not compiled.all)
                     if verified and compiled.enough_to_race:
                         raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
                         field.note(raced)

@@ -1,4 +1,4 @@
-"""Makes the `Program` that the worker launches, from a compiled candidate."""
+"""Says how the worker launches a compiled candidate: as a `Program`, if its launch is known without its host code."""
 
 from __future__ import annotations
 
@@ -9,29 +9,45 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.compile.compile import Compiled, launch_of
+from tilewright.compile.compile import Compiled, lower, remember
 from tilewright.errors import TaskError, ToolFailed
-from tilewright.languages import language_of
 from tilewright.languages.base import Argument, DescriptorParameter, ListArgument, Lowered
 from tilewright.machine_code import elf
+from tilewright.race.rules import Policy
 from tilewright.records import Built, Failed, TensorMapLayout
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.run.interpreter import bind
-from tilewright.worker.messages import PackedNumber, Parameter, Pointer, Program, Table, TensorMap
+from tilewright.worker.messages import Configured, PackedNumber, Parameter, Pointer, Program, Source, Table, TensorMap
 
 TENSOR_MAP_BYTES = 128
+
+
+def source_of(task: Task, compiled: Compiled, policy: Policy) -> Source:
+    """Returns what the worker launches for a configuration of its own task that compiled.
+
+    It is a `Program`, so that the worker needs neither the front end nor the launch function. It is a `Configured`, and
+    the cubin is stored where the language's own launch finds it, in three cases: the time of an eager launch includes
+    the language's own launch; arrays that share memory are part of the launch's signature; and of a code that is no
+    Tile IR and does not name its parameters, only the language knows the launch.
+    """
+    lowered = lower(task, compiled.unit)
+    assert not isinstance(lowered, Failed), "it was lowered before it compiled"
+    shares = any(output.in_place_of for output in task.outputs.values())
+    if policy.launch == "eager" or shares or not (lowered[1].is_tile_ir or lowered[1].parameters is not None):
+        remember(task, [compiled])
+        return Configured(compiled.unit.configuration)
+    return program_of(task, compiled)
 
 
 def program_of(task: Task, compiled: Compiled) -> Program:
     """Returns the program of a candidate that compiled. Raises TaskError for arguments that do not fit the kernel."""
     assert isinstance(compiled.built, Built), "only what compiled can be launched"
-    launch, hints = launch_of(task, compiled.unit)
-    language = language_of(launch.kernel)
-    lowered = language.lower(launch, hints, compiled.unit.configuration, compiled.unit.board.arch)
+    lowered = lower(task, compiled.unit)
     assert not isinstance(lowered, Failed), "it was lowered before it compiled"
-    return program(task.name, language.arguments(launch), launch.grid, lowered, compiled.built)
+    language, code, launch = lowered
+    return program(task.name, language.arguments(launch), launch.grid, code, compiled.built)
 
 
 def program(task: str, arguments: Sequence[Argument], grid: tuple[int, ...], lowered: Lowered, built: Built) -> Program:
@@ -42,7 +58,8 @@ def program(task: str, arguments: Sequence[Argument], grid: tuple[int, ...], low
             parameters = _of_tile_ir(arguments, lowered)
         else:
             parameters = tuple(_of_entry(arguments, lowered.symbol, lowered.parameters, built.facts.tensor_maps))
-            _compare_sizes(parameters, built)
+            if not lowered.is_tile_ir:  # cubins of tile kernels with asynchronous copies do not list their parameters
+                _compare_sizes(parameters, built)
     except TypeError as error:
         raise TaskError(f"task '{task}': {error}") from None
     cubin = base64.b64encode(built.cubin).decode()

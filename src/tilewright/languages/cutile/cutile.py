@@ -34,6 +34,8 @@ T = TypeVar("T")
 ELF = b"\x7fELF"
 DTYPES = {name: getattr(ct, "bool_" if name == "bool" else name) for name in ITEM_BYTES}
 
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
 OPT_LEVEL = 3
 """Of kernels that say nothing."""
 WORD = 1 << 31
@@ -65,7 +67,8 @@ class CuTile(Language):
             return Failed("front end", str(error))
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", in_one_line(error))
-        return Lowered(config, arch, signature.symbol or "", code, (("opt_level", private.opt_level(kernel, arch)),))
+        options = (("opt_level", private.opt_level(kernel, arch)),)
+        return Lowered(config, arch, signature.symbol or "", code, options, _kinds(signature))
 
     def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         return self.lower(launch, hints, config, arch)
@@ -120,9 +123,6 @@ class CuTile(Language):
     def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
         kernel = hinted(launch.kernel, tuple(_given(hints).items()))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
-
-    def warm_up(self) -> None:
-        private.warm_up()
 
     def load_front_end(self) -> None:
         find_tileiras()
@@ -199,6 +199,19 @@ def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compila
     if static or any(extent == 1 for shape in shapes for extent in shape):
         return compilation.CallingConvention.cutile_python_v2()
     return compilation.CallingConvention.cutile_python_v1()
+
+
+def _kinds(signature: compilation.KernelSignature) -> tuple[str, ...]:
+    """The kind of each parameter of the compiled entry, in the order of `CuTile.arguments`."""
+    kinds: list[str] = []
+    for constraint in signature.parameters:
+        if isinstance(constraint, compilation.ArrayConstraint):
+            kinds += ["pointer", *[_NAMES[constraint.index_dtype]] * (2 * constraint.ndim)]
+        elif isinstance(constraint, compilation.ListConstraint):
+            kinds += ["pointer", "int32"]
+        elif isinstance(constraint, compilation.ScalarConstraint):
+            kinds.append(_NAMES[constraint.dtype])
+    return tuple(kinds)
 
 
 def _words(array: ArraySpec) -> list[int | ArraySpec]:

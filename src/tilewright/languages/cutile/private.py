@@ -49,18 +49,6 @@ def keep_torch_out() -> None:
         del sys.modules["torch"]
 
 
-def warm_up() -> None:
-    """Loads the front end and probes the compiler, as the first launch of a process would."""
-    if is_known():
-        from cuda.tile import _compile
-        from cuda.tile._cext import default_tile_context, dev_features_enabled
-
-        _compile._get_compiler_version_string()
-        _compile._get_max_supported_bytecode_version(
-            default_tile_context.config.temp_dir, allow_dev=dev_features_enabled()
-        )
-
-
 def front_end(
     kernel: ct.kernel, signature: compilation.KernelSignature, arch: str, version: str | None
 ) -> Callable[[ct.kernel], bytes]:

@@ -30,7 +30,6 @@ import torch
 
 from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware.gpu import Monitor
-from tilewright.languages import warm_up
 from tilewright.race import protocol
 from tilewright.race.protocol import Rounds, interleaved
 from tilewright.task.loading import load_task
@@ -248,8 +247,6 @@ def main() -> None:
         send(out, ask.Refused(str(error)))
         return
     send(out, ask.Started())
-    # This waits for a child process while the first `prepare` computes in NumPy and on the GPU.
-    threading.Thread(target=warm_up, daemon=True).start()
     while (step := receive(sys.stdin)) is not None and answer(worker, step, out):
         pass
 
