@@ -42,11 +42,14 @@ class Launch(Declaration):
 
     An argument may be a list of arrays. cuda-tile 1.7 cannot capture such a launch: tune the task with ``--launch
     eager``.
+
+    in_place: output → the input whose memory it may share. `Task.launched` sets what the task declares.
     """
 
     kernel: Any
     grid: tuple[int, ...]
     args: tuple[Any, ...]
+    in_place: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,12 @@ class Task(Declaration):
                 raise TaskError(f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers"
                                 f"{'; fix: pass what the function returns' * callable(launch.grid)}")  # fmt: skip
             self._refuse_sharing(launch, tensors)
-            return replace(launch, grid=grid)
+            return replace(launch, grid=grid, in_place=self.in_place)
+
+    @property
+    def in_place(self) -> dict[str, str]:
+        """Output → the input that the deployed kernel overwrites with it."""
+        return {name: output.in_place_of for name, output in self.outputs.items() if output.in_place_of}
 
     def _refuse_sharing(self, launch: Launch, tensors: Mapping[str, Any]) -> None:
         """Raises TaskError if the launch passes an output more than once: compilers assume that a kernel's arguments do

@@ -145,8 +145,7 @@ class _CaseRun:
         return self.judge_values(inputs, once, often)
 
     def in_place(self) -> str:
-        outputs = self.task.outputs.items()
-        return self.plain({name: output.in_place_of for name, output in outputs if output.in_place_of})
+        return self.plain(self.task.in_place)
 
     def addresses(self) -> str:
         if self.examiner.reaches is None:

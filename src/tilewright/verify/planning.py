@@ -112,7 +112,7 @@ def _hard(task: Task, workload: Workload, tiles: Tiles, seed: int) -> Iterator[S
             yield 1 if kind == "small integers" else 3, replace(case, data=kind), ()
     for layout in task.layouts:
         yield 2, replace(case, layout=layout), ()
-    if any(output.in_place_of for output in task.outputs.values()):
+    if task.in_place:
         yield 1, replace(case, run="in place"), (workload.name,)
     if not any(output.updates for output in task.outputs.values()):
         yield 2, replace(case, run="relaunched"), ()

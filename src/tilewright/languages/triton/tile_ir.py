@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import architecture
 from tilewright.languages.base import Hints, Lowered
@@ -35,7 +37,12 @@ def lowered(
     given = {name: value for name in HINTS if isinstance(value := hints.get(name), int)}
     try:
         code = translate(
-            made.text, arch, given, arrays=_arrays(made), nan_padded=_nan_padded(made), checks_promises=of_ptx
+            made.text,
+            arch,
+            given,
+            arrays=_arrays(made, launch.in_place),
+            nan_padded=_nan_padded(made),
+            checks_promises=of_ptx,
         )
     except Untranslated as error:
         fix = "check it on a GPU" if of_ptx else f"{ROUTE.name}={PTX} compiles it"
@@ -55,8 +62,8 @@ def _nan_padded(made: Ttir) -> list[int]:
     return found
 
 
-def _arrays(made: Ttir) -> list[int]:
-    """A number for each parameter. Tensors of different names share no memory."""
+def _arrays(made: Ttir, in_place: Mapping[str, str]) -> list[int]:
+    """A number for each parameter. Tensors of different names share no memory, unless one is in place of the other."""
     numbers: dict[Value, int] = {}
     names = (argument.name if isinstance(argument, ArraySpec) else None for argument in made.arguments)
-    return [numbers.setdefault(name, len(numbers)) for name in names]
+    return [numbers.setdefault(in_place.get(name or "", name), len(numbers)) for name in names]

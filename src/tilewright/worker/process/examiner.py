@@ -65,7 +65,7 @@ class DeviceExaminer:
                 tensors = self.buffers.tensors()
                 worst = max(worst, self._examined(draw, tensors, bind(tensors)))
                 cases.append(f"seed {draw.seed}: {draw.part}; every element written and near the others'")
-            if any(output.in_place_of for output in self.task.outputs.values()):
+            if self.task.in_place:
                 tensors = self.buffers.tensors(in_place=True)
                 worst = max(worst, self._examined(self.draws[0], tensors, bind(tensors), in_place=True))
                 cases.append("in place, as deployed")
@@ -124,7 +124,7 @@ class DeviceExaminer:
     def _examined(self, draw: Draw, tensors: Tensors, runner: Runner, *, in_place: bool = False) -> float:
         """Runs a candidate on one draw. Returns its error as a share of the allowed error, or raises `Wrong`."""
         self.buffers.draw(draw.seed)
-        replaced = [output.in_place_of for output in self.task.outputs.values()] if in_place else []
+        replaced = [*self.task.in_place.values()] if in_place else []
         memory = DeviceMemory(self.buffers, self.buffers.checksums(), replaced)
         self.buffers.poison(draw.poison)
         if self.device == "cpu":
