@@ -48,6 +48,12 @@ def copied(out, x, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def with_edge(out, x, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * BLOCK
+    tl.store(out + start + tl.arange(0, BLOCK), x.load([start + BLOCK // 2]))
+
+
+@triton.jit
 def copied_deep(out, x, DEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at = [tl.program_id(0) * DEEP, 0, 0]
     out.store(at, x.load(at))
@@ -146,6 +152,10 @@ CASES = {
     "descriptor of 1 axis": Case(
         Launch(copied, (4,), (described("out", [128], "float32"), described("x", [128], "float32"), 128))
     ),
+    "NaN outside": Case(
+        Launch(with_edge, (4,), (array("out", 512), described("x", [128], "float32", "nan"), 128))
+    ),
+    "zeros outside": Case(Launch(with_edge, (4,), (array("out", 512), described("x", [128], "float32"), 128))),
     "descriptor of 3 axes": Case(
         Launch(copied_deep, (64,), (described("out", [8, 8, 16], "float16"), described("x", [8, 8, 16], "float16"),
                                     8, 8, 16))
