@@ -216,3 +216,25 @@ def test_blocks_that_depend_on_one_another_are_not_run_alone(tmp_path: Path) -> 
     task = made(tmp_path, ADDS)
     with pytest.raises(Unverified, match="blocks depend on one another"):
         OwnShapes(task, BOARD).check(task.space.shipped, task.workloads["large"], 0, FloatReference(task, None))
+
+
+def test_the_walk_and_the_values_report_the_work_that_is_done(tmp_path: Path) -> None:
+    """Within one batch, too: each of the 4 blocks of a persistent kernel loops over a fourth of the rows."""
+    task = made(tmp_path, RIGHT["rows"].replace("hardware.sms", "4"))
+    told: list[tuple[str, int, int | None]] = []
+
+    def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
+        told.append((stage, done, total))
+
+    dims = task.workload("large").dims
+    OwnShapes(task, BOARD).check(task.space.shipped, dims, 3, FloatReference(task, None), progress)
+    for stage in ("addresses", "values"):
+        percents = [done for name, done, total in told if name == stage and total == 100]
+        assert percents == sorted(set(percents)) and percents[-1] == 100 and len(percents) > 20
+
+
+def test_a_check_shows_the_progress_of_its_full_size_cases(tmp_path: Path) -> None:
+    task, stages = made(tmp_path, RIGHT["product"]), set()
+    tools = Equipment(InterpreterEngine(task, BOARD), own_shapes=OwnShapes(task, BOARD))
+    check_on(task, tools, Scope(quick=True, seed=3), lambda stage, done, total, note="": stages.add(stage))
+    assert stages == {"check", "addresses", "values"}

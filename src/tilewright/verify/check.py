@@ -76,7 +76,9 @@ def check_on(task: Task, tools: Equipment, scope: Scope = WHOLE_CHECK, progress:
     """Checks one task. Raises TaskError if the task's reference fails or does not depend on its inputs."""
     started, scope = time.perf_counter(), scope.completed(task)
     reference = FloatReference(task, tools.trusted)
-    examiner = Examiner(task, tools.engine, reference, tools.compiles, tools.reaches, tools.own_shapes)
+    examiner = Examiner(
+        task, tools.engine, reference, tools.compiles, tools.reaches, tools.own_shapes, progress=progress
+    )
     own_shapes = "plain" if tools.engine.name == "gpu" else None if tools.own_shapes is None else "own shape"
     planned = plan(task, scope, own_shapes=own_shapes, addresses=tools.reaches is not None)
     tools.ahead([(step.configuration, step.case) for step in planned if step.case.run not in NOT_BY_THE_ENGINE])

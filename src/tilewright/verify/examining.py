@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.errors import TaskError
+from tilewright.progress import Progress, silent
 from tilewright.records import Configuration, Correctness, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
@@ -62,7 +63,7 @@ class Result:
 @dataclass
 class Examiner:
     """Runs and judges the cases of one task on one engine. ``uncounted``: True if the kernels of a
-    run are not known."""
+    run are not known. ``progress``: of long cases."""
 
     task: Task
     engine: Engine
@@ -71,6 +72,7 @@ class Examiner:
     reaches: Reaches | None = None
     own_shapes: OwnShapes | None = None
     uncounted: bool = False
+    progress: Progress = silent
 
     def examine(self, configuration: Configuration, case: Case) -> Result:
         """Runs and judges one case. Raises TaskError only if the task itself is wrong."""
@@ -157,10 +159,10 @@ class _CaseRun:
         return reached.reason
 
     def own_shape(self) -> str:
-        if self.examiner.own_shapes is None:
+        if (own_shapes := self.examiner.own_shapes) is None:
             raise Unverified("only the interpreter runs this")
-        case = self.case
-        compared = self.examiner.own_shapes.check(self.configuration, case.sizes, case.seed, self.examiner.reference)
+        case, reference, progress = self.case, self.examiner.reference, self.examiner.progress
+        compared = own_shapes.check(self.configuration, case.sizes, case.seed, reference, progress)
         self.error = compared
         return f"{compared.verdict}; all addresses, and the values of some blocks"
 

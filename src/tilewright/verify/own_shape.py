@@ -15,12 +15,14 @@ full size stays unverified.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import Board
+from tilewright.progress import Progress, silent
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import ITEM_BYTES, Dims
@@ -74,7 +76,10 @@ class OwnShapes:
         self.task, self.seconds = task, seconds
         self._launcher = Launcher(task, board)
 
-    def check(self, configuration: Configuration, dims: Dims, seed: int, reference: FloatReference) -> Compared:
+    def check(
+        self, configuration: Configuration, dims: Dims, seed: int, reference: FloatReference,
+        progress: Progress = silent,
+    ) -> Compared:  # fmt: skip
         """Returns the worst element that was compared. Raises `Wrong` for a mistake of the kernel, and `Unverified` if
         the check proves nothing or would take too long."""
         arrays = self.task.arrays(dims)
@@ -86,8 +91,9 @@ class OwnShapes:
         limits = (most for most in COMPARED if decisions and _walk_seconds(entry, blocks, most) < self.seconds / 4)
         try:
             walked, placed = runnable.dry_run(
-                arrays, seed=None, seconds=self.seconds, decisions=decisions, distinguishing=next(limits, 0)
-            )
+                arrays, seed=None, seconds=self.seconds, decisions=decisions, distinguishing=next(limits, 0),
+                on_progress=partial(_percents(progress, "addresses", f"of all {blocks} blocks at full size"), 0),
+            )  # fmt: skip
         except NeedsData as operation:
             raise Unverified(f"the addresses of {operation} depend on data") from None
         except (Unsupported, ToolFailed, MemoryError) as error:
@@ -101,7 +107,7 @@ class OwnShapes:
         chosen = _drawn_blocks(blocks, seed)
         if decisions is not None:
             chosen = sorted({*chosen, *decisions.unusual(UNUSUAL, chosen)})
-        return self._values(runnable, dims, seed, reference, chosen)
+        return self._values(runnable, dims, seed, reference, chosen, progress)
 
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
         try:
@@ -144,8 +150,9 @@ class OwnShapes:
     # Values
 
     def _values(
-        self, runnable: Runnable, dims: Dims, seed: int, reference: FloatReference, blocks: Sequence[int]
-    ) -> Compared:
+        self, runnable: Runnable, dims: Dims, seed: int, reference: FloatReference, blocks: Sequence[int],
+        progress: Progress,
+    ) -> Compared:  # fmt: skip
         arrays = self.task.arrays(dims)
         needs = sum(math.prod(array.shape) * 8 + array.nbytes for array in arrays.values())
         if needs > BYTES:
@@ -158,8 +165,12 @@ class OwnShapes:
             placed[name] = memory.allocate(name, data)
         arguments = runnable.bound({name: tensor.address for name, tensor in placed.items()}, memory)
         worst: Compared | None = None
-        for block in blocks:
-            done = run(runnable.module, arguments, runnable.launch.grid, memory, only=(block,), poison=POISONS[0])
+        told = _percents(progress, "values", f"of {len(blocks)} blocks at full size", len(blocks))
+        for number, block in enumerate(blocks):
+            done = run(
+                runnable.module, arguments, runnable.launch.grid, memory, only=(block,), poison=POISONS[0],
+                on_progress=partial(told, number),
+            )  # fmt: skip
             if done.findings:
                 raise Wrong(f"block {block}: {done.findings[0]}")
             compared = self._compared(dims, inputs, placed, done.counts.stored_runs, reference, block)
@@ -219,6 +230,20 @@ class OwnShapes:
                 return Slice(indices)
             count = len(indices[name])
             indices[name] = tuple(indices[name][at] for at in tolerance.spread(count, -(-count // 2), rng))
+
+
+def _percents(progress: Progress, stage: str, note: str, parts: int = 1) -> Callable[[int, float], None]:
+    """Returns a function that reports each new percent of a stage. It takes the number of ``parts`` that are done, and
+    the share of the next one, of 1."""
+    last = -1
+
+    def tell(done: int, share: float) -> None:
+        nonlocal last
+        if (percent := int(100 * (done + share) / parts)) > last:
+            last = percent
+            progress(stage, percent, 100, note)
+
+    return tell
 
 
 def _walk_seconds(entry: KernelEntry, blocks: int, distinguishing: int) -> float:

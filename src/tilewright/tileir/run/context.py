@@ -44,6 +44,8 @@ class World:
     stopped: whether the run has ended, so that no block continues a loop.
     decisions: records the results of `slicing.DISTINGUISHING` operations and the lengths of loops, by block.
     until: the time, by `time.monotonic`, after which a loop ends the run.
+    on_progress: called with the share of the run that is done, of 1.
+    batch: the share that was done before the current batch of blocks, and the share of this batch.
     """
 
     grid: Grid
@@ -61,6 +63,13 @@ class World:
     stopped: bool = False
     decisions: Decisions | None = None
     until: float = math.inf
+    on_progress: Callable[[float], None] = lambda share: None
+    batch: tuple[float, float] = (0.0, 1.0)
+
+    def advanced(self, share: float) -> None:
+        """Reports that this share of the current batch is done."""
+        before, part = self.batch
+        self.on_progress(before + part * share)
 
 
 class Context:

@@ -139,6 +139,8 @@ class BlockExecutor:
         """``blocks``: block numbers by lane."""
         self.world, self.blocks = world, blocks
         self._latest: _FrameContext | None = None
+        self._loops = 0
+        """The number of loops around the current operation."""
 
     def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
         """Runs ``body`` for all lanes of ``frame``. Returns an exit for each terminator that some lanes reached."""
@@ -237,9 +239,10 @@ class BlockExecutor:
         left: list[Exit] = []
         if np.any(step <= 0):
             raise Unsupported("a 'for' whose step is not positive is not supported")
+        trips = np.maximum(end - at + step - 1, 0) // step
         if self.world.decisions is not None:
-            trips = np.maximum(end - at + step - 1, 0) // step
             self.world.decisions.add(induction, trips, self.blocks[frame.lanes])
+        iteration = 0
         while True:
             goes_on = np.asarray(at < end, bool)
             if not goes_on.all():
@@ -260,7 +263,9 @@ class BlockExecutor:
                 at, end, step = (taken(value, kept) for value in (at, end, step))
             if not len(active.lanes):
                 return left
-            at = at + step
+            at, iteration = at + step, iteration + 1
+            if not self._loops:
+                self.world.advanced(iteration / int(trips.max()))
 
     def _loop(self, op: Op, frame: Frame) -> list[Exit]:
         active, carried = frame, tuple(frame[name] for name in op.operands["initValues"])
@@ -289,7 +294,9 @@ class BlockExecutor:
         for name, value in zip(names, carried, strict=True):
             active[name] = value
         self.world.counter.iterated(op, len(active.lanes))
+        self._loops += 1
         exits = self.run(region.body, active)
+        self._loops -= 1
         if len(exits) == 1 and exits[0].kind in ("continue", "yield"):
             return active, exits[0].values, None
         going = [end for end in exits if end.kind in ("continue", "yield")]

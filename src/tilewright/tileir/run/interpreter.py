@@ -187,6 +187,7 @@ def run(
     seconds: float = math.inf,
     decisions: Decisions | None = None,
     distinguishing: int = 0,
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> Executed:
     """Runs a grid of blocks of one entry.
 
@@ -203,6 +204,8 @@ def run(
     seconds: the time limit of the run. After it, a loop raises Unsupported.
     decisions: records the results of `slicing.DISTINGUISHING` operations and the lengths of loops, by block.
     distinguishing: a dry run also computes such results of at most this many elements, unless they depend on data.
+    on_progress: called with the share of the run that is done, of 1: after each batch of blocks, and after each
+        iteration of a loop around the others.
 
     Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
     addresses depend on data, and TypeError if the arguments do not match the parameters.
@@ -217,7 +220,7 @@ def run(
     world = World(
         (x, y, z), memory, Counter(), poison=poison, dry=dry, needed=names or frozenset(),
         strides=tiles.assumed_strides(kernel), changed_padding=changed_padding,
-        until=time.monotonic() + seconds, decisions=decisions,
+        until=time.monotonic() + seconds, decisions=decisions, on_progress=on_progress,
     )  # fmt: skip
     for constant in module.globals:
         values = np.ascontiguousarray(np.broadcast_to(constant_values(constant.value), constant.type.shape))
@@ -235,7 +238,10 @@ def run(
         else:
             lanes = max(1, BATCH_ELEMENTS // largest_tile(kernel, names))
             for start in range(0, len(blocks), lanes):
-                run_batch(blocks[start : start + lanes])
+                batch = blocks[start : start + lanes]
+                world.batch = start / len(blocks), len(batch) / len(blocks)
+                run_batch(batch)
+                world.advanced(1.0)
     except Endless as error:
         location = error.op.location if error.op else kernel.location
         world.findings.add(Finding(DEADLOCK, str(error), location))

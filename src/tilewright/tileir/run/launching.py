@@ -48,6 +48,7 @@ class Runnable:
         seconds: float = math.inf,
         decisions: Decisions | None = None,
         distinguishing: int = 0,
+        on_progress: Callable[[float], None] = lambda share: None,
     ) -> tuple[Executed, tuple[Allocation, ...]]:
         """Runs the kernel, but computes only addresses and control flow. The tensors get addresses without memory.
 
@@ -61,7 +62,7 @@ class Runnable:
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
         executed = run(
             self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed, seconds=seconds,
-            decisions=decisions, distinguishing=distinguishing,
+            decisions=decisions, distinguishing=distinguishing, on_progress=on_progress,
         )  # fmt: skip
         return executed, (*placed.values(), *memory.lists)
 
