@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import PATIENCE
 
 FILE = Path(__file__).parents[2] / "bench" / "tilegym" / "first_calls.py"
 
@@ -71,14 +72,14 @@ SERVES = (
     "for line in sys.stdin:\n"
     "    request = json.loads(line)\n"
     "    if request['do'] == 'end': sys.exit('as asked')\n"
-    "    if request['do'] == 'hang': time.sleep(60)\n"
+    "    if request['do'] == 'hang': time.sleep(3600)\n"
     "    print(json.dumps(request), flush=True)\n"
 )
 
 
 def process(bench: Any, tmp_path: Path) -> Any:
     one = bench.Process([sys.executable, "-c", SERVES], os.environ, tmp_path / "stderr.txt")
-    one.first_wait = 20.0
+    one.first_wait = PATIENCE
     return one
 
 

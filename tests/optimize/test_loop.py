@@ -226,10 +226,10 @@ def test_what_failed_is_a_row_of_the_ledger_too(
 
 def test_an_iteration_that_takes_too_long_is_a_crash(opened: Open) -> None:
     """P-11: the limit is enforced, and the overrun recorded."""
-    stage = opened(["hang", 0.9], limits=replace(LIMITS, iterations=2, minutes=0.5 / 60))
+    stage = opened(["hang", 0.9], limits=replace(LIMITS, iterations=2))
     stage.run()
     assert (stage.rows[1].status, stage.rows[2].status) == ("crash", "keep")
-    assert "(--minutes)" in stage.rows[1].reason and stage.rows[1].seconds < 25
+    assert "(--minutes)" in stage.rows[1].reason
 
 
 def test_a_machine_that_fails_ends_the_run_and_loses_nothing(opened: Open) -> None:

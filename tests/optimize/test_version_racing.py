@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.optimize.seen import LookBack, LookedBack
+from tests.processes import PATIENCE
 
 from tilewright.errors import MachineError, TaskError
 from tilewright.optimize.decide import LOOKS, following
@@ -48,7 +49,7 @@ def of(source):
 def ends(source, when):
     trouble = of(source)
     if trouble.get("hang") == when:
-        time.sleep(60)
+        time.sleep(3600)
     if trouble.get("crash") == when:
         print("illegal memory access", file=sys.stderr)
         os._exit(1)
@@ -126,7 +127,7 @@ BASE = version("baseline")
 def arena() -> Iterator[Callable[..., Arena]]:
     made: list[Arena] = []
 
-    def make(trusted: bool = True, silence: float = 20.0, **more: Any) -> Arena:
+    def make(trusted: bool = True, silence: float = PATIENCE, **more: Any) -> Arena:
         task: Any = SimpleNamespace(trusted=print if trusted else None)
         session = Session(None, [sys.executable, "-u", "-c", FAKE])
         session.silence = silence
@@ -175,14 +176,14 @@ def test_without_a_trusted_implementation_the_baseline_is_compared_with(arena: C
     ("trouble", "reason"),
     [
         ("crash=check", "verify: illegal memory access (exit code 1)"),
-        ("hang=check", "verify: no answer for 1 s: a kernel hangs"),
+        ("hang=check", "verify: no answer for 4 s: a kernel hangs"),
         ("unloadable", "verify: the driver refuses the launch"),
     ],
 )
 def test_a_version_that_does_not_run_falls_and_the_next_is_verified(
     arena: Callable[..., Arena], trouble: str, reason: str
 ) -> None:
-    one = arena(silence=1.0)
+    one = arena(silence=4.0)
     out = one.verify(version("1", trouble=trouble), "w")
     assert isinstance(out, Eliminated) and out.reason == reason
     assert isinstance(one.verify(version("2"), "w"), Checked)
@@ -219,7 +220,7 @@ def test_a_race_times_all_and_drops_the_slow(arena: Callable[..., Arena]) -> Non
 @pytest.mark.parametrize("how", ["crash", "hang"])
 def test_a_race_goes_on_without_what_breaks_it(arena: Callable[..., Arena], how: str, when: str) -> None:
     """In a round of all nobody knows who it was: the race is run again one by one."""
-    one = arena(silence=1.5)
+    one = arena(silence=4.0)
     race = one.race("w", [BASE, version("1", 90), version("bad", 80, f"{how}={when}")])
     assert [fallen.name for fallen in race.eliminated] == ["bad"]
     assert race.eliminated[0].reason.startswith("race: ")
@@ -289,12 +290,12 @@ def test_an_incumbent_that_is_the_baseline_is_timed_once(arena: Callable[..., Ar
         ("wrong=later", "after timing: y"),
         ("crash=check", "verify: illegal memory access (exit code 1)"),
         ("crash=round", "confirmation: illegal memory access (exit code 1)"),
-        ("hang=capture", "confirmation: no answer for 1.5 s: a kernel hangs"),
+        ("hang=capture", "confirmation: no answer for 4 s: a kernel hangs"),
         ("throttled", "confirmation: every round was disturbed: thermal throttling (simulated)"),
     ],
 )
 def test_a_candidate_may_fall_in_its_confirmation(arena: Callable[..., Arena], trouble: str, reason: str) -> None:
-    one = arena(silence=1.5)
+    one = arena(silence=4.0)
     fallen = confirm(one, ["v", "w"], version("bad", 50, trouble), BASE, BASE, 9)
     assert isinstance(fallen, Eliminated) and (fallen.name, fallen.reason) == ("bad", reason)
     assert (fallen.checked is not None) == ("wrong" in trouble)

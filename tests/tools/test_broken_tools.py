@@ -169,7 +169,7 @@ def test_a_disassembler_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: py
     program = broken(tmp_path / "bin" / "tileirdisasm", "hangs")
     program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/log\nsleep 600\n")
     monkeypatch.setattr(reader, "find_tileiras", lambda: Tool(program.with_name("tileiras"), (13, 4), "", True))
-    monkeypatch.setattr(reader, "DISASSEMBLY_SECONDS", 0.1)
+    monkeypatch.setattr(reader, "DISASSEMBLY_SECONDS", 0.5)
     for _ in range(3):
         with pytest.raises(ToolFailed, match="tileirdisasm did not end"):
             reader.disassemble(b"")
@@ -234,7 +234,7 @@ def test_a_disassembler_of_machine_code_that_hangs_is_asked_once(
     program = broken(tmp_path / "bin" / "nvdisasm", "hangs")
     program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/log\nsleep 600\n")
     monkeypatch.setattr(cubin, "find_nvdisasm", lambda: program)
-    monkeypatch.setattr(cubin, "DISASSEMBLY_SECONDS", 0.05)
+    monkeypatch.setattr(cubin, "DISASSEMBLY_SECONDS", 0.5)
     for _ in range(2):
         rows = inspect(task, "sm_90", jobs=1)
         assert all(row.candidate.code and "nvdisasm did not end" in row.candidate.code.unread for row in rows)

@@ -131,7 +131,7 @@ STAND_IN = """#!/bin/sh
 for last; do :; done
 folder=$(dirname "$last")
 [ "$2" = racecheck ] && { echo "could not start: no device" >&2; exit 3; }
-[ "$2" = initcheck ] && exec sleep 30
+[ "$2" = initcheck ] && exec sleep 3600
 echo '{"x": [4096, 36], "y": [8192, 36]}' > "$folder/addresses.json"
 cp "$last" "$KEEP"
 cat > "$4" <<END
@@ -171,7 +171,7 @@ def test_where_it_is_not_installed_every_tool_says_so(case: Any, monkeypatch: py
 def test_a_case_is_run_under_each_tool(case: Any, stand_in: Path, tmp_path: Path) -> None:
     assert find() == stand_in
     before = case[3]["y"].raw.copy()
-    memory, race, init = sanitize(*case, seconds=1.5)
+    memory, race, init = sanitize(*case, seconds=4)
     assert (memory.reason, race.findings, init.findings) == (None, (), ())
     assert memory.findings[0].message == "read of 4 bytes of global memory by k, 0 bytes after 'y' (memcheck)"
     assert race.reason == "under racecheck the case ended before its launch: could not start: no device"
