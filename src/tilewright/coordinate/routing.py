@@ -207,6 +207,7 @@ def _measure(asked: Asked) -> Route | None:
     if part.says(say.QUALITY) and not part.says(say.MEASURING):
         return None
     subject = about or _names_a_file(part.words) or asked.kernels is not None or part.says(say.PROGRAM)
+    subject = subject or (len(asked.whole.words) <= say.SHORT + 1 and part.says(say.PRONOUN))  # with its full stop
     if part.says(say.TECHNIQUE) and (about or part.says(say.ACTING, say.KERNEL, say.SPEED)):
         return Route(("profiling",), "a technique that names no kernel language: measure first")
     if vague and (subject or _is_short(part.words)):
@@ -257,6 +258,9 @@ PARTS = (
 )  # fmt: skip
 
 
+DOING = (say.WRITING, say.CONVERTING, say.ACTING, say.MEASURING, say.SPEED, say.TECHNIQUE)
+"""One of these makes a part a step: "my Triton kernel exists already, move it to TileIR" has one."""
+
 # The main path --------------------------------------------------------------------------------------
 
 
@@ -291,7 +295,7 @@ def route(
 
 def _separate(parts: Sequence[QuestionPart], kernels: FileKernels | None) -> Sequence[QuestionPart]:
     """Returns the parts that are steps of their own; none if the question has one step."""
-    steps = [part for part in parts if part.named]
+    steps = [part for part in parts if part.named and part.says(*DOING)]
     asks = [part for part in parts[:1] if part.says(say.MEASURING) and len(part.words) > 1 and not part.named]
     later = [part for part in steps if part not in asks]
     if asks and later and not parts[0].says(("before and after",)):

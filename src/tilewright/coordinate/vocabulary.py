@@ -18,18 +18,18 @@ MEASURING = _terms("""
 """A request to measure, not to change."""
 
 SPEED = _terms("""
-    slow, late, lag, lagging, long, longer, slower, slowest, slowly, slows, slowdown, sluggish, fast, faster, fastest,
-    speed, speedup, speed up, quick, quicker, quickly, accelerate, accelerating, acceleration, performance,
-    performant, perf, latency, throughput, bottleneck, hot spot, hotspot, hottest, hot kernel, time go, time goes,
-    time is spent, time spent, spend, spending, spends, efficient, efficiency, inefficient, utilization, utilisation,
-    utilized, utilised, underutilized, underutilised, utilize, idle, idling, stall, stalled, overhead, memory bound,
-    compute bound, latency bound, bandwidth bound, host bound, cpu bound, bound, mfu, flops, tflops, roofline, speed
-    of light, sol, regression, regressed, optimize, optimizing, optimized, optimise, optimising, optimised,
-    optimization, optimisation, tune, tuning, tuned, autotune, autotuning, improve, improving, tokens per second,
-    tokens s, samples per second, images per second, step time, iteration time, it s, ms, µs, milliseconds,
-    microseconds, limits, limiting, limited by, starve*, waits, waiting, takes, took, wall time, gpu time, occupancy,
-    spill, spills, spilling, warp stall*, bank conflict, peak bandwidth, percent of peak, of peak, headroom, costs,
-    wasted, wasting, gap, cheaper, jitter, tail latency, p99, ttft, tpot, time to first token, scales, scaling
+    slow, late, lag, lagging, slower, slowest, slowly, slows, slowdown, sluggish, fast, faster, fastest, speed,
+    speedup, speed up, quick, quicker, quickly, accelerate, accelerating, acceleration, performance, performant, perf,
+    latency, throughput, bottleneck, hot spot, hotspot, hottest, hot kernel, time go, time goes, time is spent, time
+    spent, spend, spending, spends, efficient, efficiency, inefficient, utilization, utilisation, utilized, utilised,
+    underutilized, underutilised, utilize, idle, idling, stall, stalled, overhead, memory bound, compute bound,
+    latency bound, bandwidth bound, host bound, cpu bound, bound, mfu, flops, tflops, roofline, speed of light, sol,
+    regression, regressed, optimize, optimizing, optimized, optimise, optimising, optimised, optimization,
+    optimisation, tune, tuning, tuned, autotune, autotuning, improve, improving, tokens per second, tokens s, samples
+    per second, images per second, step time, iteration time, it s, ms, µs, milliseconds, microseconds, limits,
+    limiting, limited by, starve*, waits, waiting, takes, took, wall time, gpu time, occupancy, spill, spills,
+    spilling, warp stall*, bank conflict, peak bandwidth, percent of peak, of peak, headroom, costs, wasted, wasting,
+    gap, cheaper, jitter, tail latency, p99, ttft, tpot, time to first token, scales, scaling
 """)
 """A question about time or efficiency."""
 
@@ -38,7 +38,7 @@ AMOUNT = _terms("""
     eating, consume, consumes, burns, share of, expensive, heavy, heaviest, longest, biggest, largest, worst, top ten,
     top 10, bandwidth, memory, gb s, tb s, duration, runtime, run time, saturate, saturates, saturated, busy, delay,
     delays, pause, pauses, hogs, crawls, drags, bubble, percent, tensor cores, better, cost, what happens, worth, pays
-    off, pay off, starving, keep up, keeps up, maxed out
+    off, pay off, starving, keep up, keeps up, maxed out, long, longer
 """)
 """Words about an amount, which are about speed only beside words of GPUs and models."""
 
@@ -73,10 +73,15 @@ GPU = _terms("""
 
 PROGRAM = _terms("""
     my code, this code, the code, our code, my program, this program, the program, our program, my script, this
-    script, the script, my workload, the workload, our workload, this workload, it, this, this file, my run, this job,
-    my job, main py, serve py, trace, here, this function
+    script, the script, my workload, the workload, our workload, this workload, this file, my run, this job, my job,
+    main py, serve py, trace, this function
 """)
 """The whole subject of a question that names nothing else."""
+
+PRONOUN = _terms("it, this, here, that")
+"""The whole subject of a short question."""
+SHORT = 6
+"""The most words of a question whose subject is a pronoun."""
 
 KERNEL = _terms("""
     kernel, kernels, op, ops, operator, operators
@@ -146,12 +151,12 @@ FOREIGN = _terms("""
     vscode, chess, crypto, blockchain, bitcoin, ethereum, raft, paxos, consensus, microservice, microservices, train
     ticket, ticket, tickets, booking, railway, train station, train schedule, train timetable, flight booking, hotel,
     recipe, cooking, cuisine, restaurant, reactor, bathroom, kitchen, floor, roof tile, garden, cute cat, kitten, dog,
-    puppy, baby, wedding, birthday, moon, neptune, planet, mermaid, greek, god, poseidon, mythology, inference server,
-    triton server, triton inference, marathon, gym, workout, fitness, diet, employees, sales, marketing, business,
-    economy, stock market, linkedin, facebook, instagram, profile picture, profile page, user profile, movie, video
-    game, music, guitar, football, weather, holiday, vacation, school, exam, car, bike, truck, jewelry, invoice, tax,
-    knowledge graph, graph database, neo4j, bar chart, pie chart, chart, plot, matplotlib, latex, buy, price, dollar,
-    shopping, customer, customers, contract, lawyer, doctor, medicine, novel, outfit, dress, hairstyle
+    puppy, baby, wedding, birthday, moon, neptune, planet, mermaid, greek, god, poseidon, mythology, triton server,
+    triton inference, marathon, gym, workout, fitness, diet, employees, sales, marketing, business, economy, stock
+    market, linkedin, facebook, instagram, profile picture, profile page, user profile, movie, video game, music,
+    guitar, football, weather, holiday, vacation, school, exam, car, bike, truck, jewelry, invoice, tax, knowledge
+    graph, graph database, neo4j, bar chart, pie chart, chart, plot, matplotlib, latex, buy, price, dollar, shopping,
+    customer, customers, contract, lawyer, doctor, medicine, novel, outfit, dress, hairstyle
 """)
 """Words of other subjects. Beside them only an explicit question about a kernel or about collectives counts."""
 

@@ -19,7 +19,7 @@ class CudaGraph(Specialist):
         "cuda graph", "cudagraph*", "make graphed callables", "graph capture", "graph replay", "stream capture",
         "capture and replay", "launch overhead", "launch bound", "launch latency", "launch cost", "kernel launch",
         "cudalaunchkernel", "mode reduce overhead", "reduce overhead mode", "graphed", "stream is capturing",
-        "capture the graph", "tiny kernel", "small kernel launch", "launch gap", "graphable",
+        "capture the graph", "tiny kernel", "small kernel", "launch gap", "graphable",
         "graph captured", "captured graph", "capturable", "capture fails", "prevents capture", "be captured",
         "breaks capture",
     )  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.specialists.base import Need, Specialist
+from tilewright.specialists.base import Need
+from tilewright.specialists.kernels import KernelSpecialist
 from tilewright.specialists.needs import need_of_gpu, need_of_package
 
 
-class CuTileKernels(Specialist):
+class CuTileKernels(KernelSpecialist):
     name = "cutile"
     order = 30
     aliases = ("kernel-cutile-specialist",)
@@ -24,7 +25,7 @@ class CuTileKernels(Specialist):
         "look at the Tile IR of my cuTile kernel",
         "port this CUDA kernel to cuTile",
     )
-    writes_kernels = True
+    language = "cutile"
 
     def needs(self) -> tuple[Need, ...]:
         compiler = need_of_package("nvidia-cuda-tileiras", "pip install 'cuda-tile[tileiras]'")

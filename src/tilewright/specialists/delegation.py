@@ -87,3 +87,5 @@ class SpecialistAnswer:
     summary: str
     measures: tuple[Measure, ...]
     findings: Mapping[str, str] = field(default_factory=dict)
+    patch: str = ""
+    """The change as a unified diff, where one was made."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.specialists.base import Need, Specialist
+from tilewright.specialists.base import Need
+from tilewright.specialists.kernels import KernelSpecialist
 from tilewright.specialists.needs import need_of_gpu, need_of_package
 
 
-class TritonOnTileIr(Specialist):
+class TritonOnTileIr(KernelSpecialist):
     name = "tileir"
     order = 50
     aliases = ("kernel-tileir-specialist",)
@@ -21,7 +22,8 @@ class TritonOnTileIr(Specialist):
         "set ENABLE_TILE=1 on my kernel k.py",
         "Add TileIR configs to fused_gelu.py for Blackwell",
     )
-    writes_kernels = True
+    language = "triton"
+    only = ("tile_ir_route", "descriptors")
     stated = "Blackwell (sm_100) and newer, of NVIDIA's own back end nvtriton"
 
     def needs(self) -> tuple[Need, ...]:

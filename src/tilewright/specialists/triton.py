@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.specialists.base import Need, Specialist
+from tilewright.specialists.base import Need
+from tilewright.specialists.kernels import KernelSpecialist
 from tilewright.specialists.needs import need_of_gpu, need_of_package
 
 
-class TritonKernels(Specialist):
+class TritonKernels(KernelSpecialist):
     name = "triton"
     order = 40
     aliases = ("kernel-triton-specialist",)
@@ -22,7 +23,7 @@ class TritonKernels(Specialist):
         "num_warps of my Triton GEMM",
         "Triton fusion",
     )
-    writes_kernels = True
+    language = "triton"
     stated = "Ampere and newer (sm_80)"
 
     def needs(self) -> tuple[Need, ...]:

@@ -1,0 +1,60 @@
+"""What the specialists of kernel languages share: they answer by the loop of `tilewright optimize`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.errors import RequestError
+from tilewright.specialists.base import Specialist
+from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer
+
+if TYPE_CHECKING:
+    from tilewright.optimize.optimized import Optimized
+    from tilewright.optimize.proposed import Proposer
+
+
+class KernelSpecialist(Specialist):
+    """Makes the kernel of a task faster. The delegation's ``file`` names the task, as ``FILE[:TASK]``."""
+
+    writes_kernels = True
+    language: str
+    """The name of the language in which the task's kernel must be written."""
+    only: tuple[str, ...] = ()
+    """The playbook's entries to try; all of the language if empty."""
+
+    def answer(self, delegation: Delegation, proposers: Sequence[Proposer] = ()) -> SpecialistAnswer:
+        """Runs the loop. The user's files stay as they are: the answer has the patch.
+
+        proposers: ideas of a model or a person, which pass the same gate.
+
+        Raises RequestError if the file is no task, or if its kernel is in another language.
+        """
+        if not delegation.file:
+            raise RequestError(f"the delegation to {self.name} names no file; give a task as FILE[:TASK]")
+        from tilewright.compile.compile import one_language
+        from tilewright.hardware.gpu import detect
+        from tilewright.hardware.machine import target_of
+        from tilewright.optimize.loop import optimize
+        from tilewright.task.loading import load_task
+
+        task = load_task(delegation.file)
+        written = one_language(task, tuple(task.selected(None)), target_of(None, detect()).board)
+        if written != self.language:
+            raise RequestError(f"{delegation.file} launches a {written} kernel, which is no work for {self.name}")
+        return answer_of(optimize(task, only=self.only, proposers=proposers))
+
+
+def answer_of(result: Optimized) -> SpecialistAnswer:
+    """Turns a run into an answer. Predicted times are no measures, so without a GPU nothing is called applied."""
+    record = result.record
+    measures = tuple(
+        Measure(f"latency of {before.workload}", "µs", before.measured.us, after.measured.us, record.run)
+        for before, after in zip(record.baseline, record.final, strict=False)
+        if before.measured is not None and after.measured is not None
+    )
+    kept = {f"{record.run}/{one.n}": f"{one.optimization}: {one.reason}" for one in result.kept}
+    if not record.measured:
+        left = {f"{record.run}/{n}": f"{name}: to be confirmed on a GPU" for n, name, _ in result.to_confirm}
+        return SpecialistAnswer("analysed", str(result), (), {**kept, **left}, result.patch)
+    return SpecialistAnswer("applied" if kept else "not applied", str(result), measures, kept, result.patch)
