@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.hardware.architectures import Board, board_for_gpu
+from tilewright.hardware.cuda_driver import cuda_driver
 from tilewright.records import Json
 
 
@@ -43,35 +44,22 @@ def detect() -> Gpu | None:
 
 def count() -> int:
     """Returns how many GPUs the driver shows to this process."""
-    driver, found = _driver(), ctypes.c_int()
+    driver, found = cuda_driver(), ctypes.c_int()
     if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
         return 0
     return found.value
 
 
-def has_driver() -> bool:
-    """Tells whether the driver is installed. Unlike `detect`, does not spend 0.2 s on initialising the driver."""
-    return _driver() is not None
-
-
 def make_context() -> None:
     """Makes the CUDA context that torch will use. The C code releases the GIL, so other Python threads run on."""
-    context, device, driver = ctypes.c_void_p(), ctypes.c_int(), _driver()
+    context, device, driver = ctypes.c_void_p(), ctypes.c_int(), cuda_driver()
     if driver is not None and detect() is not None and not driver.cuDeviceGet(ctypes.byref(device), 0):
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
 
 @cache
-def _driver() -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-
-
-@cache
 def _detected() -> Gpu | None:
-    driver = _driver()
+    driver = cuda_driver()
     if driver is None:
         return None
     device, count, version = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()

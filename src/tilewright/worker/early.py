@@ -1,15 +1,23 @@
-"""Starts the worker process before other modules are loaded, because the process needs seconds to import torch."""
+"""Starts the worker process before other modules are loaded, because the process needs seconds to import torch.
+
+`begin` starts it before even the command line is loaded, and `early_worker` hands it to the command.
+"""
 
 from __future__ import annotations
 
+import atexit
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 
-from tilewright.hardware.gpu import detect, has_driver
+from tilewright.hardware.cuda_driver import has_driver
 
 WORKER = (sys.executable, "-m", "tilewright.worker.process.worker")
+COMMANDS = ("tune", "optimize")
+"""The commands of the command line that call `early_worker`."""
+
+_begun: list[subprocess.Popen[str]] = []
 
 
 def spawned(command: Sequence[str] = WORKER) -> subprocess.Popen[str]:
@@ -17,9 +25,29 @@ def spawned(command: Sequence[str] = WORKER) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def begin(words: Sequence[str]) -> None:
+    """Starts a worker process, if the command line with these words may need it and the machine has a driver."""
+    if words[:1] and words[0] in COMMANDS and not {"-h", "--help"} & set(words) and has_driver():
+        _begun.append(spawned())
+        atexit.register(_end)
+
+
 def early_worker() -> subprocess.Popen[str] | None:
-    """Starts a worker process; None if the machine has no driver."""
+    """Returns the worker process that was begun, or starts one; None if the machine has no driver."""
     if not has_driver():
         return None
-    threading.Thread(target=detect, daemon=True).start()  # the driver starts up meanwhile
-    return spawned()
+    threading.Thread(target=_detect, daemon=True).start()
+    return _begun.pop() if _begun else spawned()
+
+
+def _detect() -> None:
+    """Makes the driver start up, while other modules are loaded."""
+    from tilewright.hardware.gpu import detect
+
+    detect()
+
+
+def _end() -> None:
+    """Ends a worker process that no command took, for example after a mistake in the options."""
+    for process in _begun:
+        process.kill()
