@@ -23,6 +23,7 @@ import typer
 from tilewright import __version__
 from tilewright.cli import (
     capture,
+    casebook,
     check,
     compare,
     doctor,
@@ -82,6 +83,7 @@ app.add_typer(tuned.app, name="tuned")
 for _later in (
     route.route,
     specialists.specialists,
+    casebook.casebook,
     lint.lint,
     transfer.transfer,
     doctor.doctor,

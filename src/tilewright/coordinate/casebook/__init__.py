@@ -1,0 +1,1 @@
+"""The casebook: what was slow before, what helped, and how that was verified."""

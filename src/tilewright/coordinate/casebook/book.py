@@ -1,0 +1,132 @@
+"""The casebook as a whole: the shipped cases, those of the ledger, and casebooks of others, which are read in place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+
+from tilewright.coordinate.casebook import case as cases_of_files
+from tilewright.coordinate.casebook.case import PATTERNS, Precedent
+from tilewright.coordinate.casebook.from_ledger import from_ledger
+from tilewright.coordinate.casebook.recall import Match, recall
+from tilewright.errors import RequestError
+from tilewright.ledger.file import home, make_private
+
+OURS = Path(__file__).parent / "cases"
+VARIABLE = "TILEWRIGHT_CASEBOOKS"
+"""Folders of other casebooks, separated as in PATH."""
+QUESTIONS = "casebook_questions.jsonl"
+
+
+@dataclass(frozen=True)
+class CasebookAnswer:
+    """What the casebook says to a question. ``trace``: the one line that records it."""
+
+    question: str
+    matches: tuple[Match, ...]
+
+    @property
+    def trace(self) -> str:
+        if not self.matches:
+            return f'CASEBOOK: no-match query="{_quoted(self.question)}"'
+        best = self.matches[0]
+        return f'CASEBOOK: matched={best.case.name} confidence={best.confidence} adapted="{adapted(best.case)}"'
+
+
+def adapted(case: Precedent) -> str:
+    """Returns how the case is applied, in a few words: a precedent, which must be adapted and verified."""
+    how = case.section("Apply via") or case.title
+    return _quoted(how.partition("\n")[0].strip("-* "))
+
+
+def _quoted(text: str) -> str:
+    return " ".join(text.replace('"', "'").split())[:300]
+
+
+@dataclass(frozen=True)
+class Casebook:
+    """Cases from files and from the ledger. ``folders``: casebooks of others."""
+
+    folders: tuple[Path, ...] = ()
+    ledger: Path | None = None
+
+    @cached_property
+    def cases(self) -> tuple[Precedent, ...]:
+        """All cases; those of files that cannot be understood have problems, and are searched all the same."""
+        files = (path for folder in (OURS, *self.folders) for path in _files(folder))
+        return (*map(cases_of_files.read, files), *from_ledger(self.ledger))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(" ".join(problem.split()) for case in self.cases for problem in case.problems)
+
+    @property
+    def by_pattern(self) -> dict[str, tuple[str, ...]]:
+        """Pattern → the names of its cases."""
+        return {pattern: tuple(case.name for case in self.cases if pattern in case.patterns) for pattern in PATTERNS}
+
+    def ask(self, question: str, most: int = 5) -> CasebookAnswer:
+        """Returns what the cases say to a question."""
+        return CasebookAnswer(question, tuple(recall(question, self.cases, most)))
+
+
+def casebook(folders: Iterable[Path] = (), ledger: Path | None = None) -> Casebook:
+    """Returns the casebook with these folders and those of the environment. Raises RequestError if one is missing."""
+    named = [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    for folder in (every := [*folders, *named]):
+        if not folder.is_dir():
+            raise RequestError(f"no such casebook: {folder} is not a folder")
+    return Casebook(tuple(every), ledger)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yields the cases of a casebook: Markdown files in the folders of families."""
+    for family in cases_of_files.FAMILIES:
+        for root in sorted({path.parent for path in folder.rglob(f"{family}/*.md")}):
+            yield from sorted(path for path in root.glob("*.md") if path.stem.lower() not in ("readme", "index"))
+
+
+def remember(answer: CasebookAnswer, folder: Path | None = None) -> None:
+    """Adds a question to those that the rate counts. A folder that cannot be written is no error of the question."""
+    where = folder or home()
+    line = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "matched": bool(answer.matches)}
+    try:
+        make_private(where)
+        with (where / QUESTIONS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "question": answer.question}) + "\n")
+    except OSError:
+        return
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many questions were asked, and for how many no case matched."""
+
+    questions: int
+    without_match: int
+
+    @property
+    def no_match_rate(self) -> float | None:
+        return self.without_match / self.questions if self.questions else None
+
+
+def coverage(folder: Path | None = None) -> Coverage:
+    """Returns the coverage of the remembered questions. Lines that another program broke do not count."""
+    try:
+        lines: Sequence[str] = (
+            ((folder or home()) / QUESTIONS).read_text(encoding="utf-8", errors="replace").splitlines()
+        )
+    except OSError:
+        lines = ()
+    found = []
+    for line in lines:
+        try:
+            found.append(bool(json.loads(line)["matched"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return Coverage(len(found), found.count(False))

@@ -1,0 +1,100 @@
+"""Finds the cases for a question, by a search in the whole text of each case. Fields only rank what was found.
+
+The rank is BM25 (Robertson and Zaragoza, 2009, with their usual constants). A case matches if it has enough of what
+the question says: words that few cases have weigh more. There is no match only after that search.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tilewright.coordinate.casebook.case import Precedent
+
+Confidence: TypeAlias = Literal["high", "medium", "low"]
+
+SATURATION, LENGTH = 1.2, 0.75
+RANKED_BY = ("signals", "bottleneck", "knobs", "log_markers", "patterns", "architectures")
+FIELD_BONUS = 0.15
+"""A word of the question that a field has raises the rank by this part."""
+MATCHES, MEDIUM, HIGH = 0.34, 0.5, 0.75
+"""Weight of the question's words that a case must have, of all its words, to match, and for each confidence."""
+SHOWN = 5
+
+_WORD = re.compile(r"[a-z0-9][a-z0-9_.+#]*[a-z0-9+#]|[a-z0-9]")
+_STOP = """
+    a an and are as at be been but by can could do does for from get gets had has have how i if in into is it its me my
+    no not of on or our please should so some than that the their them then there these they this to too try use using
+    was we what when where which while who why will with would you your make makes made very much more most help want
+    need problem thing things something one two good better best
+"""
+STOP = frozenset(_STOP.split())
+"""Words that say nothing about a case."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A case that was found, and how sure that is. ``coverage``: the weight of the question's words that it has."""
+
+    case: Precedent
+    confidence: Confidence
+    coverage: float
+    score: float
+
+
+def words(text: str) -> list[str]:
+    """Returns the words of a text without those that say nothing, each as its stem."""
+    parts = (part for word in _WORD.findall(text.lower()) for part in {word, *re.split(r"[._]", word)})
+    return [stem(word) for word in parts if word and word not in STOP]
+
+
+def stem(word: str) -> str:
+    """Removes a plural or a verb's ending."""
+    for ending, least in (("ations", 4), ("ation", 4), ("ings", 4), ("ing", 4), ("ies", 3), ("ed", 4), ("es", 4)):
+        if word.endswith(ending) and len(word) - len(ending) >= least:
+            return word[: -len(ending)] + ("y" if ending == "ies" else "")
+    plain = word[:-1] if word.endswith("s") and not word.endswith(("ss", "us")) and len(word) > 3 else word
+    return plain[:-1] if plain.endswith("e") and len(plain) > 4 else plain
+
+
+def recall(question: str, cases: Sequence[Precedent], most: int = SHOWN) -> list[Match]:
+    """Returns the cases that match a question, the best first."""
+    asked = list(dict.fromkeys(words(question)))
+    texts = [Counter(words(case.text())) for case in cases]
+    if not asked or not texts:
+        return []
+    length = sum(map(sum, (text.values() for text in texts))) / len(texts)
+    weight = {word: _weight(sum(word in text for text in texts), len(texts)) for word in asked}
+    whole = sum(weight.values())
+    found = []
+    for case, text in zip(cases, texts, strict=True):
+        coverage = sum(weight[word] for word in asked if word in text) / whole
+        if coverage >= MATCHES:
+            score = sum(weight[word] * _often(text[word], sum(text.values()) / length) for word in asked)
+            found.append(
+                Match(case, _confidence(coverage), coverage, score * (1 + FIELD_BONUS * _in_fields(case, asked)))
+            )
+    return sorted(found, key=lambda match: (-match.score, match.case.name))[:most]
+
+
+def _weight(cases: int, of: int) -> float:
+    """Returns how much a word says that so many of the cases have."""
+    return math.log(1 + (of - cases + 0.5) / (cases + 0.5))
+
+
+def _often(count: int, length: float) -> float:
+    return count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH + LENGTH * length))
+
+
+def _in_fields(case: Precedent, asked: Sequence[str]) -> int:
+    """Returns how many words of the question stand in the fields."""
+    known = set(words(" ".join(value for name in RANKED_BY for value in getattr(case, name))))
+    return sum(word in known for word in asked)
+
+
+def _confidence(coverage: float) -> Confidence:
+    return "high" if coverage >= HIGH else "medium" if coverage >= MEDIUM else "low"
