@@ -1,7 +1,7 @@
 """One case: what was slow, why, what helped, how much, and how that is verified.
 
-A case is a Markdown file in the folder of its family. Its front matter has the fields of `Precedent`, its body the sections
-`SECTIONS`. A `measured` entry has all six fields or is no entry.
+A case is a Markdown file in the folder of its family. Its front matter has the fields of `Precedent`, its body the
+sections `SECTIONS`. A `measured` entry has all six fields or is no entry.
 """
 
 from __future__ import annotations
