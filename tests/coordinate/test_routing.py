@@ -93,6 +93,7 @@ EXCLUDED = {
     "I need a TileIR softmax, no Triton kernel exists": "triton, tileir",
 }
 NOBODY = (
+    "Is it faster to fly to Rome?", "How long does it take to boil an egg?", "Install CUDA 13 on Ubuntu",
     "a cute cat", "train ticket booking app", "What is the mass of Triton?", "Tile my bathroom floor",
     "Set up a Kubernetes HPA for my service", "Explain Rust lifetimes",
     "Create a Grafana dashboard for GPU utilization",
@@ -106,6 +107,9 @@ NOBODY = (
 STEPS = {
     "First profile train.py, then write a Triton kernel for the hottest op": "profiling, triton",
     "Overlap the all-reduce, then apply CUDA graphs": "distributed, cuda-graph",
+    "Profile first; then capture the step in a CUDA graph": "profiling, cuda-graph",
+    "Write a Triton kernel for GELU and then convert it to TileIR": "triton, tileir",
+    "My Triton kernel exists already, move it to TileIR": "tileir",
     "Apply CUDA graphs and overlap the all-reduce": "cuda-graph, distributed",
     "Apply CUDA graphs and measure before and after": "cuda-graph",
     "Capture the DDP training step in a CUDA graph": "cuda-graph",

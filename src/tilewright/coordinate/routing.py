@@ -210,7 +210,8 @@ def _measure(asked: Asked) -> Route | None:
     subject = subject or (len(asked.whole.words) <= say.SHORT + 1 and part.says(say.PRONOUN))  # with its full stop
     if part.says(say.TECHNIQUE) and (about or part.says(say.ACTING, say.KERNEL, say.SPEED)):
         return Route(("profiling",), "a technique that names no kernel language: measure first")
-    if vague and (subject or _is_short(part.words)):
+    is_step = part is not asked.whole and part.says(say.MEASURING)  # "profile first, then …"
+    if vague and (subject or is_step or _is_short(part.words)):
         return Route(("profiling",), "a question about speed that names no means: measure first")
     return None
 

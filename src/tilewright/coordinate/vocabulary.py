@@ -18,27 +18,27 @@ MEASURING = _terms("""
 """A request to measure, not to change."""
 
 SPEED = _terms("""
-    slow, late, lag, lagging, slower, slowest, slowly, slows, slowdown, sluggish, fast, faster, fastest, speed,
-    speedup, speed up, quick, quicker, quickly, accelerate, accelerating, acceleration, performance, performant, perf,
-    latency, throughput, bottleneck, hot spot, hotspot, hottest, hot kernel, time go, time goes, time is spent, time
-    spent, spend, spending, spends, efficient, efficiency, inefficient, utilization, utilisation, utilized, utilised,
-    underutilized, underutilised, utilize, idle, idling, stall, stalled, overhead, memory bound, compute bound,
-    latency bound, bandwidth bound, host bound, cpu bound, bound, mfu, flops, tflops, roofline, speed of light, sol,
-    regression, regressed, optimize, optimizing, optimized, optimise, optimising, optimised, optimization,
-    optimisation, tune, tuning, tuned, autotune, autotuning, improve, improving, tokens per second, tokens s, samples
-    per second, images per second, step time, iteration time, it s, ms, µs, milliseconds, microseconds, limits,
-    limiting, limited by, starve*, waits, waiting, takes, took, wall time, gpu time, occupancy, spill, spills,
-    spilling, warp stall*, bank conflict, peak bandwidth, percent of peak, of peak, headroom, costs, wasted, wasting,
-    gap, cheaper, jitter, tail latency, p99, ttft, tpot, time to first token, scales, scaling
+    slow, late, lag, lagging, slower, slowest, slowly, slows, slowdown, sluggish, crawl, crawling, fast, faster,
+    fastest, speed, speedup, speed up, quick, quicker, quickly, accelerate, accelerating, acceleration, performance,
+    performant, perf, latency, throughput, bottleneck, hot spot, hotspot, hottest, hot kernel, time go, time goes,
+    time is spent, time spent, spend, spending, spends, efficient, efficiency, inefficient, utilization, utilisation,
+    utilized, utilised, underutilized, underutilised, utilize, idle, idling, stall, stalled, overhead, memory bound,
+    compute bound, latency bound, bandwidth bound, host bound, cpu bound, bound, mfu, flops, tflops, roofline, speed
+    of light, sol, regression, regressed, optimize, optimizing, optimized, optimise, optimising, optimised,
+    optimization, optimisation, tune, tuning, tuned, autotune, autotuning, improve, improving, tokens per second,
+    tokens s, samples per second, images per second, step time, iteration time, it s, ms, µs, milliseconds,
+    microseconds, limits, limiting, limited by, starve*, waits, waiting, takes, took, wall time, gpu time, occupancy,
+    spill, spills, spilling, warp stall*, bank conflict, peak bandwidth, percent of peak, of peak, headroom, costs,
+    wasted, wasting, gap, cheaper, jitter, tail latency, p99, ttft, tpot, time to first token, scales, scaling
 """)
 """A question about time or efficiency."""
 
 AMOUNT = _terms("""
     time, times, most of, most time, how much, how long, breakdown, break down, dominate, dominates, eat, eats,
-    eating, consume, consumes, burns, share of, expensive, heavy, heaviest, longest, biggest, largest, worst, top ten,
-    top 10, bandwidth, memory, gb s, tb s, duration, runtime, run time, saturate, saturates, saturated, busy, delay,
-    delays, pause, pauses, hogs, crawls, drags, bubble, percent, tensor cores, better, cost, what happens, worth, pays
-    off, pay off, starving, keep up, keeps up, maxed out, long, longer
+    eating, consume, consumes, burns, share of, problem, expensive, heavy, heaviest, longest, biggest, largest, worst,
+    top ten, top 10, bandwidth, memory, gb s, tb s, duration, runtime, run time, saturate, saturates, saturated, busy,
+    delay, delays, pause, pauses, hogs, crawls, drags, bubble, percent, tensor cores, better, cost, what happens,
+    worth, pays off, pay off, starving, keep up, keeps up, maxed out, long, longer
 """)
 """Words about an amount, which are about speed only beside words of GPUs and models."""
 
@@ -63,7 +63,7 @@ GPU = _terms("""
     job, training, fine tuning, finetuning, finetune, pretraining, train step, train loop, training throughput, epoch,
     step, steps, iteration, batch, batches, sm, sms, hbm, l2, dram, vram, streaming multiprocessor, layer, layers,
     gradient, gradients, activations, logits, token, embedding, moe, experts, resnet, bert, llama, gpt, vit, mlp,
-    conv, convolution, element wise, elementwise, dataloader, cublas, cudnn, nsys, ncu, nsight, mfu, tflops, roofline,
+    conv, convolution, element wise, elementwise, dataloader, cublas, cudnn, cudamemcpy*, nsys, ncu, nsight, mfu, tflops, roofline,
     tensor core, warp, warps, tile size, tile sizes, occupancy, serving engine, model, models, hopper, blackwell,
     ampere, dataparallel, bf16, fp16, fp8, torch compile, memcpy, h2d, d2h, kv cache, device, jax, cupy, numba,
     prompt, weights, adam, stable diffusion, whisper, qwen, deepseek, mixtral, gemma, mamba, yolo, memory bound,

@@ -29,8 +29,8 @@ class Distributed(Specialist):
     )  # fmt: skip
     near = (
         "distributed", "parallelism", "communication", "comm", "sharding", "sharded", "across gpu", "# gpu", "# node",
-        "one node", "single node", "nodes", "ranks", "scale out", "parallelize",
-        "parallelise", "gpu to gpu", "peer to peer",
+        "# host", "one host", "one node", "single node", "nodes", "ranks", "scale out", "parallelize", "parallelise",
+        "gpu to gpu", "peer to peer",
     )  # fmt: skip
     examples = (
         "gradient bucketing",
