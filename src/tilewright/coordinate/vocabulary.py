@@ -63,11 +63,11 @@ GPU = _terms("""
     job, training, fine tuning, finetuning, finetune, pretraining, train step, train loop, training throughput, epoch,
     step, steps, iteration, batch, batches, sm, sms, hbm, l2, dram, vram, streaming multiprocessor, layer, layers,
     gradient, gradients, activations, logits, token, embedding, moe, experts, resnet, bert, llama, gpt, vit, mlp,
-    conv, convolution, element wise, elementwise, dataloader, cublas, cudnn, cudamemcpy*, nsys, ncu, nsight, mfu, tflops,
-    roofline, tensor core, warp, warps, tile size, tile sizes, occupancy, serving engine, model, models, hopper, blackwell,
-    ampere, dataparallel, bf16, fp16, fp8, torch compile, memcpy, h2d, d2h, kv cache, device, jax, cupy, numba,
-    prompt, weights, adam, stable diffusion, whisper, qwen, deepseek, mixtral, gemma, mamba, yolo, memory bound,
-    compute bound, latency bound, bandwidth bound, host bound, cpu bound
+    conv, convolution, element wise, elementwise, dataloader, cublas, cudnn, cudamemcpy*, nsys, ncu, nsight, mfu,
+    tflops, roofline, tensor core, warp, warps, tile size, tile sizes, occupancy, serving engine, model, models,
+    hopper, blackwell, ampere, dataparallel, bf16, fp16, fp8, torch compile, memcpy, h2d, d2h, kv cache, device, jax,
+    cupy, numba, prompt, weights, adam, stable diffusion, whisper, qwen, deepseek, mixtral, gemma, mamba, yolo, memory
+    bound, compute bound, latency bound, bandwidth bound, host bound, cpu bound
 """)
 """Words of GPUs and models: what makes a word about speed a question for Tilewright."""
 
