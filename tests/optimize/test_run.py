@@ -14,6 +14,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from typing import Any
 import pytest
 from tests.ledger.test_perf_results import parse
 from tests.optimize.kit import SCALE, git, repository
-from tests.processes import until
 
 from tilewright.cli import optimize_table as optimize_tables
 from tilewright.errors import RequestError, StorageError, TaskError, UnknownChoice
@@ -195,35 +195,39 @@ def test_what_earlier_runs_kept_is_known_to_the_next(shared: Shared) -> None:
 # Interrupted ----------------------------------------------------------------------------------------
 
 
-def child(file: Path, home: Path, *arguments: str) -> subprocess.Popen[str]:
+KILLED = """
+import os, signal, sys
+from tilewright.__main__ import main
+from tilewright.ledger.ledger import Ledger
+append = Ledger.append
+def killed(ledger, run, iteration):
+    if iteration.n == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    append(ledger, run, iteration)
+Ledger.append = killed
+sys.exit(main())
+"""
+"""`tilewright`, killed when its second iteration is about to be recorded."""
+
+
+def child(
+    file: Path, home: Path, *arguments: str, program: Sequence[str] = ("-m", "tilewright")
+) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TILEWRIGHT_HOME": str(home)}
     return subprocess.Popen(
-        [sys.executable, "-m", "tilewright", "optimize", str(file), *ARGUMENTS, *arguments],
+        [sys.executable, *program, "optimize", str(file), *ARGUMENTS, *arguments],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         cwd=file.parent,
     )  # fmt: skip
-
-
-def recorded(home: Path) -> int:
-    """Iterations that the only run has by now."""
-    if not (home / "ledger.db").exists():
-        return 0
-    with Ledger(home / "ledger.db") as ledger:
-        runs = ledger.runs()
-        return runs[0].iterations if runs else 0
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kills with a signal")
 def test_kill_9_loses_at_most_the_running_iteration(tmp_path: Path) -> None:
     """X-12: the same command goes on with the same run, without a gap and without trying anything twice."""
     file, home = repository(tmp_path / "user", STEEP), tmp_path / "home"
-    process = child(file, home)
-    try:
-        assert until(lambda: recorded(home) >= 2 or process.poll() is not None)
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.communicate()
+    process = child(file, home, program=("-c", KILLED))
+    _, err = process.communicate()
+    assert process.returncode == -signal.SIGKILL, err
     with Ledger(home / "ledger.db") as ledger:
         (killed,) = ledger.runs()
         before = ledger.iterations(killed.run)
