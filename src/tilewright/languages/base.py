@@ -19,6 +19,8 @@ from tilewright.task.tensors import ArraySpec
 
 TILE_IR = b"\x7fTileIR\x00"
 """The first bytes of Tile IR bytecode."""
+BARRIER = "a barrier of the block's threads"
+"""The message of an assertion that stands for a barrier, in Tile IR that stands for other code (`stand_in`)."""
 Identity: TypeAlias = tuple[str, tuple[tuple[str, Value], ...], bytes]
 
 

@@ -44,6 +44,7 @@ class Ran:
     refused: str | None = None  # why the engine cannot run this kernel, such as an operation that the interpreter lacks
     kernels: tuple[str, ...] | None = None  # names of the kernels that ran; None if the engine does not know
     declared: str | None = None  # the exact name of the kernel that was compiled for the launch
+    exchanged: str | None = None  # what threads of a block exchange without a barrier, if the engine knows it
     undefined: tuple[Location, ...] = ()  # loads of elements without a value, if the engine knows them
     touched_early: tuple[str, ...] = ()  # outputs that the launch function changed before the kernel ran
     uploads: int = 0  # copies from the host during the launches, except those for lists of arrays

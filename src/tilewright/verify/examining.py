@@ -84,6 +84,8 @@ class Examiner:
             run.refuse_large()
             run.refuse_unserved()
             reason = ways[case.run]()
+            if run.exchanged is not None:
+                raise Unverified(run.exchanged)
         except Wrong as wrong:
             verdict, run.error = "incorrect", wrong.compared or run.error
             reason = "; ".join([str(wrong), *map(str, run.undefined_padding())])
@@ -105,6 +107,7 @@ class _CaseRun:
         self.findings: list[Finding] = []
         self.error: Compared | None = None
         self.undefined: tuple[Location, ...] = ()
+        self.exchanged: str | None = None
         self.latest: tuple[NamedArrays, Mapping[str, str]] | None = None
 
     def refuse_large(self) -> None:
@@ -220,6 +223,7 @@ class _CaseRun:
 
     def judge_run(self, ran: Ran, images: Mapping[str, Image]) -> None:
         self.findings += ran.findings
+        self.exchanged = self.exchanged or ran.exchanged
         self.undefined = ran.undefined
         if ran.refused is not None:
             raise Unverified(ran.refused)

@@ -12,10 +12,11 @@ from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
-from tilewright.tileir.read.tree import Location
+from tilewright.tileir.read.tree import KernelEntry, Location
 from tilewright.tileir.run import interpreter, launching
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import Unsupported
+from tilewright.tileir.watch.exchanges import Exchanges
 from tilewright.tileir.watch.findings import Finding
 from tilewright.verify.engine import ONCE, Ran, RunOptions
 from tilewright.verify.images import Image, held_before
@@ -45,6 +46,8 @@ class InterpreterEngine:
             return Ran(failed=runnable)
         self.stand_in = runnable.stand_in
         memory, addresses = Memory(poison=options.poison), {}
+        if runnable.stand_in and _reads_what_it_writes(runnable.module.entry()):
+            memory.exchanges = Exchanges()
         for name, image in images.items():
             if name not in options.alias:
                 written = held_before(self.task, name) is not None
@@ -56,6 +59,7 @@ class InterpreterEngine:
             for number in range(options.launches):
                 if number:
                     memory.next_launch()
+                    memory.exchanges = memory.exchanges and Exchanges(memory.exchanges.first)
                 seed = options.seed + number
                 done = interpreter.run(
                     runnable.module, arguments, grid, memory, seed=seed, poison=options.poison,
@@ -67,7 +71,15 @@ class InterpreterEngine:
         except Unsupported as refused:
             return Ran(refused=f"the interpreter does not run this: {refused}")
         name = runnable.module.entry().name
-        return Ran(findings, kernels=(name,) * options.launches, declared=name, undefined=tuple(undefined))
+        exchanged = memory.exchanges.first if memory.exchanges else None
+        return Ran(
+            findings, kernels=(name,) * options.launches, declared=name, undefined=tuple(undefined), exchanged=exchanged
+        )
 
     def close(self) -> None:
         pass  # the engine has no process
+
+
+def _reads_what_it_writes(entry: KernelEntry) -> bool:
+    """Tells whether a load may access memory that the kernel writes. The translator gives only such loads a token."""
+    return any(op.operands.get("token") for op in entry.walk() if op.name.startswith("load"))

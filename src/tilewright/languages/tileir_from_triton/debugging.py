@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.languages.base import BARRIER
 from tilewright.languages.tileir_from_triton.translation import Translation, translates
-from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirOp
+from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirOp, ValueType
 from tilewright.languages.tileir_from_triton.writer import TOKEN
 
 
@@ -36,5 +37,7 @@ def assumption(t: Translation, op: TtirOp) -> None:
 
 
 @translates("gpu.barrier", "ttg.barrier")
-def nothing(t: Translation, op: TtirOp) -> None:
-    """MemoryTokens order what a barrier would."""
+def barrier(t: Translation, op: TtirOp) -> None:
+    """MemoryTokens order what a barrier would. The interpreter needs to know where Triton's threads wait."""
+    if t.checks_promises:
+        t.emit("Assert", t.constant(1, ValueType("i1")), BARRIER)

@@ -21,6 +21,7 @@ from tilewright.tileir.run import atomics
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.tileir.watch.allocations import WORDS, Allocation, extent_of, granules_of
 from tilewright.tileir.watch.arrays import Array, DType, Indices, Mask
+from tilewright.tileir.watch.exchanges import Exchanges
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, Findings
 from tilewright.tileir.watch.shadow import Blocks, Shadow
 from tilewright.tileir.watch.watch import READ, UPDATE, WRITE, Access, Touched, Watch
@@ -56,6 +57,11 @@ class _Picked(NamedTuple):
         flat = np.broadcast_to(values, self.shape).reshape(-1)
         return flat if self.where is None else flat[self.where]
 
+    def elements(self) -> Indices:
+        """Returns the position of each picked element in the tile of its lane."""
+        tile = int(np.prod(self.shape[1:]))
+        return (np.arange(len(self.addresses)) if self.where is None else self.where) % tile
+
     def touched(self, allocation: Allocation, of: Indices | None = None) -> Touched:
         """Returns the access to picked elements that lie in ``allocation``. ``of``: their positions, by default all."""
         blocks = self.blocks if of is None or not isinstance(self.blocks, np.ndarray) else self.blocks[of]
@@ -86,6 +92,7 @@ class Memory:
     watch: whether to look for races and for reads of memory that was never written.
     poison: the byte that undefined values consist of.
     version: a number that grows with each store, and with each atomic update that changes memory.
+    exchanges: what threads of a block exchange; None if the code that runs has no threads.
     ordered: the writes and the reads with a memory order since `Turns` took this list, each as (writes, first address,
         last address). None if no blocks wait for one another.
     """
@@ -96,6 +103,7 @@ class Memory:
         self.globals: dict[str, Allocation] = {}
         self.version = 0
         self.ordered: list[tuple[bool, int, int]] | None = None
+        self.exchanges: Exchanges | None = None
         self.allocations: list[Allocation] = []
         self.lists: list[Allocation] = []  # filled before the kernel runs, so a dry run may read them
         self._starts: list[int] = []
@@ -235,8 +243,7 @@ class Memory:
         if access.order != "weak":
             self._note(False, picked.addresses)
         for part in self._parts(picked):
-            if self.watch:
-                self._watch.show(part.touched)
+            self._show(part, picked)
             if part.of is None:
                 found = part.bits()
                 break
@@ -269,8 +276,8 @@ class Memory:
             part.touched.allocation.scatter(part.touched.offsets, new, part.aligned)
             self.version += 1
             self._note(True, part.touched.allocation.start + part.touched.offsets)
+            self._show(part, picked)
             if self.watch:
-                self._watch.show(part.touched)
                 overwritten = part.bits() != new
                 if overwritten.any():
                     self._watch.written_twice(part.touched, np.flatnonzero(overwritten))
@@ -295,12 +302,18 @@ class Memory:
             comparands = None if expected is None else part.of_these(expected)
             old, wrote = self._update(part, part.of_these(operand), mode, comparands)
             found[slice(None) if part.of is None else part.of] = old
-            if self.watch:
-                self._watch.show(replace(part.touched, wrote=wrote))
+            self._show(part._replace(touched=replace(part.touched, wrote=wrote)), picked)
         self._note(False, picked.addresses)
         if self.version != before:
             self._note(True, picked.addresses)
         return self._filled(picked, found, compare)
+
+    def _show(self, part: _Part, picked: _Picked) -> None:
+        if self.watch:
+            self._watch.show(part.touched)
+        if self.exchanges is not None:
+            elements = part.of_these(picked.elements())
+            self.exchanges.show(part.touched, self.exchanges.threads(part.touched, picked.shape[1:], elements))
 
     def _note(self, writes: bool, addresses: Indices) -> None:
         if self.ordered is not None and len(addresses):

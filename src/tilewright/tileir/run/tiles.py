@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tilewright.languages.base import BARRIER
 from tilewright.tileir.read.tree import Assumption, Element, KernelEntry, Op, PointerType, TensorViewType, TileType
 from tilewright.tileir.run import numbers
 from tilewright.tileir.run.context import Context
@@ -162,6 +163,8 @@ def token(op: Op) -> None:
 def check(context: Context, op: Op, condition: Elements) -> None:
     """Reports each lane with a false element, and names its first false element. The block continues. A dry run does
     not know a condition that depends on data or that no address needs."""
+    if op.attributes["message"] == BARRIER and context.memory.exchanges is not None:
+        context.memory.exchanges.barrier(context.blocks)
     if isinstance(condition, Unknown):
         return
     for lane, index in _first_false(condition):

@@ -1,0 +1,94 @@
+"""Finds elements that two threads of a block access without a barrier between them, of which one writes.
+
+In Tile IR tokens order the accesses of a block. A compiler that gives the elements of a tile to threads orders only
+what one thread does. Here an element of a tile stands for its thread: tiles of equal shape and width, accessed in the
+same way, are taken to be given to threads alike. Each element of memory remembers the last writer and the last reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.tileir.watch.arrays import Array, Indices, Mask
+from tilewright.tileir.watch.shadow import Shadow
+from tilewright.tileir.watch.watch import READ, UPDATE, Touched
+
+SEVERAL = -1
+"""The thread of an element that several threads accessed."""
+ANOTHER = -2
+"""The thread of an atomic update, which is no thread that accesses the element otherwise."""
+
+
+class _Last:
+    """The last accesses of one kind: block, thread and number of barriers before, for each granule."""
+
+    def __init__(self, size: int) -> None:
+        self.blocks, self.barriers = np.zeros(size, np.int32), np.zeros(size, np.int32)
+        self.threads = np.zeros(size, np.int64)
+
+    def of_others(self, granules: Indices, blocks: Array, threads: Array, barriers: Array) -> Mask:
+        """Returns which granules another thread of the same block accessed since the last barrier."""
+        same = (self.blocks[granules] == blocks) & (self.barriers[granules] == barriers)
+        return np.asarray(same & (self.threads[granules] != threads))
+
+    def enter(self, granules: Indices, blocks: Array, threads: Array, barriers: Array) -> None:
+        several = self.of_others(granules, blocks, threads, barriers)
+        self.blocks[granules], self.barriers[granules] = blocks, barriers
+        self.threads[granules] = threads
+        self.threads[granules[(self.threads[granules] != threads) | several]] = SEVERAL
+
+
+@dataclass
+class Exchanges:
+    """What threads of one run exchange. ``first``: the first exchange, in words; None if there is none."""
+
+    first: str | None = None
+    _tiles: dict[object, int] = field(default_factory=dict)
+    _barriers: dict[int, int] = field(default_factory=dict)
+    _last: dict[int, tuple[_Last, _Last]] = field(default_factory=dict)
+
+    def threads(self, touched: Touched, tile: tuple[int, ...], elements: Indices) -> Indices:
+        """Returns the thread of each element. ``elements``: positions in tiles of this shape."""
+        kind = ("view" in touched.access.op.name, tile, touched.width)
+        return elements + (self._tiles.setdefault(kind, len(self._tiles)) << 40)
+
+    def barrier(self, blocks: Array) -> None:
+        for block in (blocks + 1).tolist():
+            self._barriers[block] = self._barriers.get(block, 0) + 1
+
+    def show(self, touched: Touched, threads: Indices) -> None:
+        """Records an access, and notes whether another thread accessed an element before."""
+        shadow = touched.allocation.shadow
+        granules, per_element = shadow.granules(touched.offsets, touched.width)
+        blocks = np.repeat(touched.blocks_of_all(), per_element)
+        if touched.how == UPDATE:
+            threads = np.full(len(touched.offsets), ANOTHER, np.int64)
+        who = blocks, np.repeat(threads, per_element), self._barriers_of(blocks)
+        writes, reads = self._of(shadow)
+        for earlier, word in ((writes, "writes"), (reads, "reads"))[: 1 if touched.how == READ else 2]:
+            if self.first is None and (other := earlier.of_others(granules, *who)).any():
+                self.first = _said(touched, int(np.argmax(other)) // per_element, word)
+        (reads if touched.how == READ else writes).enter(granules, *who)
+
+    def _barriers_of(self, blocks: Array) -> Array:
+        if not self._barriers:
+            return np.zeros(len(blocks), np.int32)
+        distinct, which = np.unique(blocks, return_inverse=True)
+        return np.array([self._barriers.get(block, 0) for block in distinct.tolist()], np.int32)[which.reshape(-1)]
+
+    def _of(self, shadow: Shadow) -> tuple[_Last, _Last]:
+        if id(shadow) not in self._last:
+            self._last[id(shadow)] = _Last(shadow.size), _Last(shadow.size)
+        return self._last[id(shadow)]
+
+
+def _said(touched: Touched, element: int, word: str) -> str:
+    allocation, op = touched.allocation, touched.access.op
+    index = ", ".join(map(str, allocation.index_of(int(touched.offsets[element]))))
+    place = f" at {op.location}" if op.location else ""
+    return (
+        f"{op.name}{place} {touched.how} {allocation.name}[{index}], which another thread of the block {word} before: "
+        "their order is open without a barrier between them"
+    )
