@@ -59,8 +59,7 @@ class _Picked(NamedTuple):
 
     def elements(self) -> Indices:
         """Returns the position of each picked element in the tile of its lane."""
-        tile = int(np.prod(self.shape[1:]))
-        return (np.arange(len(self.addresses)) if self.where is None else self.where) % tile
+        return (np.arange(len(self.addresses)) if self.where is None else self.where) % int(np.prod(self.shape[1:]))
 
     def touched(self, allocation: Allocation, of: Indices | None = None) -> Touched:
         """Returns the access to picked elements that lie in ``allocation``. ``of``: their positions, by default all."""
@@ -312,8 +311,7 @@ class Memory:
         if self.watch:
             self._watch.show(part.touched)
         if self.exchanges is not None:
-            elements = part.of_these(picked.elements())
-            self.exchanges.show(part.touched, self.exchanges.threads(part.touched, picked.shape[1:], elements))
+            self.exchanges.show(part.touched, picked.shape[1:], part.of_these(picked.elements()))
 
     def _note(self, writes: bool, addresses: Indices) -> None:
         if self.ordered is not None and len(addresses):

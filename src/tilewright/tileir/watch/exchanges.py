@@ -49,8 +49,10 @@ class Exchanges:
     _barriers: dict[int, int] = field(default_factory=dict)
     _last: dict[int, tuple[_Last, _Last]] = field(default_factory=dict)
 
-    def threads(self, touched: Touched, tile: tuple[int, ...], elements: Indices) -> Indices:
-        """Returns the thread of each element. ``elements``: positions in tiles of this shape."""
+    def _threads(self, touched: Touched, tile: tuple[int, ...], elements: Indices) -> Indices:
+        """Returns the thread of each element."""
+        if touched.how == UPDATE:
+            return np.full(len(elements), ANOTHER, np.int64)
         kind = ("view" in touched.access.op.name, tile, touched.width)
         return elements + (self._tiles.setdefault(kind, len(self._tiles)) << 40)
 
@@ -58,14 +60,13 @@ class Exchanges:
         for block in (blocks + 1).tolist():
             self._barriers[block] = self._barriers.get(block, 0) + 1
 
-    def show(self, touched: Touched, threads: Indices) -> None:
-        """Records an access, and notes whether another thread accessed an element before."""
+    def show(self, touched: Touched, tile: tuple[int, ...], elements: Indices) -> None:
+        """Records an access, and notes whether another thread accessed an element before. ``elements``: the positions
+        of the elements in tiles of this shape."""
         shadow = touched.allocation.shadow
         granules, per_element = shadow.granules(touched.offsets, touched.width)
         blocks = np.repeat(touched.blocks_of_all(), per_element)
-        if touched.how == UPDATE:
-            threads = np.full(len(touched.offsets), ANOTHER, np.int64)
-        who = blocks, np.repeat(threads, per_element), self._barriers_of(blocks)
+        who = blocks, np.repeat(self._threads(touched, tile, elements), per_element), self._barriers_of(blocks)
         writes, reads = self._of(shadow)
         for earlier, word in ((writes, "writes"), (reads, "reads"))[: 1 if touched.how == READ else 2]:
             if self.first is None and (other := earlier.of_others(granules, *who)).any():
