@@ -23,7 +23,6 @@ settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 SRC = Path(__file__).parents[1] / "src"
-WRITES_NO_BYTECODE = sys.dont_write_bytecode
 sys.dont_write_bytecode = False  # pytest compiles the tests themselves once, too
 
 
@@ -37,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """The files that tests write and change within a second keep no bytecode: Python could not tell it is stale."""
-    sys.dont_write_bytecode = WRITES_NO_BYTECODE
+    sys.dont_write_bytecode = True
 
 
 @pytest.fixture(autouse=True)

@@ -176,7 +176,11 @@ def test_a_forked_copy_runs_its_own_tools(tmp_path: Path) -> None:
     thread.start()
     assert until((tmp_path / "started").exists)
     if (pid := os.fork()) == 0:
-        child.kill_all()  # none of the parent's
-        os._exit(run([path], 5).returncode)
+        returncode = 1
+        try:
+            child.kill_all()  # none of the parent's
+            returncode = run([path], 5).returncode
+        finally:
+            os._exit(returncode)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     thread.join()

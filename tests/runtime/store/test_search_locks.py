@@ -127,10 +127,12 @@ def test_a_forked_child_holds_nothing_and_keeps_nothing(own_folder: Path) -> Non
     with search_lock("k", wait=False):
         child = os.fork()
         if child == 0:
-            with search_lock("k", wait=False) as mine:
-                os.write(told[1], b"1" if mine else b"0")
-            os.read(gate[0], 1)
-            os._exit(0)
+            try:
+                with search_lock("k", wait=False) as mine:
+                    os.write(told[1], b"1" if mine else b"0")
+                os.read(gate[0], 1)
+            finally:
+                os._exit(0)
         assert os.read(told[0], 1) == b"0"
     with search_lock("k", wait=False) as mine:
         assert mine
