@@ -17,7 +17,7 @@ from tests.playbook.triton_tasks import MATMUL, ON_PTX, SOFTMAX, imported, right
 from tilewright.hardware.architectures import board
 from tilewright.inspect.work import count
 from tilewright.playbook.base import KernelFacts, Site
-from tilewright.playbook.entries import tile_ir_route, tile_sizes, triton_exp2, wide_offsets
+from tilewright.playbook.entries import tile_ir_hints, tile_ir_route, tile_sizes, triton_exp2, wide_offsets
 from tilewright.playbook.entries.tune_space import ENTRY as TUNE_SPACE
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, facts_of, loaded
@@ -27,6 +27,12 @@ class TestTileIrRoute(EntryContract):
     entry = tile_ir_route.ENTRY
     examples: ClassVar = {"on PTX": ON_PTX}
     elsewhere: ClassVar = {"there already": MATMUL}
+
+
+class TestTileIrHints(EntryContract):
+    entry = tile_ir_hints.ENTRY
+    examples: ClassVar = {"a product": MATMUL}
+    elsewhere: ClassVar = {"on PTX": ON_PTX}
 
 
 class TestTritonExp2(EntryContract):
@@ -41,6 +47,15 @@ def test_the_route_and_its_hints(tmp_path: Path) -> None:
     text = tile_ir_route.ENTRY.apply(source, site, "tileir")
     assert loaded(text, tmp_path).space.shipped["route"] == "tileir"
     assert loaded(text, tmp_path).space.shipped["num_warps"] is None
+
+
+def test_the_hints_to_try_are_those_of_the_class(tmp_path: Path) -> None:
+    [site] = tile_ir_hints.ENTRY.sites(Source("task.py", MATMUL), facts_of(loaded(MATMUL, tmp_path)))
+    assert 8 <= len(site.values) <= 12 and "a kernel of the class dot" in site.why
+    assert "occupancy=2,num_ctas=2,num_stages=4" in site.values
+    text = tile_ir_hints.ENTRY.apply(Source("task.py", MATMUL), site, "occupancy=2,num_ctas=2,num_stages=4")
+    shipped = loaded(text, tmp_path).space.shipped
+    assert (shipped["occupancy"], shipped["num_ctas"], shipped["num_stages"]) == (2, 2, 4)
 
 
 def test_hints_of_triton_are_written_as_hints(tmp_path: Path) -> None:

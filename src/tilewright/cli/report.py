@@ -79,15 +79,19 @@ def _list(path: Path | None, variable: str, as_json: bool) -> None:
 
 
 def _json(evidence: Evidence) -> Encodable:
-    """Returns the value that `tune` or `optimize` printed with ``--json`` for this run."""
+    """Returns the value that `tune` or `optimize` printed with ``--json`` for this run. For a Triton kernel,
+    ``two_steps`` has the sections about its way to Tile IR."""
     from tilewright.optimize import optimized
     from tilewright.report.evidence import TuneEvidence
+    from tilewright.report.two_steps import to_json_of
     from tilewright.tune.as_json import to_json
 
     details = evidence.details
+    steps = {"two_steps": sections} if (sections := to_json_of(details)) else {}
     if isinstance(details, TuneEvidence):
-        return to_json(details.result)
-    return optimized.to_json(optimized.Optimized(details.run, details.iterations, details.patch, evidence.folder))
+        return {**to_json(details.result), **steps}
+    done = optimized.Optimized(details.run, details.iterations, details.patch, evidence.folder)
+    return {**optimized.to_json(done), **steps}
 
 
 def _write(path: Path, text: str, *, make: bool = False) -> None:

@@ -166,6 +166,8 @@ class BaseRun:
     measured: bool
     language: str = ""
     """The language of the kernel; "" in runs of earlier versions."""
+    classification: Mapping[str, Json] = field(default_factory=dict)
+    """Of a Triton kernel: its class (`inspect.kernel_class.classification`). Empty for other languages."""
     where: str = ""
     """``FILE:TASK``, as in the command."""
     board: str = ""

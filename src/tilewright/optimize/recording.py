@@ -11,6 +11,7 @@ from dataclasses import replace
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.compare import Side, compare_tile_ir
+from tilewright.inspect.kernel_class import classification
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.choosing import Proposal
@@ -37,7 +38,7 @@ def record_of(
     return RunRecord(
         run=name, key=key, task=task.name, language=request.language, kernel=workspace.kernel, where=where,
         machine=machine, measured=gate.measured, board=board.name, bandwidth_gbs=board.bandwidth_gbs,
-        dtype=task.compute_dtype,
+        dtype=task.compute_dtype, classification=classification(request.language, task, request.workloads[0], board),
         seed=seed, baseline=baseline,
         policy={"decision": options.policy, "patience": options.patience, "race": request.policy.to_json()},
         options={**vars(options), "changes": [str(path) for path in options.changes]},

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from tilewright.report.charts import in_order
-from tilewright.report.evidence import OptimizeEvidence
+from tilewright.report.evidence import OptimizeEvidence, TuneEvidence
+from tilewright.report.two_steps import two_steps
 from tilewright.report.words import NOTHING, TuneWords, Words, between, faster, number, outcome_cells, place
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
@@ -35,6 +36,7 @@ def markdown(report: OptimizeEvidence) -> str:
     words = Words(report)
     return framed(
         words,
+        *two_step_sections(report),
         *section("Workloads", table(*words.workloads())),
         *section("Candidates to confirm on a GPU", table(*words.to_confirm())),
         *section("Iterations", _iterations(report, words)),
@@ -43,6 +45,12 @@ def markdown(report: OptimizeEvidence) -> str:
         *section("Instructions", _instructions(report)),
         *section("The patch", fenced(report.patch, "diff") if report.patch.strip() else "Empty."),
     )
+
+
+def two_step_sections(report: OptimizeEvidence | TuneEvidence) -> Iterator[str]:
+    """Yields the sections about a Triton kernel's way to Tile IR."""
+    for part in two_steps(report):
+        yield from section(part.heading, table(*part.table()))
 
 
 def text(value: object) -> str:

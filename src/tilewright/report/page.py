@@ -10,9 +10,10 @@ from typing import Protocol
 
 from tilewright.ledger.records import Iteration
 from tilewright.report.charts import in_order, latencies, mix, mix_classes, mixes, roofline
-from tilewright.report.evidence import OptimizeEvidence, settings
+from tilewright.report.evidence import OptimizeEvidence, TuneEvidence, settings
 from tilewright.report.markup import Child, Markup, bullets, diff, folded, scroll, section, settings_table, table, tag
 from tilewright.report.style import STYLE
+from tilewright.report.two_steps import two_steps
 from tilewright.report.words import NOTHING, Words, between, faster, number, outcome_cells, place
 
 
@@ -73,6 +74,7 @@ def page(report: OptimizeEvidence) -> str:
     return framed(
         words,
         tiles,
+        two_step_sections(report),
         _latencies(report, words),
         section("Workloads", _workloads(report, words)),
         _before_and_after(report, words),
@@ -81,6 +83,11 @@ def page(report: OptimizeEvidence) -> str:
         section("The patch", diff(report.patch) if report.patch.strip() else tag("p", "Empty.")),
         section("What was ruled out", bullets(report.ruled_out)) if report.ruled_out else None,
     )
+
+
+def two_step_sections(report: OptimizeEvidence | TuneEvidence) -> list[Markup]:
+    """Returns the sections about a Triton kernel's way to Tile IR."""
+    return [section(part.heading, table(*part.table())) for part in two_steps(report)]
 
 
 def _latencies(report: OptimizeEvidence, words: Words) -> Markup | None:

@@ -10,7 +10,7 @@ from tilewright.report import charts
 from tilewright.report import markdown as as_markdown
 from tilewright.report.evidence import TunedWorkload, TuneEvidence, knobs, settings
 from tilewright.report.markup import Child, breakable, bullets, folded, scroll, section, settings_table, table, tag
-from tilewright.report.page import framed
+from tilewright.report.page import framed, two_step_sections
 from tilewright.report.words import NOTHING, TuneWords, faster, interval_us, light, number
 
 
@@ -27,6 +27,7 @@ def page(report: TuneEvidence) -> str:
     return framed(
         words,
         tiles,
+        two_step_sections(report),
         section("Workloads", table(_summary_header(words), summary, numbers=range(2, 6))),
         section(f"Roofline{', at predicted times' if words.predicted else ''}", scroll(roofs)) if roofs else None,
         [section(f"Workload {workload.name}", _workload(workload, words)) for workload in report.workloads],
@@ -36,7 +37,8 @@ def page(report: TuneEvidence) -> str:
 def markdown(report: TuneEvidence) -> str:
     """Returns the Markdown of a run of `tune`."""
     words = TuneWords(report)
-    parts = [*as_markdown.section("Workloads", as_markdown.table(_summary_header(words), _summary(report)))]
+    parts = [*as_markdown.two_step_sections(report)]
+    parts += [*as_markdown.section("Workloads", as_markdown.table(_summary_header(words), _summary(report)))]
     for workload in report.workloads:
         rows = (
             [name, ", ".join([candidate.status, *roles]), *cells] for candidate, name, roles, cells in _rows(workload)

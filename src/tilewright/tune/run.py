@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tilewright.compile.identity import code_of
 from tilewright.hardware.machine import Target
+from tilewright.inspect.kernel_class import classification
 from tilewright.ledger.file import key_of
 from tilewright.ledger.records import TuneRun
 from tilewright.ledger.tunings import TuneLedger
@@ -92,6 +93,7 @@ class TuningRun:
         task, board = request.task, request.target.board
         self._record = TuneRun(
             language=request.language,
+            classification=classification(request.language, task, request.workloads[0], board),
             key=key, task=task.name, machine=machine, measured=request.target.measured, where=where_is(task),
             board=board.name, bandwidth_gbs=board.bandwidth_gbs, dtype=task.compute_dtype,
             policy=request.policy.to_json(), top=request.top, seed=request.seed, reproduce=request.command(),

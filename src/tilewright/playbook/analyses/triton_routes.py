@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from tilewright.languages.triton.hints import ROUTE, TILE_IR
+from tilewright.languages.triton.hints import ON_TILE_IR, ROUTE, TILE_IR
 from tilewright.languages.triton.hints import on_tile_ir as is_on_tile_ir
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.configuration_sites import current
@@ -16,8 +16,6 @@ from tilewright.source.syntax import Source, argument
 
 IGNORED = ("num_warps", "maxnreg")
 """The hints that only the PTX route uses."""
-ON_TILE_IR = " on Tile IR"
-"""The end of a value that stands for a change of the source together with a change of the route."""
 
 
 def with_route(source: Source, facts: KernelFacts, values: Sequence[str]) -> tuple[Value, ...]:

@@ -13,10 +13,11 @@ from functools import partial
 
 import libcst as cst
 
+from tilewright.languages.triton.hints import ON_TILE_IR
 from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, reaching
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, tl_call, tl_calls
-from tilewright.playbook.analyses.triton_routes import ON_TILE_IR, on_tile_ir, with_route
+from tilewright.playbook.analyses.triton_routes import on_tile_ir, with_route
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Expression, Function, Line, Replacement, Source, argument, dotted, elements, number

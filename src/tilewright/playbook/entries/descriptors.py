@@ -13,6 +13,7 @@ from functools import partial
 
 import libcst as cst
 
+from tilewright.languages.triton.hints import ON_TILE_IR
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import names_read, parameters
 from tilewright.playbook.analyses.index_forms import Scalar
@@ -20,7 +21,7 @@ from tilewright.playbook.analyses.triton_addresses import Statement, Walk
 from tilewright.playbook.analyses.triton_blocks import Block, block_of, tensors_used
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, without_dead_names
 from tilewright.playbook.analyses.triton_forms import Form, Names, plain
-from tilewright.playbook.analyses.triton_routes import ON_TILE_IR, on_tile_ir, with_route
+from tilewright.playbook.analyses.triton_routes import on_tile_ir, with_route
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Function, Replacement, Source, argument

@@ -1,0 +1,339 @@
+"""The report of a Triton kernel's way to Tile IR in two steps: the source takes Tile IR's form, then hints are tuned.
+
+Every value comes from the ledger. A cell names the places in the records from which it was computed, its *ledger ids*:
+``iteration/3/outcomes/0/measured/us`` is that field of the record of iteration 3, as ``report --jsonl`` writes it.
+What a GPU has to measure says `NOT_MEASURED` without one. The form is the same on Ampere, Hopper and Blackwell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tilewright.languages.triton.hints import ON_TILE_IR, PTX, ROUTE, TILE_IR, on_tile_ir
+from tilewright.ledger.codec import to_json
+from tilewright.ledger.records import Iteration
+from tilewright.records import Candidate, Configuration, Json
+from tilewright.report.evidence import OptimizeEvidence, TunedWorkload, TuneEvidence
+from tilewright.report.words import number
+
+NOT_MEASURED, NOT_STORED = "not measured", "not stored"
+FORM, HINTS = "source form → Tile IR form", "hints tuned"
+PTX_HINTS = "hints of Triton's own compiler"
+HINT_ENTRIES = {"tune_space", "tile_ir_hints", "occupancy", "clusters", "worker_warps", "tile_sizes"}
+"""The playbook's entries that change knobs: on Tile IR, the second step. The others change the form or the route."""
+LEDGER = "ledger"
+"""The name of the column with the ids."""
+UNTUNED = "Tile IR, without hints"
+HOW: Mapping[str, Callable[..., Any]] = {
+    "": lambda value: value,
+    "ms": lambda us: us / 1e3,
+    "speedup": lambda before, after: before / after,
+    "count": len,
+    "configuration": lambda pairs: str(Configuration(tuple(tuple(pair) for pair in pairs))),
+    "waits": lambda command: "to confirm on a GPU",
+    "patch": lambda run: f"runs/{run}/changes.patch",
+}
+"""How a cell's value is computed from the values at its ids."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value from the ledger. ``ids`` are empty if there is nothing in the ledger, as ``missing`` says."""
+
+    value: Json
+    ids: tuple[str, ...]
+    missing: str = NOT_STORED
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return self.missing
+        return number(self.value) if isinstance(self.value, float) else str(self.value)
+
+
+Row = Sequence[str | Cell]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One section: a table. The last column of the table as it is shown has the ledger ids."""
+
+    heading: str
+    header: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Returns header and rows, as text."""
+        rows = [[*map(str, row), _joined(_ids(row))] for row in self.rows]
+        return [*self.header, LEDGER], rows
+
+    def to_json(self) -> list[Json]:
+        return [
+            {
+                **{name: _value(cell) for name, cell in zip(self.header, row, strict=True)},
+                LEDGER: {name: list(cell.ids) for name, cell in zip(self.header, row, strict=True)
+                         if isinstance(cell, Cell)},
+            }
+            for row in self.rows
+        ]  # fmt: skip
+
+
+def _ids(row: Row) -> Iterator[str]:
+    for cell in row:
+        yield from cell.ids if isinstance(cell, Cell) else ()
+
+
+def _joined(ids: Iterable[str]) -> str:
+    """Writes ids as one text: ``iteration/1/value, iteration/1/status`` as ``iteration/1/{value,status}``."""
+    fields: dict[str, dict[str, None]] = {}
+    for each in ids:
+        record, _, name = each.rpartition("/")
+        fields.setdefault(record, {})[name] = None
+    return ", ".join(
+        f"{record}/{','.join(names)}" if len(names) == 1 else f"{record}/{{{','.join(names)}}}"
+        for record, names in fields.items()
+    )
+
+
+def _value(cell: str | Cell) -> Json:
+    return cell if isinstance(cell, str) else cell.missing if cell.value is None else cell.value
+
+
+def two_steps(details: OptimizeEvidence | TuneEvidence) -> tuple[Part, ...]:
+    """Returns the sections of the report; empty if the kernel is not in Triton."""
+    if details.run.language != "triton":
+        return ()
+    steps = _Optimized(details) if isinstance(details, OptimizeEvidence) else _Tuned(details)
+    return (
+        Part("Classification", ("", "value"), tuple(steps.classification())),
+        Part("Compatibility Check", ("", "value"), tuple(steps.compatibility())),
+        Part("Transformations Applied", steps.changed_by, tuple(steps.transformations())),
+        Part("Validation", ("version", "workload", "correct", "how", "error / allowed"), tuple(steps.validation())),
+        Part(
+            "Benchmark Comparison",
+            ("version", "workload", "backend", "status", "ms", "speedup", "predicted ms", "predicted speedup"),
+            tuple(steps.benchmark()),
+        ),
+        Part("Output File", ("", "value"), tuple(steps.output())),
+    )
+
+
+def to_json_of(details: OptimizeEvidence | TuneEvidence) -> dict[str, Json]:
+    """Returns heading → rows. ``ledger`` in a row maps a column to the ids of its value."""
+    return {part.heading: part.to_json() for part in two_steps(details)}
+
+
+def resolved(details: OptimizeEvidence | TuneEvidence, ledger_id: str) -> Json:
+    """Returns what the ledger stores at an id. Raises LookupError if there is no such place."""
+    kind, *path = ledger_id.split("/")
+    value: Any = to_json(details.run)
+    if kind == "iteration":
+        assert isinstance(details, OptimizeEvidence)
+        value = to_json({str(each.n): each for each in details.iterations})
+    elif kind == "workload":
+        assert isinstance(details, TuneEvidence)
+        value = to_json([each.result for each in details.workloads])
+    for part in path:
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    found: Json = value
+    return found
+
+
+class _Steps:
+    """What both commands report in the same way."""
+
+    def __init__(self, details: OptimizeEvidence | TuneEvidence) -> None:
+        self.details = details
+
+    def cell(self, how: str, *ids: str, missing: str = NOT_STORED) -> Cell:
+        """Computes a value from what the ledger stores at ``ids``; without a value if one of them has none."""
+        try:
+            values = [resolved(self.details, each) for each in ids]
+        except (LookupError, TypeError):  # the record has no such part
+            return Cell(None, (), missing)
+        if None in values:
+            return Cell(None, ids, missing)
+        return Cell(HOW[how](*values), ids, missing)
+
+    def classification(self) -> Iterator[Row]:
+        for name, what in (
+            ("class", "class"), ("about", "what it is"), ("hints", "hints of its class"),
+            ("configurations", "configurations of its class"), ("fewest", "at least"), ("most", "at most"),
+        ):  # fmt: skip
+            yield what, self.cell("", f"run/classification/{name}")
+        yield "shipped", self.cell("", "run/classification/shipped")
+
+    def compatibility(self) -> Iterator[Row]:
+        yield "architecture", self.cell("", "run/machine/arch")
+        yield "GPU", self.cell("", "run/machine/gpu", missing=NOT_MEASURED)
+        for package in ("triton", "cuda-tile", "nvidia-cuda-tileiras"):
+            yield package, self.cell("", f"run/machine/versions/{package}")
+
+    def _times(self, before: str, after: str | None) -> tuple[Cell, ...]:
+        """Returns time and speed-up, measured and predicted. ``before``, ``after``: where the ledger has the times."""
+        at, cells = before if after is None else after, []
+        for kind, missing in (("measured", NOT_MEASURED), ("predicted", NOT_STORED)):
+            cells.append(self.cell("ms", f"{at}/{kind}/us", missing=missing))
+            cells.append(self.cell("speedup", f"{before}/{kind}/us", f"{at}/{kind}/us", missing=missing))
+        return tuple(cells)
+
+
+class _Optimized(_Steps):
+    """The two steps of a run of `optimize`: its iterations."""
+
+    details: OptimizeEvidence
+    changed_by = ("step", "change", "value", "status", "values tried", "reason")
+
+    @cached_property
+    def versions(self) -> tuple[tuple[str, Iteration | None], ...]:
+        """The untouched code, and what each step made of it; None if the step made nothing that is correct."""
+        first, second = (_result([each for each in self.details.tried if self._step(each) == step])
+                         for step in (FORM, HINTS))  # fmt: skip
+        untouched = next(iter(self.details.iterations), None)
+        return ("source form", untouched), (FORM, first), (HINTS, second)
+
+    def compatibility(self) -> Iterator[Row]:
+        yield from super().compatibility()
+        yield "the untouched code is correct", self.cell("", "iteration/0/correctness")
+        yield "registers of the untouched code", self.cell("", "iteration/0/outcomes/0/code/registers")
+
+    def transformations(self) -> Iterator[Row]:
+        for step in (PTX_HINTS, FORM, HINTS):
+            tried = [each for each in self.details.tried if self._step(each) == step]
+            for each in tried:
+                at = f"iteration/{each.n}"
+                yield (step, self.cell("", f"{at}/optimization"), self.cell("", f"{at}/value"), self._status(each),
+                       self.cell("count", f"{at}/attempts"), self.cell("", f"{at}/reason"))  # fmt: skip
+            if not tried and step != PTX_HINTS:
+                yield step, "none tried", "", "", "", ""
+
+    def validation(self) -> Iterator[Row]:
+        for name, iteration in self.versions:
+            if iteration is None:
+                yield name, "", "none tried", "", ""
+                continue
+            for n, _ in enumerate(iteration.outcomes):
+                checked = f"iteration/{iteration.n}/outcomes/{n}/checked"
+                workload = self.cell("", f"iteration/{iteration.n}/outcomes/{n}/workload")
+                yield (name, workload, self.cell("", f"iteration/{iteration.n}/correctness"),
+                       self.cell("", f"{checked}/reason"), self.cell("", f"{checked}/error"))  # fmt: skip
+
+    def benchmark(self) -> Iterator[Row]:
+        for name, iteration in self.versions:
+            if iteration is None:
+                yield name, "", "none tried", "", *[NOT_MEASURED] * 4
+                continue
+            for n, _ in enumerate(iteration.outcomes):
+                before, after = (f"iteration/{number}/outcomes/{n}" for number in (0, iteration.n))
+                shown = self.cell("", f"{after}/workload"), self._backend(iteration), self._status(iteration)
+                yield name, *shown, *self._times(before, after)
+
+    def _status(self, iteration: Iteration) -> Cell:
+        """``keep``, ``revert`` or ``crash``; the ledger also says that a change waits for a GPU."""
+        if iteration.to_confirm is not None:
+            return self.cell("waits", f"iteration/{iteration.n}/to_confirm/command")
+        return self.cell("", f"iteration/{iteration.n}/status")
+
+    def _step(self, iteration: Iteration) -> str:
+        if iteration.entry not in HINT_ENTRIES:
+            return FORM
+        return HINTS if self._backend(iteration) == TILE_IR else PTX_HINTS
+
+    def _backend(self, iteration: Iteration) -> str:
+        """The compiler of a version: Tile IR's if it was shipped, or if a change up to this one chose it."""
+        route = _route(str(self.details.run.classification.get("shipped"))) or PTX
+        for each in (*self.details.kept, iteration):
+            if 0 < each.n <= iteration.n:
+                changed = TILE_IR if each.entry == "tile_ir_route" or each.value.endswith(ON_TILE_IR) else None
+                route = changed or _route(each.value) or route
+        return route
+
+    def output(self) -> Iterator[Row]:
+        yield "file", self.cell("", "run/where")
+        yield "patch", self.cell("patch", "run/run")
+        yield "branch", self.cell("", "run/branch")
+        yield "base commit", self.cell("", "run/base_commit")
+
+
+def _route(text: str) -> str | None:
+    """Returns the route in a text such as ``BLOCK=64,route=tileir``; None if it has none."""
+    return next((part.partition("=")[2] for part in text.split(",") if part.startswith(f"{ROUTE.name}=")), None)
+
+
+def _result(tried: Sequence[Iteration]) -> Iteration | None:
+    """Returns the last kept change, or else the best that waits for a GPU, or else the last that was correct."""
+    kept = [each for each in tried if each.status == "keep"]
+    waiting = [(each.to_confirm.speedup, -each.n, each) for each in tried if each.to_confirm is not None]
+    correct = [each for each in tried if each.correctness == "PASS" and each.outcomes]
+    return kept[-1] if kept else max(waiting)[2] if waiting else correct[-1] if correct else None
+
+
+class _Tuned(_Steps):
+    """The two steps of a run of `tune`: the candidates of each route."""
+
+    details: TuneEvidence
+    changed_by = ("step", "workload", "configuration", "status", "reason")
+
+    def versions(self, workload: TunedWorkload) -> Iterator[tuple[str, str, int | None]]:
+        """Yields the name of each version, its backend, and the position of its best candidate."""
+        candidates = workload.result.candidates
+        on_tile = [each for each in candidates if on_tile_ir(each.configuration)]
+        hints = {name for name in workload.result.shipped if name in TUNED}
+        untuned = [each for each in on_tile if all(each.configuration[name] is None for name in hints)]
+        for name, backend, some in (
+            ("source form", PTX, [each for each in candidates if each not in on_tile]), (UNTUNED, TILE_IR, untuned),
+            (HINTS, TILE_IR, on_tile),
+        ):  # fmt: skip
+            best = next((each for each in workload.candidates if each in some and _works(each)), None)
+            yield name, backend, None if best is None else candidates.index(best)
+
+    def compatibility(self) -> Iterator[Row]:
+        yield from super().compatibility()
+        for n, _ in enumerate(self.details.workloads):
+            yield "candidates", self.cell("count", f"workload/{n}/candidates")
+
+    def transformations(self) -> Iterator[Row]:
+        for n, name, _, at in self._every():
+            if at is None:
+                yield name, self._named(n), "none works", "", ""
+                continue
+            place = f"workload/{n}/candidates/{at}"
+            yield (name, self._named(n), self.cell("configuration", f"{place}/configuration/items_"),
+                   self.cell("", f"{place}/status"), self.cell("", f"{place}/reason"))  # fmt: skip
+
+    def validation(self) -> Iterator[Row]:
+        for n, name, _, at in self._every():
+            checked = f"workload/{n}/candidates/{at}/checked"
+            yield (name, self._named(n), self.cell("", f"{checked}/verdict"), self.cell("", f"{checked}/reason"),
+                   self.cell("", f"{checked}/error"))  # fmt: skip
+
+    def benchmark(self) -> Iterator[Row]:
+        for n, workload in enumerate(self.details.workloads):
+            versions = tuple(self.versions(workload))
+            first = f"workload/{n}/candidates/{versions[0][2]}"
+            for name, backend, at in versions:
+                place = f"workload/{n}/candidates/{at}"
+                yield name, self._named(n), backend, self.cell("", f"{place}/status"), *self._times(first, place)
+
+    def output(self) -> Iterator[Row]:
+        yield "file", self.cell("", "run/where")
+        for n, _ in enumerate(self.details.workloads):
+            yield "best configuration", self.cell("configuration", f"workload/{n}/best/configuration/items_")
+
+    def _every(self) -> Iterator[tuple[int, str, str, int | None]]:
+        for n, workload in enumerate(self.details.workloads):
+            for version in self.versions(workload):
+                yield n, *version
+
+    def _named(self, n: int) -> Cell:
+        return self.cell("", f"workload/{n}/workload/name")
+
+
+TUNED = ("occupancy", "num_ctas", "num_worker_warps", "num_stages")
+"""The hints of Tile IR's compiler."""
+
+
+def _works(candidate: Candidate) -> bool:
+    return candidate.status not in ("failed", "wrong") and (candidate.predicted or candidate.measured) is not None
