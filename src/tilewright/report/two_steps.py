@@ -24,6 +24,7 @@ FORM, HINTS = "source form → Tile IR form", "hints tuned"
 PTX_HINTS = "hints of Triton's own compiler"
 HINT_ENTRIES = {"tune_space", "tile_ir_hints", "occupancy", "clusters", "worker_warps", "tile_sizes"}
 """The playbook's entries that change knobs: on Tile IR, the second step. The others change the form or the route."""
+VALIDATED = ("version", "workload", "correct", "how", "error / allowed")
 LEDGER = "ledger"
 """The name of the column with the ids."""
 UNTUNED = "Tile IR, without hints"
@@ -40,7 +41,7 @@ HOW: Mapping[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class LedgerCell:
     """A value from the ledger. ``ids`` are empty if there is nothing in the ledger, as ``missing`` says."""
 
     value: Json
@@ -53,11 +54,11 @@ class Cell:
         return number(self.value) if isinstance(self.value, float) else str(self.value)
 
 
-Row = Sequence[str | Cell]
+Row = Sequence[str | LedgerCell]
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportTable:
     """One section: a table. The last column of the table as it is shown has the ledger ids."""
 
     heading: str
@@ -74,7 +75,7 @@ class Part:
             {
                 **{name: _value(cell) for name, cell in zip(self.header, row, strict=True)},
                 LEDGER: {name: list(cell.ids) for name, cell in zip(self.header, row, strict=True)
-                         if isinstance(cell, Cell)},
+                         if isinstance(cell, LedgerCell)},
             }
             for row in self.rows
         ]  # fmt: skip
@@ -82,7 +83,7 @@ class Part:
 
 def _ids(row: Row) -> Iterator[str]:
     for cell in row:
-        yield from cell.ids if isinstance(cell, Cell) else ()
+        yield from cell.ids if isinstance(cell, LedgerCell) else ()
 
 
 def _joined(ids: Iterable[str]) -> str:
@@ -97,26 +98,28 @@ def _joined(ids: Iterable[str]) -> str:
     )
 
 
-def _value(cell: str | Cell) -> Json:
+def _value(cell: str | LedgerCell) -> Json:
     return cell if isinstance(cell, str) else cell.missing if cell.value is None else cell.value
 
 
-def two_steps(details: OptimizeEvidence | TuneEvidence) -> tuple[Part, ...]:
+def two_steps(details: OptimizeEvidence | TuneEvidence) -> tuple[ReportTable, ...]:
     """Returns the sections of the report; empty if the kernel is not in Triton."""
     if details.run.language != "triton":
         return ()
-    steps = _Optimized(details) if isinstance(details, OptimizeEvidence) else _Tuned(details)
+    steps = _OptimizeSteps(details) if isinstance(details, OptimizeEvidence) else _TuneSteps(details)
     return (
-        Part("Classification", ("", "value"), tuple(steps.classification())),
-        Part("Compatibility Check", ("", "value"), tuple(steps.compatibility())),
-        Part("Transformations Applied", steps.changed_by, tuple(steps.transformations())),
-        Part("Validation", ("version", "workload", "correct", "how", "error / allowed"), tuple(steps.validation())),
-        Part(
+        ReportTable("Classification", ("", "value"), tuple(steps.classification())),
+        ReportTable("Compatibility Check", ("", "value"), tuple(steps.compatibility())),
+        ReportTable("Transformations Applied", steps.changed_by, tuple(steps.transformations())),
+        ReportTable(
+            "Validation", ("version", "workload", "correct", "how", "error / allowed"), tuple(steps.validation())
+        ),
+        ReportTable(
             "Benchmark Comparison",
             ("version", "workload", "backend", "status", "ms", "speedup", "predicted ms", "predicted speedup"),
             tuple(steps.benchmark()),
         ),
-        Part("Output File", ("", "value"), tuple(steps.output())),
+        ReportTable("Output File", ("", "value"), tuple(steps.output())),
     )
 
 
@@ -147,15 +150,15 @@ class _Steps:
     def __init__(self, details: OptimizeEvidence | TuneEvidence) -> None:
         self.details = details
 
-    def cell(self, how: str, *ids: str, missing: str = NOT_STORED) -> Cell:
+    def cell(self, how: str, *ids: str, missing: str = NOT_STORED) -> LedgerCell:
         """Computes a value from what the ledger stores at ``ids``; without a value if one of them has none."""
         try:
             values = [resolved(self.details, each) for each in ids]
         except (LookupError, TypeError):  # the record has no such part
-            return Cell(None, (), missing)
+            return LedgerCell(None, (), missing)
         if None in values:
-            return Cell(None, ids, missing)
-        return Cell(HOW[how](*values), ids, missing)
+            return LedgerCell(None, ids, missing)
+        return LedgerCell(HOW[how](*values), ids, missing)
 
     def classification(self) -> Iterator[Row]:
         for name, what in (
@@ -171,7 +174,7 @@ class _Steps:
         for package in ("triton", "cuda-tile", "nvidia-cuda-tileiras"):
             yield package, self.cell("", f"run/machine/versions/{package}")
 
-    def _times(self, before: str, after: str | None) -> tuple[Cell, ...]:
+    def _times(self, before: str, after: str | None) -> tuple[LedgerCell, ...]:
         """Returns time and speed-up, measured and predicted. ``before``, ``after``: where the ledger has the times."""
         at, cells = before if after is None else after, []
         for kind, missing in (("measured", NOT_MEASURED), ("predicted", NOT_STORED)):
@@ -180,7 +183,7 @@ class _Steps:
         return tuple(cells)
 
 
-class _Optimized(_Steps):
+class _OptimizeSteps(_Steps):
     """The two steps of a run of `optimize`: its iterations."""
 
     details: OptimizeEvidence
@@ -230,7 +233,7 @@ class _Optimized(_Steps):
                 shown = self.cell("", f"{after}/workload"), self._backend(iteration), self._status(iteration)
                 yield name, *shown, *self._times(before, after)
 
-    def _status(self, iteration: Iteration) -> Cell:
+    def _status(self, iteration: Iteration) -> LedgerCell:
         """``keep``, ``revert`` or ``crash``; the ledger also says that a change waits for a GPU."""
         if iteration.to_confirm is not None:
             return self.cell("waits", f"iteration/{iteration.n}/to_confirm/command")
@@ -270,7 +273,7 @@ def _result(tried: Sequence[Iteration]) -> Iteration | None:
     return kept[-1] if kept else max(waiting)[2] if waiting else correct[-1] if correct else None
 
 
-class _Tuned(_Steps):
+class _TuneSteps(_Steps):
     """The two steps of a run of `tune`: the candidates of each route."""
 
     details: TuneEvidence
@@ -327,7 +330,7 @@ class _Tuned(_Steps):
             for version in self.versions(workload):
                 yield n, *version
 
-    def _named(self, n: int) -> Cell:
+    def _named(self, n: int) -> LedgerCell:
         return self.cell("", f"workload/{n}/workload/name")
 
 
