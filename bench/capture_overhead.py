@@ -2,12 +2,13 @@
 
     python bench/capture_overhead.py [--rounds 151] [--launches 1000] [--out FILE.json]
 
-Three programs that launch a product and a normalisation in turns, as a model does, and wait for the GPU at the end:
+Programs that launch a product and a normalisation in turns, as a model does, and wait for the GPU at the end:
 
 - `host`: nothing but launches of some 5 µs, as fast as the host can make them: the worst that there is;
 - `eager`: the same launches, but each allocates its output and computes its grid, and an addition of torch follows,
   as in a model without a graph: the host is still the slower side;
-- `gpu`: nothing but launches, of some 20 µs on average, so that the GPU is the slower side.
+- `gpu`: nothing but launches, of some 20 µs on average, so that the GPU is the slower side;
+- `triton`: nothing but launches of a Triton kernel, where triton is installed.
 
 Each with and without capture alternately, in one process, and in two states: `first`, the first launches of each
 kernel, which capture looks at one and all, and describes and times; `steady`, where it looks at one of many.
@@ -25,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,10 @@ def nothing(stream: Any, grid: Any, kernel: Any, args: Any, /, *, programmatic_d
 nothing.__text_signature__ = SIGNATURE  # type: ignore[attr-defined]
 
 
+def no_run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+    """In place of `JITFunction.run`, where there is no driver."""
+
+
 @dataclass(frozen=True)
 class Row:
     program: str
@@ -87,6 +93,21 @@ def launches_only(size: int, device: str) -> Program:
         for _ in range(launches // KERNELS):
             launch(stream, *product)
             launch(stream, *norm)
+        wait(device)
+
+    return run
+
+
+def triton_only(size: int, device: str) -> Program:
+    """As `launches_only`, of one Triton kernel."""
+    sys.path.insert(0, str(EXAMPLES / "triton"))
+    from softmax import softmax
+
+    a, b, *_ = tensors(size, device)
+
+    def run(launch: Any, launches: int) -> None:
+        for _ in range(launches):
+            launch(softmax, a, b, size, size, BLOCK=size, grid=(size,), warmup=False, num_warps=4)
         wait(device)
 
     return run
@@ -132,26 +153,35 @@ def timed(program: Program, launch: Any, launches: int) -> float:
     return took
 
 
+def launch_of_cutile() -> Any:
+    return ct.launch
+
+
+def launch_of_triton() -> Any:
+    return import_module("triton.runtime.jit").JITFunction.run
+
+
 @contextmanager
-def captured() -> Iterator[Any]:
-    """The stand-in of a new capture."""
+def captured(now: Callable[[], Any]) -> Iterator[Any]:
+    """The stand-in of a new capture. ``now``: gives the launch function."""
     with tempfile.TemporaryDirectory() as folder:
         capture.install(Path(folder) / "c.json")
         try:
-            yield ct.launch
+            yield now()
         finally:
             capture.uninstall()
 
 
 def measured(name: str, program: Program, rounds: int, launches: int) -> Iterator[Row]:
-    plain = ct.launch
+    now = launch_of_triton if name == "triton" else launch_of_cutile
+    plain = now()
     program(plain, launches)  # compiled, warm
     pairs, first = [], KERNELS * EXACT
     for _ in range(FIRST_ROUNDS):
-        with captured() as recorded:
+        with captured(now) as recorded:
             pairs.append((timed(program, recorded, first), timed(program, plain, first)))
     yield row(name, "first", pairs, first)
-    with captured() as recorded:
+    with captured(now) as recorded:
         program(recorded, TO_STEADY)
         pairs = []
         for turn in range(rounds):
@@ -184,6 +214,10 @@ def main() -> None:
     given = parser.parse_args()
     device = "cuda" if detect() else "cpu"
     programs = {"host": launches_only(512, device)}
+    if util.find_spec("triton"):
+        programs["triton"] = triton_only(512, device)
+        if device == "cpu":
+            import_module("triton.runtime.jit").JITFunction.run = no_run
     if device == "cpu":
         ct.launch = nothing
     else:

@@ -228,9 +228,8 @@ def launch_scaled() -> None:
     fails(kernels.scaled, blocks, X, torch.empty_like(X), X.numel(), 2.0)
 
 
-def launch_matmul() -> None:
-    a, b = torch.zeros(96, 64, dtype=torch.bfloat16), torch.zeros(80, 64, dtype=torch.bfloat16).t()
-    c = torch.zeros(96, 80, dtype=torch.bfloat16)
+def launch_matmul(dtype: Any = torch.bfloat16) -> None:
+    a, b, c = torch.zeros(96, 64, dtype=dtype), torch.zeros(80, 64, dtype=dtype).t(), torch.zeros(96, 80, dtype=dtype)
     strides = (*a.stride(), *b.stride(), *c.stride())
     tiles = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP": 2, "ACC": tl.float32}
     grid = lambda meta: (triton.cdiv(96, meta["BLOCK_M"]) * triton.cdiv(80, meta["BLOCK_N"]),)  # noqa: E731
@@ -280,6 +279,12 @@ def test_a_matmul_with_strides(tmp_path: Path) -> None:
     assert launch.args[3:12] == (48, 40, 32, 32, 1, 1, 32, 40, 1)
     assert task.work(workload.dims) == pytest.approx(2 * 96 * 80 * 64)
     assert is_correct(task) and is_correct(task, route="tileir", num_warps=None)
+
+
+def test_products_of_float32_may_round_as_captured(tmp_path: Path) -> None:
+    """`tl.dot` rounds float32 to tf32: the allowed error is that of the captured kernel."""
+    task = task_of(tmp_path, lambda: launch_matmul(torch.float32))
+    assert len(task.space.constants) == 3 and is_correct(task)
 
 
 def test_what_a_kernel_updates_is_an_input_too(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from tilewright.records import Value
 from tilewright.runtime.arrays import CallValue, Stream
@@ -22,15 +21,14 @@ Make: TypeAlias = Callable[[], Any]
 """Makes a launch as the program wanted it."""
 
 
-@dataclass(frozen=True)
-class LiveLaunch:
+class LiveLaunch(NamedTuple):
     """A launch as the program makes it. ``args``: in the order of the kernel's parameters."""
 
     kernel: Any
     grid: Sequence[int]
     args: Sequence[CallValue]
     stream: Stream = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = MappingProxyType({})
     """Options of the compiler that the launch itself gives."""
 
 

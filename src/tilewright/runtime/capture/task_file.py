@@ -26,6 +26,7 @@ from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE, Autotune
 from tilewright.runtime.capture.draft import NOTHING, SCALINGS, TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
 from tilewright.runtime.capture.record import Recorded
+from tilewright.runtime.capture.reference import Captured
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.run.launching import Launcher
@@ -91,7 +92,7 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
         for array in launch.arrays()
         if array.spec.dtype.startswith(WHOLE) and array.contents is None and array.name in captured.touched.read
     )
-    raise RequestError(reasons[0] + "".join(unread))
+    raise RequestError(reasons[-1] + "".join(unread))
 
 
 def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[str]) -> TaskDraft | None:
@@ -206,7 +207,8 @@ def _correct(task: Task, others: Iterable[Configuration]) -> set[Configuration]:
     shipped, dims = task.space.shipped, small_shape(task)
     if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
         raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
-    tools = Equipment(InterpreterEngine(task, default_board(ARCH)))
+    captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
+    tools = Equipment(InterpreterEngine(task, default_board(ARCH)), captured)
     case = Case(tuple(dims.items()), why="asked for")
     first = check_on(task, tools, Scope(case=case))
     if first.verdict != "correct":
