@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -16,17 +17,20 @@ from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Correctness, Failed, Value
 from tilewright.task.task import Task
-from tilewright.task.tensors import Dims
+from tilewright.task.tensors import Dims, is_whole
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import Array, NeedsData, Unsupported
 from tilewright.tileir.watch.allocations import Allocation
 from tilewright.tileir.watch.findings import Finding
+from tilewright.verify.images import storage
 from tilewright.verify.shapes import Tiles, extent
+from tilewright.verify.tolerance import draw
 
 ELEMENTS = 1 << 31
 LONGEST = 1 << 31
 BEYOND = 1.25  # the largest tensor has 1.25 × `ELEMENTS`, so that a fifth of the blocks lies beyond 2³¹ elements
 BLOCKS = 128  # number of blocks that are sampled
+MOST_INDICES = 1 << 24  # elements of an input whose numbers addresses depend on
 SECONDS = 10.0  # time limit of all blocks; one block that loops over all tiles would take hours
 MANY_SMS = 1 << 20
 """The number of SMs that a launch function sees: with few, a block of a persistent kernel loops over too many tiles."""
@@ -74,7 +78,8 @@ class Reaching:
             runnable = self._launcher.runnable(configuration, dims, arrays)
             if isinstance(runnable, Failed):
                 return Reached("unverified", f"{runnable.stage}: {runnable.reason}")
-            done, placed = runnable.dry_run(arrays, sample=BLOCKS, seed=seed, seconds=SECONDS)
+            data = partial(self._indices, dims, np.random.default_rng(seed))
+            done, placed = runnable.dry_run(arrays, sample=BLOCKS, seed=seed, seconds=SECONDS, data=data)
         except NeedsData as operation:
             return Reached("unverified", f"the addresses of {operation} depend on data")
         except (Unsupported, ToolFailed, MemoryError) as error:
@@ -85,6 +90,16 @@ class Reaching:
             if (place := outside(runs, placed)) is not None:
                 return Reached("incorrect", f"{way} {place}")
         return Reached("correct", f"every address of {done.blocks} blocks lies within its tensor")
+
+    def _indices(self, dims: Dims, rng: np.random.Generator, name: str) -> Array | None:
+        """Draws an input of whole numbers, from which a kernel may compute addresses. Others depend on too much."""
+        spec = self._launcher.task.inputs.get(name)
+        if spec is None or not is_whole(spec.dtype):
+            return None
+        shape = self._launcher.task.arrays(dims)[name].shape
+        if math.prod(shape) > MOST_INDICES:
+            return None
+        return draw(self._launcher.task.distribution(name, dims), shape, rng).astype(storage(spec.dtype))
 
 
 def outside(runs: Array, placed: Sequence[Allocation]) -> str | None:
