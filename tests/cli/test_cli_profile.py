@@ -39,6 +39,14 @@ def test_json_and_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "## Top Kernels" in (here / "p.md").read_text() and "## Findings" in (here / "a.md").read_text()
 
 
+def test_some_steps_of_a_trace(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["profile", "trace.json.gz", "--steps", "1:3", "--json"]) == DONE
+    found = json.loads(capsys.readouterr().out)
+    assert found["traces"][0]["steps"] == 2
+    assert found["gpus"][0]["figures"]["kernels"]["value"] == 80, "40 in each step"
+    assert {row["name"]: row["count"] for row in found["traces"][0]["calls"]}["cudaLaunchKernel"] == 80
+
+
 def test_a_folder_of_ranks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "ranks").mkdir()
     for rank in (0, 1):
@@ -53,6 +61,7 @@ def test_a_folder_of_ranks(here: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["gone.json"], WRONG_REQUEST, "cannot read gone.json: No such file"),
         (["train.py"], WRONG_REQUEST, "train.py is a program: tilewright profile -- python train.py"),
         (["--steps", "5", "--", "python"], WRONG_REQUEST, "--steps 5 is not A:B with A < B"),
+        (["trace.json.gz", "--steps", "7:9"], WRONG_REQUEST, "has no activity of steps 7:9 (its steps: 0, 1, 2, 3)"),
         (["--", ""], WRONG_REQUEST, "the name of the program is empty"),
         (["trace.json.gz", "--counters"], WRONG_REQUEST, "--counters runs the program again"),
         (["--out", ".", "--", "python"], WRONG_REQUEST, "has traces already; choose another folder"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TRACE = re.compile(r".*\.(json|gz|nsys-rep|ncu-rep|sqlite|pt\.trace)$")
 """Names of files that are meant as traces."""
+PROGRAM_STEPS = "10:15"
 
 What = Annotated[
     list[str], typer.Argument(metavar="TRACE… | -- PROGRAM [ARGS]…", help="Traces, or the program to trace.")
@@ -32,9 +33,8 @@ Analysis = Annotated[Path | None, typer.Option("--analysis", metavar="FILE", hel
 Folder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Folder for the traces.  [default: .tilewright/profiles/…]")
 ]
-Steps = Annotated[
-    str, typer.Option(metavar="A:B", help="Optimizer steps to trace, from A to before B; other steps are not traced.")
-]
+_STEPS = "Only the steps from A to before B.  [default: 10:15 of a program's optimizer steps, all of a trace]"
+Steps = Annotated[str | None, typer.Option(metavar="A:B", help=_STEPS)]
 Seconds = Annotated[
     float, typer.Option(min=0.0, help="The longest that is traced, from the first use of CUDA; 0: all.")
 ]
@@ -45,7 +45,7 @@ Counters = Annotated[
 
 def profile(
     what: What, html: Html = None, markdown: Text = None, analysis: Analysis = None, out: Folder = None,
-    steps: Steps = "10:15", seconds: Seconds = 60.0, counters: Counters = False, show_all: All = False,
+    steps: Steps = None, seconds: Seconds = 60.0, counters: Counters = False, show_all: All = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Shows where the time goes: compute, exposed communication and copies, idle time and its cause, hot kernels.
@@ -59,12 +59,14 @@ def profile(
 
     if TRACE.fullmatch(what[0]) or (what[0] and Path(what[0]).is_dir()):
         with progress(as_json) as shown:
-            found, code = profiled(*_traces(what), progress=shown), 0
+            found, code = profiled(*_traces(what), steps=_range(steps) if steps else None, progress=shown), 0
     else:
+        chosen = _range(steps or PROGRAM_STEPS)
         folder = _folder(out)
-        code = _traced(what, folder, steps, seconds, as_json)
+        code = _traced(what, folder, chosen[1], seconds, as_json)
         with progress(as_json) as shown:
-            found = profiled(*_recorded(folder, code), command=what, steps_us=_steps(folder), progress=shown)
+            recorded, times = _recorded(folder, code), _steps(folder)
+            found = profiled(*recorded, steps=chosen, command=what, steps_us=times, progress=shown)
         terminal.note(f"traces: {folder}")
     if counters:
         from tilewright.profile.nsight import with_counters
@@ -102,15 +104,19 @@ def _folder(out: Path | None) -> Path:
     return folder
 
 
-def _traced(command: list[str], folder: Path, steps: str, seconds: float, as_json: bool) -> int:
-    """Runs the program with the recorder. Returns its exit code."""
+def _range(steps: str) -> tuple[int, int]:
+    first, colon, last = steps.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise RequestError(f"--steps {steps} is not A:B with A < B, such as {PROGRAM_STEPS}")
+    return int(first), int(last)
+
+
+def _traced(command: list[str], folder: Path, last: int, seconds: float, as_json: bool) -> int:
+    """Runs the program with the recorder, to before step ``last``. Returns its exit code."""
     from tilewright.hardware.gpu import detect
     from tilewright.runtime import tracing
 
     run.check_named(command)
-    first, colon, last = steps.partition(":")
-    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
-        raise RequestError(f"--steps {steps} is not A:B with A < B, such as 10:15")
     if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
         raise RequestError(f"{command[0]} is a program: tilewright profile -- python {' '.join(command)}")
     if detect() is None:
@@ -119,7 +125,8 @@ def _traced(command: list[str], folder: Path, steps: str, seconds: float, as_jso
             "export_chrome_trace), and read the trace here: tilewright profile TRACE.json"
         )
     path = run.environment(os.environ)["PYTHONPATH"]
-    variables = {"PYTHONPATH": path, tracing.VARIABLE: str(folder), tracing.STEPS: steps, tracing.SECONDS: str(seconds)}
+    variables = {"PYTHONPATH": path, tracing.VARIABLE: str(folder)}
+    variables |= {tracing.LAST_STEP: str(last), tracing.SECONDS: str(seconds)}
     return run.wait_for(command, {**os.environ, **variables}, as_json)
 
 

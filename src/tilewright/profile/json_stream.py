@@ -12,12 +12,11 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 from io import BufferedReader
 from json.scanner import NUMBER_RE
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 from tilewright.errors import RequestError
 from tilewright.progress import Progress, silent
@@ -40,8 +39,7 @@ _BEGINNINGS = {
 _DECODER = json.JSONDecoder(parse_float=str, parse_constant=lambda _: None, strict=False)
 
 
-@dataclass(frozen=True)
-class EventPlace:
+class EventPlace(NamedTuple):
     """Where a value lies in the (decompressed) file: offset and length in bytes, and line and column of its beginning,
     from 1."""
 

@@ -7,6 +7,7 @@ and torch's symmetric memory bring themselves.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["compute", "communication", "copy"]
@@ -36,6 +37,7 @@ SINGLE_PRECISION = re.compile(r"sgemm|simt_s|_s\d+gemm_f32|gemm_f32f32_f32f32_f3
 STEP = re.compile(r"ProfilerStep#(\d+)")
 
 
+@cache
 def kind_of(category: str, name: str) -> Kind:
     """Returns the kind of an activity on the GPU, from its category (`CATEGORIES`) and its name."""
     if category == "copy":

@@ -16,16 +16,19 @@ from tilewright.profile.gpu import gpu_profile
 from tilewright.profile.ladder import COUNTERS, TRACE
 from tilewright.profile.rows import by_name
 from tilewright.profile.sources import RawLine, Sources
+from tilewright.profile.split import within_steps
 from tilewright.profile.thresholds import HOT_KERNEL
 from tilewright.profile.trace import KinetoTrace
 from tilewright.progress import Progress, silent
 
 
 def profile(
-    *paths: Path | str, command: Sequence[str] = (), steps_us: Sequence[float] = (), progress: Progress = silent
-) -> Profile:
+    *paths: Path | str, steps: tuple[int, int] | None = None, command: Sequence[str] = (),
+    steps_us: Sequence[float] = (), progress: Progress = silent,
+) -> Profile:  # fmt: skip
     """Returns the profile of one trace, or of the traces of the processes of one program.
 
+    steps: only the steps from the first of them to before the second. A program that made fewer is shown whole.
     command, steps_us: what is known of the program, if Tilewright ran it (`figures.Profile`).
     Raises RequestError if a file cannot be read, or is no trace with activities of a GPU.
     """
@@ -35,7 +38,7 @@ def profile(
     for path in map(Path, paths):
         if path.name in {each.file for each in facts}:
             raise RequestError(f"two traces are named {path.name}; rename one, so that sources name one file each")
-        trace = traces.read(path, progress)
+        trace = _chosen(traces.read(path, progress), steps, lenient=bool(command))
         sources = Sources(path)
         gpus += filter(None, (gpu_profile(trace, device, sources) for device in trace.devices()))
         facts.append(_facts(trace, sources))
@@ -54,6 +57,18 @@ def profile(
         steps_us=tuple(steps_us),
         raw=tuple(raw),
     )
+
+
+def _chosen(trace: KinetoTrace, steps: tuple[int, int] | None, lenient: bool) -> KinetoTrace:
+    """Returns the part of a trace that the steps launched. Raises RequestError if it has no such steps."""
+    chosen = within_steps(trace, *steps) if steps else trace
+    if chosen is not None and len(chosen.activities):
+        return chosen
+    if lenient:
+        return trace
+    known = ", ".join(str(step.number) for step in trace.steps) or "none"
+    wanted = ":".join(map(str, steps or ()))
+    raise RequestError(f"{trace.path} has no activity of steps {wanted} (its steps: {known}); leave out --steps")
 
 
 def _why_not_higher(hot: list[str]) -> str:

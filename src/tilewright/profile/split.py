@@ -12,7 +12,7 @@ A gap is idle time between two activities. The activity after a gap has a cause:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tilewright.profile import intervals
 from tilewright.profile.intervals import Times
 from tilewright.profile.kinds import KINDS, Kind
-from tilewright.profile.trace import NONE, Events
+from tilewright.profile.trace import NONE, Events, KinetoTrace
 
 Cause: TypeAlias = Literal["host late", "dependency", "unknown"]
 
@@ -95,6 +95,23 @@ def gaps(split: Split, activities: Events, launches: Launches) -> list[Gap]:
         cause: Cause = "unknown" if launch == NONE else "host late" if late else "dependency"
         found.append(Gap(start, end, cause, first, last, None if launch == NONE else launch))
     return found
+
+
+def within_steps(trace: KinetoTrace, first: int, last: int) -> KinetoTrace | None:
+    """Returns the part of a trace that the steps from ``first`` to before ``last`` launched; None without such steps.
+
+    An activity without a known call belongs to the steps if it runs during them.
+    """
+    steps = tuple(step for step in trace.steps if first <= step.number < last)
+    if not steps:
+        return None
+    begin, end = min(step.start for step in steps), max(step.end for step in steps)
+    called = Launches(trace.calls).of(trace.activities.correlation)
+    at = trace.activities.start.copy()
+    at[called != NONE] = trace.calls.start[called[called != NONE]]
+    activities = trace.activities.where((at >= begin) & (at < end))
+    calls = trace.calls.where((trace.calls.start >= begin) & (trace.calls.start < end))
+    return replace(trace, steps=steps, activities=activities, calls=calls)
 
 
 class Launches:

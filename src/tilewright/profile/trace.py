@@ -22,6 +22,7 @@ from tilewright.progress import Progress, silent
 
 NONE = -1
 """The number of a field that an event does not have."""
+NO_OTHERS = (NONE,) * 4
 
 
 class Events:
@@ -65,21 +66,20 @@ class Events:
 
 
 class _GrowingEvents:
-    """A `Events` that is being read."""
+    """`Events` that are being read, row after row."""
 
     def __init__(self) -> None:
-        self.columns = {name: array("q") for name in Events.COLUMNS}
+        self.rows = array("q")
         self.names: dict[str, int] = {}
 
-    def add(self, place: EventPlace, name: str, **values: int) -> None:
-        values["name"] = self.names.setdefault(name, len(self.names))
-        values |= {column: getattr(place, column) for column in Events.PLACE}
-        for column, numbers in self.columns.items():
-            numbers.append(values.get(column, NONE))
+    def add(self, place: EventPlace, name: str, start: int, end: int, correlation: int, *others: int) -> None:
+        """Adds an event. ``others``: kind, device, stream and graph, or none of them."""
+        named = self.names.setdefault(name, len(self.names))
+        self.rows.extend((start, end, correlation, named, *(others or NO_OTHERS), *place))
 
-    def table(self) -> Events:
-        columns = {name: np.array(numbers, np.int64) for name, numbers in self.columns.items()}
-        return Events(columns, list(self.names))
+    def events(self) -> Events:
+        rows = np.array(self.rows, np.int64).reshape(-1, len(Events.COLUMNS))
+        return Events({name: rows[:, n] for n, name in enumerate(Events.COLUMNS)}, list(self.names))
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ class _TraceReader:
         return KinetoTrace(
             path=self.stream.path,
             digest=self.stream.digest,
-            activities=self.activities.table(),
-            calls=self.calls.table(),
+            activities=self.activities.events(),
+            calls=self.calls.events(),
             steps=tuple(sorted(self.steps, key=lambda step: step.start)),
             counted=tuple(self.counted),
             boards=_boards(head.get("deviceProperties")),
@@ -187,7 +187,7 @@ class _TraceReader:
             return
         name, args = as_text(event.get("name", "")), _field(event, "args")
         if sort == "call":
-            self.calls.add(place, name, start=start, end=start + duration, correlation=_whole(args.get("correlation")))
+            self.calls.add(place, name, start, start + duration, _whole(args.get("correlation")))
         elif sort == "annotation":
             if found := STEP.fullmatch(name):
                 self.steps.append(ProfilerStep(int(found[1]), start, start + duration, place))
@@ -195,12 +195,14 @@ class _TraceReader:
             counters = {as_text(key): number(value) for key, value in args.items() if "__" in key}
             self.counted.append(Counted(name, counters, place))
         else:
-            self.activities.add(
-                place, name, start=start, end=start + duration, kind=KINDS.index(kind_of(sort, name)),
-                correlation=_whole(args.get("correlation")), graph=_whole(args.get("graph id")),
-                device=max(0, _whole(args.get("device", event.get("pid")))),
-                stream=_whole(args.get("stream", event.get("tid"))),
-            )  # fmt: skip
+            device, stream = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
+            others = (
+                KINDS.index(kind_of(sort, name)),
+                max(0, _whole(device)),
+                _whole(stream),
+                _whole(args.get("graph id")),
+            )
+            self.activities.add(place, name, start, start + duration, _whole(args.get("correlation")), *others)
 
 
 def _field(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -210,6 +212,8 @@ def _field(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _whole(value: object) -> int:
+    if type(value) is int and abs(value) < 2**62:
+        return value
     found = number(value.removeprefix("stream ") if isinstance(value, str) else value)
     return NONE if found is None or abs(found) >= 2**62 else int(found)
 

@@ -1,10 +1,13 @@
 """Records a trace of the program that `tilewright profile` started, without a change of the program.
 
 The startup hook calls `install` once the program has imported torch. The recorder waits for the first use of CUDA, so
-a process without GPU work records nothing and makes no CUDA context. Then it records from there on. An optimizer's step
-is a step of the trace: at the first of the wanted steps the recorder starts over, after the last it stops, so a
-training program is seen in its steady state. Later steps are timed by events, without the profiler. A program with no
-optimizer is recorded until it ends, or for some seconds. Each process writes a trace of its own.
+a process without GPU work records nothing and makes no CUDA context. Then it records until the last of the wanted steps
+ends, a step being that of an optimizer; the reader leaves out the steps before the first. A program with fewer steps is
+recorded until it ends, or for some seconds. Later steps are timed by events, without the profiler. Each process writes
+a trace of its own.
+
+The profiler starts and stops once. Starting it a second time crashes torch 2.13, if a `record_function` is open that
+was opened under the first, as in the step of an optimizer.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from typing import Any
 
 from tilewright.errors import in_one_line
 
-VARIABLE, STEPS, SECONDS = "TILEWRIGHT_PROFILE", "TILEWRIGHT_PROFILE_STEPS", "TILEWRIGHT_PROFILE_SECONDS"
-"""The folder of the traces; the first step and the one after the last, such as ``10:15``; the most seconds."""
+VARIABLE, LAST_STEP, SECONDS = "TILEWRIGHT_PROFILE", "TILEWRIGHT_PROFILE_STEP", "TILEWRIGHT_PROFILE_SECONDS"
+"""The folder of the traces; the step before which the recording ends; the most seconds."""
 TIMED_STEPS = 1000
 """Steps that are timed by events at most."""
 
@@ -31,8 +34,7 @@ def install() -> None:
     """Records as the environment variables ask, from the first use of CUDA on."""
     import torch
 
-    first, _, last = os.environ[STEPS].partition(":")
-    recorder = TraceRecorder(Path(os.environ[VARIABLE]), int(first), int(last))
+    recorder = TraceRecorder(Path(os.environ[VARIABLE]), int(os.environ[LAST_STEP]))
     torch.cuda._lazy_call(lambda: guarded(lambda: recorder.begin(float(os.environ[SECONDS]))))
 
 
@@ -45,13 +47,10 @@ def guarded(act: Callable[[], None]) -> None:
 
 
 class TraceRecorder:
-    """Records one process. Steps are those of the first optimizer that steps.
+    """Records one process, to before step ``last``. Steps are those of the first optimizer that steps, from 0."""
 
-    first, last: records the steps from ``first`` to before ``last``, counted from 0.
-    """
-
-    def __init__(self, folder: Path, first: int, last: int):
-        self.folder, self.first, self.last = folder, first, last
+    def __init__(self, folder: Path, last: int):
+        self.folder, self.last = folder, last
         self.name = f"rank{os.environ['RANK']}" if "RANK" in os.environ else f"process{os.getpid()}"
         self.step = 0
         self._optimizer: int | None = None
@@ -87,10 +86,7 @@ class TraceRecorder:
         self._optimizer = id(optimizer)
         self.step += 1
         self._time_by_event()
-        if self.step == self.first:
-            self._drop()
-            self._start()
-        elif self.step == self.last:
+        if self.step == self.last:
             self._stop()
         elif self._profiler is not None:
             self._mark()
@@ -123,18 +119,13 @@ class TraceRecorder:
             self._marker.__exit__(None, None, None)
             self._marker = None
 
-    def _drop(self) -> None:
-        if self._profiler is not None:
-            self._unmark()
-            self._profiler.stop()
-            self._profiler = None
-
     def _stop(self) -> None:
         """Ends the recording and writes the trace."""
-        profiler = self._profiler
+        profiler, self._profiler = self._profiler, None
         if profiler is None:
             return
-        self._drop()
+        self._unmark()
+        profiler.stop()
         self._write("json.gz", lambda path: profiler.export_chrome_trace(str(path)))
 
     def _write(self, ending: str, write: Callable[[Path], object]) -> None:
