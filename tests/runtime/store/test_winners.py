@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.processes import PATIENCE
 from tests.runtime.made_winners import as_another_user, lose_rights, winner
 
 from tilewright.errors import StorageError
@@ -95,7 +96,8 @@ def test_where_it_lies(variables: dict[str, str], expected: str, monkeypatch: py
 # Several at once
 
 
-def test_all_threads_pick_the_same() -> None:
+def test_all_threads_pick_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winners, "HURRIED_SECONDS", PATIENCE)
     store, start = Winners(), threading.Barrier(8)
 
     def race(number: int) -> str:
@@ -109,8 +111,11 @@ def test_all_threads_pick_the_same() -> None:
 _PUTTING = """
 import sys
 sys.path.insert(0, sys.argv[1])
+from tests.processes import PATIENCE
 from tests.runtime.made_winners import winner
+from tilewright.runtime.store import winners
 from tilewright.runtime.store.winners import Winners
+winners.HURRIED_SECONDS = PATIENCE
 sys.stdin.readline()
 for key in range(10):
     print(Winners().put(winner(str(key), label=sys.argv[2])).label, flush=True)
