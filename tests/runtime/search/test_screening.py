@@ -8,6 +8,7 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 from tests.compile.test_screen_recorded import NAMES, ROOT, case_of, sweeps
+from tests.processes import PATIENCE
 from tests.runtime.caller_kernels import (
     CpuMachine,
     double_in_place,
@@ -179,7 +180,7 @@ def test_on_recorded_sweeps_the_best_that_are_raced_hold_the_winner(place: int) 
     arrays = task.arrays(recorded["dims"])
     runnable = Launcher(task, on).runnable(task.space.shipped, recorded["dims"], arrays)
     assert isinstance(runnable, Runnable)
-    work = count_launch(runnable, arrays, 60.0, screening.COUNTED_BLOCKS)
+    work = count_launch(runnable, arrays, PATIENCE, screening.COUNTED_BLOCKS)
     assert work is not None
     case = case_of(name, recorded, Work(work.flops, work.bytes, next(iter(work.dtypes), "float32"), work.written))
     assert case.stand_in(case.winner) in case.ranked

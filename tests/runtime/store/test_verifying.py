@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes import PATIENCE
 from tests.runtime.made_winners import winner
 
 from tilewright.race.protocol import CandidateCrashed, Clock
@@ -130,7 +131,7 @@ def stored(file: Path, kernel: str = "double", **changes: Any) -> Winner:
 
 
 def one(entry: Winner, device: OnCpu | None, here: Here = HERE, **options: Any) -> Verified:
-    [found] = verify([entry], here, device, seconds=0.2, memory="cpu", **options)
+    [found] = verify([entry], here, device, seconds=PATIENCE, memory="cpu", **options)
     return found
 
 
@@ -263,7 +264,7 @@ def test_no_room_for_one_entry_does_not_end_the_others(file: Path, monkeypatch: 
         return clock(shots, policy)
 
     monkeypatch.setattr(device, "clock", sometimes)
-    found = list(verify([stored(file)] * 2, HERE, device, seconds=0.1, memory="cpu"))
+    found = list(verify([stored(file)] * 2, HERE, device, seconds=PATIENCE, memory="cpu"))
     assert [one.verdict for one in found] == ["cannot", "holds"] and "out of memory" in found[0].reason
 
 
