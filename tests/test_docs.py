@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,26 @@ def commands() -> Iterator[tuple[str, str]]:
         for match in SPAN.finditer(prose(document)):
             if match["text"].startswith(("tilewright ", "make ")):
                 yield document.name, match["text"]
+
+
+def test_what_triton_users_are_shown_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command of the page, in order. What is shown without a time or a version is printed so."""
+    pytest.importorskip("triton")
+    page = ROOT / "docs" / "triton.md"
+    shutil.copytree(ROOT / "examples" / "triton", tmp_path / "examples" / "triton")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TILEWRIGHT_HOME", raising=False)
+    run = [command for place, command in commands() if place.startswith(f"{page.name}:")]
+    for command in run:
+        assert cli.main([*shlex.split(command)[1:], *(["--arch", "sm_90"] if "examples" in command else [])]) == 0
+    printed = capsys.readouterr().out
+    assert len(run) >= 5 and Path("my_kernel.py").is_file()
+    shown = [line for block in blocks("text") if block.document == page for line in block.text.splitlines()]
+    rows = [line.removesuffix("|") for line in shown if line.startswith("|") and not re.search(r"\d\.\d|\d{4}", line)]
+    assert len(rows) >= 11 and not [row for row in rows if row not in printed]
+    assert not [line for line in shown if line.startswith("## ") and line not in printed]
 
 
 def test_commands_parse() -> None:

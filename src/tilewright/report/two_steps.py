@@ -174,12 +174,13 @@ class _Steps:
         for package in ("triton", "cuda-tile", "nvidia-cuda-tileiras"):
             yield package, self.cell("", f"run/machine/versions/{package}")
 
-    def _times(self, before: str, after: str | None) -> tuple[LedgerCell, ...]:
-        """Returns time and speed-up, measured and predicted. ``before``, ``after``: where the ledger has the times."""
-        at, cells = before if after is None else after, []
+    def _times(self, before: str, after: str, workload: str = "") -> tuple[LedgerCell, ...]:
+        """Returns time and speed-up, measured and predicted. ``before``, ``after``: where the ledger has the times.
+        ``workload``: the end of the place if it has those of all workloads."""
+        cells = []
         for kind, missing in (("measured", NOT_MEASURED), ("predicted", NOT_STORED)):
-            cells.append(self.cell("ms", f"{at}/{kind}/us", missing=missing))
-            cells.append(self.cell("speedup", f"{before}/{kind}/us", f"{at}/{kind}/us", missing=missing))
+            old, new = f"{before}/{kind}/us", f"{after}/{kind}{workload}/us"
+            cells += [self.cell("ms", new, missing=missing), self.cell("speedup", old, new, missing=missing)]
         return tuple(cells)
 
 
@@ -230,8 +231,20 @@ class _OptimizeSteps(_Steps):
                 continue
             for n, _ in enumerate(iteration.outcomes):
                 before, after = (f"iteration/{number}/outcomes/{n}" for number in (0, iteration.n))
-                shown = self.cell("", f"{after}/workload"), self._backend(iteration), self._status(iteration)
-                yield name, *shown, *self._times(before, after)
+                shown, backend = self.cell("", f"{after}/workload"), self._backend(iteration)
+                yield name, shown, backend, self._status(iteration), *self._times(before, after)
+                other = self._on_tile_ir(iteration) if backend == PTX else None
+                if other is not None:
+                    tried = f"iteration/{iteration.n}/attempts/{other}"
+                    times = self._times(before, tried, f"/{iteration.outcomes[n].workload}")
+                    yield name, shown, TILE_IR, self.cell("", f"{tried}/status"), *times
+
+    def _on_tile_ir(self, iteration: Iteration) -> int | None:
+        """The position of the first of an iteration's values that was correct on Tile IR. The best come first."""
+        for n, attempt in enumerate(iteration.attempts):
+            if attempt.value.endswith(ON_TILE_IR) and attempt.status in ("raced", "predicted"):
+                return n
+        return None
 
     def _status(self, iteration: Iteration) -> LedgerCell:
         """``keep``, ``revert`` or ``crash``; the ledger also says that a change waits for a GPU."""

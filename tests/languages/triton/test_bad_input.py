@@ -118,7 +118,7 @@ def test_what_tile_ir_lacks_is_named_with_its_line_and_the_other_route_goes_on(
     line = refused(capsys, 2, "check", written(body, route=("tileir",)))
     assert f"{said}route=ptx compiles it" in line
 
-    assert cli.main(("check", written(body), "--quick", "--json")) == 3
+    assert cli.main(("check", written(body), "--quick", "--json", "--engine", "interpreter")) == 3
     verdict = json.loads(capsys.readouterr().out)
     assert verdict["verdict"] == "unverified" and f"{said}check it on a GPU" in verdict["reason"]
 
