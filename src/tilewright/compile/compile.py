@@ -25,6 +25,8 @@ from tilewright.task.task import Launch, Task
 BUDGET_SECONDS = 10.0
 """Processor time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
 _TILE = re.compile("tile|block", re.IGNORECASE)
+WARP_HINTS, WARPS = ("num_worker_warps", "num_warps"), 4
+"""Hints for the warps of a kernel, and their number if the compiler chooses."""
 
 
 class Stopped(Exception):
@@ -91,7 +93,7 @@ def compile_all(
         on_done(done[index])
 
     with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all) as pool:
-        for index in _largest_first(units):
+        for index in _longest_first(units):
             if stopped():
                 raise Stopped
             task, unit = each_task[index], units[index]
@@ -159,15 +161,19 @@ def remember(task: Task, compiled: Sequence[Compiled]) -> int:
     return language_of(launch_of(task, compiled[0].unit)[0].kernel).remember(built)
 
 
-def tile_size(constants: Iterable[tuple[str, object]]) -> int:
-    """Returns about how many elements a tile has, from names and values of constants. Large tiles compile longest."""
-    return math.prod(size for name, size in constants if type(size) is int and size > 0 and _TILE.search(name))
+def effort(constants: Iterable[tuple[str, object]]) -> float:
+    """Returns a number that is larger for kernels that take longer to compile, from names and values of constants and
+    hints. Large tiles take longest, long ones above all; of more warps, each has less to do."""
+    named = {name: value for name, value in constants if type(value) is int and value > 0}
+    sizes = [value for name, value in named.items() if _TILE.search(name)]
+    warps = next((named[hint] for hint in WARP_HINTS if hint in named), WARPS)
+    return max(sizes, default=1) * math.sqrt(math.prod(sizes)) / warps
 
 
-def _largest_first(units: Sequence[Unit]) -> list[int]:
-    """Returns the indices by workload, in each the largest tiles first, because they take longest to compile."""
+def _longest_first(units: Sequence[Unit]) -> list[int]:
+    """Returns the indices by workload, in each those first that probably take longest to compile."""
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
-    order = [(position[unit.workload.name], -tile_size(unit.configuration.items())) for unit in units]
+    order = [(position[unit.workload.name], -effort(unit.configuration.items())) for unit in units]
     return sorted(range(len(units)), key=order.__getitem__)
 
 

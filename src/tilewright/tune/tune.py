@@ -122,6 +122,6 @@ def _bound(request: TuneRequest, workload: Workload) -> Bound:
 
 
 def _jobs(measured: bool) -> int:
-    """Compilers at a time: all cores, less two if the worker process starts up at the same time."""
+    """Compilers at a time: all cores, less one if the worker process starts up and verifies at the same time."""
     cores = os.cpu_count() or 1
-    return cores - 2 if measured and cores > 4 else cores
+    return cores - 1 if measured and cores > 4 else cores

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from tilewright.compile.compile import BUDGET_SECONDS, tile_size
+from tilewright.compile.compile import BUDGET_SECONDS, effort
 from tilewright.compile.pool import CompilerPool
 from tilewright.compile.screen import RACED, same_work
 from tilewright.errors import RequestError, TilewrightError, ToolFailed, in_one_line
@@ -146,16 +146,17 @@ class Building:
         yield from self._compiled()
 
     def _start(self) -> None:
-        """Lowers all trials and submits them to the compilers: the first one, then large tiles before small ones."""
-        sizes: dict[int, int] = {}
+        """Lowers all trials and submits them to the compilers: the first one, then those that take longest."""
+        efforts: dict[int, float] = {}
         for index, trial in enumerate(self._trials):
             described = trial if isinstance(trial, FailedTrial) else specified(trial)
             if isinstance(described, FailedTrial):
                 self._done[index] = described
             else:
                 self._described[index] = described
-                sizes[index] = tile_size(zip(described.names, described.launch.args, strict=True))
-        for index in sorted(sizes, key=lambda index: (index != self._first, -sizes[index])):
+                hints = described.language.decorated_hints(described.trial.kernel, self._arch)
+                efforts[index] = effort([*zip(described.names, described.launch.args, strict=True), *hints.items()])
+        for index in sorted(efforts, key=lambda index: (index != self._first, -efforts[index])):
             described = self._described[index]
             if isinstance(lowered := self._lower(described), Failed):
                 self._done[index] = _failed(lowered)
