@@ -18,8 +18,11 @@ from tests.languages.triton.launched_kernels import CASES, Case  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 import tilewright as tw  # noqa: E402
+from tilewright.cli.main import main  # noqa: E402
 from tilewright.compile.compile import Unit, compile_all  # noqa: E402
 from tilewright.hardware.gpu import detect  # noqa: E402
+from tilewright.report.report import report  # noqa: E402
+from tilewright.report.two_steps import NOT_MEASURED, to_json_of  # noqa: E402
 from tilewright.task.loading import load_task  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
 from tilewright.task.tensors import ArraySpec, Descriptor  # noqa: E402
@@ -170,3 +173,15 @@ def test_both_routes_are_raced() -> None:
     best = result.workloads[0].best
     assert result.measured and best is not None and best.measured is not None
     assert {each.configuration["route"] for each in result.workloads[0].candidates} == {"ptx", "tileir"}
+
+
+@pytest.mark.parametrize("command", ["tune", "optimize"])
+def test_the_report_of_the_two_steps_is_filled(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Hopper as on Blackwell: nothing but the compilers of this machine is needed."""
+    monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path))
+    limits = ["--only", "tile_ir_route", "--iterations", "1"] if command == "optimize" else ["--top", "6"]
+    assert main([command, EXAMPLE, "--workload", "odd", *limits]) == 0
+    rows: Any = to_json_of(report().details)
+    assert all(row["value"] != NOT_MEASURED for row in rows["Compatibility Check"])
+    measured = {row["backend"]: row for row in rows["Benchmark Comparison"] if isinstance(row["ms"], float)}
+    assert {"ptx", "tileir"} <= measured.keys() and all(row["speedup"] > 0 for row in measured.values())
