@@ -71,6 +71,7 @@ products = tw.Task(
     ),
     workloads={"4096": {"M": 4096, "N": 4096, "K": 4096}, "512": {"M": 512, "N": 512, "K": 512}},
     independent=("M", "N"),
+    serves=lambda N, K: N % 8 == 0 and K % 8 == 0,
 )  # fmt: skip
 
 

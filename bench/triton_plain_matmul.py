@@ -55,4 +55,5 @@ task = tw.Task(
     ),
     workloads={"4096": {"M": 4096, "N": 4096, "K": 4096}},
     independent=("M", "N"),
+    serves=lambda N, K: N % 8 == 0 and K % 8 == 0,  # what a tensor descriptor can have
 )  # fmt: skip
