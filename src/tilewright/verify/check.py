@@ -54,7 +54,7 @@ def check(
     task, name = task_of(task), engine_name(engine)
     board = board_here(name, arch or DEFAULT_ARCH)
     scope = Scope(task.space.chosen(configurations), task.selected(workloads), case, seed, quick, seconds)
-    one_language(task, scope.workloads, board)
+    one_language(task, scope.workloads[:1], board)
     with equipped(task, name, board, quick) as tools:
         forward = check_on(task, tools, scope, progress)
     if task.backward is None or case is not None:
