@@ -9,9 +9,7 @@ import pytest
 from tests.profile.made_traces import data_parallel, eager_training
 
 from tilewright.cli import main as cli
-from tilewright.cli import profile as cli_profile
 from tilewright.cli.exit_codes import CANNOT, DONE, WRONG_REQUEST
-from tilewright.errors import RequestError
 from tilewright.hardware.gpu import detect
 
 
@@ -84,17 +82,3 @@ def test_without_a_gpu_a_program_is_not_run(here: Path, capsys: pytest.CaptureFi
     assert "needs a GPU, and there is none here" in err and len(err.splitlines()) == 1
     assert json.loads(out)["error"]["kind"] == "machine"
     assert not (here / "ran").exists()
-
-
-def test_what_a_program_left(tmp_path: Path) -> None:
-    for code, why in ((7, "ended with exit code 7"), (0, "no Python process of it used CUDA")):
-        with pytest.raises(RequestError, match=why):
-            cli_profile._recorded(tmp_path, code)
-    (tmp_path / "part-process1.json.gz").touch()
-    with pytest.raises(RequestError, match="before its trace was complete"):
-        cli_profile._recorded(tmp_path, 0)
-    (tmp_path / "process2.json.gz").touch()
-    (tmp_path / "process2.steps.json").write_text("[]")
-    (tmp_path / "process3.steps.json").write_text("[1000.0, 3000.0, 2000.0]")
-    assert cli_profile._recorded(tmp_path, 0) == [tmp_path / "process2.json.gz"]
-    assert cli_profile._steps(tmp_path) == [1000.0, 3000.0, 2000.0]

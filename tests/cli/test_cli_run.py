@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from tilewright.cli import run as cli_run
 from tilewright.errors import RequestError
+from tilewright.runtime.started import STARTUP
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,7 +45,7 @@ def test_any_executable() -> None:
     shown = run("--widen", "--mode", "stored", "--", "env")
     lines = shown.stdout.splitlines()
     assert {"TILEWRIGHT_PATCH=1", "TILEWRIGHT_WIDEN=1", "TILEWRIGHT_TUNING=stored"} <= set(lines)
-    assert f"PYTHONPATH={cli_run.STARTUP}{os.pathsep}{ROOT / 'src'}" in lines
+    assert f"PYTHONPATH={STARTUP}{os.pathsep}{ROOT / 'src'}" in lines
 
 
 def test_options_after_the_program_are_its_own() -> None:
@@ -85,15 +86,15 @@ def test_json_starts_nothing() -> None:
     assert shown.exit_code == 0
     assert json.loads(shown.stdout) == {
         "command": ["false"],
-        "environment": {"PYTHONPATH": f"{cli_run.STARTUP}{os.pathsep}/theirs", "TILEWRIGHT_PATCH": "1"},
+        "environment": {"PYTHONPATH": f"{STARTUP}{os.pathsep}/theirs", "TILEWRIGHT_PATCH": "1"},
     }
 
 
 @pytest.mark.parametrize("theirs", ["", "/a", "/a::/b"])
 def test_the_path_is_prefixed_once(theirs: str) -> None:
     once = cli_run.environment({"PYTHONPATH": theirs})
-    assert once["PYTHONPATH"].startswith(str(cli_run.STARTUP))
-    assert once["PYTHONPATH"].removeprefix(str(cli_run.STARTUP)).removeprefix(os.pathsep) == theirs
+    assert once["PYTHONPATH"].startswith(str(STARTUP))
+    assert once["PYTHONPATH"].removeprefix(str(STARTUP)).removeprefix(os.pathsep) == theirs
     assert cli_run.environment(once)["PYTHONPATH"] == once["PYTHONPATH"]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.cli import run as cli_run
+from tilewright.runtime.started import STARTUP
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,7 +105,7 @@ def test_a_python_without_tilewright_runs_unpatched_and_says_so(tmp_path: Path) 
     assert "ImportError: not here" in line and "unpatched" in line
 
 
-LINE = (cli_run.STARTUP / "tilewright_patch.pth").read_text().strip()
+LINE = (STARTUP / "tilewright_patch.pth").read_text().strip()
 
 
 @pytest.mark.parametrize(("value", "patched"), [("1", True), ("0", False), (None, False)])

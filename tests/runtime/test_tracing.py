@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.cli import run as cli_run
+from tilewright.errors import RequestError
 from tilewright.runtime import tracing
+from tilewright.runtime.started import python_path, recorded
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the programs use no CUDA")
@@ -36,7 +37,7 @@ print("done")
 def traced(code: str, folder: Path, last: str = "5", seconds: str = "0") -> subprocess.CompletedProcess[str]:
     base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(folder)}
     wanted = {tracing.VARIABLE: str(folder), tracing.LAST_STEP: last, tracing.SECONDS: seconds}
-    environment = {**base, "PYTHONPATH": cli_run.environment(base)["PYTHONPATH"], **wanted}
+    environment = {**base, "PYTHONPATH": python_path(base), **wanted}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
 
@@ -91,3 +92,17 @@ def test_the_time_limit_ends_the_recording(tmp_path: Path) -> None:
     )
     assert traced(code, tmp_path, last="15", seconds="0.05").returncode == 0
     assert list(tmp_path.glob("process*.json.gz"))
+
+
+def test_what_a_program_left(tmp_path: Path) -> None:
+    for code, why in ((7, "ended with exit code 7"), (0, "no Python process of it used CUDA")):
+        with pytest.raises(RequestError, match=why):
+            recorded(tmp_path, code)
+    (tmp_path / "part-process1.json.gz").touch()
+    with pytest.raises(RequestError, match="before its trace was complete"):
+        recorded(tmp_path, 0)
+    (tmp_path / "process2.json.gz").touch()
+    assert recorded(tmp_path, 0) == ([tmp_path / "process2.json.gz"], [])
+    (tmp_path / "process2.steps.json").write_text("[]")
+    (tmp_path / "process3.steps.json").write_text("[1000.0, 3000.0, 2000.0]")
+    assert recorded(tmp_path, 0)[1] == [1000.0, 3000.0, 2000.0]

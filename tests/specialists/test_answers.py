@@ -77,5 +77,5 @@ def test_a_file_that_is_no_task_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
-def test_the_languages_that_are_built_work() -> None:
-    assert {each.name for each in specialists() if each.works} == {"cutile", "triton", "tileir"}
+def test_those_that_are_built_work() -> None:
+    assert {each.name for each in specialists() if each.works} == {"profiling", "cutile", "triton", "tileir"}

@@ -147,8 +147,9 @@ def _prepared(file: Path, private: bool) -> Capture | None:
 
 def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
     from tilewright.runtime.capture.capture import DATA_VARIABLE, EXACT_VARIABLE, VARIABLE
+    from tilewright.runtime.started import python_path
 
-    variables = {**os.environ, "PYTHONPATH": run.environment(os.environ)["PYTHONPATH"], VARIABLE: str(file)}
+    variables = {**os.environ, "PYTHONPATH": python_path(os.environ), VARIABLE: str(file)}
     if data_mib:
         variables[DATA_VARIABLE] = str(data_mib)
     if exact:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +13,7 @@ import typer
 
 from tilewright.cli import run, terminal
 from tilewright.cli.shared import All, AsJson, print_json, progress, write
-from tilewright.errors import NoGpu, RequestError, StorageError
+from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.profile.figures import Profile
@@ -56,17 +54,18 @@ def profile(
     Example: `tilewright profile trace.json.gz --html profile.html`
     """
     from tilewright.profile.profile import profile as profiled
+    from tilewright.runtime.started import recorded, trace_folder
 
     if TRACE.fullmatch(what[0]) or (what[0] and Path(what[0]).is_dir()):
         with progress(as_json) as shown:
             found, code = profiled(*_traces(what), steps=_range(steps) if steps else None, progress=shown), 0
     else:
         chosen = _range(steps or PROGRAM_STEPS)
-        folder = _folder(out)
+        folder = trace_folder(out)
         code = _traced(what, folder, chosen[1], seconds, as_json)
         with progress(as_json) as shown:
-            recorded, times = _recorded(folder, code), _steps(folder)
-            found = profiled(*recorded, steps=chosen, command=what, steps_us=times, progress=shown)
+            traces, times = recorded(folder, code)
+            found = profiled(*traces, steps=chosen, command=what, steps_us=times, progress=shown)
         terminal.note(f"traces: {folder}")
     if counters:
         from tilewright.profile.nsight import with_counters
@@ -89,21 +88,6 @@ def _traces(named: Sequence[str]) -> list[Path]:
     return found
 
 
-def _folder(out: Path | None) -> Path:
-    """Makes the folder of the traces, which must hold no other traces."""
-    from tilewright.ledger.file import home, make_private
-
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
-    folder = (out or home() / "profiles" / stamp).resolve()
-    try:
-        make_private(folder) if out is None else folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.glob("*.json*")):
-            raise RequestError(f"{folder} has traces already; choose another folder with --out")
-    except OSError as error:
-        raise StorageError(f"cannot write {folder}: {error.strerror}; choose another folder with --out") from error
-    return folder
-
-
 def _range(steps: str) -> tuple[int, int]:
     first, colon, last = steps.partition(":")
     if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
@@ -113,41 +97,12 @@ def _range(steps: str) -> tuple[int, int]:
 
 def _traced(command: list[str], folder: Path, last: int, seconds: float, as_json: bool) -> int:
     """Runs the program with the recorder, to before step ``last``. Returns its exit code."""
-    from tilewright.hardware.gpu import detect
-    from tilewright.runtime import tracing
+    from tilewright.runtime.started import traced
 
     run.check_named(command)
     if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
         raise RequestError(f"{command[0]} is a program: tilewright profile -- python {' '.join(command)}")
-    if detect() is None:
-        raise NoGpu(
-            "tracing a program needs a GPU, and there is none here; trace it where one is (torch.profiler, "
-            "export_chrome_trace), and read the trace here: tilewright profile TRACE.json"
-        )
-    path = run.environment(os.environ)["PYTHONPATH"]
-    variables = {"PYTHONPATH": path, tracing.VARIABLE: str(folder)}
-    variables |= {tracing.LAST_STEP: str(last), tracing.SECONDS: str(seconds)}
-    return run.wait_for(command, {**os.environ, **variables}, as_json)
-
-
-def _recorded(folder: Path, code: int) -> list[Path]:
-    """Returns the traces that the program's processes wrote."""
-    found = sorted(folder.glob("*.json.gz"))
-    found = [path for path in found if not path.name.startswith("part-")]
-    if found:
-        return found
-    if unfinished := next(folder.glob("part-*"), None):
-        raise RequestError(
-            f"the program ended before its trace was complete ({unfinished}); trace fewer steps: --steps"
-        )
-    ended = f"it ended with exit code {code}" if code else "no Python process of it used CUDA through torch"
-    raise RequestError(f"the program left no trace: {ended}")
-
-
-def _steps(folder: Path) -> list[float]:
-    """Returns the times of the steps that ran without the profiler, of the first process that has some."""
-    files = (json.loads(path.read_text()) for path in sorted(folder.glob("*.steps.json")))
-    return next((times for times in files if times), [])
+    return run.wait_for(command, traced(os.environ, folder, last, seconds), as_json)
 
 
 def _write(found: Profile, html: Path | None, markdown: Path | None, analysis: Path | None) -> None:

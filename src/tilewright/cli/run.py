@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -20,9 +19,6 @@ from tilewright.errors import RequestError
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes that shells and `env` use for a program that they cannot start."""
-
-STARTUP = Path(__file__).parents[1] / "runtime" / "startup"
-"""The folder with the `sitecustomize` that every Python process of the program runs first."""
 
 SETTINGS = {"allow_interspersed_args": False}
 """Settings for typer: options after the program's name belong to the program, with or without ``--``."""
@@ -63,10 +59,9 @@ def check_named(command: Sequence[str]) -> None:
 
 def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | None = None) -> dict[str, str]:
     """Returns the variables to set for the program. ``before``: the environment without them."""
-    theirs = before.get("PYTHONPATH", "")
-    ours_is_first = theirs.split(os.pathsep)[0] == str(STARTUP)
-    joined = f"{STARTUP}{os.pathsep}{theirs}" if theirs else str(STARTUP)
-    changes = {"PYTHONPATH": theirs if ours_is_first else joined, "TILEWRIGHT_PATCH": "1"}
+    from tilewright.runtime.started import python_path
+
+    changes = {"PYTHONPATH": python_path(before), "TILEWRIGHT_PATCH": "1"}
     if widen:
         changes["TILEWRIGHT_WIDEN"] = "1"
     if mode is not None:

@@ -83,7 +83,7 @@ if __name__ == "__main__":
 
 def started(folder: Path, how: str, program: str = PROGRAM) -> subprocess.Popen[str]:
     """A program under the start-up file, as `tilewright capture` starts it."""
-    from tilewright.cli.run import STARTUP
+    from tilewright.runtime.started import STARTUP
 
     (folder / "program.py").write_text(program)
     path = os.pathsep.join((str(STARTUP), str(ROOT / "src"), str(ROOT)))
