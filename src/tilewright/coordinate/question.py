@@ -118,6 +118,7 @@ class QuestionPart:
             if word.text == say.NOT and has(rest, say.CONVERTING):
                 return self._before(mention, say.INTO)  # "do not rewrite it in CuTe DSL" keeps the language that it has
             states = any(one.text in say.STATING for one in self.words[max(clause, at - 3) : at])
+            states |= any(one.text in say.STATED for one in rest[:1])
             if word.text == say.NOT and (_is_short(rest) if states else self._reaches(at + 1, mention)):
                 return True
         return False

@@ -64,7 +64,7 @@ GPU = _terms("""
     step, steps, iteration, batch, batches, sm, sms, hbm, l2, dram, vram, streaming multiprocessor, layer, layers,
     gradient, gradients, activations, logits, token, embedding, moe, experts, resnet, bert, llama, gpt, vit, mlp,
     conv, convolution, element wise, elementwise, dataloader, cublas, cudnn, cudamemcpy*, nsys, ncu, nsight, mfu,
-    tflops, roofline, tensor core, warp, warps, tile size, tile sizes, occupancy, serving engine, model, models,
+    tflops, roofline, tensor core, warp, warps, encoder, decoder, tile size, tile sizes, occupancy, serving engine, model, models,
     hopper, blackwell, ampere, dataparallel, bf16, fp16, fp8, torch compile, memcpy, h2d, d2h, kv cache, device, jax,
     cupy, numba, prompt, weights, adam, stable diffusion, whisper, qwen, deepseek, mixtral, gemma, mamba, yolo, memory
     bound, compute bound, latency bound, bandwidth bound, host bound, cpu bound
@@ -118,7 +118,7 @@ ACTING = _terms("""
     reducing, cut, improve, look at, look into, inspect, check, try, overlap, overlapping, hide, run, debug, fix,
     repair, remove, eliminate, get rid, shard, split, compare, wrap, replay, minimize, minimise, increase, raise,
     lower, avoid, save, choose, pick, find, help, target, compile, adapt, extend, consider, get, make, keep, decide,
-    change, refactor, do it, do this, record, recording
+    change, refactor, do it, do this, record, recording, put, putting
 """)
 """Any other request for work on code."""
 
@@ -175,6 +175,8 @@ STOP = _terms("""
 NOT = "not"
 STATING = ("is", "are", "was", "were", "does", "did", "has", "have", "had", "would", "why", "could")
 """Before ``not``, these state something and exclude nothing: "my model does not use CUDA graphs"."""
+STATED = ("permitted", "allowed", "supported", "possible", "implemented")
+"""Behind ``not``, these state something, too: "operation not permitted when stream is capturing"."""
 EXCLUDED_AFTER = _terms("""
     is not an option, is not allowed, is not available, is not supported, is not possible, is forbidden, is ruled out,
     is out of the question, is no option, not allowed, is not installed
