@@ -64,7 +64,7 @@ GPU = _terms("""
     step, steps, iteration, batch, batches, sm, sms, hbm, l2, dram, vram, streaming multiprocessor, layer, layers,
     gradient, gradients, activations, logits, token, embedding, moe, experts, resnet, bert, llama, gpt, vit, mlp,
     conv, convolution, element wise, elementwise, dataloader, cublas, cudnn, cudamemcpy*, nsys, ncu, nsight, mfu,
-    tflops, roofline, tensor core, warp, warps, encoder, decoder, tile size, tile sizes, occupancy, serving engine, model, models,
+    tflops, roofline, tensor core, warp, warps, tile size, tile sizes, occupancy, serving engine, model, models,
     hopper, blackwell, ampere, dataparallel, bf16, fp16, fp8, torch compile, memcpy, h2d, d2h, kv cache, device, jax,
     cupy, numba, prompt, weights, adam, stable diffusion, whisper, qwen, deepseek, mixtral, gemma, mamba, yolo, memory
     bound, compute bound, latency bound, bandwidth bound, host bound, cpu bound
