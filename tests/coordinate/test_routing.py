@@ -307,7 +307,7 @@ def test_the_rules_are_printed_as_they_are_applied() -> None:
 
 
 def test_at_least_55_of_60_set_aside_phrases_are_routed_as_their_author_says() -> None:
-    """Written from the output of `tilewright specialists` alone; 56 in their first run, of which one label was wrong."""
+    """Written from the output of `tilewright specialists` alone; 56 were right in their first run."""
     phrases = json.loads(Path(__file__).with_name("phrases_set_aside.json").read_text())
     wrong = {each["question"] for each in phrases if list(route(each["question"]).specialists) != each["specialists"]}
     assert len(phrases) == 60

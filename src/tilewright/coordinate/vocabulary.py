@@ -67,7 +67,8 @@ GPU = _terms("""
     tflops, roofline, tensor core, warp, warps, tile size, tile sizes, occupancy, serving engine, model, models,
     hopper, blackwell, ampere, dataparallel, bf16, fp16, fp8, torch compile, memcpy, h2d, d2h, kv cache, device, jax,
     cupy, numba, prompt, weights, adam, stable diffusion, whisper, qwen, deepseek, mixtral, gemma, mamba, yolo, memory
-    bound, compute bound, latency bound, bandwidth bound, host bound, cpu bound
+    bound, compute bound, latency bound, bandwidth bound, host bound, cpu bound, encoder,
+    decoder
 """)
 """Words of GPUs and models: what makes a word about speed a question for Tilewright."""
 
