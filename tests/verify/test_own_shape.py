@@ -16,7 +16,7 @@ from tilewright.verify.check import check_on
 from tilewright.verify.examining import Examiner, Result
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.judge import Unverified, Wrong
-from tilewright.verify.own_shape import OwnShapes
+from tilewright.verify.own_shape import OwnShapes, _drawn_blocks
 from tilewright.verify.planning import Scope
 from tilewright.verify.reference import FloatReference
 from tilewright.verify.schedule import Equipment
@@ -74,6 +74,7 @@ RIGHT = {"rows": ROWS.replace("FACTOR", "2.0"), "product": PRODUCT.replace("TRIP
 ALL_ROWS = "range(ct.bid(0), x.shape[0], ct.num_blocks(0))"
 ONE_ROW = RIGHT["rows"].replace(ALL_ROWS, "range(ct.bid(0), ct.bid(0) + 1)")
 EACH_ROW = ONE_ROW.replace("min(M, hardware.sms)", "M")
+APART = "(ct.bid(0) - 1777).astype(ct.float32)"
 WRONG = {
     "a grid of at most 8 blocks": (ONE_ROW.replace("min(M, hardware.sms)", "min(M, 8)"), "no block stores 'y'[8, 0]"),
     "a grid of at most 132 blocks": (ONE_ROW.replace("hardware.sms", "132"), "no block stores 'y'[132, 0]"),
@@ -96,6 +97,15 @@ WRONG = {
     ),
     "one of 4096 blocks, by arithmetic alone": (
         EACH_ROW.replace("* 2.0", "* (3.0 - ct.minimum((ct.bid(0) - 1777) * (ct.bid(0) - 1777), 1))"),
+        "block 1777 of the workload's own grid",
+    ),
+    "one of 4096 blocks, by a function without comparison": (
+        EACH_ROW.replace("* 2.0", "* (2.0 + ct.exp2(OFF * OFF * -64.0))").replace("OFF", APART),
+        "block 1777 of the workload's own grid",
+    ),
+    "one of 4096 blocks, by the address it loads": (
+        EACH_ROW.replace("ct.load(x, (row, 0)", "ct.load(x, (row + BUMP, 0)").replace(
+            "BUMP", "ct.exp2(OFF * OFF * -64.0).astype(ct.int32)").replace("OFF", APART),
         "block 1777 of the workload's own grid",
     ),
     "one element of the output": (
@@ -238,3 +248,17 @@ def test_a_check_shows_the_progress_of_its_full_size_cases(tmp_path: Path) -> No
     tools = Equipment(InterpreterEngine(task, BOARD), own_shapes=OwnShapes(task, BOARD))
     check_on(task, tools, Scope(quick=True, seed=3), lambda stage, done, total, note="": stages.add(stage))
     assert stages == {"check", "addresses", "values"}
+
+
+VANISHING = " * ".join(["1e-9", *(f"(row - {block}).astype(ct.float32)" for block in _drawn_blocks(4096, 3))])
+"""A product that is zero in the rows of the blocks that a check with this seed compares in any case."""
+
+
+@pytest.mark.parametrize("kernel", [EACH_ROW, RIGHT["rows"].replace("hardware.sms", "4096")])
+@pytest.mark.parametrize("wrong", [f"* (2.0 + {VANISHING})", f"* 2.0 + ({VANISHING})"])
+def test_a_product_that_vanishes_in_the_drawn_blocks_is_found(tmp_path: Path, kernel: str, wrong: str) -> None:
+    """Sums and products alone, and the author knows the seed."""
+    task = made(tmp_path, kernel.replace("* 2.0", wrong))
+    dims = task.workload("large").dims
+    with pytest.raises(Wrong, match="of the workload's own grid"):
+        OwnShapes(task, BOARD).check(task.space.shipped, dims, 3, FloatReference(task, None))

@@ -42,7 +42,7 @@ class World:
         a load is a mistake only if a result depends on the elements.
     wait: called after each iteration of a ``loop``, in which a block may wait for another. Lets other blocks run.
     stopped: whether the run has ended, so that no block continues a loop.
-    decisions: records the results of `slicing.DISTINGUISHING` operations and the lengths of loops, by block.
+    decisions: records the values called ``telling`` (`slicing.telling`) and the lengths of loops, by block.
     until: the time, by `time.monotonic`, after which a loop ends the run.
     on_progress: called with the share of the run that is done, of 1.
     batch: the share that was done before the current batch of blocks, and the share of this batch.
@@ -62,6 +62,7 @@ class World:
     wait: Callable[[Op], None] = lambda op: None
     stopped: bool = False
     decisions: Decisions | None = None
+    telling: frozenset[str] = frozenset()
     until: float = math.inf
     on_progress: Callable[[float], None] = lambda share: None
     batch: tuple[float, float] = (0.0, 1.0)

@@ -18,7 +18,6 @@ from tilewright.tileir.read.tree import Op, Region, TileType
 from tilewright.tileir.run.context import Context, World
 from tilewright.tileir.run.numbers import dtype_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, NeedsData, Unknown, Unsupported
-from tilewright.tileir.run.slicing import DISTINGUISHING
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18  # a ``loop`` with more iterations than this is reported as endless
@@ -145,7 +144,7 @@ class BlockExecutor:
     def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
         """Runs ``body`` for all lanes of ``frame``. Returns an exit for each terminator that some lanes reached."""
         left: list[Exit] = []
-        decisions = self.world.decisions
+        decisions, telling = self.world.decisions, self.world.telling
         for op in body:
             self.world.counter.executed(op, len(frame.lanes))
             if op.name in TERMINATORS:
@@ -153,7 +152,7 @@ class BlockExecutor:
                 return [*left, Exit(op.name, frame.lanes, values)]
             if op.name not in CONTROL:
                 results = self._evaluated(op, frame, partial(self._context, frame))
-                if decisions is not None and op.name in DISTINGUISHING and not isinstance(results[0], Unknown):
+                if decisions and not telling.isdisjoint(op.results) and not isinstance(results[0], Unknown):
                     decisions.add(op.results[0], results[0], self.blocks[frame.lanes])
             else:
                 exits = CONTROL[op.name](self, op, frame)

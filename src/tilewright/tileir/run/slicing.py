@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.tileir.read.tree import KernelEntry, Op
+from tilewright.tileir.read.tree import KernelEntry, Op, TileType
 
 DECIDING = {"if": ("condition",), "for": ("lowerBound", "upperBound", "step")}
 ADDRESSING = ("view", "index", "source", "destination", "pointers", "mask")
@@ -17,25 +17,28 @@ LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_ca
 DISTINGUISHING = frozenset(
     {"cmpi", "cmpf", "mini", "maxi", "minf", "maxf", "divi", "remi", "andi", "ori", "xori", "shri"}
 )
-"""Operations that can give one block another result than all others. Sums and products of block numbers cannot."""
+"""Operations that can give one block another result than all others."""
+PRODUCTS = frozenset({"muli", "mulf", "fma", "mmai", "mmaf"})
+LINEAR = frozenset({
+    "addi", "subi", "negi", "addf", "subf", "negf", "select", "exti", "itof", "assume", "offset", "bitcast", "pack",
+    "unpack", "broadcast", "reshape", "permute", "extract", "insert", "cat", "ptr_to_int", "int_to_ptr", "ptr_to_ptr",
+})  # fmt: skip
+"""Operations whose results are as far apart as their operands: two such functions of the block number that agree in a
+few blocks agree in nearly all. Products of two functions of the block number may agree in chosen blocks alone."""
 LEAVES = ("continue", "break", "yield")
 
 
 def needed(entry: KernelEntry, distinguishing: int = 0) -> frozenset[str]:
     """Returns the names of the values that addresses and control flow depend on.
 
-    distinguishing: adds the results of `DISTINGUISHING` operations with at most this many elements, and the values that
-        these depend on. Results that depend on loaded data are left out.
+    distinguishing: adds the `telling` values with at most this many elements, and the values that these depend on.
     """
     ops = list(entry.walk())
     deciding = ((op, ADDRESSING if op.address else DECIDING.get(op.name, ())) for op in ops)
     roots = {name for op, operands in deciding for operand in operands for name in op.operands.get(operand, ())}
     if distinguishing:
-        loaded = _reached(ops, {name for op in ops if op.name in LOADS for name in op.results})
-        roots |= {
-            op.results[0] for op in ops
-            if op.name in DISTINGUISHING and loaded.isdisjoint(op.results) and op.tile().size <= distinguishing
-        }  # fmt: skip
+        sizes = {op.results[0]: op.tile().size for op in _telling(ops)}
+        roots |= {name for name, size in sizes.items() if size <= distinguishing}
     carried = [flow for op in ops for flow in flows(op)]
     size = -1
     while size != len(roots):
@@ -50,9 +53,37 @@ def needed(entry: KernelEntry, distinguishing: int = 0) -> frozenset[str]:
     return frozenset(roots)
 
 
+def telling(entry: KernelEntry) -> frozenset[str]:
+    """Returns the names of the values by which one block can differ from all others, or from those that are compared:
+    results of `DISTINGUISHING` operations, and functions of the block number that are not linear. Values that depend on
+    loaded data are left out."""
+    return frozenset(op.results[0] for op in _telling(list(entry.walk())))
+
+
+def _telling(ops: Sequence[Op]) -> list[Op]:
+    loaded = _reached(ops, {name for op in ops if op.name in LOADS for name in op.results})
+    numbers = _reached(ops, {name for op in ops if op.name == "get_tile_block_id" for name in op.results})
+
+    def bends(op: Op) -> bool:
+        if op.name in PRODUCTS:
+            return all(not numbers.isdisjoint(op.operands[factor]) for factor in ("lhs", "rhs"))
+        return op.name not in LINEAR and any(not numbers.isdisjoint(names) for names in op.operands.values())
+
+    return [
+        op for op in ops
+        if op.result_types and isinstance(op.result_types[0], TileType) and not op.regions
+        and loaded.isdisjoint(op.results) and (op.name in DISTINGUISHING or bends(op))
+    ]  # fmt: skip
+
+
 def _reached(ops: Sequence[Op], reached: set[str]) -> set[str]:
     """Returns the names of all values that depend on the values in ``reached``."""
     carried = [flow for op in ops for flow in flows(op)]
+    counted = [
+        ({op.regions[0].arguments[0][0]}, {name for bound in DECIDING["for"] for name in op.operands[bound]})
+        for op in ops if op.name == "for"
+    ]  # fmt: skip
+    carried += counted
     size = -1
     while size != len(reached):
         size = len(reached)

@@ -1,8 +1,9 @@
 """Finds blocks that decide otherwise than most blocks of their grid.
 
-A run records the results of comparisons, minima, divisions and bit operations, and the lengths of loops, by block. A
-kernel that treats one block apart has to tell this block from the others by such a decision. So blocks with rare
-decisions are worth running on data.
+A run records, by block, the lengths of loops and the values that `slicing.telling` names: results of comparisons,
+minima, divisions and bit operations, and functions of the block number that are not linear. A kernel that treats one
+block apart has to tell this block from the others by such a value. So blocks with rare values are worth running on
+data.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ class Decisions:
 
     def unusual(self, most: int, others: Sequence[int]) -> list[int]:
         """Returns at most ``most`` blocks, those with the rarest decisions first. Each block has a decision that no
-        block before it in the result, and no block in ``others``, has made."""
+        block before it in the result, and no block in ``others``, has made. A decision counts as less rare if the
+        operation decides in many ways, as a product that differs in every block does."""
         rare = []
         for name, taken in self._taken.items():
-            for bit in np.uint64(1) << np.arange(BITS, dtype=np.uint64):
-                if count := np.count_nonzero(taken & bit):
-                    rare.append((int(count), name, bit))
+            bits = np.uint64(1) << np.arange(BITS, dtype=np.uint64)
+            counts = [int(np.count_nonzero(taken & bit)) for bit in bits]
+            ways = sum(map(bool, counts))
+            rare += [(count * ways, name, bit) for count, bit in zip(counts, bits, strict=True) if count]
         chosen: list[int] = []
         for _, name, bit in sorted(rare, key=lambda entry: entry[0]):
             having = self._taken[name] & bit
