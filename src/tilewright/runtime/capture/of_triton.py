@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.capture.triton_runtime import Run
     from tilewright.task.task import Launch
 
-SCALARS = bool, int, float, str
+SCALARS = bool, int, float, str, type(None)
 NONE: tuple[None, ...] = ()
 
 

@@ -27,6 +27,7 @@ from tilewright.runtime.capture.draft import NOTHING, SCALINGS, TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
 from tilewright.runtime.capture.record import Recorded
 from tilewright.runtime.capture.reference import Captured
+from tilewright.space import knobs
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.run.launching import Launcher
@@ -158,35 +159,47 @@ def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
     with _loaded(wide, folder) as task:
         shipped = task.space.shipped
         changes = {(name, value): shipped.replace(**{name: value}) for name in nearby for value in nearby[name]}
-        correct = _correct(task, changes.values())
-    tried = {name: tuple(each for each in values if changes[name, each] in correct) for name, values in nearby.items()}
-    knobs = {name: values for name, values in tried.items() if len(values) > 1}
-    return replace(fixed, knobs=knobs, sizes=tuple(free)), _value_count(wide)
+        found = _verdicts(task, changes.values())
+    correct = {change for change, config in changes.items() if found.get(config) == "correct"}
+    tried = {name: tuple(each for each in values if (name, each) in correct) for name, values in nearby.items()}
+    several = {name: values for name, values in tried.items() if len(values) > 1}
+    return replace(fixed, knobs=several, sizes=tuple(free)), _value_count(wide)
 
 
 def _with_points(fixed: TaskDraft, points: Points, folder: Path) -> tuple[TaskDraft, int]:
-    """Returns the draft with those configurations of the program's autotuner that give the captured outputs."""
-    knobs = _knobs(fixed.launch, points)
-    wide = replace(fixed, knobs=knobs, points=points, sizes=tuple(knobs), independent=fixed.free)
+    """Returns the draft with the configurations of the program's autotuner, without those that hints cannot say, and
+    those that give other outputs than captured."""
+    given = len(points)
+    points = tuple(point for point in points if _has_hints(fixed.launch, point))
+    values = _values(fixed.launch, points)
+    wide = replace(fixed, knobs=values, points=points, sizes=tuple(values), independent=fixed.free)
     with _loaded(wide, folder) as task:
-        configs = [task.space.shipped.replace(**{name: point[name] for name in knobs}) for point in points]
-        correct = _correct(task, configs)
-    kept = tuple(point for point, config in zip(points, configs, strict=True) if config in correct)
-    draft = replace(wide, knobs=_knobs(fixed.launch, kept), points=kept, independent=())
-    if left := len(points) - len(kept):
-        note = f"{left} of the {len(points)} configurations of its autotuner do not give the captured outputs here"
+        shipped = task.space.shipped
+        configs = [shipped.replace(**{name: point[name] for name in values if name in point}) for point in points]
+        found = _verdicts(task, configs)
+    pairs = zip(points, configs, strict=True)
+    kept = tuple(point for point, config in pairs if found.get(config) != "incorrect")  # if time was left to check it
+    draft = replace(wide, knobs=_values(fixed.launch, kept), points=kept, independent=())
+    if left := given - len(kept):
+        note = f"{left} of the {given} configurations of its autotuner are left out: they compute something else here"
         draft = replace(draft, notes=(*draft.notes, note))
     return draft, _value_count(wide)
 
 
-def _knobs(launch: DescribedLaunch, points: Points) -> dict[str, tuple[Value, ...]]:
+def _values(launch: DescribedLaunch, points: Points) -> dict[str, tuple[Value, ...]]:
     """Returns the constants that the configurations set, each with its values, the captured one first."""
     captured, names = launch.constants, dict.fromkeys(name for point in points for name in point)
     return {
-        name: tuple(dict.fromkeys((captured[name], *(point[name] for point in points))))
+        name: tuple(dict.fromkeys((captured[name], *(point[name] for point in points if name in point))))
         for name in names
         if name in captured
     }
+
+
+def _has_hints(launch: DescribedLaunch, point: Mapping[str, Value]) -> bool:
+    """Returns whether hints can say all options that a configuration of an autotuner sets."""
+    options = {name: value for name, value in point.items() if name not in launch.constants}
+    return all(name in knobs.hints() and not knobs.hint_problem(name, value) for name, value in options.items())
 
 
 def _covers(draft: TaskDraft, name: str, value: int) -> bool:
@@ -201,9 +214,9 @@ def _covers(draft: TaskDraft, name: str, value: int) -> bool:
     return any(value // 2 < extent <= value for extent in extents & {*draft.dims})
 
 
-def _correct(task: Task, others: Iterable[Configuration]) -> set[Configuration]:
-    """Returns the shipped configuration and those of ``others`` that give the captured outputs on a small shape. Raises
-    NotAsCaptured if the shipped one does not."""
+def _verdicts(task: Task, others: Iterable[Configuration]) -> dict[Configuration, str]:
+    """Returns the verdicts of ``others`` on a small shape, as far as there is time. Raises NotAsCaptured if the shipped
+    configuration does not give the captured outputs."""
     shipped, dims = task.space.shipped, small_shape(task)
     if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
         raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
@@ -216,7 +229,7 @@ def _correct(task: Task, others: Iterable[Configuration]) -> set[Configuration]:
         raise NotAsCaptured(f"{what}: {first.reason}")
     changed = [config for config in dict.fromkeys(others) if config != shipped]
     results = check_on(task, tools, Scope(changed, case=case, seconds=SECONDS)).results if changed else ()
-    return {shipped, *(result.configuration for result in results if result.verdict == "correct")}
+    return {shipped: first.verdict, **{result.configuration: result.verdict for result in results}}
 
 
 def _notes(draft: TaskDraft) -> tuple[str, ...]:
