@@ -265,6 +265,12 @@ def test_a_configuration_that_computes_something_else_is_left_out(tmp_path: Path
     assert "1 of the 2 configurations of its autotuner are left out: they compute something else here." in text
 
 
+def test_an_autotuner_of_a_library(tmp_path: Path) -> None:
+    task = task_of(tmp_path, lambda: fails(kernels.doubled, blocks, X, torch.empty_like(X), 1000))
+    tried = task.space.configurations(90, task.selected(None)[0].dims)
+    assert [(each["BLOCK"], each["route"]) for each in tried] == [(128, "ptx"), (128, "tileir")]
+
+
 def test_a_matmul_with_strides(tmp_path: Path) -> None:
     """Strides and extents are dimensions, tile sizes are knobs, the matrix is transposed and the dtype a constant."""
     task = task_of(tmp_path, launch_matmul)
