@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where bytecode is switched off (as in many containers), each child process would compile the package anew."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background, whose children inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # typer would colour what is no terminal
+        os.environ.pop(name, None)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(str(SRC), quiet=2)
 
