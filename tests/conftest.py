@@ -43,7 +43,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test writes into the store of the person who runs it."""
+    """No test writes into the store of the person who runs it, nor sees the width of a terminal, which xdist sets."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "tilewright-home"))
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))
 
