@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.made_runs import baseline_iteration, crashed, raced, run_record, tuned
+from tests.made_runs import baseline_iteration, crashed, raced, run_record, tune_run, tuned, tuned_workload
 from tests.report.test_page import Page
 
 from tilewright.cli.main import main
@@ -19,6 +19,8 @@ from tilewright.hardware.architectures import default_board
 from tilewright.inspect.kernel_class import CLASSES, class_of, classification
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.tunings import TuneLedger
+from tilewright.records import Configuration, TuningResult
+from tilewright.report.evidence import collect_tune
 from tilewright.report.report import Evidence, report
 from tilewright.report.two_steps import LEDGER, NOT_MEASURED, resolved, to_json_of, two_steps
 from tilewright.task.loading import load_task
@@ -141,6 +143,24 @@ def test_tune_shows_both_backends(tuned_here: Evidence) -> None:
     ]  # fmt: skip
     assert rows[0]["predicted speedup"] == 1.0
     assert rows[2]["predicted ms"] <= rows[1]["predicted ms"]
+
+
+def test_tune_shows_the_configurations(tuned_here: Evidence) -> None:
+    rows: Any = to_json_of(tuned_here.details)
+    assert rows["Transformations Applied"][1]["configuration"].startswith("ROOM=1,route=tileir,num_warps=auto,occ")
+    best = tuned_here.details.result.workloads[0].best  # type: ignore[union-attr]
+    assert best is not None and rows["Output File"][-1]["value"] == str(best.configuration)
+
+
+def test_a_backend_on_which_nothing_works_is_said() -> None:
+    """As with a ptxas that cannot be executed."""
+    result = tuned_workload("small")
+    best = replace(result.candidates[0], configuration=Configuration.of({"route": "tileir", "occupancy": None}))
+    only = replace(result, candidates=(best,), best=best, shipped=best.configuration)
+    run = replace(tune_run(), language="triton")
+    rows: Any = to_json_of(collect_tune(run, TuningResult(run.task, run.machine, True, (only,), "run", {})))
+    assert rows["Transformations Applied"][0]["configuration"] == "none works"
+    assert [row["status"] for row in rows["Benchmark Comparison"]] == ["none works", "raced", "raced"]
 
 
 def test_the_second_step_tries_the_configurations_of_the_class(optimized_here: Evidence) -> None:

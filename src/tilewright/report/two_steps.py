@@ -33,7 +33,7 @@ HOW: Mapping[str, Callable[..., Any]] = {
     "ms": lambda us: us / 1e3,
     "speedup": lambda before, after: before / after,
     "count": len,
-    "configuration": lambda pairs: str(Configuration(tuple(tuple(pair) for pair in pairs))),
+    "configuration": lambda knobs: str(Configuration.of(knobs)),
     "waits": lambda command: "to confirm on a GPU",
     "patch": lambda run: f"runs/{run}/changes.patch",
 }
@@ -139,6 +139,8 @@ def resolved(details: OptimizeEvidence | TuneEvidence, ledger_id: str) -> Json:
         assert isinstance(details, TuneEvidence)
         value = to_json([each.result for each in details.workloads])
     for part in path:
+        if isinstance(value, list) and not part.isdecimal():
+            raise KeyError(part)
         value = value[int(part)] if isinstance(value, list) else value[part]
     found: Json = value
     return found
@@ -316,11 +318,14 @@ class _TuneSteps(_Steps):
                 yield name, self._named(n), "none works", "", ""
                 continue
             place = f"workload/{n}/candidates/{at}"
-            yield (name, self._named(n), self.cell("configuration", f"{place}/configuration/items_"),
+            yield (name, self._named(n), self.cell("configuration", f"{place}/configuration"),
                    self.cell("", f"{place}/status"), self.cell("", f"{place}/reason"))  # fmt: skip
 
     def validation(self) -> Iterator[Row]:
         for n, name, _, at in self._every():
+            if at is None:
+                yield name, self._named(n), "none works", "", ""
+                continue
             checked = f"workload/{n}/candidates/{at}/checked"
             yield (name, self._named(n), self.cell("", f"{checked}/verdict"), self.cell("", f"{checked}/reason"),
                    self.cell("", f"{checked}/error"))  # fmt: skip
@@ -331,12 +336,13 @@ class _TuneSteps(_Steps):
             first = f"workload/{n}/candidates/{versions[0][2]}"
             for name, backend, at in versions:
                 place = f"workload/{n}/candidates/{at}"
-                yield name, self._named(n), backend, self.cell("", f"{place}/status"), *self._times(first, place)
+                status = self.cell("", f"{place}/status", missing="none works")
+                yield name, self._named(n), backend, status, *self._times(first, place)
 
     def output(self) -> Iterator[Row]:
         yield "file", self.cell("", "run/where")
         for n, _ in enumerate(self.details.workloads):
-            yield "best configuration", self.cell("configuration", f"workload/{n}/best/configuration/items_")
+            yield "best configuration", self.cell("configuration", f"workload/{n}/best/configuration")
 
     def _every(self) -> Iterator[tuple[int, str, str, int | None]]:
         for n, workload in enumerate(self.details.workloads):
