@@ -50,7 +50,7 @@ def test_this_machine_compiles_and_without_a_gpu_that_is_healthy(here: tuple[Pro
     assert doctor.healthy(here), [probe for probe in here if probe.ok is False]
     compiling = named(here, "compiling for sm_90")
     assert compiling.ok and "registers" in compiling.detail
-    assert {named(here, name).ok for name in ("GPU", "driver", "torch", "NVML", "compute-sanitizer")} == {None}
+    assert {named(here, name).ok for name in (*doctor.TO_MEASURE, "NVML", "compute-sanitizer")} == {None}
     assert "no GPU to measure on" in doctor.verdict(here)
     assert "predicted, not measured" in named(here, "GPU").detail
 
@@ -75,7 +75,7 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_breaks_in_an_optional_check_keeps_no_one_from_predicting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "nvml", lambda gpu: 1 / 0)
     monkeypatch.setattr(doctor, "compile_probe", lambda: (12,))
-    found = doctor.examine(environ={}, find_gpu=lambda: None)
+    found = doctor.examine(environ={}, find_gpu=lambda: H200)
     assert named(found, "NVML").detail.startswith("ZeroDivisionError")
     assert doctor.healthy(found)
 
@@ -168,6 +168,15 @@ def test_hidden_gpus_are_said() -> None:
 def test_the_driver_is_r580_or_newer(gpu: Gpu, version: str | None, ok: bool) -> None:
     probe = doctor.driver(gpu, version)
     assert probe.ok is ok and bool(probe.fix) is not ok
+
+
+def test_launches_need_the_drivers_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
+    probe = doctor.cuda_bindings(H200)
+    assert (probe.ok, probe.required, probe.fix) == (False, False, "pip install cuda-bindings")
+    assert "measuring does not yet: cuda-bindings" in doctor.verdict([probe])
+    monkeypatch.setattr(doctor, "installed_version", lambda package: "13.2.0")
+    assert doctor.cuda_bindings(H200).ok
 
 
 def test_measuring_needs_a_torch_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:

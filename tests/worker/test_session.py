@@ -194,6 +194,14 @@ def test_what_is_wrong_with_the_task_is_raised(worker: Make) -> None:
     assert session.losses == 0
 
 
+def test_what_the_machine_lacks_is_no_mistake_of_the_task(worker: Make) -> None:
+    said = '{"message": "Refused", "error": "cuda-bindings is not installed; fix: pip install it", "machine": true}'
+    session = worker(answering(f"print('{said}', flush=True)"))
+    with pytest.raises(MachineError, match="cuda-bindings is not installed"):
+        ask(session, {})
+    assert session.losses == 0
+
+
 def test_a_task_that_does_not_load_is_raised_on_the_first_request(worker: Make) -> None:
     session = worker(START + "say(error='ops.py:3: does not import')\n")
     with pytest.raises(TaskError, match="ops.py:3"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +25,16 @@ from tilewright.worker.messages import (  # noqa: E402
     PrepareInputs,
     Program,
     RaceField,
+    Refused,
     Running,
     Source,
     TimeRounds,
     decode,
     encode,
 )
+from tilewright.worker.process import driver  # noqa: E402
 from tilewright.worker.process import worker as worker_module  # noqa: E402
+from tilewright.worker.process.driver import ProgramLaunch  # noqa: E402
 from tilewright.worker.process.examiner import Prepared  # noqa: E402
 from tilewright.worker.process.images import BoundLaunch  # noqa: E402
 from tilewright.worker.process.worker import Worker, answer  # noqa: E402
@@ -289,3 +293,13 @@ def test_a_race_takes_versions_as_it_takes_configurations(worker: Worker) -> Non
         said, _ = asked(worker, RaceField(sources, ((), ()), 0, Policy(max_rounds=60)))
         assert said.race.winner == 0
         assert [row.state for row in said.race.candidates] == ["leader", "dropped"]
+
+
+def test_a_worker_without_the_drivers_bindings_says_so(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real launch, which needs them, with a fix and as no mistake of the task."""
+    monkeypatch.setattr(worker_module, "ProgramLaunch", ProgramLaunch)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    driver._driver.cache_clear()
+    asked(worker, PrepareInputs("a", 1))
+    said, _ = asked(worker, CheckOutputs(program(2)))
+    assert isinstance(said, Refused) and said.machine and "fix: pip install" in said.error

@@ -35,14 +35,12 @@ from tilewright.hardware.machine import driver_version, installed_version
 from tilewright.records import Json
 from tilewright.tools import child
 
-DRIVER = 580
-"""The oldest driver branch that runs machine code of tileiras 13. It comes with CUDA 13.0."""
+DRIVER = 580  # the oldest branch that runs machine code of tileiras 13; it comes with CUDA 13.0
 PROBE_SECONDS = 5.0  # limit of processor time for a tool that prints its version
-FREE_BYTES = 512 << 20
-"""Least free disk space. A run of some hundred configurations stores less than 100 MB of cubins and results."""
+FREE_BYTES = 512 << 20  # of disk space; a run of some hundred configurations stores less than 100 MB
 INSTALL = "pip install 'cuda-tile[tileiras]'"
 WELL = "everything works here: inspect, predict and measure"
-TO_MEASURE = ("GPU", "driver", "torch")
+TO_MEASURE = ("GPU", "driver", "cuda-bindings", "torch")
 OPTIONAL = ("tileirdisasm", "isolation", "Triton", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sanitizer")
 """The probes that inspecting and predicting do not need."""
 
@@ -84,7 +82,6 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def table(probes: Sequence[Probe]) -> Table:
-    """Returns a table of what works, what does not, and how to fix it."""
     columns = Column(width=1), Column(no_wrap=True), Column(ratio=1, overflow="fold")
     rows = Table(*columns, box=None, show_header=False, pad_edge=False)
     for probe in probes:
@@ -101,14 +98,19 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
     from tilewright.languages.triton.versions import needs  # loads the compilers' front ends: 0.1 s
 
     gpu = find_gpu()
+
+    def on_gpu(name: str, probe: Callable[[Gpu], Probe]) -> tuple[str, Callable[[], Probe]]:
+        return name, lambda: probe(gpu) if gpu else _optional(name, None, "not needed without a GPU")
+
     examinations: tuple[tuple[str, Callable[[], Probe]], ...] = (
         ("Python", python), ("cuda-tile", cuda_tile), ("tileiras", tileiras),
         ("CUDA toolkit", lambda: cuda_home(environ)), ("nvdisasm", nvdisasm),
         (f"compiling for {PROBE_ARCH}", compiling), ("tileirdisasm", tileirdisasm),
         ("results", results_store), ("cuTile's cache", cutile_cache), ("free disk", free_disk),
-        ("GPU", lambda: gpu_found(gpu, environ)), ("driver", lambda: driver(gpu, driver_version())),
-        ("torch", lambda: torch(gpu)), ("Triton", lambda: _optional("Triton", *needs())), ("NVML", lambda: nvml(gpu)),
-        ("compute-sanitizer", lambda: compute_sanitizer(gpu)), ("isolation", isolation),
+        ("GPU", lambda: gpu_found(gpu, environ)), on_gpu("driver", lambda gpu: driver(gpu, driver_version())),
+        on_gpu("cuda-bindings", cuda_bindings), on_gpu("torch", torch),
+        ("Triton", lambda: _optional("Triton", *needs())), on_gpu("NVML", nvml),
+        on_gpu("compute-sanitizer", compute_sanitizer), ("isolation", isolation),
     )  # fmt: skip
     probes = []
     for name, probe in examinations:
@@ -349,20 +351,22 @@ def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Probe:
     return _optional("GPU", False, f"{detail}; tileiras does not compile for it", "use a GPU of sm_80 or newer")
 
 
-def driver(gpu: Gpu | None, version: str | None) -> Probe:
+def driver(gpu: Gpu, version: str | None) -> Probe:
     """Probes whether the driver is r580 or newer. If ``version`` is None, the CUDA version of the driver decides."""
-    if gpu is None:
-        return _optional("driver", None, "not needed without a GPU")
     ok = int(version.split(".")[0]) >= DRIVER if version else tuple(map(int, gpu.cuda_driver.split("."))) >= (13, 0)
     detail = f"{version or 'version unknown'}, CUDA {gpu.cuda_driver}"
     return _optional("driver", ok, detail, "" if ok else f"install driver r{DRIVER} or newer")
 
 
-def torch(gpu: Gpu | None) -> Probe:
+def cuda_bindings(gpu: Gpu) -> Probe:
+    version = installed_version("cuda-bindings")
+    fix = "" if version else "pip install cuda-bindings"
+    return _optional("cuda-bindings", bool(version), version or "not installed: launches on the GPU need it", fix)
+
+
+def torch(gpu: Gpu) -> Probe:
     """Probes torch, which measuring needs for device memory. Reads torch's files, because importing takes seconds."""
     version, fix = installed_version("torch"), "pip install torch"
-    if gpu is None:
-        return _optional("torch", None, f"{version or 'not installed'}; not needed without a GPU")
     if version is None:
         return _optional("torch", False, "not installed: measuring needs it", fix)
     cuda = torch_cuda()
@@ -381,9 +385,7 @@ def torch_cuda() -> str | None:
     return None
 
 
-def nvml(gpu: Gpu | None) -> Probe:
-    if gpu is None:
-        return _optional("NVML", None, "not needed without a GPU")
+def nvml(gpu: Gpu) -> Probe:
     from tilewright.hardware.gpu import Monitor
 
     problem = Monitor().unavailable
@@ -392,9 +394,7 @@ def nvml(gpu: Gpu | None) -> Probe:
     return _optional("NVML", False, f"{problem}; throttling and other load go unnoticed", "pip install nvidia-ml-py")
 
 
-def compute_sanitizer(gpu: Gpu | None) -> Probe:
-    if gpu is None:
-        return _optional("compute-sanitizer", None, "not needed without a GPU")
+def compute_sanitizer(gpu: Gpu) -> Probe:
     from tilewright.verify.sanitizer_tool import ABSENT, absent, find
 
     path = find()

@@ -161,6 +161,8 @@ class Refused(Message):
     """The task or the request is wrong, not the candidate."""
 
     error: str
+    machine: bool = False
+    """Whether this machine lacks something, and the task is right."""
 
 
 @dataclass(frozen=True)

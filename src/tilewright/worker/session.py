@@ -97,9 +97,9 @@ class Session:
 
     def _failed(self, message: Message | None, at: int | None) -> Lost:
         """Returns the loss for a message that ends a step without an answer. ``message`` is None if the process closed
-        its channel. Raises TaskError if the task is wrong."""
+        its channel. Raises TaskError if the task is wrong, MachineError if this machine lacks something."""
         if isinstance(message, said.Refused):
-            raise TaskError(message.error)
+            raise (MachineError if message.machine else TaskError)(message.error)
         if message is None:
             return self._lost(self._last_words(), at)
         if not isinstance(message, said.Broken):

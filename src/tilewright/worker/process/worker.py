@@ -30,7 +30,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from tilewright.errors import TilewrightError, in_one_line
+from tilewright.errors import MachineError, TilewrightError, in_one_line
 from tilewright.hardware.gpu import Monitor
 from tilewright.race import protocol
 from tilewright.race.protocol import Rounds, interleaved
@@ -216,7 +216,7 @@ def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
         unknown = ask.Refused(f"the worker process does not answer {type(step).__name__}")
         reply = method(worker, step) if method else unknown
     except TilewrightError as error:
-        reply = ask.Refused(str(error))
+        reply = ask.Refused(str(error), machine=isinstance(error, MachineError))
     except torch.cuda.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         reply = ask.Broken(f"out of GPU memory: {str(error).splitlines()[0]}", dead=False)
