@@ -135,7 +135,8 @@ def of_rows(name: str) -> Record:
 def fresh(folder: Path) -> dict[str, str]:
     """The environment of a process whose caches are empty."""
     caches = {"TILEWRIGHT_HOME": "home", "TRITON_CACHE_DIR": "triton", "CUDA_TILE_CACHE_DIR": "cutile"}
-    return {**os.environ, **{name: str(folder / place) for name, place in caches.items()}}
+    paths = os.pathsep.join(map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))))
+    return {**os.environ, "PYTHONPATH": paths, **{name: str(folder / place) for name, place in caches.items()}}
 
 
 def timed(command: Sequence[str], folder: Path) -> tuple[float, Any]:

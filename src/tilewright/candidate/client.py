@@ -114,9 +114,9 @@ class Candidates:
             raise Forbidden(f"task '{baseline.name}' {lost}")
         backward = baseline.backward
         if backward is not None and opened.backward is not None:
-            launch = VersionLaunch(self, source, backward=True)
+            launch = VersionLaunch(self, source, backward.in_place, backward=True)
             backward = replace(backward, launch=launch, space=_space(opened.backward, backward.space))
-        launch = VersionLaunch(self, source, backward=False)
+        launch = VersionLaunch(self, source, baseline.in_place, backward=False)
         return replace(baseline, launch=launch, space=_space(opened.space, baseline.space), backward=backward)
 
     def ask(self, source: _VersionFiles, question: Message | None, kind: type[Answer]) -> Answer:
@@ -277,17 +277,20 @@ def _ending(status: int | None) -> str:
 
 
 class VersionLaunch:
-    """The launch function of a version. It asks the version's process once for each different launch."""
+    """The launch function of a version. It asks the version's process once for each different launch. ``in_place``: as
+    in `Launch`, of the baseline, because a version cannot change what outputs may overwrite."""
 
-    def __init__(self, candidates: Candidates, source: _VersionFiles, *, backward: bool) -> None:
-        self._candidates, self._source, self._backward = candidates, source, backward
+    def __init__(
+        self, candidates: Candidates, source: _VersionFiles, in_place: Mapping[str, str], *, backward: bool
+    ) -> None:
+        self._candidates, self._source, self._in_place, self._backward = candidates, source, in_place, backward
         self._known: dict[str, Launch | VersionError] = {}
 
     def __call__(self, *, config: Configuration, hardware: Board, **others: Value | ArraySpec) -> Launch:
         """``others``: the dimensions, and the specification of each tensor."""
         arrays = {name: value for name, value in others.items() if isinstance(value, ArraySpec)}
         dims: dict[str, Value] = {name: value for name, value in others.items() if not isinstance(value, ArraySpec)}
-        asked = said.DescribeLaunch(config, dims, arrays, hardware, self._backward)
+        asked = said.DescribeLaunch(config, dims, arrays, hardware, self._in_place, self._backward)
         key = encode(asked)
         if key not in self._known:
             try:

@@ -54,6 +54,8 @@ class DescribeLaunch(Message):
     dims: Mapping[str, Value]
     arrays: Mapping[str, ArraySpec]
     board: Board
+    in_place: Mapping[str, str]
+    """Output → the input whose memory it may share."""
     backward: bool
 
 

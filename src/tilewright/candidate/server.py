@@ -24,6 +24,7 @@ import sysconfig
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -172,7 +173,8 @@ class _Version:
         if self._last is None or self._last[0] != asked:
             task = self.task.backward if asked.backward else self.task
             assert task is not None, "the parent knows whether there is a backward"
-            self._last = asked, task.launched(asked.configuration, asked.dims, asked.arrays, asked.board)
+            launch = task.launched(asked.configuration, asked.dims, asked.arrays, asked.board)
+            self._last = asked, replace(launch, in_place=asked.in_place)
         return self._last[1]
 
 

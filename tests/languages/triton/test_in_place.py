@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.candidate.client import Candidates
 from tilewright.compile.compile import Unit, compile_all, lower
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.triton import LANGUAGE
 from tilewright.records import Built
+from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.analysis.tokens import TokenChains
 from tilewright.tileir.read.reader import read_bytecode
@@ -115,3 +118,38 @@ def test_what_runs_in_place_is_what_is_compiled() -> None:
         launch = task.launched(config, dims, {**arrays, "out": out}, board)
         codes.append(LANGUAGE.tile_ir_of(launch, {"route": "tileir"}, config, "sm_90"))
     assert codes[0] == codes[1]
+
+
+FILE = """\
+import triton
+import triton.language as tl
+import tilewright as tw
+
+@triton.jit
+def swapped(out, x, half, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * 2 * half + tl.arange(0, BLOCK)
+    first, second = tl.load(x + at), tl.load(x + half + at)
+    tl.store(out + at, second)
+    tl.store(out + half + at, first)
+
+task = tw.Task(
+    name="swapped",
+    tensors={"x": tw.Tensor(("M", 128), "float32"), "out": tw.Output(("M", 128), "float32", in_place_of="x")},
+    reference=lambda x: x,
+    launch=lambda out, x, M: tw.Launch(swapped, (M,), (out, x, 64, 64)),
+    flops=lambda M: M,
+    space=tw.Space(hints={"route": ("tileir",)}, shipped={"route": "tileir"}),
+    workloads={"small": {"M": 8}},
+)
+"""
+
+
+def test_a_version_cannot_drop_what_is_declared(tmp_path: Path) -> None:
+    file, edited = tmp_path / "swapped.py", tmp_path / "edited.py"
+    file.write_text(FILE)
+    edited.write_text(FILE.replace(', in_place_of="x"', ""))
+    assert edited.read_text() != FILE
+    with Candidates([file]) as candidates:
+        version = candidates.task(load_task(str(file)), str(file), {str(file): str(edited)})
+        first, second = waits(version)
+    assert any(name.startswith("load") for name in first) and any(name.startswith("load") for name in second)
