@@ -28,11 +28,12 @@ def test_a_trace(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_and_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--html", "p.html", "--markdown", "p.md", "--analysis", "a.md"]
+    options = ["--html", "p.html", "--markdown", "p.md", "--analysis", "a.md", "--for-agent", "r.txt"]
     assert cli.main(["profile", "trace.json.gz", "--json", *options]) == DONE
     found = json.loads(capsys.readouterr().out)
     assert found["gpus"][0]["figures"]["compute"]["value"] == pytest.approx(0.746, abs=1e-3)
     assert found["raw"][0]["source"].startswith("trace.json.gz:")
+    assert (here / "r.txt").read_text().startswith("Primary bottleneck: hot-kernel: ")
     assert (here / "p.html").read_text().startswith("<!DOCTYPE html>")
     assert "## Top Kernels" in (here / "p.md").read_text() and "## Findings" in (here / "a.md").read_text()
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.profile.made_traces import MadeTrace, data_parallel, eager_training, graph_replay
 
+from tilewright.coordinate.analysis import read_analysis
+from tilewright.errors import RequestError
 from tilewright.profile.figures import Profile
 from tilewright.profile.profile import profile
 from tilewright.report import profile_views as views
@@ -38,6 +40,23 @@ def test_the_analysis_report_has_four_sections(made: Profile) -> None:
     for finding, (_, level, line) in zip(made.findings, advice, strict=True):
         assert level == finding.level
         assert finding.id in line, "the next delegation quotes it"
+
+
+def test_autopilot_reads_the_recommendations(made: Profile) -> None:
+    if not made.findings:
+        with pytest.raises(RequestError, match="no finding"):
+            views.for_agent(made)
+        return
+    found = read_analysis(views.for_agent(made))
+    assert found.bottleneck.startswith(f"{made.findings[0].kind}: ") and "trace.json:" in found.evidence
+    assert [item.level for item in found.recommendations] == [finding.level for finding in made.findings]
+    assert all(finding.id in item.text for finding, item in zip(made.findings, found.recommendations, strict=True))
+
+
+def test_autopilot_reads_names_with_characters_that_cannot_be_printed(tmp_path: Path) -> None:
+    made = MadeTrace()
+    made.launched("gemm\u200b\x07 a", 5, 2, 1)
+    assert read_analysis(views.for_agent(profile(made.write(tmp_path / "trace.json"))))
 
 
 def test_the_profiling_report_has_its_sections(made: Profile) -> None:

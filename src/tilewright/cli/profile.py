@@ -28,6 +28,9 @@ What = Annotated[
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the HTML page to this file.")]
 Text = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the profiling report.")]
 Analysis = Annotated[Path | None, typer.Option("--analysis", metavar="FILE", help="Write the analysis report.")]
+ForAgent = Annotated[
+    Path | None, typer.Option("--for-agent", metavar="FILE", help="Write the recommendations, for autopilot.")
+]
 Folder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Folder for the traces.  [default: .tilewright/profiles/…]")
 ]
@@ -42,7 +45,8 @@ Counters = Annotated[
 
 
 def profile(
-    what: What, html: Html = None, markdown: Text = None, analysis: Analysis = None, out: Folder = None,
+    what: What, html: Html = None, markdown: Text = None, analysis: Analysis = None, for_agent: ForAgent = None,
+    out: Folder = None,
     steps: Steps = None, seconds: Seconds = 60.0, counters: Counters = False, show_all: All = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -71,8 +75,8 @@ def profile(
         from tilewright.profile.nsight import with_counters
 
         found = with_counters(found)
-    _write(found, html, markdown, analysis)
-    _show(found, show_all, as_json, quiet=any((html, markdown, analysis)))
+    _write(found, html, markdown, analysis, for_agent)
+    _show(found, show_all, as_json, quiet=any((html, markdown, analysis, for_agent)))
     if code:
         raise typer.Exit(code)
 
@@ -105,10 +109,11 @@ def _traced(command: list[str], folder: Path, last: int, seconds: float, as_json
     return run.wait_for(command, traced(os.environ, folder, last, seconds), as_json)
 
 
-def _write(found: Profile, html: Path | None, markdown: Path | None, analysis: Path | None) -> None:
+def _write(found: Profile, *paths: Path | None) -> None:
     from tilewright.report import profile_views as views
 
-    for path, view in ((html, views.page), (markdown, views.profiling), (analysis, views.analysis)):
+    kinds = (views.page, views.profiling, views.analysis, views.for_agent)
+    for path, view in zip(paths, kinds, strict=True):
         if path == Path("-"):
             sys.stdout.write(view(found))
         elif path is not None:

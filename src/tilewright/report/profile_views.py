@@ -1,7 +1,7 @@
 """A profile as text for people: the analysis report, the profiling report, and one HTML page.
 
-The analysis report has four sections, and `tilewright agent --report` reads it: the line ``Primary bottleneck:``, the
-line ``Evidence:`` and the numbered recommendations. The profiling report has the tables.
+The analysis report has four sections; the profiling report has the tables. `for_agent` is the short form that autopilot
+reads (`coordinate.analysis`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, pstdev
 
+from tilewright.coordinate.analysis import Analysis, Recommendation
+from tilewright.errors import RequestError
 from tilewright.profile.figures import Figure, GpuProfile, NameRow, Profile, ProfileFinding
 from tilewright.profile.kinds import LAUNCH
 from tilewright.report.markdown import fenced, listed, section, table, text
@@ -99,6 +101,24 @@ def analysis(profile: Profile) -> str:
         *section("Recommendations", "\n".join(advice) or "None."),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+def for_agent(profile: Profile) -> str:
+    """Returns bottleneck, evidence and recommendations in the form that autopilot reads. Raises RequestError if nothing
+    was found."""
+    worst = profile.bottleneck
+    if worst is None:
+        raise RequestError("the profile has no finding, so there is nothing that autopilot could do")
+    lines = [_printable(recommendation(finding).partition("] ")[2]) for finding in profile.findings]
+    items = (
+        Recommendation(n, finding.level, line)
+        for n, (finding, line) in enumerate(zip(profile.findings, lines, strict=True), 1)
+    )
+    return str(Analysis(_printable(f"{worst.kind}: {worst.text}"), _printable(_evidence(worst)), tuple(items)))
+
+
+def _printable(line: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(line.split()))
 
 
 def profiling(profile: Profile) -> str:
