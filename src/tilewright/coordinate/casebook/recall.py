@@ -30,8 +30,8 @@ _STOP = """
     a an and are as at be been but by can could do does for from get gets had has have how i if in into is it its me my
     no not of on or our please should so some than that the their them then there these they this to too try use using
     was we what when where which while who why will with would you your make makes made very much more most help want
-    need problem thing things something one two good better best speed up slow slower fast faster quick optimize optimise
-    improve performance
+    need problem thing things something one two good better best speed up slow slower fast faster quick optimize
+    optimise improve performance
 """
 STOP = frozenset(_STOP.split())
 """Words that say nothing about a case."""
