@@ -40,7 +40,7 @@ def repeated(name: str, workload_name: str, processes: int) -> dict:
     for number in range(processes):
         session, nearby = nearby, Local(where_is(task))  # the next process imports torch meanwhile
         with session:
-            client = RaceClient(task, session, Policy(seed=number), 1000 + number)
+            client = RaceClient(session, Policy(seed=number), 1000 + number)
             correct = [each for each in contestants if _is_correct(client.verify(workload.name, each))]
             shipped = next((each for each in correct if each.name == str(task.space.shipped)), None)
             race = client.race(workload.name, correct, baseline=shipped)
