@@ -1,4 +1,4 @@
-"""`tilewright new`: writes a task file to start from."""
+"""`tilewright new`: writes a task file to start from, or a task with a kernel written from a reference."""
 
 from __future__ import annotations
 
@@ -12,25 +12,57 @@ from tilewright.cli.completion import kinds
 from tilewright.cli.shared import Arch, AsJson, default_architecture, print_json, write
 from tilewright.errors import RequestError
 
-File = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write, or a file with kernels.")]
+_FILE = "The task file to write, a file with kernels, or a reference as FILE.py:FUNCTION."
+File = Annotated[str | None, typer.Argument(metavar="FILE.py[:FUNCTION]", help=_FILE)]
 _KIND = "Such as norm, matmul or fmha; an unknown one lists all."
 KindName = Annotated[str, typer.Option("--kind", metavar="KIND", help=_KIND, autocompletion=kinds)]
 Kernel = Annotated[str | None, typer.Option(metavar="NAME", help="The kernel of FILE.  [default: the first]")]
+_WRITE = "Write a kernel for a named operation, such as 'fused SiLU-mul'; an unknown one lists all."
+Operation = Annotated[str | None, typer.Option("--write", metavar="OPERATION", help=_WRITE)]
+_LANGUAGE = "The language of a kernel that is written from a reference: cutile or triton."
+KernelLanguage = Annotated[str, typer.Option("--language", metavar="NAME", help=_LANGUAGE)]
+Dtype = Annotated[
+    str, typer.Option(metavar="NAME", help="The dtype of the tensors for which the reference names none.")
+]
 
 
 def new(
-    file: File, kind: KindName = "elementwise", kernel: Kernel = None, arch: Arch = None, as_json: AsJson = False
-) -> None:
+    file: File = None, kind: KindName = "elementwise", kernel: Kernel = None, operation: Operation = None,
+    language: KernelLanguage = "cutile", dtype: Dtype = "bfloat16", arch: Arch = None, as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Writes a task to start from. It runs as it is: `check` finds it correct, and `tune` tunes it.
 
     If FILE exists and holds cuTile or Triton kernels but no task, a task for one of these kernels is written beside
     FILE, into FILE_task.py or FILE_KERNEL_task.py. The kernel's parameters are filled in; FILL IN marks what you must
     add. Never overwrites a file.
 
+    With FILE.py:FUNCTION or --write, the kernel itself is written, from a reference over NumPy or torch arrays: chains
+    of element-wise operations, row reductions, and a product of matrices with an element-wise epilogue.
+
     Example: `tilewright new my_kernel.py --kind matmul`
 
     Example: `tilewright new ops/attention.py --kernel attention_fwd`
+
+    Example: `tilewright new --write "fused SiLU-mul" --language triton`
+
+    Example: `tilewright new reference.py:rms_norm --language cutile --dtype float16`
     """
+    from tilewright.cli import skeletons
+
+    if operation is not None or (file is not None and ".py:" in file):
+        return _from_reference(file, operation, language, dtype, as_json)
+    if file is None:
+        raise RequestError('name a FILE.py to write, or an operation: tilewright new --write "fused SiLU-mul"')
+    written, text = _to_start_from(Path(file), kind, kernel, arch)
+    write(written, text, mode="x")
+    if as_json:
+        print_json({"file": str(written)})
+    first = "" if written == Path(file) else f"complete its lines that say {skeletons.FILL_IN}, then: "
+    terminal.note(f"wrote {written}; {first or 'next: '}tilewright check {written}")
+
+
+def _to_start_from(file: Path, kind: str, kernel: str | None, arch: str | None) -> tuple[Path, str]:
+    """Returns the file to write and its text: a skeleton, or a task for a kernel that exists."""
     from tilewright.cli import skeletons
     from tilewright.hardware.architectures import architecture
     from tilewright.source.cutile import tasks
@@ -38,22 +70,39 @@ def new(
 
     if file.suffix != ".py":
         raise RequestError(f"{file} is not a Python file; name one, e.g. {file.with_suffix('.py')}")
-    written = file
-    if file.exists():
-        source = SourceFile.requested(file)
-        if tasks(source):
-            raise RequestError(f"{file} exists and holds a task; tune it: tilewright tune {file}")
-        taken = file.with_name(f"{file.stem}_task.py")
-        written = file.with_name(f"{file.stem}_{kernel}_task.py") if kernel and taken.exists() else taken
-        text = skeletons.for_kernel(source, kernel, written)
-        if written != taken:
-            terminal.note(f"{taken} exists, so the task of {kernel} gets a file of its own")
-    elif kernel is not None:
-        raise RequestError(f"--kernel names a kernel of an existing file, and there is no {file}")
+    if not file.exists():
+        if kernel is not None:
+            raise RequestError(f"--kernel names a kernel of an existing file, and there is no {file}")
+        return file, skeletons.of_kind(kind, architecture(arch or default_architecture()).number, file.name)
+    source = SourceFile.requested(file)
+    if tasks(source):
+        raise RequestError(f"{file} exists and holds a task; tune it: tilewright tune {file}")
+    taken = file.with_name(f"{file.stem}_task.py")
+    written = file.with_name(f"{file.stem}_{kernel}_task.py") if kernel and taken.exists() else taken
+    if written != taken:
+        terminal.note(f"{taken} exists, so the task of {kernel} gets a file of its own")
+    return written, skeletons.for_kernel(source, kernel, written)
+
+
+def _from_reference(file: str | None, operation: str | None, language: str, dtype: str, as_json: bool) -> None:
+    from tilewright.source.source_file import SourceFile
+    from tilewright.specialists.writing.writing import source_of, write_task
+
+    if operation is not None:
+        if file is not None and ".py:" in file:
+            raise RequestError("--write names an operation, and FILE.py:FUNCTION a reference; give one of the two")
+        source, folder = source_of(operation), Path()
     else:
-        text = skeletons.of_kind(kind, architecture(arch or default_architecture()).number, file.name)
-    write(written, text, mode="x")
+        path, _, function = str(file).rpartition(":")
+        source, folder = (
+            ReferenceReferenceSource(SourceFile.requested(Path(path)).text, function, path),
+            Path(path).parent,
+        )
+    target = Path(file) if operation is not None and file else folder / f"{source.function}_{language}.py"
+    task = write_task(source, language, target.name, dtype=dtype)
+    write(target, task.text, mode="x")
     if as_json:
-        print_json({"file": str(written)})
-    first = "" if written == file else f"complete its lines that say {skeletons.FILL_IN}, then: "
-    terminal.note(f"wrote {written}; {first or 'next: '}tilewright check {written}")
+        print_json({"file": str(target), "form": task.form, "notes": list(task.notes)})
+    for note in task.notes:
+        terminal.note(note)
+    terminal.note(f"wrote {target}, a {language} kernel of the form '{task.form}'; next: tilewright check {target}")

@@ -1,0 +1,252 @@
+"""Writes kernels in cuTile Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tilewright.specialists.writing.expression import REDUCTIONS, Expression, Operand
+from tilewright.specialists.writing.forms import KernelForm
+from tilewright.specialists.writing.rows import long_row
+from tilewright.specialists.writing.statements import ATOM, Statements
+from tilewright.specialists.writing.task_file import KernelText
+
+FUNCTIONS = {
+    **{name: f"ct.{name}({{}})" for name in (
+        "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "floor", "ceil", "abs", "tanh")},
+    **{name: f"{name}({{}})" for name in ("erf", "log1p", "expm1")},
+    "maximum": "ct.maximum({}, {}, propagate_nan=True)", "minimum": "ct.minimum({}, {}, propagate_nan=True)",
+    "where": "ct.where({}, {}, {})",
+}  # fmt: skip
+COMBINED = {"sum": "{0} + {1}", "max": "ct.maximum({0}, {1})", "min": "ct.minimum({0}, {1})"}
+"""Reduction → how two partial results are combined."""
+HELPERS = {
+    "erf": '''
+def erf(x):
+    """The error function, to 2e-7: a series near 0, and beyond it Abramowitz and Stegun 7.1.26."""
+    s = x * x
+    near = x * (1.1283792 + s * (-0.37612638 + s * (0.11283792 + s * (-0.026866170 + s * 0.0052239776))))
+    t = 1.0 / (1.0 + 0.3275911 * ct.abs(x))
+    tail = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    far = 1.0 - tail * ct.exp(-s)
+    return ct.where(ct.abs(x) < 0.4, near, ct.where(x < 0.0, -far, far))
+''',
+    "log1p": '''
+def log1p(x):
+    """log(1 + x), also where 1 + x rounds away most of x."""
+    grown = 1.0 + x
+    exact = ct.where(x < 1e8, x, 1.0) / ct.where(grown == 1.0, 1.0, ct.where(x < 1e8, grown - 1.0, 1.0))
+    return ct.where(grown == 1.0, x, ct.log(grown) * exact)
+''',
+    "expm1": '''
+def expm1(x):
+    """exp(x) − 1, also where exp(x) is near 1."""
+    near = x * (1.0 + x * (0.5 + x * (0.16666667 + x * (0.041666667 + x * (0.0083333333 + x * 0.0013888889)))))
+    return ct.where(ct.abs(x) < 0.3, near, ct.exp(x) - 1.0)
+''',
+}
+"""Function that cuTile lacks → how it is written with others."""
+ABOUT_ROW = "One block computes one row of at most {tile} columns."
+ABOUT_LONG = "One block computes one row of any length, {tile} columns at a time."
+
+
+class CuTileStatements(Statements):
+    """The body of a kernel whose blocks compute tiles of arrays."""
+
+    functions = FUNCTIONS
+    combined: Mapping[str, str] = COMBINED
+    inf = "math.inf"
+    at_columns = "0"
+    """The index of the tile of columns, which a long row counts."""
+
+    @property
+    def tiled(self) -> tuple[str, ...]:
+        """The axes of which a tile has more than one place."""
+        axes = self.form.axes
+        return axes[-1:] if self.form.name == "row reductions" else axes[-2:]
+
+    def extent(self, axis: str) -> str:
+        computation = self.form.computation
+        for operand in (*(each for each, _ in computation.outputs), *computation.inputs):
+            if axis in operand.shape:
+                return f"{operand.name}.shape[{operand.shape.index(axis)}]"
+        raise AssertionError(f"no tensor has the axis {axis}")
+
+    def index(self) -> str:
+        return "columns"
+
+    def named_input(self, name: str) -> str:
+        return f"{name}_tile"
+
+    def place(self, operand: Operand) -> tuple[str, str]:
+        """Returns the index and the shape of an operand's tile."""
+        own = self.form.columns
+        at = {
+            each: "row" if len(self.form.axes) == 2 and self.tiled == (own,) else f"at_{each}"
+            for each in self.form.axes
+        }
+        if self.form.name == "row reductions":
+            at[own] = self.at_columns
+        index = [at[axis] if isinstance(axis, str) else "0" for axis in operand.shape]
+        shape = [f"TILE_{axis}" if axis in self.tiled else "1" for axis in operand.shape]
+        return _tuple(index), _tuple(shape)
+
+    def load(self, tensor: Expression) -> str:
+        operand = next(each for each in self.form.computation.inputs if each.name == tensor.value)
+        index, shape = self.place(operand)
+        text = f"ct.load({operand.name}, {index}, {shape}, padding_mode=ZERO)"
+        return f"{text}.astype(ct.float32)" if operand.dtype in ("bfloat16", "float16") else text
+
+    def store(self, operand: Operand, value: Expression) -> None:
+        """Adds the store of one output."""
+        index, shape = self.place(operand)
+        if self.rank(value) != len(operand.shape):
+            text = f"ct.reshape({self.text(value)}, {shape})"
+        else:
+            text = self.text(value, ATOM)
+        self.add(f"ct.store({operand.name}, {index}, {text}.astype({operand.name}.dtype))")
+
+    def expanded(self, expression: Expression) -> tuple[str, int]:
+        if self.form.name == "row reductions":
+            return self.value(expression.operands[0])
+        parts = [":"] * len(expression.shape)
+        parts[int(expression.value or 0)] = "None"
+        return f"{self.text(expression.operands[0], ATOM)}[{', '.join(parts)}]", ATOM
+
+    def rank(self, expression: Expression) -> int:
+        """Returns the rank of an expression's tile. A tile of a row keeps the rank of what it is computed from."""
+        if expression.op in ("input", "index") or self.form.name != "row reductions":
+            return len(expression.shape)
+        return max((self.rank(each) for each in expression.operands), default=0)
+
+    def reduced(self, op: str, values: str, expression: Expression) -> str:
+        reduction = expression.op in REDUCTIONS
+        rank = self.rank(expression.operands[0] if reduction else expression)
+        return f"ct.{op}({values}, axis={rank - 1}, keepdims=True)"
+
+    def only_inside(self, values: str, outside: str) -> str:
+        return f"ct.where(inside, {values}, {outside})"
+
+    def accumulator(self, expression: Expression, start: str) -> str:
+        """Returns the partial results of a reduction before the first tile."""
+        shape = ["1"] * (self.rank(expression.operands[0]) - 1) + [f"TILE_{self.form.columns}"]
+        return f"ct.full({_tuple(shape)}, {start}, ct.float32)"
+
+    def enter_loop(self) -> None:
+        """Adds the head of a loop over the tiles of a row."""
+        tile, size = f"TILE_{self.form.columns}", self.extent(self.form.columns)
+        self.add(f"for k in range(ct.cdiv({size}, {tile})):")
+        self.indent += "    "
+        self.at_columns = "k"
+        self.add(f"columns = k * {tile} + ct.arange({tile}, dtype=ct.int32)")
+        self.add(f"inside = columns < {size}")
+
+
+def _tuple(parts: list[str]) -> str:
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def taken(form: KernelForm) -> list[str]:
+    """Returns the names that a variable of a kernel must not have."""
+    computation = form.computation
+    tensors = [*(each.name for each in computation.inputs), *(each.name for each, _ in computation.outputs)]
+    known = ["row", "columns", "inside", "k", "ct", "tw", "np", "math", "ZERO", *HELPERS]
+    return [*tensors, *known, *(f"at_{axis}" for axis in form.axes), *(f"TILE_{axis}" for axis in form.axes)]
+
+
+def _body(form: KernelForm, name: str, about: str, tiles: tuple[str, ...]) -> CuTileStatements:
+    computation = form.computation
+    tensors = [*(each.name for each in computation.inputs), *(each.name for each, _ in computation.outputs)]
+    body = CuTileStatements(form, taken(form))
+    given = ", ".join([*tensors, *(f"{tile}: ct.Constant[int]" for tile in tiles)])
+    body.lines = ["@ct.kernel", f"def {name}({given}):", f'    """{about}"""', "    ZERO = ct.PaddingMode.ZERO"]
+    return body
+
+
+def _coordinates(body: CuTileStatements, axes: tuple[str, ...]) -> None:
+    """Adds the place of the block along each axis. The blocks of the last axis follow one another."""
+    form = body.form
+    if form.name == "row reductions" and len(axes) == 1:
+        body.add("row = ct.bid(0)")
+        return
+    counts = {axis: body.extent(axis) for axis in axes}
+    for axis in axes[1:]:
+        if axis in body.tiled:
+            body.add(f"blocks_{axis} = ct.cdiv({counts[axis]}, TILE_{axis})")
+            counts[axis] = f"blocks_{axis}"
+    for number, axis in enumerate(axes):
+        after = " * ".join(counts[each] for each in axes[number + 1 :])
+        after = f"({after})" if " * " in after else after
+        text = f"ct.bid(0) // {after}" if after else "ct.bid(0)"
+        body.add(f"at_{axis} = {text} % {counts[axis]}" if number else f"at_{axis} = {text}")
+
+
+def write(form: KernelForm, name: str) -> KernelText:
+    """Writes the kernels of a form in cuTile."""
+    text, launch, space = _rows(form, name) if form.name == "row reductions" else _tiles(form, name)
+    return KernelText(imports_of(text), helpers_of(text) + text, launch, space)
+
+
+def imports_of(text: str) -> tuple[str, ...]:
+    """Returns the imports that the text of kernels needs."""
+    return ("import cuda.tile as ct", *(("import math",) if "math.inf" in text else ()))
+
+
+def helpers_of(text: str) -> str:
+    """Returns the functions that the text of kernels calls and cuTile lacks."""
+    return "".join(f"{HELPERS[each].lstrip()}\n\n" for each in HELPERS if re.search(rf"(?<![\w.]){each}\(", text))
+
+
+def _arguments(form: KernelForm) -> str:
+    computation = form.computation
+    return ", ".join([*(each.name for each in computation.inputs), *(each.name for each, _ in computation.outputs)])
+
+
+def _tiles(form: KernelForm, name: str) -> tuple[str, str, str]:
+    tiles = tuple(f"TILE_{axis}" for axis in form.axes[-2:])
+    about = f"One block computes a tile of {' × '.join(tiles)} elements."
+    body = _body(form, name, about, tiles)
+    _coordinates(body, form.axes)
+    if any(each.op == "index" for each in body.uses):
+        body.add(f"columns = at_{form.columns} * {tiles[-1]} + ct.arange({tiles[-1]}, dtype=ct.int32)")
+    for operand, value in form.computation.outputs:
+        body.store(operand, value)
+    blocks = [f"-(-{axis} // config.TILE_{axis})" if axis in body.tiled else axis for axis in form.axes]
+    given = ", ".join([_arguments(form), *(f"config.{tile}" for tile in tiles)])
+    launch = f"    grid = ({' * '.join(blocks)},)\n    return tw.Launch({name}, grid, ({given}))\n"
+    rows = {tiles[0]: (1, 2, 4, 8)} if len(tiles) == 2 else {}
+    return body.finished(), launch, _space({**rows, tiles[-1]: (1024, 512, 2048, 4096)})
+
+
+def _rows(form: KernelForm, name: str) -> tuple[str, str, str]:
+    tile = f"TILE_{form.columns}"
+    body = _body(form, name, ABOUT_ROW.format(tile=tile), (tile,))
+    _coordinates(body, form.axes[:-1])
+    body.add(f"columns = ct.arange({tile}, dtype=ct.int32)")
+    body.add(f"inside = columns < {body.extent(form.columns)}")
+    for operand, value in form.computation.outputs:
+        body.store(operand, value)
+    long = _body(form, f"{name}_long_rows", ABOUT_LONG.format(tile=tile), (tile,))
+    _coordinates(long, form.axes[:-1])
+    long_row(long)
+    text = f"{body.finished()}\n\n{long.finished()}"
+    rows = " * ".join(form.axes[:-1]) or "1"
+    launch = ROWS.format(
+        columns=form.columns, tile=tile, name=name, rows=rows, given=_arguments(form)
+    )  # fmt: skip
+    return text, launch, _space({tile: (8192, 4096, 16384)})
+
+
+ROWS = """    tensors = ({given})
+    if {columns} <= config.{tile}:
+        return tw.Launch({name}, ({rows},), (*tensors, 1 << ({columns} - 1).bit_length()))
+    return tw.Launch({name}_long_rows, ({rows},), (*tensors, config.{tile}))
+"""
+
+
+def _space(constants: dict[str, tuple[int, ...]]) -> str:
+    first = ", ".join(f'"{tile}": {values[0]}' for tile, values in constants.items())
+    listed = ", ".join(f'"{tile}": {values}' for tile, values in constants.items())
+    return f"""        constants={{{listed}}},
+        hints={{"occupancy": (None, 2, 4, 8)}},
+        shipped={{{first}, "occupancy": None}},"""

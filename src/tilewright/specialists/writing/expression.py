@@ -1,0 +1,135 @@
+"""Describes a computation over arrays, apart from any language: a graph of operations on tensors with named extents.
+
+The readers of references build it, and each writer of a language spells it. An extent is the name of a dimension, or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tilewright.errors import RequestError
+
+Shape: TypeAlias = tuple[str | int, ...]
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+FLOATS = ("float32", "bfloat16", "float16")
+REDUCTIONS = ("sum", "max", "min")
+
+
+class OutsideForms(RequestError):
+    """The computation is none of the forms for which kernels are written. A model or a person must propose it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """One operation. Equal operations of one `Graph` are one object.
+
+    op: ``input``, ``number``, ``extent`` (the size of a dimension), ``index`` (the place along a dimension),
+        ``expand`` (an axis of extent 1 is inserted), ``drop`` (the last axis, of extent 1, is removed), ``transpose``,
+        ``product`` (of two matrices), one of `REDUCTIONS` (of the last axis, which keeps extent 1), or the name or
+        sign of an element-wise function.
+    value: the name of an input or dimension, the number, the axis of an expansion, or None.
+    dtype: of an input; ``bool`` and ``int64`` for tests and indices, otherwise ``float``.
+    """
+
+    op: str
+    operands: tuple[Expression, ...]
+    shape: Shape
+    value: str | float | int | None = None
+    dtype: str = "float"
+
+
+class Graph:
+    """Builds expressions, and remembers the names that the reference gives them."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Expression] = {}
+        self.names: dict[Expression, str] = {}
+
+    def make(
+        self, op: str, operands: Sequence[Expression] = (), shape: Shape | None = None,
+        value: str | float | None = None, dtype: str = "float",
+    ) -> Expression:  # fmt: skip
+        """Returns the expression. By default its shape is that to which the operands broadcast."""
+        shape = broadcast([each.shape for each in operands]) if shape is None else shape
+        key = (op, tuple(map(id, operands)), shape, type(value), value)
+        if key not in self._known:
+            self._known[key] = Expression(op, tuple(operands), shape, value, dtype)
+        return self._known[key]
+
+    def number(self, value: float) -> Expression:
+        return self.make("number", value=value)
+
+    def apply(self, op: str, *operands: Expression | float) -> Expression:
+        """Applies an element-wise function or sign."""
+        dtype = "bool" if op in (*COMPARISONS, "&", "|", "not") else "float"
+        return self.make(op, [self.lifted(each) for each in operands], dtype=dtype)
+
+    def lifted(self, value: Expression | float) -> Expression:
+        return value if isinstance(value, Expression) else self.number(value)
+
+    def reduce(self, op: str, of: Expression) -> Expression:
+        """Reduces the last axis, which keeps the extent 1."""
+        return self.make(op, [of], (*of.shape[:-1], 1))
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Returns the shape to which shapes broadcast, as in NumPy. Raises OutsideForms."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    extents = []
+    for axis in zip(*padded, strict=True):
+        names = dict.fromkeys(extent for extent in axis if extent != 1)
+        if len(names) > 1:
+            raise OutsideForms(f"the shapes {' and '.join(map(spelled, shapes))} do not broadcast by their names")
+        extents.append(next(iter(names), 1))
+    return tuple(extents)
+
+
+def spelled(shape: Shape) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def below(expressions: Sequence[Expression]) -> Iterator[Expression]:
+    """Yields the expressions and all that they are computed from, operands first, each once."""
+    seen: set[Expression] = set()
+    open_ = [(each, False) for each in reversed(expressions)]
+    while open_:
+        expression, ready = open_.pop()
+        if ready:
+            yield expression
+        elif expression not in seen:
+            seen.add(expression)
+            open_.append((expression, True))
+            open_ += [(each, False) for each in reversed(expression.operands)]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor of the computation."""
+
+    name: str
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What a reference computes. ``notes``: what its author should know, such as a naive form that was stabilised."""
+
+    name: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[tuple[Operand, Expression], ...]
+    graph: Graph
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def results(self) -> tuple[Expression, ...]:
+        return tuple(expression for _, expression in self.outputs)
+
+    @property
+    def operations(self) -> int:
+        """The element-wise operations and reductions."""
+        left_out = ("input", "number", "extent", "index", "expand", "drop", "transpose", "product")
+        return sum(each.op not in left_out for each in below(self.results))

@@ -1,0 +1,198 @@
+"""Writes expressions as the statements of a kernel: what is used twice, or has a name in the reference, is a variable.
+
+A writer of a language gives the spelling of the functions, and says how a tensor is loaded and a row is reduced.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from tilewright.specialists.writing.expression import REDUCTIONS, Expression, below
+from tilewright.specialists.writing.forms import KernelForm
+
+ATOM, UNARY = 10, 8
+STRENGTH = {
+    "*": 7, "/": 7, "+": 6, "-": 6, "&": 4, "|": 3, "<": 2, "<=": 2, ">": 2, ">=": 2, "==": 2, "!=": 2,
+}  # fmt: skip
+"""Sign → how strongly it binds. Operands that bind less get parentheses."""
+IDENTITY = {"sum": "0.0", "max": "-{inf}", "min": "{inf}"}
+"""Reduction → the value that changes no result."""
+LONG = 60
+"""Characters of an expression above which it becomes a variable."""
+
+
+class Statements(ABC):
+    """The lines of one kernel body. Each method that returns text may add lines that the text needs."""
+
+    functions: Mapping[str, str]
+    inf: str
+    """How the language writes infinity."""
+
+    def __init__(self, form: KernelForm, taken: Iterable[str]) -> None:
+        self.form, self.lines, self.indent = form, list[str](), "    "
+        self.bound: dict[Expression, str] = {}
+        self.taken = set(taken)
+        used = below(form.computation.results)
+        self.uses = Counter(operand for each in used for operand in each.operands)
+
+    @abstractmethod
+    def load(self, tensor: Expression) -> str:
+        """Returns the text that loads the part of a tensor that this block needs, in float32 if it is a float."""
+
+    @abstractmethod
+    def extent(self, axis: str) -> str:
+        """Returns the size of an axis."""
+
+    @abstractmethod
+    def index(self) -> str:
+        """Returns the places along the columns."""
+
+    @abstractmethod
+    def reduced(self, op: str, values: str, expression: Expression) -> str:
+        """Returns the reduction of a row's values."""
+
+    @abstractmethod
+    def only_inside(self, values: str, outside: str) -> str:
+        """Returns the values of the columns that exist, and ``outside`` for those beyond the last."""
+
+    def expanded(self, expression: Expression) -> tuple[str, int]:
+        """Writes an inserted or removed axis. Rows need neither."""
+        return self.value(expression.operands[0])
+
+    def add(self, line: str) -> None:
+        self.lines.append(self.indent + line)
+
+    def variable(self, wanted: str) -> str:
+        """Returns a name that no other variable has."""
+        name, number = wanted, 1
+        while name in self.taken or keyword.iskeyword(name):
+            number += 1
+            name = f"{wanted}_{number}"
+        self.taken.add(name)
+        return name
+
+    def assigned(self, expression: Expression, text: str, wanted: str = "") -> str:
+        """Assigns a text to a variable, which stands for the expression from here on."""
+        named = self.form.computation.graph.names.get(expression, "")
+        default = DEFAULT_NAMES.get(expression.op, "value")
+        while default in self.form.computation.graph.names.values():
+            default = f"the_{default}"
+        name = self.variable(wanted or named or default)
+        self.add(f"{name} = {text}")
+        self.bound[expression] = name
+        return name
+
+    def value(self, expression: Expression) -> tuple[str, int]:
+        """Returns the text of an expression, and how strongly its outermost sign binds."""
+        if expression in self.bound:
+            return self.bound[expression], ATOM
+        if expression.op == "input":
+            return self.assigned(expression, self.load(expression), self.named_input(str(expression.value))), ATOM
+        if expression.op in ("number", "extent", "index"):
+            return self._leaf(expression)
+        if expression.op in ("expand", "drop"):
+            return self.expanded(expression)
+        text, strength = self._written(expression)
+        named = expression in self.form.computation.graph.names
+        if named or self.uses[expression] > 1 or (len(text) > LONG and expression not in self.form.computation.results):
+            return self.assigned(expression, text), ATOM
+        return text, strength
+
+    def text(self, expression: Expression, at_least: int = 0) -> str:
+        """Returns the text of an expression, in parentheses if it binds less than ``at_least``."""
+        text, strength = self.value(expression)
+        return text if strength >= at_least else f"({text})"
+
+    def named_input(self, name: str) -> str:
+        return name
+
+    def _leaf(self, expression: Expression) -> tuple[str, int]:
+        if expression.op == "extent":
+            return self.extent(str(expression.value)), ATOM
+        if expression.op == "index":
+            return self.index(), ATOM
+        number = float(expression.value or 0)
+        if math.isinf(number):
+            return f"{'-' if number < 0 else ''}{self.inf}", UNARY if number < 0 else ATOM
+        return repr(number), UNARY if number < 0 else ATOM
+
+    def _written(self, expression: Expression) -> tuple[str, int]:
+        op, operands = expression.op, expression.operands
+        if op in REDUCTIONS:
+            return self.reduced(op, self.inside(op, operands[0]), expression), ATOM
+        if op == "neg":
+            return f"-{self.text(operands[0], UNARY)}", UNARY
+        if op == "not":
+            return f"~{self.text(operands[0], UNARY)}", UNARY
+        if op in STRENGTH:
+            own = STRENGTH[op]
+            left = self.text(operands[0], own + (own == 2))
+            return f"{left} {op} {self.text(operands[1], own + 1)}", own
+        return self.functions[op].format(*(self.text(each) for each in operands)), ATOM
+
+    def finished(self) -> str:
+        """Returns the lines, without the places and guards that nothing reads."""
+        kept: list[str] = []
+        for line in reversed(self.lines):
+            name = line.split(" = ")[0].strip()
+            if name in ("columns", "inside") and not _read_next(name, kept[::-1]):
+                continue
+            kept.append(line)
+        return "\n".join(kept[::-1]) + "\n"
+
+    def inside(self, op: str, values: Expression) -> str:
+        """Returns the values to reduce. Those beyond the last column do not change the result."""
+        return self.only_inside(self.text(values), IDENTITY[op].format(inf=self.inf))
+
+
+DEFAULT_NAMES = {"sum": "total", "max": "largest", "min": "least", "exp": "powers", "erf": "erf", "tanh": "tanh"}
+"""Operation → the name of a variable that holds its result, if the reference has none."""
+
+
+def _read_next(name: str, lines: list[str]) -> bool:
+    """Tells whether a line reads a variable before one assigns it again."""
+    for line in lines:
+        target, _, text = line.partition(" = ")
+        if re.search(rf"\b{name}\b", text if target.strip() == name else line):
+            return True
+        if target.strip() == name:
+            return False
+    return False
+
+
+# Long rows ----------------------------------------------------------------------------------------
+
+
+def levels(form: KernelForm) -> list[tuple[Expression, ...]]:
+    """Returns the reductions in the order in which they can be computed. Those of one level share a loop."""
+    level: dict[Expression, int] = {}
+    for each in below(form.computation.results):
+        under = max((level[operand] for operand in each.operands), default=0)
+        level[each] = under + (each.op in REDUCTIONS)
+    last = max(level.values())
+    found = [
+        tuple(each for each in level if each.op in REDUCTIONS and level[each] == number)
+        for number in range(1, last + 1)
+    ]
+    return [each for each in found if each]
+
+
+def of_the_row(form: KernelForm, wanted: Iterable[Expression], bound: Iterable[Expression]) -> list[Expression]:
+    """Returns what ``wanted`` needs and has one value for the row, so that it is computed before the loop."""
+    known, found = set(bound), list[Expression]()
+    open_, seen = list(wanted), set[Expression]()
+    while open_:
+        each = open_.pop()
+        if each in seen or each in known or each.op in ("number", "extent", "index"):
+            continue
+        seen.add(each)
+        if form.varies(each) or each.op in ("expand", "drop"):
+            open_ += each.operands
+        else:
+            found.append(each)
+    return found[::-1]

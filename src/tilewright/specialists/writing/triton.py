@@ -1,0 +1,245 @@
+"""Writes kernels in Triton."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.specialists.writing.expression import FLOATS, Expression, Operand, below
+from tilewright.specialists.writing.forms import KernelForm
+from tilewright.specialists.writing.rows import long_row
+from tilewright.specialists.writing.statements import Statements
+from tilewright.specialists.writing.task_file import KernelText
+
+FUNCTIONS = {
+    **{name: f"tl.{name}({{}})" for name in (
+        "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf", "sin", "cos", "floor", "ceil", "abs")},
+    **{name: f"libdevice.{name}({{}})" for name in ("tanh", "log1p", "expm1")},
+    "maximum": "tl.maximum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
+    "minimum": "tl.minimum({}, {}, propagate_nan=tl.PropagateNan.ALL)",
+    "where": "tl.where({}, {}, {})",
+}  # fmt: skip
+COMBINED = {"sum": "{0} + {1}", "max": "tl.maximum({0}, {1})", "min": "tl.minimum({0}, {1})"}
+"""Reduction → how two partial results are combined."""
+
+
+class TritonStatements(Statements):
+    """The body of a kernel whose programs compute a run of columns of one row."""
+
+    functions = FUNCTIONS
+    combined: Mapping[str, str] = COMBINED
+    inf = 'float("inf")'
+    flat = False
+    """Whether all tensors are one run of memory, with one column for each element."""
+
+    def extent(self, axis: str) -> str:
+        return axis
+
+    def index(self) -> str:
+        return "columns"
+
+    def load(self, tensor: Expression) -> str:
+        operand = next(each for each in self.form.computation.inputs if each.name == tensor.value)
+        inside = self.guard(operand)
+        guard = f", mask={inside}, other={'0.0' if operand.dtype in FLOATS else '0'}" if inside else ""
+        text = f"tl.load({self.address(operand)}{guard})"
+        return f"{text}.to(tl.float32)" if operand.dtype in ("bfloat16", "float16") else text
+
+    def store(self, operand: Operand, value: Expression) -> None:
+        """Adds the store of one output."""
+        guard = f", mask={self.guard(operand)}" if self.guard(operand) else ""
+        self.add(f"tl.store({self.address(operand)}, {self.text(value)}{guard})")
+
+    def guard(self, operand: Operand) -> str:
+        """Returns the mask of a tensor's part; empty if all of the part exists."""
+        return "inside" if self.form.columns in operand.shape else ""
+
+    def address(self, operand: Operand) -> str:
+        """Returns the address of a tensor's part."""
+        if self.flat:
+            return f"{operand.name}_ptr + start + place"
+        axes = self.form.axes
+        own = [axis for axis in operand.shape if isinstance(axis, str)]
+        leading = [axis for axis in own if axis != axes[-1]]
+        columns = " + columns" if axes[-1] in own else ""
+        if not leading:
+            return f"{operand.name}_ptr{columns}"
+        if tuple(leading) == axes[:-1]:
+            row = "row"
+        else:
+            row = self._row_of(leading)
+        return f"{operand.name}_ptr + {row} * {axes[-1]}{columns}" if columns else f"{operand.name}_ptr + {row}"
+
+    def _row_of(self, leading: list[str]) -> str:
+        """Returns the row of a tensor that has only some of the leading axes."""
+        text = ""
+        for axis in leading:
+            place = coordinate("row", self.form.axes[:-1], axis)
+            text = f"({text} * {axis} + {place})" if text else place
+        return text if text.startswith("(") else f"({text})"
+
+    def reduced(self, op: str, values: str, expression: Expression) -> str:
+        return f"tl.{op}({values}, 0)"
+
+    def only_inside(self, values: str, outside: str) -> str:
+        return f"tl.where(inside, {values}, {outside})"
+
+    def accumulator(self, expression: Expression, start: str) -> str:
+        """Returns the partial results of a reduction before the first tile."""
+        return f"tl.full((TILE_{self.form.columns},), {start}, tl.float32)"
+
+    def enter_loop(self) -> None:
+        """Adds the head of a loop over the tiles of a row."""
+        tile, columns = f"TILE_{self.form.columns}", self.form.columns
+        self.add(f"for start in range(0, {columns}, {tile}):")
+        self.indent += "    "
+        self.add(f"columns = start + tl.arange(0, {tile})")
+        self.add(f"inside = columns < {columns}")
+
+
+def coordinate(row: str, axes: tuple[str, ...], axis: str) -> str:
+    """Returns the place along ``axis`` of a row, counted over all ``axes``."""
+    at = axes.index(axis)
+    after = " * ".join(axes[at + 1 :])
+    place = f"{row} // ({after})" if after else row
+    return f"{place} % {axis}" if at else place
+
+
+def kernels(form: KernelForm, name: str) -> str:
+    """Returns the text of the kernels of an element-wise computation, or of row reductions."""
+    if form.name == "element-wise":
+        return _flat(form, name) if form.same_shapes else _broadcast(form, name)
+    return _row(form, name) + "\n\n" + _long_row(form, name)
+
+
+def arguments(form: KernelForm) -> list[str]:
+    """Returns the arguments of a launch before the tile sizes."""
+    tensors = [*(each.name for each in form.computation.inputs), *(each.name for each, _ in form.computation.outputs)]
+    return [*tensors, " * ".join(form.axes)] if _is_flat(form) else [*tensors, *sizes(form)]
+
+
+def sizes(form: KernelForm) -> list[str]:
+    """Returns the axes whose size a kernel must know: the columns, and leading axes of which a tensor lacks some."""
+    rows = form.axes[:-1]
+    tensors = [*form.computation.inputs, *(each for each, _ in form.computation.outputs)]
+    parts = [[axis for axis in each.shape if axis in rows] for each in tensors]
+    extents = {str(each.value) for each in _extents(form)}
+    partial = any(part and tuple(part) != rows for part in parts)
+    return [axis for axis in form.axes if axis == form.columns or axis in extents or (partial and axis != rows[0])]
+
+
+def _extents(form: KernelForm) -> list[Expression]:
+    return [each for each in below(form.computation.results) if each.op == "extent"]
+
+
+def _is_flat(form: KernelForm) -> bool:
+    return form.name == "element-wise" and form.same_shapes and not _extents(form)
+
+
+def _head(form: KernelForm, name: str, about: str, last: list[str], tile: str) -> list[str]:
+    tensors = [*form.computation.inputs, *(each for each, _ in form.computation.outputs)]
+    given = ", ".join([*(f"{each.name}_ptr" for each in tensors), *last, f"{tile}: tl.constexpr"])
+    return ["@triton.jit", f"def {name}({given}):", f'    """{about}"""']
+
+
+def taken(form: KernelForm) -> list[str]:
+    """Returns the names that a variable of a kernel must not have."""
+    return [
+        *form.axes,
+        "row",
+        "columns",
+        "inside",
+        "start",
+        "place",
+        "size",
+        "tl",
+        "tw",
+        "np",
+        "libdevice",
+        "TILE",
+        f"TILE_{form.columns}",
+    ]
+
+
+def _finished(body: TritonStatements) -> str:
+    for operand, value in body.form.computation.outputs:
+        body.store(operand, value)
+    return body.finished()
+
+
+def _flat(form: KernelForm, name: str) -> str:
+    if not _is_flat(form):
+        return _broadcast(form, name)
+    body = TritonStatements(form, taken(form))
+    body.flat = True
+    body.lines = _head(form, name, "One program computes TILE elements.", ["size"], "TILE")
+    body.add("start = tl.program_id(0).to(tl.int64) * TILE  # beyond 32 bits for large tensors")
+    body.add("place = tl.arange(0, TILE)")
+    body.add("inside = place < size - start")
+    return _finished(body)
+
+
+def _broadcast(form: KernelForm, name: str) -> str:
+    body, tile, columns = TritonStatements(form, taken(form)), f"TILE_{form.columns}", form.columns
+    body.lines = _head(form, name, f"One program computes {tile} columns of one row.", sizes(form), tile)
+    if len(form.axes) > 1:
+        body.add(f"blocks = tl.cdiv({columns}, {tile})")
+        body.add("row = (tl.program_id(0) // blocks).to(tl.int64)  # its address may be beyond 32 bits")
+        body.add(f"columns = tl.program_id(0) % blocks * {tile} + tl.arange(0, {tile})")
+    else:
+        body.add(f"columns = tl.program_id(0).to(tl.int64) * {tile} + tl.arange(0, {tile})")
+    body.add(f"inside = columns < {columns}")
+    return _finished(body)
+
+
+def _row(form: KernelForm, name: str) -> str:
+    body, tile = TritonStatements(form, taken(form)), f"TILE_{form.columns}"
+    body.lines = _head(form, name, f"One program computes one row of at most {tile} columns.", sizes(form), tile)
+    body.add("row = tl.program_id(0).to(tl.int64)  # its address may be beyond 32 bits")
+    body.add(f"columns = tl.arange(0, {tile})")
+    body.add(f"inside = columns < {form.columns}")
+    return _finished(body)
+
+
+def _long_row(form: KernelForm, name: str) -> str:
+    body, tile = TritonStatements(form, taken(form)), f"TILE_{form.columns}"
+    about = f"One program computes one row of any length, {tile} columns at a time."
+    body.lines = _head(form, f"{name}_long_rows", about, sizes(form), tile)
+    body.add("row = tl.program_id(0).to(tl.int64)  # its address may be beyond 32 bits")
+    long_row(body)
+    return body.finished()
+
+
+SPACE = """        constants={{"{tile}": {values}}},
+        hints={{"route": ("ptx", "tileir"), "num_warps": (None, 4, 8, 16), "occupancy": (None, 2, 4)}},
+        shipped={{"{tile}": {first}, "route": "ptx", "num_warps": {warps}, "occupancy": None}},
+        where=[lambda route, num_warps, occupancy: occupancy is None if route == "ptx" else num_warps is None],"""
+
+
+def imports_of(text: str) -> tuple[str, ...]:
+    """Returns the imports that the text of kernels needs."""
+    libdevice = ("from triton.language.extra import libdevice",) if "libdevice." in text else ()
+    return ("import triton", "import triton.language as tl", *libdevice)
+
+
+def write(form: KernelForm, name: str) -> KernelText:
+    """Writes the kernels of a form in Triton."""
+    text = kernels(form, name)
+    given = ", ".join(arguments(form))
+    tile = "TILE" if _is_flat(form) else f"TILE_{form.columns}"
+    rows = " * ".join(form.axes[:-1]) or "1"
+    if form.name == "row reductions":
+        launch = ROWS.format(name=name, rows=rows, given=given, columns=form.columns, tile=tile)
+        space = SPACE.format(tile=tile, values=(8192, 4096, 16384), first=8192, warps=None)
+    else:
+        blocks = f"triton.cdiv({' * '.join(form.axes) if _is_flat(form) else form.columns}, config.{tile})"
+        grid = blocks if _is_flat(form) or len(form.axes) == 1 else f"{rows} * {blocks}"
+        launch = f"    grid = ({grid},)\n    return tw.Launch({name}, grid, ({given}, config.{tile}))\n"
+        space = SPACE.format(tile=tile, values=(1024, 512, 2048, 4096), first=1024, warps=None)
+    return KernelText(imports_of(text), text, launch, space)
+
+
+ROWS = """    given = ({given})
+    if {columns} <= config.{tile}:
+        return tw.Launch({name}, ({rows},), (*given, triton.next_power_of_2({columns})))
+    return tw.Launch({name}_long_rows, ({rows},), (*given, config.{tile}))
+"""

@@ -1,0 +1,123 @@
+"""Writes the task file of a reference: the main path from a source to a text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.specialists.writing import cutile, cutile_product, triton, triton_product
+from tilewright.specialists.writing.expression import Computation, OutsideForms
+from tilewright.specialists.writing.forms import KernelForm, Product, form_of, product_of
+from tilewright.specialists.writing.named import OPERATIONS, operation_in
+from tilewright.specialists.writing.reading import operands, read
+from tilewright.specialists.writing.task_file import KernelText, Reference, text_of
+
+Rows = Callable[[KernelForm, str], KernelText]
+Products = Callable[[KernelForm, str, Product], KernelText]
+WRITERS: Mapping[str, tuple[Rows, Products]] = {
+    "cutile": (cutile.write, cutile_product.write_product),
+    "triton": (triton.write, triton_product.write_product),
+}
+"""Language → its writer of element-wise computations and rows, and its writer of products."""
+
+
+@dataclass(frozen=True)
+class ReferenceSource:
+    """A reference: a function in the text of a Python file. ``origin``: where it comes from, in words."""
+
+    text: str
+    function: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class WrittenTask:
+    """The text of a task file, its form, and what the author of the reference should know."""
+
+    name: str
+    text: str
+    form: str
+    notes: tuple[str, ...] = field(default=())
+
+
+def source_of(question: str) -> ReferenceSource:
+    """Returns the reference of the operation that a question names. Raises RequestError, which lists the operations."""
+    operation = operation_in(question)
+    if operation is None:
+        known = ", ".join(sorted(each.name for each in OPERATIONS))
+        raise RequestError(f"'{question}' names no operation of the table; known: {known}; or give FILE.py:FUNCTION")
+    return ReferenceSource(
+        f"import numpy as np\n\n{operation.source}", operation.name, f"the named operation '{operation.name}'"
+    )
+
+
+def write_task(
+    source: ReferenceSource, language: str, file: str, *, dtype: str = "bfloat16", dims: Mapping[str, int] | None = None
+) -> WrittenTask:
+    """Writes the task file of a reference in a language.
+
+    file: the name of the task file, for its heading.
+    dtype: of the float tensors whose annotation has none.
+    dims: the extents of the user's workload, if known.
+    Raises OutsideForms for a reference that is none of the forms, and UnknownChoice for another language.
+    """
+    if language not in WRITERS:
+        raise UnknownChoice("language", language, WRITERS)
+    try:
+        computation = read(source.text, source.function, dtype, source.origin)
+        form = form_of(computation)
+    except OutsideForms as error:
+        what = f"'{source.function}' is outside the forms that are written, and needs a proposer"
+        raise OutsideForms(f"{what}: {error}") from None
+    name = source.function if source.function != "reference" else "kernel"
+    write, write_product = WRITERS[language]
+    kernel = f"{name}_kernel"
+    written = (
+        write_product(form, kernel, product_of(form)) if form.name == "product of matrices" else write(form, kernel)
+    )
+    text = text_of(form, written, reference_of(source, computation), name, file, dims or {})
+    return WrittenTask(name, text, form.name, form.computation.notes)
+
+
+def reference_of(source: ReferenceSource, computation: Computation) -> Reference:
+    """Returns the user's own function, with what it needs of its file. One over torch gets torch tensors in float64."""
+    module = ast.parse(source.text)
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    known: dict[str, ast.FunctionDef | ast.Assign] = dict(functions)
+    for each in module.body:
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+            known[each.targets[0].id] = each
+    needed, open_ = set[str](), [source.function]
+    while open_:
+        name = open_.pop()
+        if name in known and name not in needed:
+            needed.add(name)
+            open_ += [each.id for each in ast.walk(known[name]) if isinstance(each, ast.Name)]
+    kept = [known[name] for name in needed]
+    used = {each.id for node in kept for each in ast.walk(node) if isinstance(each, ast.Name)}
+    imports = [
+        ast.unparse(node)
+        for node in module.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and {(alias.asname or alias.name).split(".")[0] for alias in node.names} & used
+    ]
+    parts = [ast.get_source_segment(source.text, node) or "" for node in sorted(kept, key=lambda each: each.lineno)]
+    text = "\n\n\n".join(part for part in parts) + "\n"
+    text = re.sub(r"(?m)^(\w+ = .*)\n\n\n(?=\w+ = )", r"\1\n", text)
+    if not any("torch" in line for line in imports):
+        return Reference(text, source.function, tuple(imports), source.origin)
+    names = ", ".join(each.name for each in operands(functions[source.function], "bfloat16"))
+    text += TORCH.format(names=names, function=source.function)
+    return Reference(text, "in_float64", (*imports, "import torch"), source.origin)
+
+
+TORCH = '''
+
+def in_float64({names}):
+    """The reference on NumPy arrays."""
+    results = {function}(*(torch.from_numpy(array) for array in ({names},)))
+    return tuple(each.numpy() for each in results) if isinstance(results, tuple) else results.numpy()
+'''
