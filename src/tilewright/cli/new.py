@@ -94,10 +94,7 @@ def _from_reference(file: str | None, operation: str | None, language: str, dtyp
         source, folder = source_of(operation), Path()
     else:
         path, _, function = str(file).rpartition(":")
-        source, folder = (
-            ReferenceReferenceSource(SourceFile.requested(Path(path)).text, function, path),
-            Path(path).parent,
-        )
+        source, folder = (ReferenceSource(SourceFile.requested(Path(path)).text, function, path), Path(path).parent)
     target = Path(file) if operation is not None and file else folder / f"{source.function}_{language}.py"
     task = write_task(source, language, target.name, dtype=dtype)
     write(target, task.text, mode="x")

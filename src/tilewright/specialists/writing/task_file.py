@@ -21,7 +21,7 @@ class KernelText:
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceText:
     """The text of the reference in the task file. ``call``: the name of the function that the task gets.
 
     origin: where it comes from, for the heading.
@@ -75,7 +75,7 @@ PRODUCT = (4096, 4096, 4096)
 
 
 def text_of(
-    form: KernelForm, written: KernelText, reference: Reference, name: str, file: str, dims: Mapping[str, int]
+    form: KernelForm, written: KernelText, reference: ReferenceText, name: str, file: str, dims: Mapping[str, int]
 ) -> str:
     """Returns the text of the task file.
 

@@ -13,7 +13,7 @@ from tilewright.specialists.writing.expression import Computation, OutsideForms
 from tilewright.specialists.writing.forms import KernelForm, Product, form_of, product_of
 from tilewright.specialists.writing.named import OPERATIONS, operation_in
 from tilewright.specialists.writing.reading import operands, read
-from tilewright.specialists.writing.task_file import KernelText, Reference, text_of
+from tilewright.specialists.writing.task_file import KernelText, ReferenceText, text_of
 
 Rows = Callable[[KernelForm, str], KernelText]
 Products = Callable[[KernelForm, str, Product], KernelText]
@@ -82,7 +82,7 @@ def write_task(
     return WrittenTask(name, text, form.name, form.computation.notes)
 
 
-def reference_of(source: ReferenceSource, computation: Computation) -> Reference:
+def reference_of(source: ReferenceSource, computation: Computation) -> ReferenceText:
     """Returns the user's own function, with what it needs of its file. One over torch gets torch tensors in float64."""
     module = ast.parse(source.text)
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
@@ -108,10 +108,10 @@ def reference_of(source: ReferenceSource, computation: Computation) -> Reference
     text = "\n\n\n".join(part for part in parts) + "\n"
     text = re.sub(r"(?m)^(\w+ = .*)\n\n\n(?=\w+ = )", r"\1\n", text)
     if not any("torch" in line for line in imports):
-        return Reference(text, source.function, tuple(imports), source.origin)
+        return ReferenceText(text, source.function, tuple(imports), source.origin)
     names = ", ".join(each.name for each in operands(functions[source.function], "bfloat16"))
     text += TORCH.format(names=names, function=source.function)
-    return Reference(text, "in_float64", (*imports, "import torch"), source.origin)
+    return ReferenceText(text, "in_float64", (*imports, "import torch"), source.origin)
 
 
 TORCH = '''
