@@ -86,7 +86,7 @@ def _to_start_from(file: Path, kind: str, kernel: str | None, arch: str | None) 
 
 def _from_reference(file: str | None, operation: str | None, language: str, dtype: str, as_json: bool) -> None:
     from tilewright.source.source_file import SourceFile
-    from tilewright.specialists.writing.writing import source_of, write_task
+    from tilewright.specialists.writing.writing import ReferenceSource, source_of, write_task
 
     if operation is not None:
         if file is not None and ".py:" in file:
@@ -94,7 +94,8 @@ def _from_reference(file: str | None, operation: str | None, language: str, dtyp
         source, folder = source_of(operation), Path()
     else:
         path, _, function = str(file).rpartition(":")
-        source, folder = (ReferenceSource(SourceFile.requested(Path(path)).text, function, path), Path(path).parent)
+        source = ReferenceSource(SourceFile.requested(Path(path)).text, function, path)
+        folder = Path(path).parent
     target = Path(file) if operation is not None and file else folder / f"{source.function}_{language}.py"
     task = write_task(source, language, target.name, dtype=dtype)
     write(target, task.text, mode="x")
