@@ -18,7 +18,7 @@ from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import names_read, parameters
 from tilewright.playbook.analyses.index_forms import Scalar
 from tilewright.playbook.analyses.triton_addresses import Statement, Walk
-from tilewright.playbook.analyses.triton_blocks import Block, block_of, tensors_used
+from tilewright.playbook.analyses.triton_blocks import Block, block_of
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, without_dead_names
 from tilewright.playbook.analyses.triton_forms import Form, Names, plain
 from tilewright.playbook.analyses.triton_routes import on_tile_ir, with_route
@@ -49,7 +49,7 @@ class Descriptors(Entry):
         if function is None:
             return []
         blocks = [
-            block for block in descriptors_in(source, facts.kernel)[0] if not _misfit(source, function, facts, block)
+            block for block in descriptors_in(source, facts.kernel)[0] if not _misfit(function, facts, block)
         ]
         kinds = (("load", "store"), ("load",), ("store",))
         named = [sorted({block.pointer for block in blocks if block.access.kind in kind}) for kind in kinds]
@@ -73,7 +73,7 @@ class Descriptors(Entry):
         if function is None:
             return []
         blocks, reasons = descriptors_in(source, facts.kernel)
-        misfits = [misfit for block in blocks if (misfit := _misfit(source, function, facts, block))]
+        misfits = [misfit for block in blocks if (misfit := _misfit(function, facts, block))]
         return [f"{source.name}: no tensor descriptor: {reason}" for reason in dict.fromkeys([*reasons, *misfits])]
 
 
@@ -93,19 +93,15 @@ def descriptors_in(source: Source, kernel: str) -> tuple[list[Block], list[str]]
     return blocks, reasons
 
 
-def _misfit(source: Source, function: Function, facts: KernelFacts, block: Block) -> str:
+def _misfit(function: Function, facts: KernelFacts, block: Block) -> str:
     """Returns why a descriptor does not take what the launch passes for some shape; "" if it does for all."""
     names = parameters(function)
-    _, written = tensors_used(source, function)
     rest = block.base + -Scalar({(block.pointer,): 1})
     for launch in task_code.served_launches(facts):
         given = {**facts.task.space.shipped, **dict(zip(names, launch.args, strict=False))}
         array = given.get(block.pointer)
         if not isinstance(array, ArraySpec):
             return f"the launch passes no array as {block.pointer}"
-        same = {name for name, other in given.items() if isinstance(other, ArraySpec) and other.name == array.name}
-        if len(same) > 1 and same & written:
-            return f"the launch passes {array.name} twice, and the kernel writes it"
         *strides, last = (_number(stride, given) for stride in block.strides)
         if last != 1:
             return f"the last stride of {block.pointer} is {last}, not 1"
