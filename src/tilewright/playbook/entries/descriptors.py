@@ -48,9 +48,7 @@ class Descriptors(Entry):
         function = jit_functions(source).get(facts.kernel)
         if function is None:
             return []
-        blocks = [
-            block for block in descriptors_in(source, facts.kernel)[0] if not _misfit(function, facts, block)
-        ]
+        blocks = [block for block in descriptors_in(source, facts.kernel)[0] if not _misfit(function, facts, block)]
         kinds = (("load", "store"), ("load",), ("store",))
         named = [sorted({block.pointer for block in blocks if block.access.kind in kind}) for kind in kinds]
         choices = [", ".join(names) for names in named if names]
