@@ -65,7 +65,7 @@ def test_work_of_another_language_is_refused() -> None:
     with pytest.raises(RequestError, match="launches a triton kernel, which is no work for cutile"):
         specialist_of("cutile").answer(work("cutile", EXAMPLE))
     with pytest.raises(RequestError, match="names no file; give a task as FILE"):
-        specialist_of("triton").answer(work("triton", ""))
+        specialist_of("tileir").answer(work("tileir", ""))
 
 
 def test_a_file_that_is_no_task_is_one_line(tmp_path: Path) -> None:

@@ -15,11 +15,17 @@ if TYPE_CHECKING:
 
 
 class KernelSpecialist(Specialist):
-    """Makes the kernel of a task faster. The delegation's ``file`` names the task, as ``FILE[:TASK]``."""
+    """Makes the kernel of a task faster, or writes one.
+
+    The delegation's ``file`` names the task, as ``FILE[:TASK]``, or a reference over arrays, as ``FILE.py:FUNCTION``.
+    Without a file, the delegation's task names the operation.
+    """
 
     writes_kernels = True
     language: str
     """The name of the language in which the task's kernel must be written."""
+    from_references = True
+    """Whether it writes kernels where there are none."""
     only: tuple[str, ...] = ()
     """The playbook's entries to try; all of the language if empty."""
 
@@ -30,6 +36,15 @@ class KernelSpecialist(Specialist):
 
         Raises RequestError if the file is no task, or if its kernel is in another language.
         """
+        if self.from_references:
+            from tilewright.specialists.writing.answering import reference_in, unwritten, written_answer
+            from tilewright.specialists.writing.expression import OutsideForms
+
+            try:
+                if (source := reference_in(delegation)) is not None:
+                    return written_answer(delegation, source, self.language)
+            except OutsideForms as error:
+                return unwritten(delegation, error)
         if not delegation.file:
             raise RequestError(f"the delegation to {self.name} names no file; give a task as FILE[:TASK]")
         from tilewright.compile.compile import one_language

@@ -23,6 +23,7 @@ class TritonOnTileIr(KernelSpecialist):
         "Add TileIR configs to fused_gelu.py for Blackwell",
     )
     language = "triton"
+    from_references = False
     only = ("tile_ir_route", "descriptors")
     stated = "Blackwell (sm_100) and newer, of NVIDIA's own back end nvtriton"
 

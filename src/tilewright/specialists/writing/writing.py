@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tilewright.errors import RequestError, UnknownChoice
+from tilewright.errors import UnknownChoice
 from tilewright.specialists.writing import cutile, cutile_product, triton, triton_product
 from tilewright.specialists.writing.expression import Computation, OutsideForms
 from tilewright.specialists.writing.forms import KernelForm, Product, form_of, product_of
@@ -44,11 +44,11 @@ class WrittenTask:
 
 
 def source_of(question: str) -> ReferenceSource:
-    """Returns the reference of the operation that a question names. Raises RequestError, which lists the operations."""
+    """Returns the reference of the operation that a question names. Raises OutsideForms, which lists the operations."""
     operation = operation_in(question)
     if operation is None:
         known = ", ".join(sorted(each.name for each in OPERATIONS))
-        raise RequestError(f"'{question}' names no operation of the table; known: {known}; or give FILE.py:FUNCTION")
+        raise OutsideForms(f"'{question}' names no operation of the table; known: {known}; or give FILE.py:FUNCTION")
     return ReferenceSource(
         f"import numpy as np\n\n{operation.source}", operation.name, f"the named operation '{operation.name}'"
     )
