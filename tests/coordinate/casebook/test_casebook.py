@@ -228,7 +228,7 @@ def test_casebooks_of_others_are_read_in_place(home: Path, capsys: pytest.Captur
     assert out.startswith("CASEBOOK: matched=kernel-and-fusion/broken "), "its text is found all the same"
     lines = err.splitlines()
     assert len(lines) == 3 and all(line.startswith("note: ") for line in lines)
-    assert any("broken.md line 2: the list" in line for line in lines)
+    assert any("broken.md line 3: did not find" in line for line in lines)
     assert any("binary.md: cannot be read: it is not UTF-8" in line for line in lines)
     assert any("measured entry 1 lacks workload, run_ref, date" in line for line in lines)
     (zebra,) = [case for case in casebook([home / "theirs"]).cases if case.slug == "zebra"]

@@ -1,4 +1,4 @@
-"""The part of YAML that casebooks use, and one line for what is not of it."""
+"""The front matter of casebooks, and one line for what is broken in it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ long: >
 flow: {a: 1, b: "x"}
 none: ~
 yes: true
+since: 2026-11-22
 ---
 # Body
 
@@ -46,10 +47,11 @@ def test_a_case() -> None:
         "signals": ["a b", "c, d", "e"],
         "knobs": ["one", {"two": 2}],
         "nested": {"depends-on": ["x"], "empty": None},
-        "long": "first second",
+        "long": "first second\n",
         "flow": {"a": 1, "b": "x"},
         "none": None,
         "yes": True,
+        "since": "2026-11-22",
     }
     assert body.startswith("# Body") and "--- not the end" in body
 
@@ -61,13 +63,19 @@ def test_a_case() -> None:
         ("# A title", "line 1: no front matter"),
         ("---\na: 1\n", "has no end"),
         ("---\na: 1\na: 2\n---\n", "line 3: the field 'a' is there twice"),
-        ("---\nwords\n---\n", "line 2: 'words' is no 'key: value'"),
-        ("---\na: [1, 2\n---\n", r"line 2: the list '\[1, 2' has no end"),
-        ('---\na: "open\n---\n', "line 2: the text .* has no end"),
-        ("---\na: 1\n   b: 2\n---\n", "line 3: unexpected indentation"),
-        ("---\na:\n\t- b\n---\n", "a tab in the indentation"),
-        ("---\n- a\n---\n", "is a list, not fields"),
-        ("---\na: {b: 1\n---\n", "the mapping .* has no end"),
+        ("---\nwords\n---\n", "line 2: the front matter has no fields"),
+        ("---\n- a\n---\n", "line 2: the front matter has no fields"),
+        ("---\na: [1, 2\n---\n", r"line 3: did not find expected ',' or ']'"),
+        ('---\na: "open\n---\n', "line 3: found unexpected end"),
+        ("---\na: 1\n   b: 2\n---\n", "line 3: mapping values are not allowed"),
+        ("---\na:\n\t- b\n---\n", "line 3: found character that cannot start"),
+        ("---\na: &x [1]\nb: *x\n---\n", r"an alias \(\*\)"),
+        ("---\na: !!python/object:os.system x\n---\n", "could not determine a constructor"),
+        ("---\n[a, b]: 1\n---\n", "a key that is no text"),
+        ("---\na: 1\n--- b\n---\n", "another document"),
+        ("---\na: \x07\n---\n", "control characters"),
+        ("---\na: " + 30_000 * X),
+        ("---\na: " + (1 << 20) * "x" + "\n---\n", "a front matter of"),
     ],
 )
 def test_what_is_broken_is_one_line(text: str, why: str) -> None:

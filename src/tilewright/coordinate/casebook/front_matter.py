@@ -1,163 +1,107 @@
-"""Reads the front matter of a Markdown file: the part of YAML that casebooks use.
+"""Reads the front matter of a Markdown file, with PyYAML.
 
-Mappings and lists by indentation, lists in brackets, text in quotes, numbers, true, false and null, text over several
-lines (``|`` and ``>``), comments. No anchors, tags or several documents.
+Of YAML's words only true, false and null are no text, as in JSON: a field may be called ``on``, and a date is a text.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import yaml
 
 from tilewright.records import Json
 
-_KEY = re.compile(r"(?P<key>[\w.-]+|\"[^\"]*\"|'[^']*'):(?:\s+(?P<value>.*))?$")
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
-_WORDS: dict[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_FENCE = re.compile(r"^(?:---|\.\.\.)[ \t]*$", re.MULTILINE)
+_LONGEST = 1 << 20
+"""A front matter of more characters is none."""
+_DEEPEST = 20
 
 
 class FrontMatterError(ValueError):
     """One line: what cannot be read, and where."""
 
 
-@dataclass(frozen=True)
-class _Line:
-    number: int
-    indent: int
-    text: str
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the C parser is ten times as fast
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  (PyYAML's own attribute)
+
+
+for _tag, _words, _first in (
+    ("bool", r"(?:true|false)$", "tf"),
+    ("null", r"(?:null|~|)$", ["n", "~", ""]),
+    ("int", r"-?(?:0|[1-9][0-9]{0,99})$", "-0123456789"),
+    ("float", r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?$", "-0123456789"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_words), list(_first))
 
 
 def split(text: str) -> tuple[dict[str, Json], str]:
     """Returns the fields and the body of a Markdown text. Raises FrontMatterError."""
-    lines = text.removeprefix("\ufeff").splitlines()
-    if not lines or lines[0].strip() != "---":
+    text = text.removeprefix("\ufeff")
+    begin = _FENCE.match(text)
+    if begin is None or not begin[0].startswith("---"):
         raise FrontMatterError("line 1: no front matter; the file must begin with ---")
-    end = next((n for n, line in enumerate(lines[1:], 1) if line.strip() in ("---", "...")), None)
+    end = _FENCE.search(text, begin.end())
     if end is None:
-        raise FrontMatterError(f"line {len(lines)}: the front matter has no end (---)")
-    reader = _Fields(lines[1:end])
-    fields = reader.block(0) if reader.lines else {}
-    if not isinstance(fields, dict):
-        raise FrontMatterError("line 2: the front matter is a list, not fields")
-    if reader.lines:
-        raise FrontMatterError(f"line {reader.lines[0].number}: unexpected indentation")
-    return fields, "\n".join(lines[end + 1 :])
+        raise FrontMatterError(f"line {text.count(chr(10)) + 1}: the front matter has no end (---)")
+    written = text[begin.end() : end.start()]  # begins with a line break: lines are counted as in the file
+    if len(written) > _LONGEST:
+        raise FrontMatterError(f"line 1: a front matter of {len(written)} characters")
+    try:
+        fields = _fields(written)
+    except yaml.MarkedYAMLError as error:
+        raise FrontMatterError(f"line {_line(error)}: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise FrontMatterError(f"line 1: {' '.join(str(error).split())}") from error
+    return fields, text[end.end() :].removeprefix("\n")
+
+
+def _line(error: yaml.MarkedYAMLError) -> int:
+    return error.problem_mark.line + 1 if error.problem_mark else 1
+
+
+def _fields(text: str) -> dict[str, Json]:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):  # node by node: libyaml builds a tree by recursion, which may crash
+        if isinstance(event, yaml.AliasEvent):  # text that stands for other text may stand for gigabytes
+            raise yaml.MarkedYAMLError(
+                problem="an alias (*), which a case must not have", problem_mark=event.start_mark
+            )
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"more than {_DEEPEST} levels", problem_mark=event.start_mark)
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return {}
+        if not isinstance(node, yaml.MappingNode):
+            problem = "the front matter has no fields, 'key: value'"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        _check_keys(node)
+        fields: dict[str, Json] = loader.construct_document(node)
+        return fields
+    finally:
+        loader.dispose()
+
+
+def _check_keys(node: yaml.Node) -> None:
+    """Raises MarkedYAMLError for a key that is no text or is there twice. Makes all other keys texts."""
+    if isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _check_keys(each)
+    if isinstance(node, yaml.MappingNode):
+        keys: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.value in keys:
+                twice = isinstance(key, yaml.ScalarNode)
+                problem = f"the field '{key.value}' is there twice" if twice else "a key that is no text"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            keys.add(key.value)
+            key.tag = "tag:yaml.org,2002:str"
+            _check_keys(value)
 
 
 def body_of(text: str) -> str:
     """Returns the body of a text whose front matter may be broken."""
     parts = re.split(r"^---\s*$", text, maxsplit=2, flags=re.MULTILINE)
     return parts[2] if len(parts) == 3 and not parts[0].strip() else text
-
-
-class _Fields:
-    """The lines that are not yet read."""
-
-    def __init__(self, texts: list[str]):
-        self.raw = texts
-        self.lines = [
-            _Line(n, len(text) - len(text.lstrip()), text.strip())
-            for n, text in enumerate(texts, 2)
-            if text.strip() and not text.strip().startswith("#")
-        ]
-
-    def block(self, indent: int) -> Json:
-        """Reads all lines of at least this indentation as a mapping or a list."""
-        first = self.lines[0]
-        if "\t" in self.raw[first.number - 2][: first.indent]:
-            raise FrontMatterError(f"line {first.number}: a tab in the indentation")
-        return self._list(first.indent) if first.text.startswith("- ") or first.text == "-" else self._map(first.indent)
-
-    def _map(self, indent: int) -> dict[str, Json]:
-        found: dict[str, Json] = {}
-        while self.lines and self.lines[0].indent == indent and not self.lines[0].text.startswith("- "):
-            line = self.lines.pop(0)
-            match = _KEY.match(line.text)
-            if match is None:
-                raise FrontMatterError(f"line {line.number}: '{line.text[:40]}' is no 'key: value'")
-            key = match["key"].strip("\"'")
-            if key in found:
-                raise FrontMatterError(f"line {line.number}: the field '{key}' is there twice")
-            found[key] = self._value(match["value"] or "", line)
-        return found
-
-    def _value(self, text: str, line: _Line) -> Json:
-        text = _uncommented(text)
-        if text in ("|", ">", "|-", ">-"):
-            return self._long_text(line, "\n" if text[0] == "|" else " ")
-        if text:
-            return scalar(text, line.number)
-        below = self.lines[0] if self.lines else None
-        deeper = below is not None and below.indent > line.indent
-        listed = below is not None and below.indent == line.indent and below.text.startswith("- ")
-        return self.block(line.indent) if deeper or listed else None
-
-    def _long_text(self, line: _Line, join: str) -> str:
-        texts = []
-        while self.lines and self.lines[0].indent > line.indent:
-            texts.append(self.lines.pop(0).text)
-        return join.join(texts)
-
-    def _list(self, indent: int) -> list[Json]:
-        found: list[Json] = []
-        while self.lines and self.lines[0].indent == indent and self.lines[0].text[:2] in ("- ", "-"):
-            line = self.lines.pop(0)
-            rest = line.text[1:].strip()
-            if _KEY.match(rest) and not rest.startswith(("[", "{")):
-                inner = indent + len(line.text) - len(line.text[1:].lstrip())
-                self.lines.insert(0, _Line(line.number, inner, rest))
-                found.append(self._map(inner))
-            else:
-                found.append(self._value(rest, line))
-        return found
-
-
-def _uncommented(text: str) -> str:
-    """Returns the text without a comment at its end: a # after a space, outside of quotes."""
-    quote = ""
-    for at, sign in enumerate(text):
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in "\"'" and (at == 0 or text[at - 1] in " ,[{:"):
-            quote = sign
-        elif sign == "#" and (at == 0 or text[at - 1].isspace()):
-            return text[:at].strip()
-    return text.strip()
-
-
-def scalar(text: str, line: int) -> Json:
-    """Reads a value that stands on one line."""
-    if text.startswith("["):
-        if not text.endswith("]"):
-            raise FrontMatterError(f"line {line}: the list '{text[:40]}' has no end")
-        return [scalar(part, line) for part in _parts(text[1:-1])]
-    if text.startswith("{"):
-        if not text.endswith("}"):
-            raise FrontMatterError(f"line {line}: the mapping '{text[:40]}' has no end")
-        pairs = (part.partition(":") for part in _parts(text[1:-1]))
-        return {key.strip().strip("\"'"): scalar(value.strip(), line) for key, _, value in pairs}
-    if text[:1] in ("'", '"'):
-        if len(text) < 2 or text[-1] != text[0]:
-            raise FrontMatterError(f"line {line}: the text {text[:40]} has no end")
-        return text[1:-1].replace("''", "'") if text[0] == "'" else text[1:-1].replace('\\"', '"')
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    if _NUMBER.match(text):
-        return float(text) if any(sign in text for sign in ".eE") else int(text)
-    return text
-
-
-def _parts(text: str) -> list[str]:
-    """Splits at the commas that are not within brackets or quotes."""
-    parts, depth, quote, start = [], 0, "", 0
-    for at, sign in enumerate(text):
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in "\"'":
-            quote = sign
-        elif sign in "[]{}":
-            depth += 1 if sign in "[{" else -1
-        elif sign == "," and depth == 0:
-            parts.append(text[start:at].strip())
-            start = at + 1
-    return [part for part in [*parts, text[start:].strip()] if part]
