@@ -6,6 +6,7 @@ Of YAML's words only true, false and null are no text, as in JSON: a field may b
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import yaml
 
@@ -49,26 +50,25 @@ def split(text: str) -> tuple[dict[str, Json], str]:
     try:
         fields = _fields(written)
     except yaml.MarkedYAMLError as error:
-        raise FrontMatterError(f"line {_line(error)}: {error.problem}") from error
-    except (yaml.YAMLError, ValueError) as error:
+        raise _broken(error.problem_mark, error.problem) from error
+    except yaml.YAMLError as error:
         raise FrontMatterError(f"line 1: {' '.join(str(error).split())}") from error
     return fields, text[end.end() :].removeprefix("\n")
 
 
-def _line(error: yaml.MarkedYAMLError) -> int:
-    return error.problem_mark.line + 1 if error.problem_mark else 1
+def _broken(mark: Any, problem: str | None) -> FrontMatterError:
+    """``mark``: a place of PyYAML, or None if it knows none."""
+    return FrontMatterError(f"line {mark.line + 1 if mark else 1}: {problem}")
 
 
 def _fields(text: str) -> dict[str, Json]:
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):  # node by node: libyaml builds a tree by recursion, which may crash
         if isinstance(event, yaml.AliasEvent):  # text that stands for other text may stand for gigabytes
-            raise yaml.MarkedYAMLError(
-                problem="an alias (*), which a case must not have", problem_mark=event.start_mark
-            )
+            raise _broken(event.start_mark, "an alias (*), which a case must not have")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
-            raise yaml.MarkedYAMLError(problem=f"more than {_DEEPEST} levels", problem_mark=event.start_mark)
+            raise _broken(event.start_mark, f"more than {_DEEPEST} levels")
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -76,7 +76,7 @@ def _fields(text: str) -> dict[str, Json]:
             return {}
         if not isinstance(node, yaml.MappingNode):
             problem = "the front matter has no fields, 'key: value'"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+            raise _broken(node.start_mark, problem)
         _check_keys(node)
         fields: dict[str, Json] = loader.construct_document(node)
         return fields
@@ -95,7 +95,7 @@ def _check_keys(node: yaml.Node) -> None:
             if not isinstance(key, yaml.ScalarNode) or key.value in keys:
                 twice = isinstance(key, yaml.ScalarNode)
                 problem = f"the field '{key.value}' is there twice" if twice else "a key that is no text"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                raise _broken(key.start_mark, problem)
             keys.add(key.value)
             key.tag = "tag:yaml.org,2002:str"
             _check_keys(value)
