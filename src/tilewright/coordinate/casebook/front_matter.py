@@ -75,8 +75,7 @@ def _fields(text: str) -> dict[str, Json]:
         if node is None:
             return {}
         if not isinstance(node, yaml.MappingNode):
-            problem = "the front matter has no fields, 'key: value'"
-            raise _broken(node.start_mark, problem)
+            raise _broken(node.start_mark, "the front matter has no fields, 'key: value'")
         _check_keys(node)
         fields: dict[str, Json] = loader.construct_document(node)
         return fields
@@ -85,7 +84,7 @@ def _fields(text: str) -> dict[str, Json]:
 
 
 def _check_keys(node: yaml.Node) -> None:
-    """Raises MarkedYAMLError for a key that is no text or is there twice. Makes all other keys texts."""
+    """Raises FrontMatterError for a key that is no text or is there twice. Makes all other keys texts."""
     if isinstance(node, yaml.SequenceNode):
         for each in node.value:
             _check_keys(each)
