@@ -119,7 +119,10 @@ def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str
     first: dict[str, Configuration] = {}
     for workload in workloads:
         for config in task.space.configurations(board.sm, workload.dims):
-            launched = _launched(task, Unit(workload, config, board))
+            try:
+                launched = _launched(task, Unit(workload, config, board))
+            except TaskError:  # whoever compiles or checks this configuration says so
+                continue
             if isinstance(launched, Failed):
                 continue
             language = language_of(launched[0].kernel)
