@@ -234,7 +234,7 @@ def _rows(form: KernelForm, name: str) -> tuple[str, str, str]:
     launch = ROWS.format(
         columns=form.columns, tile=tile, name=name, rows=rows, given=_arguments(form)
     )  # fmt: skip
-    return text, launch, _space({tile: (8192, 4096, 16384)})
+    return text, launch, _space({tile: (8192, 4096, 16384)}, occupancy=4)
 
 
 ROWS = """    tensors = ({given})
@@ -244,9 +244,10 @@ ROWS = """    tensors = ({given})
 """
 
 
-def _space(constants: dict[str, tuple[int, ...]]) -> str:
+def _space(constants: dict[str, tuple[int, ...]], occupancy: int | None = None) -> str:
+    """Returns the space. A row in one tile takes so many registers that its kernels begin at a high occupancy."""
     first = ", ".join(f'"{tile}": {values[0]}' for tile, values in constants.items())
     listed = ", ".join(f'"{tile}": {values}' for tile, values in constants.items())
     return f"""        constants={{{listed}}},
         hints={{"occupancy": (None, 2, 4, 8)}},
-        shipped={{{first}, "occupancy": None}},"""
+        shipped={{{first}, "occupancy": {occupancy}}},"""
