@@ -21,6 +21,9 @@ OTHERS = {
     "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
     "runtime/store/config_file.py": "a config file that is written as Python",
     "space/space.py": "the text of a lambda; below source in the layers",
+    "specialists/writing/answering.py": "which functions a file of references has",
+    "specialists/writing/reading.py": "a reference over arrays",
+    "specialists/writing/writing.py": "what a reference needs of its file",
     "testing/entries.py": "whether a change is Python",
 }
 """Modules outside of source/ that parse Python, and what for: none of them looks for kernels or configurations."""
