@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tilewright.specialists.writing.expression import REDUCTIONS, Expression, Operand
+from tilewright.specialists.writing.expression import Expression, Operand
 from tilewright.specialists.writing.forms import KernelForm
 from tilewright.specialists.writing.rows import long_row
 from tilewright.specialists.writing.statements import ATOM, Statements
@@ -56,14 +56,17 @@ class CuTileStatements(Statements):
     functions = FUNCTIONS
     combined: Mapping[str, str] = COMBINED
     inf = "math.inf"
-    at_columns = "0"
-    """The index of the tile of columns, which a long row counts."""
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether a block computes one row, so that values are tiles of columns, or numbers of the row."""
+        return self.form.name == "row reductions"
 
     @property
     def tiled(self) -> tuple[str, ...]:
         """The axes of which a tile has more than one place."""
         axes = self.form.axes
-        return axes[-1:] if self.form.name == "row reductions" else axes[-2:]
+        return axes[-1:] if self.in_rows else axes[-2:]
 
     def extent(self, axis: str) -> str:
         computation = self.form.computation
@@ -85,8 +88,8 @@ class CuTileStatements(Statements):
             each: "row" if len(self.form.axes) == 2 and self.tiled == (own,) else f"at_{each}"
             for each in self.form.axes
         }
-        if self.form.name == "row reductions":
-            at[own] = self.at_columns
+        if self.in_rows:
+            at[own] = "columns"
         index = [at[axis] if isinstance(axis, str) else "0" for axis in operand.shape]
         shape = [f"TILE_{axis}" if axis in self.tiled else "1" for axis in operand.shape]
         return _tuple(index), _tuple(shape)
@@ -95,49 +98,38 @@ class CuTileStatements(Statements):
         operand = next(each for each in self.form.computation.inputs if each.name == tensor.value)
         index, shape = self.place(operand)
         text = f"ct.load({operand.name}, {index}, {shape}, padding_mode=ZERO)"
+        if self.in_rows:  # each element is read once, so shared memory gains nothing
+            text = f"ct.gather({operand.name}, {index})"
         return f"{text}.astype(ct.float32)" if operand.dtype in ("bfloat16", "float16") else text
 
     def store(self, operand: Operand, value: Expression) -> None:
         """Adds the store of one output."""
-        index, shape = self.place(operand)
-        if self.rank(value) != len(operand.shape):
-            text = f"ct.reshape({self.text(value)}, {shape})"
-        else:
-            text = self.text(value, ATOM)
-        self.add(f"ct.store({operand.name}, {index}, {text}.astype({operand.name}.dtype))")
+        index, _ = self.place(operand)
+        store = "scatter" if self.in_rows else "store"
+        self.add(f"ct.{store}({operand.name}, {index}, {self.text(value, ATOM)}.astype({operand.name}.dtype))")
 
     def expanded(self, expression: Expression) -> tuple[str, int]:
-        if self.form.name == "row reductions":
+        if self.in_rows:
             return self.value(expression.operands[0])
         parts = [":"] * len(expression.shape)
         parts[int(expression.value or 0)] = "None"
         return f"{self.text(expression.operands[0], ATOM)}[{', '.join(parts)}]", ATOM
 
-    def rank(self, expression: Expression) -> int:
-        """Returns the rank of an expression's tile. A tile of a row keeps the rank of what it is computed from."""
-        if expression.op in ("input", "index") or self.form.name != "row reductions":
-            return len(expression.shape)
-        return max((self.rank(each) for each in expression.operands), default=0)
-
     def reduced(self, op: str, values: str, expression: Expression) -> str:
-        reduction = expression.op in REDUCTIONS
-        rank = self.rank(expression.operands[0] if reduction else expression)
-        return f"ct.{op}({values}, axis={rank - 1}, keepdims=True)"
+        return f"ct.{op}({values})"
 
     def only_inside(self, values: str, outside: str) -> str:
         return f"ct.where(inside, {values}, {outside})"
 
     def accumulator(self, expression: Expression, start: str) -> str:
         """Returns the partial results of a reduction before the first tile."""
-        shape = ["1"] * (self.rank(expression.operands[0]) - 1) + [f"TILE_{self.form.columns}"]
-        return f"ct.full({_tuple(shape)}, {start}, ct.float32)"
+        return f"ct.full((TILE_{self.form.columns},), {start}, ct.float32)"
 
     def enter_loop(self) -> None:
         """Adds the head of a loop over the tiles of a row."""
         tile, size = f"TILE_{self.form.columns}", self.extent(self.form.columns)
         self.add(f"for k in range(ct.cdiv({size}, {tile})):")
         self.indent += "    "
-        self.at_columns = "k"
         self.add(f"columns = k * {tile} + ct.arange({tile}, dtype=ct.int32)")
         self.add(f"inside = columns < {size}")
 
@@ -159,7 +151,9 @@ def _body(form: KernelForm, name: str, about: str, tiles: tuple[str, ...]) -> Cu
     tensors = [*(each.name for each in computation.inputs), *(each.name for each, _ in computation.outputs)]
     body = CuTileStatements(form, taken(form))
     given = ", ".join([*tensors, *(f"{tile}: ct.Constant[int]" for tile in tiles)])
-    body.lines = ["@ct.kernel", f"def {name}({given}):", f'    """{about}"""', "    ZERO = ct.PaddingMode.ZERO"]
+    body.lines = ["@ct.kernel", f"def {name}({given}):", f'    """{about}"""']
+    if not body.in_rows:
+        body.add("ZERO = ct.PaddingMode.ZERO")
     return body
 
 
@@ -234,7 +228,7 @@ def _rows(form: KernelForm, name: str) -> tuple[str, str, str]:
     launch = ROWS.format(
         columns=form.columns, tile=tile, name=name, rows=rows, given=_arguments(form)
     )  # fmt: skip
-    return text, launch, _space({tile: (8192, 4096, 16384)}, occupancy=4)
+    return text, launch, _space({tile: (8192, 4096, 16384)})
 
 
 ROWS = """    tensors = ({given})
@@ -244,10 +238,9 @@ ROWS = """    tensors = ({given})
 """
 
 
-def _space(constants: dict[str, tuple[int, ...]], occupancy: int | None = None) -> str:
-    """Returns the space. A row in one tile takes so many registers that its kernels begin at a high occupancy."""
+def _space(constants: dict[str, tuple[int, ...]]) -> str:
     first = ", ".join(f'"{tile}": {values[0]}' for tile, values in constants.items())
     listed = ", ".join(f'"{tile}": {values}' for tile, values in constants.items())
     return f"""        constants={{{listed}}},
         hints={{"occupancy": (None, 2, 4, 8)}},
-        shipped={{{first}, "occupancy": {occupancy}}},"""
+        shipped={{{first}, "occupancy": None}},"""
