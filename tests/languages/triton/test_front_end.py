@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -106,3 +108,29 @@ def test_gluon_is_refused() -> None:
     gluon = pytest.importorskip("triton.experimental.gluon")
     failed = lowered(gluon.jit(given.softmax.fn), (OUT, X, 3000, 3000, 4096))
     assert isinstance(failed, Failed) and "gluon" in failed.reason and "@triton.jit" in failed.reason
+
+
+def test_two_threads_leave_the_users_driver_as_it_was() -> None:
+    """The later of two would otherwise bring back the target of the earlier one, for ever."""
+    from triton.runtime.driver import driver
+
+    from tilewright.languages.triton.private import _target
+
+    before, first_is_in, second_is_in, first_is_out = driver._active, Event(), Event(), Event()
+
+    def first() -> None:
+        with _target(80):
+            first_is_in.set()
+            second_is_in.wait(0.2)  # it must not come in
+        first_is_out.set()
+
+    def second() -> None:
+        first_is_in.wait(120)
+        with _target(90):
+            second_is_in.set()
+            first_is_out.wait(120)
+
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(first), pool.submit(second)]:
+            each.result()
+    assert driver._active is before

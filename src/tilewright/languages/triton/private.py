@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from threading import RLock
 from typing import Any
 
 import triton
@@ -139,15 +140,20 @@ class _NoDevice:
         return _gpu(self.arch)
 
 
+_ONE_TARGET = RLock()
+"""A process has one current target: of two threads, the later one would restore that of the earlier."""
+
+
 @contextmanager
 def _target(arch: int) -> Iterator[None]:
     """Makes ``sm_<arch>`` the current target. A driver that is active keeps its devices and returns afterwards."""
-    before = driver._active
-    driver.set_active(_NoDevice(arch))
-    try:
-        yield
-    finally:
-        driver._active = before
+    with _ONE_TARGET:
+        before = driver._active
+        driver.set_active(_NoDevice(arch))
+        try:
+            yield
+        finally:
+            driver._active = before
 
 
 class _Dtype:
