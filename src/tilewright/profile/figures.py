@@ -31,6 +31,11 @@ class Figure:
     lines: tuple[str, ...] = ()
 
 
+def percent(share: float) -> str:
+    """Formats a share of 1, such as ``12.5 %``."""
+    return f"{share:.1%}".replace("%", " %")
+
+
 @dataclass(frozen=True, kw_only=True)
 class NameRow:
     """All activities or calls of one name. Times are µs; ``share`` is of the time of all rows of the table."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tilewright.profile import thresholds as limits
-from tilewright.profile.figures import Figure, GpuProfile, Level, ProfileFinding, TraceFacts
+from tilewright.profile.figures import Figure, GpuProfile, Level, ProfileFinding, TraceFacts, percent
 from tilewright.profile.kinds import LAUNCH
 
 
@@ -190,4 +190,4 @@ def _over(figure: Figure, threshold: limits.Threshold) -> bool:
 
 
 def _of(figure: Figure) -> str:
-    return "an unknown part" if figure.value is None else f"{figure.value:.1%}".replace("%", " %")
+    return "an unknown part" if figure.value is None else percent(figure.value)

@@ -34,7 +34,8 @@ def gpu_profile(trace: KinetoTrace, device: int, sources: Sources) -> GpuProfile
     if not len(table):
         return None
     parts = split(table)
-    found = gaps(parts, table, Launches(trace.calls))
+    launches = Launches(trace.calls)
+    found = gaps(parts, table, launches)
     figures = _Figures(trace, table, parts, found, sources)
     return GpuProfile(
         trace=trace.path.name,
@@ -44,17 +45,22 @@ def gpu_profile(trace: KinetoTrace, device: int, sources: Sources) -> GpuProfile
         figures={figure.name: figure for figure in figures.every()},
         kernels=by_name(table, sources, kinds=True),
         gaps=tuple(_row(gap, parts, trace, table, sources) for gap in sorted(found, key=lambda g: -g.length)[:GAPS]),
-        timeline=timeline(trace, table),
+        timeline=timeline(trace, table, launches),
     )
 
 
 def _row(gap: Gap, parts: Split, trace: KinetoTrace, table: Events, sources: Sources) -> GapRow:
-    places = [table.place(gap.before), table.place(gap.after)]
-    places += [] if gap.launch is None else [trace.calls.place(gap.launch)]
     return GapRow(
         at_us=(gap.start - parts.start) / 1e3, us=gap.length / 1e3, cause=gap.cause,
-        before=table.name_of(gap.before), after=table.name_of(gap.after), lines=sources.cite(*places),
+        before=table.name_of(gap.before), after=table.name_of(gap.after), lines=_cited(gap, trace, table, sources),
     )  # fmt: skip
+
+
+def _cited(gap: Gap, trace: KinetoTrace, table: Events, sources: Sources) -> tuple[str, ...]:
+    """Cites the two activities around a gap, and the call that ended it."""
+    places = [table.place(gap.before), table.place(gap.after)]
+    places += [] if gap.launch is None else [trace.calls.place(gap.launch)]
+    return sources.cite(*places)
 
 
 class _Figures:
@@ -114,8 +120,7 @@ class _Figures:
         yield self._count("kernels", kernels, "kernels, also of communication")
         yield self._count("short kernels", short, f"kernels that take less than {SHORT_KERNEL_US.limit:g} µs")
         share = short.sum() / kernels.sum() if kernels.any() else None
-        times = intervals.union(self.table.start[short], self.table.end[short])
-        yield self._share("time of short kernels", times, short, "union of the short kernels")
+        yield self._union("time of short kernels", short, "union of the short kernels")
         how = "share of the kernels that are short"
         yield Figure(name="short kernels of all", value=share, unit="share", how=how, lines=self._cite(short))
         launches = self._calls_like(GRAPH_LAUNCH)
@@ -127,13 +132,11 @@ class _Figures:
         )  # fmt: skip
         yield self._count("activities of graphs", inside, "activities that a CUDA graph launched")
         single = kernels & self._named(SINGLE_PRECISION)
-        times = intervals.union(self.table.start[single], self.table.end[single])
-        yield self._share("float32 products", times, single, "union of matrix products of float32 on the CUDA cores")
+        yield self._union("float32 products", single, "union of matrix products of float32 on the CUDA cores")
 
     def _copies(self) -> Iterator[Figure]:
         pageable = (self.table.kind == KINDS.index("copy")) & self._named(PAGEABLE)
-        times = intervals.union(self.table.start[pageable], self.table.end[pageable])
-        yield self._share("pageable copies", times, pageable, "union of the copies from or to pageable memory")
+        yield self._union("pageable copies", pageable, "union of the copies from or to pageable memory")
         yield self._count("pageable copy count", pageable, "copies from or to pageable memory")
 
     def _host(self) -> Iterator[Figure]:
@@ -154,6 +157,10 @@ class _Figures:
 
     def _share(self, name: str, times: intervals.Times, chosen: NDArray[np.bool_], how: str) -> Figure:
         return self._percent(name, intervals.total(times), how, self._cite(chosen))
+
+    def _union(self, name: str, chosen: NDArray[np.bool_], how: str) -> Figure:
+        """Returns the share of the time in which one of the chosen activities runs."""
+        return self._share(name, intervals.union(self.table.start[chosen], self.table.end[chosen]), chosen, how)
 
     def _percent(self, name: str, length: int, how: str, lines: tuple[str, ...]) -> Figure:
         return Figure(name=name, value=length / self.parts.span, unit="share", how=how, lines=lines)
@@ -178,7 +185,4 @@ class _Figures:
         """Cites the two activities around the longest gap, and the call that ended it."""
         if not found:
             return ()
-        gap = max(found, key=lambda gap: gap.length)
-        places = [self.table.place(gap.before), self.table.place(gap.after)]
-        places += [] if gap.launch is None else [self.trace.calls.place(gap.launch)]
-        return self.sources.cite(*places)
+        return _cited(max(found, key=lambda gap: gap.length), self.trace, self.table, self.sources)

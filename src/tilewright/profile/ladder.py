@@ -14,11 +14,8 @@ class Rung:
     costs: str
 
 
-EVENTS = Rung("event timing", "the time of each optimizer step", "a few µs a step")
 TRACE = Rung("torch.profiler trace", "every kernel, copy and call of CUDA with its time", "some µs a call of the host")
 COUNTERS = Rung("CUPTI counters", "hardware counters of ranges of kernels", "kernels run one after the other")
 NCU = Rung(
     "Nsight Compute", "the use of each unit of the GPU, for the hot kernels alone", "each kernel runs many times"
 )
-
-LADDER = (EVENTS, TRACE, COUNTERS, NCU)

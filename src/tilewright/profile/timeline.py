@@ -13,12 +13,12 @@ MOST_BARS = 600
 """Bars of one kind on one lane: activities with less than this part of the time between them become one bar."""
 
 
-def timeline(trace: KinetoTrace, table: Events) -> TimeLine:
+def timeline(trace: KinetoTrace, table: Events, launches: Launches) -> TimeLine:
     """Returns the time line of the step of median length; of the whole time if the trace has no steps.
 
     A step of the GPU begins with the first activity that the step of the host launched, and ends with the last.
     """
-    step, launched = _median_step(trace, table)
+    step, launched = _median_step(trace, table, launches)
     name = f"step {step.number}" if step else "the whole trace"
     begin = min(int(launched.start.min()), step.start) if step else int(launched.start.min())
     end = max(int(launched.end.max()), step.end) if step else int(launched.end.max())
@@ -38,9 +38,9 @@ def _kind_of_call(name: str) -> str:
     return "wait" if WAIT.match(name) else "launch" if LAUNCH.match(name) else ""
 
 
-def _median_step(trace: KinetoTrace, table: Events) -> tuple[ProfilerStep | None, Events]:
+def _median_step(trace: KinetoTrace, table: Events, launches: Launches) -> tuple[ProfilerStep | None, Events]:
     """Returns the step of median length with its activities; None and all activities without a step."""
-    rows = Launches(trace.calls).of(table.correlation)
+    rows = launches.of(table.correlation)
     known = rows != NONE
     called = np.zeros(len(rows), np.int64)
     called[known] = trace.calls.start[rows[known]]

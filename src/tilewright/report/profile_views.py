@@ -12,7 +12,7 @@ from statistics import fmean, median, pstdev
 
 from tilewright.coordinate.analysis import Analysis, Recommendation
 from tilewright.errors import RequestError
-from tilewright.profile.figures import Figure, GpuProfile, NameRow, Profile, ProfileFinding
+from tilewright.profile.figures import Figure, GpuProfile, NameRow, Profile, ProfileFinding, percent
 from tilewright.profile.kinds import LAUNCH
 from tilewright.report.markdown import fenced, listed, section, table, text
 from tilewright.report.markup import Child, Markup, bullets, folded, scroll, settings_table, tag
@@ -34,7 +34,7 @@ def shown(figure: Figure) -> str:
     if figure.value is None:
         return UNMEASURED
     if figure.unit == "share":
-        return f"{figure.value:.1%}".replace("%", " %")
+        return percent(figure.value)
     return f"{number(figure.value)} {figure.unit}".rstrip() if figure.unit else f"{figure.value:,.12g}"
 
 

@@ -111,9 +111,7 @@ def two_steps(details: OptimizeEvidence | TuneEvidence) -> tuple[ReportTable, ..
         ReportTable("Classification", ("", "value"), tuple(steps.classification())),
         ReportTable("Compatibility Check", ("", "value"), tuple(steps.compatibility())),
         ReportTable("Transformations Applied", steps.changed_by, tuple(steps.transformations())),
-        ReportTable(
-            "Validation", ("version", "workload", "correct", "how", "error / allowed"), tuple(steps.validation())
-        ),
+        ReportTable("Validation", VALIDATED, tuple(steps.validation())),
         ReportTable(
             "Benchmark Comparison",
             ("version", "workload", "backend", "status", "ms", "speedup", "predicted ms", "predicted speedup"),
@@ -130,15 +128,19 @@ def to_json_of(details: OptimizeEvidence | TuneEvidence) -> dict[str, Json]:
 
 def resolved(details: OptimizeEvidence | TuneEvidence, ledger_id: str) -> Json:
     """Returns what the ledger stores at an id. Raises LookupError if there is no such place."""
-    kind, *path = ledger_id.split("/")
-    value: Any = to_json(details.run)
-    if kind == "iteration":
-        assert isinstance(details, OptimizeEvidence)
-        value = to_json({str(each.n): each for each in details.iterations})
-    elif kind == "workload":
-        assert isinstance(details, TuneEvidence)
-        value = to_json([each.result for each in details.workloads])
-    for part in path:
+    return _at(_stored(details), ledger_id)
+
+
+def _stored(details: OptimizeEvidence | TuneEvidence) -> dict[str, Json]:
+    """Returns the records as the ledger stores them, by the first part of their ids."""
+    if isinstance(details, OptimizeEvidence):
+        return {"run": to_json(details.run), "iteration": to_json({str(each.n): each for each in details.iterations})}
+    return {"run": to_json(details.run), "workload": to_json([each.result for each in details.workloads])}
+
+
+def _at(stored: Mapping[str, Json], ledger_id: str) -> Json:
+    value: Any = stored
+    for part in ledger_id.split("/"):
         if isinstance(value, list) and not part.isdecimal():
             raise KeyError(part)
         value = value[int(part)] if isinstance(value, list) else value[part]
@@ -151,11 +153,12 @@ class _Steps:
 
     def __init__(self, details: OptimizeEvidence | TuneEvidence) -> None:
         self.details = details
+        self.stored = _stored(details)
 
     def cell(self, how: str, *ids: str, missing: str = NOT_STORED) -> LedgerCell:
         """Computes a value from what the ledger stores at ``ids``; without a value if one of them has none."""
         try:
-            values = [resolved(self.details, each) for each in ids]
+            values = [_at(self.stored, each) for each in ids]
         except (LookupError, TypeError):  # the record has no such part
             return LedgerCell(None, (), missing)
         if None in values:

@@ -55,7 +55,7 @@ class CuTileStatements(Statements):
 
     functions = FUNCTIONS
     combined: Mapping[str, str] = COMBINED
-    inf = "math.inf"
+    module, inf = "ct", "math.inf"
 
     @property
     def in_rows(self) -> bool:
@@ -117,13 +117,6 @@ class CuTileStatements(Statements):
 
     def reduced(self, op: str, values: str, expression: Expression) -> str:
         return f"ct.{op}({values})"
-
-    def only_inside(self, values: str, outside: str) -> str:
-        return f"ct.where(inside, {values}, {outside})"
-
-    def accumulator(self, expression: Expression, start: str) -> str:
-        """Returns the partial results of a reduction before the first tile."""
-        return f"ct.full((TILE_{self.form.columns},), {start}, ct.float32)"
 
     def enter_loop(self) -> None:
         """Adds the head of a loop over the tiles of a row."""

@@ -30,15 +30,12 @@ class RowStatements(Protocol):
     def assigned(self, expression: Expression, text: str) -> str: ...
     def variable(self, wanted: str) -> str: ...
     def inside(self, op: str, values: Expression) -> str: ...
+    def accumulator(self, start: str) -> str: ...
     def reduced(self, op: str, values: str, expression: Expression) -> str: ...
 
     @abstractmethod
     def store(self, operand: Operand, value: Expression) -> None:
         """Adds the store of one output."""
-
-    @abstractmethod
-    def accumulator(self, expression: Expression, start: str) -> str:
-        """Returns the partial results of a reduction before the first tile."""
 
     @abstractmethod
     def enter_loop(self) -> None:
@@ -73,7 +70,7 @@ def _loop(body: RowStatements, stage: tuple[Expression, ...]) -> None:
     _before_the_loop(body, [each.operands[0] for each in stage])
     partial = {each: body.variable(PARTIAL[each.op]) for each in stage}
     for each, name in partial.items():
-        body.add(f"{name} = {body.accumulator(each, IDENTITY[each.op].format(inf=body.inf))}")
+        body.add(f"{name} = {body.accumulator(IDENTITY[each.op].format(inf=body.inf))}")
     before, taken, indent = dict(body.bound), set(body.taken), body.indent
     body.enter_loop()
     for each, name in partial.items():

@@ -30,6 +30,8 @@ class Statements(ABC):
     """The lines of one kernel body. Each method that returns text may add lines that the text needs."""
 
     functions: Mapping[str, str]
+    module: str
+    """The short name of the language's module."""
     inf: str
     """How the language writes infinity."""
 
@@ -56,9 +58,13 @@ class Statements(ABC):
     def reduced(self, op: str, values: str, expression: Expression) -> str:
         """Returns the reduction of a row's values."""
 
-    @abstractmethod
     def only_inside(self, values: str, outside: str) -> str:
         """Returns the values of the columns that exist, and ``outside`` for those beyond the last."""
+        return f"{self.module}.where(inside, {values}, {outside})"
+
+    def accumulator(self, start: str) -> str:
+        """Returns the partial results of a reduction before the first tile."""
+        return f"{self.module}.full((TILE_{self.form.columns},), {start}, {self.module}.float32)"
 
     def expanded(self, expression: Expression) -> tuple[str, int]:
         """Writes an inserted or removed axis. Rows need neither."""

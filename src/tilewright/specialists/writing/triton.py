@@ -27,7 +27,7 @@ class TritonStatements(Statements):
 
     functions = FUNCTIONS
     combined: Mapping[str, str] = COMBINED
-    inf = 'float("inf")'
+    module, inf = "tl", 'float("inf")'
     flat = False
     """Whether all tensors are one run of memory, with one column for each element."""
 
@@ -79,13 +79,6 @@ class TritonStatements(Statements):
 
     def reduced(self, op: str, values: str, expression: Expression) -> str:
         return f"tl.{op}({values}, 0)"
-
-    def only_inside(self, values: str, outside: str) -> str:
-        return f"tl.where(inside, {values}, {outside})"
-
-    def accumulator(self, expression: Expression, start: str) -> str:
-        """Returns the partial results of a reduction before the first tile."""
-        return f"tl.full((TILE_{self.form.columns},), {start}, tl.float32)"
 
     def enter_loop(self) -> None:
         """Adds the head of a loop over the tiles of a row."""
