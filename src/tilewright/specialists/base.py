@@ -13,7 +13,8 @@
 
 Put the file into this folder, or name the specialist in the entry point group ``tilewright.specialists`` of your
 package. Test it with `tilewright.testing.specialists.SpecialistContract`. `coordinate.routing` finds a specialist by
-its ``names``. A specialist that is asked on a machine without its needs raises MachineError.
+its ``names``. A specialist that is asked on a machine without its needs raises MachineError. One that changes programs overrides `propose`: it returns the new texts, and the
+coordinator judges them on a copy of the program.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 
 from tilewright.errors import MachineError
 from tilewright.specialists.delegation import Delegation, SpecialistAnswer
+from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 
 @dataclass(frozen=True)
@@ -72,3 +74,11 @@ class Specialist(ABC):
         routed to, but cannot work yet."""
         missing = "; ".join(f"{need.what}: {need.detail}" for need in self.needs() if not need.met)
         raise MachineError(f"specialist '{self.name}' cannot answer here: {missing or 'this version has no way to'}")
+
+    def propose(self, delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
+        """Proposes changes of the delegation's program (its ``file``), the best first, or says why there is none.
+
+        Edits nothing. Default: no proposal. Raises RequestError if the file cannot be read, MachineError if a tool
+        that it needs fails.
+        """
+        return NoProposal("blocked", f"the specialist '{self.name}' proposes no change of a program")

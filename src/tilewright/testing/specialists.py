@@ -18,6 +18,7 @@ from tilewright.errors import MachineError, RequestError
 from tilewright.specialists import specialists
 from tilewright.specialists.base import Need, Specialist
 from tilewright.specialists.delegation import Delegation, SpecialistAnswer
+from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 UNRELATED = ("train ticket booking app", "a cute cat", "Why is my Django page slow?", "Explain Rust lifetimes")
 """Questions that no specialist may claim."""
@@ -69,3 +70,15 @@ class SpecialistContract:
         with pytest.raises((MachineError, RequestError)) as raised:
             assert isinstance(self.specialist.answer(delegation_to(self.specialist)), SpecialistAnswer)
         assert str(raised.value) and "\n" not in str(raised.value)
+
+    def test_what_it_proposes_is_a_proposal_or_a_reason(self) -> None:
+        """The delegation is about a file that does not exist, so no text can be proposed for it."""
+        try:
+            proposed = self.specialist.propose(delegation_to(self.specialist))
+        except (MachineError, RequestError) as error:
+            assert str(error) and "\n" not in str(error)
+            return
+        if isinstance(proposed, NoProposal):
+            assert proposed.reason and "\n" not in proposed.reason + proposed.evidence
+        for each in () if isinstance(proposed, NoProposal) else proposed:
+            assert isinstance(each, ProgramProposal)

@@ -1,0 +1,59 @@
+"""Defines what a specialist proposes: new texts of the user's files. It writes nothing: the coordinator judges each
+proposal on a copy of the program, and keeps it only if the program is right and faster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from tilewright.errors import RequestError
+from tilewright.ledger.records import Risk
+
+WhyNot: TypeAlias = Literal["mechanism already present", "inapplicable", "blocked"]
+
+
+@dataclass(frozen=True)
+class ProgramProposal:
+    """One change of a user's program.
+
+    Raises RequestError for a relative path, for a pattern that is none, and for a proposal without a text.
+    """
+
+    name: str
+    """Of the change, such as ``scaled_dot_product_attention``."""
+    rationale: str
+    """Why it should help, in one sentence."""
+    texts: Mapping[Path, str]
+    """Absolute path of a user's file → its whole new text. The file may be new."""
+    risk: Risk
+    site: str
+    """The place that is changed, as ``file:line``."""
+    ran: tuple[str, ...] = ()
+    """Patterns of the names of operations or kernels that appear, or appear more often, when the changed code runs."""
+    gone: tuple[str, ...] = ()
+    """Patterns of those that disappear, or appear less often."""
+
+    def __post_init__(self) -> None:
+        if not self.texts:
+            raise RequestError(f"the proposal '{self.name}' changes no file; give the new text of one")
+        for path in self.texts:
+            if not path.is_absolute():
+                raise RequestError(f"the proposal '{self.name}' names {path}; give the absolute path")
+        for pattern in (*self.ran, *self.gone):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise RequestError(f"the proposal '{self.name}' has the pattern '{pattern}': {error}") from error
+
+
+@dataclass(frozen=True)
+class NoProposal:
+    """Why a specialist proposes nothing. ``evidence``: ``file:line``, or what is missing."""
+
+    why: WhyNot
+    reason: str
+    """One line."""
+    evidence: str = ""
