@@ -13,8 +13,8 @@
 
 Put the file into this folder, or name the specialist in the entry point group ``tilewright.specialists`` of your
 package. Test it with `tilewright.testing.specialists.SpecialistContract`. `coordinate.routing` finds a specialist by
-its ``names``. A specialist that is asked on a machine without its needs raises MachineError. One that changes programs overrides `propose`: it returns the new texts, and the
-coordinator judges them on a copy of the program.
+its ``names``. A specialist that is asked on a machine without its needs raises MachineError. One that changes programs
+overrides `propose`: it returns the new texts, and the coordinator judges them on a copy of the program.
 """
 
 from __future__ import annotations
