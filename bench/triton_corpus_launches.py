@@ -65,17 +65,8 @@ class Launches:
         """Inside, Triton's launches come here; an autotuner takes its first configuration."""
         plain, tuned = JITFunction.run, Autotuner.run
 
-        def first(tuner: Any, *args: Any, **keywords: Any) -> Any:
-            tuner.best_config = None
-            tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-            config = tuner.prune_configs(keywords)[0] if len(tuner.configs) > 1 else tuner.configs[0]
-            tuner.best_config = config
-            if config.pre_hook:
-                config.pre_hook({**tuner.nargs, **keywords, **config.all_kwargs()})
-            return tuner.fn.run(*args, **keywords, **config.all_kwargs())
-
-        JITFunction.run = lambda kernel, *args, **keywords: self.launch(kernel, args, keywords)
         Autotuner.run = first
+        JITFunction.run = launching(self)
         try:
             yield
         finally:
@@ -117,6 +108,26 @@ class Launches:
             row.reason = f"the interpreter: {type(error).__name__}: {str(error)[:200]}"
             raise NotRun(row.reason) from error
         row.findings += [f"{one.kind}: {one.message}"[:200] for one in done.findings]
+
+
+def launching(launches: Launches) -> Any:
+    """The new `JITFunction.run`. Its parameters are those of triton's, which capture looks at."""
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        launches.launch(self, args, {"grid": grid, "warmup": warmup, **kwargs})
+
+    return run
+
+
+def first(self: Any, *args: Any, **keywords: Any) -> Any:
+    """The new `Autotuner.run`. Its first parameter has the name of triton's, by which capture finds an autotuner."""
+    self.best_config = None
+    self.nargs = dict(zip(self.arg_names, args, strict=False))
+    config = self.prune_configs(keywords)[0] if len(self.configs) > 1 else self.configs[0]
+    self.best_config = config
+    if config.pre_hook:
+        config.pre_hook({**self.nargs, **keywords, **config.all_kwargs()})
+    return self.fn.run(*args, **keywords, **config.all_kwargs())
 
 
 def passed(value: Any, memory: Memory, held: dict[int, int]) -> list[Any]:
