@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from tilewright.coordinate.priority import WorkItem
 from tilewright.coordinate.routing import CATEGORIES
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.ledger.agent_records import STEPS, StepName
 from tilewright.specialists import specialist_of
 from tilewright.specialists.base import Need
 from tilewright.specialists.delegation import Delegation
 
-StepName: TypeAlias = Literal[
-    "baseline", "backup", "prerequisites", "implement", "validate", "correctness", "finish"
-]  # fmt: skip
-STEPS: tuple[StepName, ...] = get_args(StepName)
 StepState: TypeAlias = Literal["pending", "done", "failed", "left out"]
 ABOUT: Mapping[StepName, str] = {
     "baseline": "measure the program as it is",

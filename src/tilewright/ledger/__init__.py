@@ -1,1 +1,1 @@
-"""The ledger: an append-only database of all runs of `tune` and `optimize`."""
+"""The ledger: an append-only database of all runs of `tune`, `optimize` and `agent`."""

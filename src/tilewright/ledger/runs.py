@@ -1,7 +1,8 @@
 """The runs of all commands in the ledger: their rows and events, and how a run is found.
 
     LedgerFile ── RunLedger ─┬─ Ledger        the runs of `optimize`   (ledger.py)
-                             └─ TuneLedger    the runs of `tune`       (tunings.py)
+                             ├─ TuneLedger    the runs of `tune`       (tunings.py)
+                             └─ AgentLedger   the runs of `agent`      (agent_runs.py)
 
 Earlier versions stored the runs of `tune` in ``results.db``. If that file is beside ``ledger.db``, the first opening of
 the ledger copies its runs and renames it to ``results.db.imported``. A file that cannot be read stays, with a note.
@@ -38,7 +39,7 @@ LATEST = "latest"
 
 SHOWN_RUNS = 5
 _NAME, _RESULTS = "ledger.db", "results.db"
-_AT_THE_END = ("finished", "stop_reason", "final", "patch", "seconds")
+_AT_THE_END = ("finished", "stop_reason", "final", "patch", "seconds", "effect", "proof")
 """Fields of a run that are stored in the event ``finished``."""
 _NEWEST_FIRST = "ORDER BY (SELECT max(at) FROM run_events WHERE run = runs.id) DESC, runs.number DESC"
 """Sorts runs by their last events, so a run that is resumed becomes the newest."""
@@ -147,7 +148,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
 
     record: type[Run]
     part: str
-    """What a run consists of: "iteration" or "workload"."""
+    """What a run consists of: "iteration", "workload" or "item"."""
     parts_stored: str
     """The query that counts the finished parts of a run."""
     present = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tilewright.ledger.agent_records import STEPS
 from tilewright.ledger.file import Schema
 
 _RUNS = {
@@ -67,6 +68,47 @@ _TUNING = {
 """The tables of `tune`, added in schema 2. If ``workloads`` has several rows with the same run and name, the newest one
 counts. ``best`` is the ``position`` of the best candidate; ``samples`` are microseconds."""
 
+_AGENT = {
+    "agent_measurements": (
+        """run TEXT NOT NULL REFERENCES runs (id), n INTEGER NOT NULL, kind TEXT NOT NULL, about TEXT NOT NULL,
+        change TEXT NOT NULL, verdict TEXT NOT NULL, ratio REAL, at TEXT NOT NULL, record TEXT NOT NULL,
+        PRIMARY KEY (run, n)""",
+        "run = NEW.run AND n = NEW.n",
+    ),
+    "agent_findings": (
+        """run TEXT NOT NULL REFERENCES runs (id), id TEXT NOT NULL, item TEXT NOT NULL, dismissed TEXT NOT NULL,
+        at TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (run, id), CHECK ((item = '') <> (dismissed = ''))""",
+        "run = NEW.run AND id = NEW.id",
+    ),
+    "agent_items": (
+        """run TEXT NOT NULL REFERENCES runs (id), id TEXT NOT NULL, text TEXT NOT NULL, at TEXT NOT NULL,
+        record TEXT NOT NULL, PRIMARY KEY (run, id)""",
+        "run = NEW.run AND id = NEW.id",
+    ),
+    "agent_changes": (
+        """run TEXT NOT NULL REFERENCES runs (id), id TEXT NOT NULL, item TEXT NOT NULL, name TEXT NOT NULL,
+        site TEXT NOT NULL, at TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (run, id),
+        FOREIGN KEY (run, item) REFERENCES agent_items (run, id)""",
+        "run = NEW.run AND id = NEW.id",
+    ),
+    "agent_steps": (
+        f"""run TEXT NOT NULL, change TEXT NOT NULL, n INTEGER NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL,
+        evidence TEXT NOT NULL, reason TEXT NOT NULL, at TEXT NOT NULL, record TEXT NOT NULL,
+        PRIMARY KEY (run, change, n), FOREIGN KEY (run, change) REFERENCES agent_changes (run, id),
+        CHECK ({" OR ".join(f"(n = {n} AND name = '{name}')" for n, name in enumerate(STEPS))}),
+        CHECK (state IN ('failed', 'left out') OR (state = 'done' AND evidence <> ''))""",
+        "run = NEW.run AND change = NEW.change AND n = NEW.n",
+    ),
+    "agent_ends": (
+        """run TEXT NOT NULL, item TEXT NOT NULL, status TEXT NOT NULL, why TEXT NOT NULL, reason TEXT NOT NULL,
+        evidence TEXT NOT NULL, at TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (run, item),
+        FOREIGN KEY (run, item) REFERENCES agent_items (run, id)""",
+        "run = NEW.run AND item = NEW.item",
+    ),
+}
+"""The tables of `agent`, added in schema 3. Measurement ``n`` of a run has the id ``RUN/mN``. The steps of a change are
+stored one after the other, in the order of their names."""
+
 
 def _tables(tables: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     for table, (columns, same) in tables.items():
@@ -96,12 +138,21 @@ _VERSION_2 = (
     "CREATE INDEX workloads_by_run ON workloads (run)",
     "CREATE INDEX candidates_by_code ON candidates (code_hash)",
 )
+_VERSION_3 = (
+    *_tables(_AGENT),
+    """CREATE TRIGGER agent_measurements_without_gaps BEFORE INSERT ON agent_measurements
+        WHEN NEW.n <> (SELECT count(*) FROM agent_measurements WHERE run = NEW.run)
+        BEGIN SELECT RAISE(ABORT, 'the measurements of a run are numbered from 0 without a gap'); END""",
+    """CREATE TRIGGER agent_steps_in_order BEFORE INSERT ON agent_steps
+        WHEN NEW.n <> (SELECT count(*) FROM agent_steps WHERE run = NEW.run AND change = NEW.change)
+        BEGIN SELECT RAISE(ABORT, 'the steps of a change are stored in their order'); END""",
+)
 
 LEDGER = Schema(
     table="tilewright_ledger_schema",
-    version=2,
-    statements=(*_VERSION_1, *_VERSION_2),
-    migrations={1: _VERSION_2},
+    version=3,
+    statements=(*_VERSION_1, *_VERSION_2, *_VERSION_3),
+    migrations={1: _VERSION_2, 2: _VERSION_3},
     earlier={
         "tilewright_schema": "holds results of an earlier Tilewright; fix: name another file. A results.db beside "
         "ledger.db is imported without a command"
