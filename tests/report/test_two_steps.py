@@ -22,7 +22,8 @@ from tilewright.ledger.tunings import TuneLedger
 from tilewright.records import Configuration, TuningResult
 from tilewright.report.evidence import collect_tune
 from tilewright.report.report import Evidence, report
-from tilewright.report.two_steps import LEDGER, NOT_MEASURED, resolved, to_json_of, two_steps
+from tilewright.report.sourced import stored_at
+from tilewright.report.two_steps import LEDGER, NOT_MEASURED, to_json_of, two_steps
 from tilewright.task.loading import load_task
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +66,7 @@ def assert_numbers_are_in_the_ledger(evidence: Evidence) -> int:
     found = 0
     for heading, value, ids in cells(evidence):
         values = [stored(evidence, each) for each in ids]
-        assert [resolved(evidence.details, each) for each in ids] == values
+        assert [stored_at(evidence.details.records, each) for each in ids] == values
         if isinstance(value, (int, float)):
             found += 1
             first = values[0]

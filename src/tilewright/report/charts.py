@@ -19,8 +19,9 @@ from tilewright.records import Candidate, MeasuredTime
 from tilewright.report import svg
 from tilewright.report.evidence import OptimizeEvidence, Point, TunedWorkload, WorkloadChange, knobs
 from tilewright.report.markup import Child, Markup, joined, tag
+from tilewright.report.sourced import Sourced, citing
 from tilewright.report.svg import BOTTOM, HEIGHT, LEFT, MARK, NARROW, RIGHT, TOP, WIDE, Axis, around
-from tilewright.report.words import between, number
+from tilewright.report.words import interval_ms, interval_us, number, ordinal, time_ms, time_us
 
 STRIP = 22
 """Height of the strip below the plot of latencies, where iterations without a time are drawn."""
@@ -61,7 +62,7 @@ def latencies(report: OptimizeEvidence) -> Markup | None:
         svg.x_axis(x, "iteration", WIDE, [point.n for point in points[:: -(-len(points) // MOST_X_LABELS)]]),
         [svg.line("baseline", (LEFT, WIDE - RIGHT), (y(ms), y(ms))) for ms in (points[0].ms,) if ms is not None],
         tag("path", class_="incumbent", d=_incumbent_path(points, x, y)),
-        [_point(point, x, y, name) for point in points],
+        [_point(point, x, y, f"{name} ", time_ms(point.iteration, report.run.measured)) for point in points],
         _legend(),
     )
 
@@ -78,18 +79,18 @@ def _incumbent_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
     return f"{path}H{x(points[-1].n + 0.5):.2f}" if path else "M0 0"
 
 
-def _point(point: Point, x: Axis, y: Axis, name: str) -> Markup:
+def _point(point: Point, x: Axis, y: Axis, name: str, time: Sourced) -> Markup:
     """Draws an iteration with its interval and its tooltip. One without a time is a cross in the bottom strip."""
-    at = x(point.n)
-    tooltip = f"{point.n}. {point.iteration.optimization}: {point.iteration.status}"
+    at, n, within = x(point.n), ordinal(point.iteration), interval_ms(point.iteration)
+    tooltip = f"{n}. {point.iteration.optimization}: {point.iteration.status}"
     if point.ms is None:
         drawn = tag("path", d=_cross(at, HEIGHT - BOTTOM - STRIP / 2 + 2))
-        return tag("g", tag("title", f"{tooltip}, no time"), drawn, class_="point crash", data_n=point.n)
-    tooltip += f", {name} {number(point.ms)}"
+        return tag("g", tag("title", citing(f"{tooltip}, no time", n)), drawn, class_="point crash", data_n=point.n)
+    tooltip += f", {name}{time}"
     interval = None
     if point.interval_ms is not None and 0 < point.interval_ms[0] <= point.interval_ms[1] < float("inf"):
         low, high = point.interval_ms
-        tooltip += f" (95 %: {between(point.interval_ms)})"
+        tooltip += f" (95 %: {within})"
         interval = joined(
             svg.line("interval", (at, at), (y(low), y(high))),
             [svg.line("cap", (at - 4, at + 4), (y(edge), y(edge))) for edge in (low, high)],
@@ -97,7 +98,8 @@ def _point(point: Point, x: Axis, y: Axis, name: str) -> Markup:
     status, name = point.iteration.status, point.iteration.entry
     entry = svg.text(name, at + MARK + 3, y(point.ms) - MARK - 1, "entry") if status == "keep" and name else None
     mark = svg.dot(at, y(point.ms))
-    return tag("g", tag("title", tooltip), interval, mark, entry, class_=f"point {status}", data_n=point.n)
+    title = tag("title", citing(tooltip, n, time, within))
+    return tag("g", title, interval, mark, entry, class_=f"point {status}", data_n=point.n)
 
 
 def _cross(x: float, y: float) -> str:
@@ -147,7 +149,7 @@ def roofline(
         svg.y_axis(y, f"{what}TFLOP/s", NARROW),
         svg.x_axis(x, "FLOP per byte", NARROW, x.ticks(8)),
         _roofs(run, x, y, ridge, peak),
-        [_moved(f"{n}. {change.workload}: {what}", before, after, x, y) for n, change, before, after in moves],
+        [_moved(f"{n}. {change.workload}: {what}", change, before, after, x, y) for n, change, before, after in moves],
         _numbers([(n, x(after[0]), y(after[1])) for n, *_, after in moves]),
         svg.legend(
             18.0,
@@ -177,9 +179,12 @@ def _roofs(run: BaseRun, x: Axis, y: Axis, ridge: float, peak: float) -> Iterato
     yield svg.text(f"{slope:.3g} TB/s", x(middle) - 8, y(middle * slope) - 6, text_anchor="end")
 
 
-def _moved(prefix: str, before: tuple[float, float], after: tuple[float, float], x: Axis, y: Axis) -> Markup:
+def _moved(
+    prefix: str, change: WorkloadChange, before: tuple[float, float], after: tuple[float, float], x: Axis, y: Axis
+) -> Markup:
     (x1, y1), (x2, y2) = ((x(intensity), y(rate)) for intensity, rate in (before, after))
-    title = tag("title", f"{prefix}{number(before[1])} → {number(after[1])} TFLOP/s")
+    rates = f"{prefix}{number(before[1])} → {number(after[1])} TFLOP/s"
+    title = tag("title", Sourced(rates, *change.time_ids, *change.flops_at))
     dots = (svg.dot(x1, y1, MARK - 1, "before"), svg.dot(x2, y2, MARK - 1, "after"))
     return tag("g", title, svg.line("moved", (x1, x2), (y1, y2)), dots)
 
@@ -224,7 +229,7 @@ def race(workload: TunedWorkload) -> Markup | None:
         (RACE_WIDTH, bottom + 44),
         [svg.line("grid", (x(value), x(value)), (RACE_TOP - 8, bottom)) for value in x.ticks(7)],
         [svg.text(svg.label(value), x(value), bottom + 18, text_anchor="middle") for value in x.ticks(7)],
-        _tie_band(workload.tie_band, raced[0][1].us, x, bottom),
+        _tie_band(workload, raced[0][1].us, x, bottom),
         [_racer(candidate, time, workload, x, RACE_TOP + RACE_ROW * n) for n, (candidate, time) in enumerate(raced)],
         svg.text("time of one launch, µs", RACE_WIDTH / 2, bottom + 38, "axis", text_anchor="middle"),
         svg.legend(
@@ -242,13 +247,15 @@ def _edges(measured: MeasuredTime) -> tuple[float, float]:
     return (low, high) if 0 < low <= high < math.inf else (measured.us, measured.us)
 
 
-def _tie_band(share: float | None, fastest_us: float, x: Axis, bottom: float) -> Markup | None:
-    """Draws the tie band, which begins at the fastest median. ``share``: its width as a fraction of that median."""
+def _tie_band(workload: TunedWorkload, fastest_us: float, x: Axis, bottom: float) -> Markup | None:
+    """Draws the tie band, which begins at the fastest median. Its width is a fraction of that median."""
+    share = workload.tie_band
     if share is None:
         return None
     left, top = x(fastest_us), RACE_TOP - 8
     width = min(x(fastest_us * (1 + share)), x.end) - left
-    title = tag("title", f"within {share:.1%} of the fastest median: counts as tied with it")
+    said = f"within {share:.1%} of the fastest median: counts as tied with it"
+    title = tag("title", Sourced(said, f"{workload.at}/race/policy/tie_band"))
     return _rect("band", left, top, width, bottom - top, title)
 
 
@@ -256,12 +263,13 @@ def _rect(kind: str, x: float, y: float, width: float, height: float, *children:
     return tag("rect", children, class_=kind, x=x, y=y, width=width, height=height)
 
 
-def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x: Axis, top: float) -> Markup:
+def _racer(candidate: Candidate, measured: MeasuredTime, workload: TunedWorkload, x: Axis, top: float) -> Markup:
     """Draws a candidate: its name, and below the name its interval with a mark at the median.
 
     The mark is filled for the winner, and a square for the shipped configuration.
     """
-    (low, high), median = _edges(time), time.us
+    side = workload.metrics(candidate), workload.at_of(candidate)
+    (low, high), median, time = _edges(measured), measured.us, time_us(*side)
     winner, shipped = workload.is_best(candidate), workload.is_shipped(candidate)
     name = knobs(candidate.configuration, workload.varying) or "the only configuration"
     end = ", winner" * winner + ", shipped today" * shipped
@@ -271,14 +279,15 @@ def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x:
     mark = svg.dot(x(median), y, MARK, "median")
     if shipped:
         mark = _rect("median", x(median) - MARK, y - MARK, 2 * MARK, 2 * MARK)
-    interval, within = None, "too few samples for an interval"
+    interval, within = None, Sourced("too few samples for an interval")
     if low < high:
-        within = between((low, high))
+        within = interval_us(*side)
         caps = [svg.line("cap", (x(edge), x(edge)), (y - 4, y + 4)) for edge in (low, high)]
         interval = joined(svg.line("interval", (x(low), x(high)), (y, y)), caps)
+    said = f"{candidate.configuration}: {time} µs (95 %: {within}); {candidate.reason}"
     return tag(
         "g",
-        tag("title", f"{candidate.configuration}: {number(median)} µs (95 %: {within}); {candidate.reason}"),
+        tag("title", citing(said, time, within)),
         svg.text(name, RACE_MARGIN, top + 6, "entry" if end else "tick"),
         interval,
         mark,

@@ -7,7 +7,7 @@ The evidence comes only from the ledger's records, so a run has the same report 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from tilewright.ledger.codec import Encodable, to_json
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun, still_kept
 from tilewright.race.stats import Interval, geometric_mean
 from tilewright.records import Candidate, Configuration, Json, TuningResult, WorkloadResult
+from tilewright.report.sourced import Sourced, key
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Speedup:
     centre: float
     low: float | None = None
     high: float | None = None
+    ids: tuple[str, ...] = ()
+    """Where the ledger has the numbers that it was computed from (`sourced`)."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,16 @@ class Point:
 
 @dataclass(frozen=True)
 class WorkloadChange:
-    """One workload before and after a run. For `tune`, these are the shipped and the best configuration."""
+    """One workload before and after a run. For `tune`, these are the shipped and the best configuration.
+
+    at: the ledger ids of the records that have the times. bound_at, flops_at: those of both bounds and of the FLOP.
+    """
 
     before: Metrics
     after: Metrics
+    at: tuple[str, str]
+    bound_at: tuple[str, str]
+    flops_at: tuple[str, str]
 
     @property
     def workload(self) -> str:
@@ -58,10 +67,20 @@ class WorkloadChange:
     @property
     def speedup(self) -> Speedup | None:
         """The speed-up, from paired rounds if both versions raced, else from both times; None if a time is missing."""
-        if paired := speedup_of(self.after.against_baseline):
+        if paired := speedup_of(self.after.against_baseline, f"{self.at[1]}/against_baseline"):
             return paired
         old, new = self.before.us, self.after.us
-        return Speedup(old / new) if old and new else None
+        return Speedup(old / new, ids=self.time_ids) if old and new else None
+
+    @property
+    def time_ids(self) -> tuple[str, str]:
+        """The ledger ids of both times."""
+        return time_id(self.before, self.at[0]), time_id(self.after, self.at[1])
+
+    @property
+    def sides(self) -> tuple[tuple[Metrics, str], tuple[Metrics, str]]:
+        """Both versions, each with its ledger id."""
+        return (self.before, self.at[0]), (self.after, self.at[1])
 
 
 @dataclass(frozen=True)
@@ -86,17 +105,25 @@ class OptimizeEvidence:
     @cached_property
     def workloads(self) -> tuple[WorkloadChange, ...]:
         """All workloads. In an unfinished run, ``after`` is the last kept change with the baseline's FLOP and bytes."""
-        final = {metrics.workload: metrics for metrics in self.run.final}
-        kept = () if final else self.kept[-1:]
-        outcomes = {outcome.workload: outcome for iteration in kept for outcome in iteration.outcomes}
+        final = {metrics.workload: (metrics, f"run/final/{n}") for n, metrics in enumerate(self.run.final)}
         changes = []
-        for before in self.run.baseline:
-            after = final.get(before.workload, before)
-            if outcome := outcomes.get(before.workload):
-                after = replace(before, measured=outcome.measured, predicted=outcome.predicted, code=outcome.code,
-                                mix={}, against_baseline=outcome.against_baseline)  # fmt: skip
-            changes.append(WorkloadChange(before, after))
+        for n, before in enumerate(self.run.baseline):
+            at = f"run/baseline/{n}"
+            after, after_at = final.get(before.workload) or (not final and self._last_kept(before)) or (before, at)
+            work = after_at if final else at
+            bounds, flops = (f"{at}/bound", f"{work}/bound"), (f"{at}/flops", f"{work}/flops")
+            changes.append(WorkloadChange(before, after, (at, after_at), bounds, flops))
         return tuple(changes)
+
+    def _last_kept(self, before: Metrics) -> tuple[Metrics, str] | None:
+        """Returns a workload's metrics after the last kept change, and their ledger id; None without such a change."""
+        for iteration in self.kept[-1:]:
+            for n, outcome in enumerate(iteration.outcomes):
+                if outcome.workload == before.workload:
+                    after = replace(before, measured=outcome.measured, predicted=outcome.predicted, code=outcome.code,
+                                    mix={}, against_baseline=outcome.against_baseline)  # fmt: skip
+                    return after, f"iteration/{iteration.n}/outcomes/{n}"
+        return None
 
     @property
     def patch(self) -> str:
@@ -121,8 +148,13 @@ class OptimizeEvidence:
         return _mean_ms(change.after for change in self.workloads)
 
     @property
-    def speedup(self) -> float | None:
+    def speedup(self) -> Speedup | None:
         return _mean_speedup(self.workloads)
+
+    @cached_property
+    def records(self) -> dict[str, Json]:
+        """The records as the ledger stores them, by the first part of their ids."""
+        return {"run": to_json(self.run), "iteration": to_json({str(each.n): each for each in self.iterations})}
 
     @property
     def ruled_out(self) -> tuple[str, ...]:
@@ -135,28 +167,38 @@ def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence
     return OptimizeEvidence(run, tuple(iterations))
 
 
-def speedup_of(ratio: Interval | None) -> Speedup | None:
-    """Turns a ratio new / old into a speed-up, which has no bounds if the samples are too few for an interval."""
+def speedup_of(ratio: Interval | None, at: str) -> Speedup | None:
+    """Turns a ratio new / old into a speed-up, which has no bounds if the samples are too few for an interval. ``at``:
+    the ledger id of the ratio."""
     if ratio is None or ratio.centre <= 0:
         return None
+    ids = (f"{at}/centre", f"{at}/low", f"{at}/high")
     if not ratio.decided or ratio.low <= 0:
-        return Speedup(1 / ratio.centre)
-    return Speedup(1 / ratio.centre, 1 / ratio.high, 1 / ratio.low)
+        return Speedup(1 / ratio.centre, ids=ids[:1])
+    return Speedup(1 / ratio.centre, 1 / ratio.high, 1 / ratio.low, ids)
 
 
-def settings(values: Mapping[str, Encodable]) -> tuple[tuple[str, str], ...]:
-    """Flattens a mapping into pairs of name and text; nested names are joined with dots."""
-    return tuple(_flat("", to_json(values)))
+def time_id(metrics: Metrics, at: str) -> str:
+    """Returns the ledger id of a time. ``at``: that of its record."""
+    return f"{at}/{'measured' if metrics.measured else 'predicted'}/us"
 
 
-def _flat(prefix: str, value: Json) -> Iterator[tuple[str, str]]:
+def settings(values: Encodable, at: str, name: str = "") -> Iterator[tuple[str, Sourced]]:
+    """Flattens records into pairs of name and text; nested names are joined with dots.
+
+    at: the ledger id of ``values``. name: begins the name of each.
+    """
+    yield from _flat(name, to_json(values), at)
+
+
+def _flat(prefix: str, value: Json, at: str) -> Iterator[tuple[str, Sourced]]:
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _flat(f"{prefix}.{name}" if prefix else name, inner)
+            yield from _flat(f"{prefix}.{name}" if prefix else name, inner, f"{at}/{key(name)}")
     elif isinstance(value, list):
-        yield prefix, ", ".join(map(str, value)) or "none"
+        yield prefix, Sourced(", ".join(map(str, value)) or "none", at)
     elif prefix:
-        yield prefix, "none" if value is None or value == {} else str(value)
+        yield prefix, Sourced("none" if value is None or value == {} else value, at)
 
 
 # Runs of tune
@@ -168,6 +210,8 @@ class TunedWorkload:
 
     result: WorkloadResult
     measured: bool
+    at: str
+    """Its ledger id."""
 
     @property
     def name(self) -> str:
@@ -199,8 +243,14 @@ class TunedWorkload:
     @property
     def change(self) -> WorkloadChange:
         """The change from the shipped configuration to the best one."""
-        shipped = next((candidate for candidate in self.candidates if self.is_shipped(candidate)), None)
-        return WorkloadChange(self.metrics(shipped), self.metrics(self.result.best))
+        sides = next((candidate for candidate in self.candidates if self.is_shipped(candidate)), None), self.result.best
+        at, bound = (self.at_of(sides[0]), self.at_of(sides[1])), f"{self.at}/bound"
+        before, after = map(self.metrics, sides)
+        return WorkloadChange(before, after, at, (bound, bound), (f"{bound}/flops", f"{bound}/flops"))
+
+    def at_of(self, candidate: Candidate | None) -> str:
+        """Returns the candidate's ledger id."""
+        return f"{self.at}/candidates/{self.result.candidates.index(candidate)}" if candidate else self.at
 
     def is_best(self, candidate: Candidate) -> bool:
         return self.result.best is not None and candidate.configuration == self.result.best.configuration
@@ -237,14 +287,20 @@ class TuneEvidence:
         return tuple(workload.change for workload in self.workloads)
 
     @property
-    def speedup(self) -> float | None:
+    def speedup(self) -> Speedup | None:
         """Speed-up of the best over the shipped configuration: the geometric mean over the workloads."""
         return _mean_speedup(self.changes)
+
+    @cached_property
+    def records(self) -> dict[str, Json]:
+        """As `OptimizeEvidence.records`."""
+        return {"run": to_json(self.run), "workload": to_json([each.result for each in self.workloads])}
 
 
 def collect_tune(run: TuneRun, result: TuningResult) -> TuneEvidence:
     """Returns the evidence of a run from `TuneLedger.run` and `TuneLedger.load`."""
-    return TuneEvidence(run, result, tuple(TunedWorkload(workload, run.measured) for workload in result.workloads))
+    workloads = (TunedWorkload(each, run.measured, f"workload/{n}") for n, each in enumerate(result.workloads))
+    return TuneEvidence(run, result, tuple(workloads))
 
 
 def knobs(configuration: Configuration, varying: Iterable[str]) -> str:
@@ -257,9 +313,14 @@ def _mean_ms(versions: Iterable[Metrics]) -> float | None:
     return None if mean_us is None else mean_us / 1e3
 
 
-def _mean_speedup(changes: Iterable[WorkloadChange]) -> float | None:
-    """Returns the geometric mean of the speed-ups; None if a workload has no speed-up."""
-    return _geometric_mean([speedup.centre if (speedup := change.speedup) else None for change in changes])
+def _mean_speedup(changes: Iterable[WorkloadChange]) -> Speedup | None:
+    """Returns the geometric mean of the speed-ups, without bounds; None if a workload has no speed-up."""
+    each = [change.speedup for change in changes]
+    mean = _geometric_mean([speedup.centre if speedup else None for speedup in each])
+    if mean is None:
+        return None
+    ids = (at for speedup in each if speedup for at in speedup.ids if not at.endswith(("/low", "/high")))
+    return Speedup(mean, ids=tuple(ids))
 
 
 def _geometric_mean(values: list[float | None]) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tilewright.report.charts import in_order
 from tilewright.report.evidence import OptimizeEvidence, TuneEvidence
 from tilewright.report.two_steps import two_steps
-from tilewright.report.words import NOTHING, TuneWords, Words, between, faster, number, outcome_cells, place
+from tilewright.report.words import TuneWords, Words, gain, interval_ms, mix_row, outcome_cells, place, time_ms
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
 """Characters that are markup within a line. An underscore inside a word is not markup."""
@@ -92,10 +92,10 @@ def _iterations(report: OptimizeEvidence, words: Words) -> str:
     for iteration in report.iterations:
         named = iteration.optimization + (f" ({place(iteration)})" if place(iteration) else "")
         named += ", lossy" if iteration.risk == "lossy" else ""
-        gain = faster(iteration.gain) if iteration.n else NOTHING
-        measured = [] if words.predicted else [between(iteration.interval_ms), gain]
-        time = NOTHING if iteration.status == "crash" else number(words.time(iteration))
-        rows.append([iteration.n, named, time, *measured, iteration.correctness, iteration.status, iteration.reason])
+        measured = [] if words.predicted else [interval_ms(iteration), gain(iteration)]
+        time = time_ms(iteration, report.run.measured)
+        end = (iteration.correctness, iteration.status, iteration.reason)
+        rows.append([iteration.n, named, time, *measured, *end])
     return table(header, rows)
 
 
@@ -114,7 +114,7 @@ def _details(report: OptimizeEvidence) -> Iterator[str]:
 
 def _instructions(report: OptimizeEvidence) -> str:
     rows = [
-        (change.workload, kind, change.before.mix.get(kind, 0), change.after.mix.get(kind, 0))
+        (change.workload, *mix_row(change, kind))
         for change in report.workloads
         for kind in in_order(change.before.mix, change.after.mix)
         if change.before.mix and change.after.mix

@@ -11,6 +11,8 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from tilewright.report.sourced import ids_of
+
 _DIFF_LINES = {"+": "added", "-": "removed", "@": "hunk"}
 
 VOID = frozenset({"meta", "br", "hr", "col", "wbr"})
@@ -29,8 +31,11 @@ Child: TypeAlias = "str | int | float | Iterable[Child] | None"
 def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
     """Returns an element. In attribute names, ``class_`` becomes ``class``, and other underscores become ``-``.
 
-    An attribute that is None or False is left out. An attribute that is True is written without a value.
+    An attribute that is None or False is left out. An attribute that is True is written without a value. The ledger ids
+    of its text are the attribute ``data-ledger``.
     """
+    if ids := ids_of(children):
+        attributes["data_ledger"] = " ".join(ids)
     given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     shown = "".join(
         f" {key}" if value is True else f' {key}="{html.escape(_short(value))}"'
@@ -66,7 +71,8 @@ def _short(value: str | int | float) -> str:
 
 def breakable(text: str) -> Markup:
     """Returns text that can wrap after its commas, so that a long configuration is not broken within a value."""
-    return Markup(joined(text).replace(",", f",{tag('wbr')}"))
+    shown = Markup(joined(text).replace(",", f",{tag('wbr')}"))
+    return tag("span", shown, data_ledger=" ".join(ids)) if (ids := ids_of([text])) else shown
 
 
 # Parts of a page

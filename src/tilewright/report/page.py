@@ -12,9 +12,21 @@ from tilewright.ledger.records import Iteration
 from tilewright.report.charts import in_order, latencies, mix, mix_classes, mixes, roofline
 from tilewright.report.evidence import OptimizeEvidence, TuneEvidence, settings
 from tilewright.report.markup import Child, Markup, bullets, diff, folded, scroll, section, settings_table, table, tag
+from tilewright.report.sourced import Sourced, citing
 from tilewright.report.style import STYLE
 from tilewright.report.two_steps import two_steps
-from tilewright.report.words import NOTHING, Words, between, faster, number, outcome_cells, place
+from tilewright.report.words import (
+    NOTHING,
+    Words,
+    faster,
+    gain,
+    interval_ms,
+    mix_row,
+    ordinal,
+    outcome_cells,
+    place,
+    time_ms,
+)
 
 
 class PageWords(Protocol):
@@ -67,9 +79,8 @@ def page(report: OptimizeEvidence) -> str:
     header, waiting = words.to_confirm()
     tiles = [
         (faster(report.speedup), f"{words.p}speed-up, geometric mean"),
-        (number(report.before_ms), f"{words.p}ms before"),
-        (number(report.after_ms), f"{words.p}ms after"),
-        (f"{len(report.kept)} of {len(report.tried)}", "iterations kept"),
+        *((ms, f"{words.p}ms {when}") for ms, when in zip(words.mean_ms, ("before", "after"), strict=True)),
+        (words.kept, "iterations kept"),
     ]
     return framed(
         words,
@@ -104,7 +115,8 @@ def _workloads(report: OptimizeEvidence, words: Words) -> Markup:
     shown: list[list[Child]] = []
     for n, (row, change) in enumerate(zip(rows, report.workloads, strict=True), 1):
         bound = change.before.bound
-        shown.append([n, *row[:-1], tag("span", row[-1], title=bound.why if bound else None)])
+        at = Sourced(n, change.at[0])
+        shown.append([at, *row[:-1], tag("span", row[-1], title=bound.why if bound else None)])
     return table(["", *header], shown, numbers=range(2, len(header)))
 
 
@@ -126,7 +138,7 @@ def _before_and_after(report: OptimizeEvidence, words: Words) -> Markup | None:
 def _mix_counts(report: OptimizeEvidence) -> Markup:
     tables = []
     for before, after, workloads in mixes(report):
-        rows = [(kind, before.get(kind, 0), after.get(kind, 0)) for kind in in_order(before, after)]
+        rows = [mix_row(report.workloads[workloads[0]], kind) for kind in in_order(before, after)]
         names = ", ".join(report.workloads[n].workload for n in workloads)
         tables.append(table([names, "before", "after"], rows, numbers=(1, 2)))
     return folded("instructions by class (an instruction in a loop counts once)", tables)
@@ -136,24 +148,23 @@ def _mix_counts(report: OptimizeEvidence) -> Markup:
 
 
 def _iterations(report: OptimizeEvidence, words: Words) -> Markup:
-    gain = [] if words.predicted else ["gain"]
-    names = ["", "optimization", f"{words.p}ms", *gain, "correctness", "status", "reason"]
+    measured = [] if words.predicted else ["gain"]
+    names = ["", "optimization", f"{words.p}ms", *measured, "correctness", "status", "reason"]
     header = tag("tr", [tag("th", name) for name in names])
     rows = [row for iteration in report.iterations for row in (_row(iteration, words), _more(iteration))]
     return scroll(tag("table", tag("thead", header), tag("tbody", rows), class_="iterations"))
 
 
 def _row(iteration: Iteration, words: Words) -> Markup:
-    time = NOTHING if iteration.status == "crash" else number(words.time(iteration))
-    within = f" ({between(iteration.interval_ms)})" if iteration.interval_ms and time != NOTHING else ""
+    time, interval = time_ms(iteration, not words.predicted), interval_ms(iteration)
+    within = citing(f" ({interval})", interval) if iteration.interval_ms and time != NOTHING else ""
     lossy = tag("span", "lossy", class_="badge lossy") if iteration.risk == "lossy" else None
-    gain = tag("td", faster(iteration.gain if iteration.n else None), class_="nowrap", data_label="gain")
     return tag(
         "tr",
-        tag("td", iteration.n, class_="number"),
+        tag("td", ordinal(iteration), class_="number"),
         tag("td", tag("strong", iteration.optimization), " ", lossy, tag("div", place(iteration), class_="soft")),
         tag("td", time, tag("span", within, class_="soft"), data_label=f"{words.p}ms"),
-        None if words.predicted else gain,
+        None if words.predicted else tag("td", gain(iteration), class_="nowrap", data_label="gain"),
         tag("td", iteration.correctness, data_label="correctness"),
         tag("td", tag("span", iteration.status, class_=f"badge {iteration.status}")),
         tag("td", iteration.reason),
@@ -166,7 +177,8 @@ def _more(iteration: Iteration) -> Markup:
     content, tried = [part for part in _evidence(iteration) if part], len(iteration.attempts)
     summary = f"{tried} value{'' if tried == 1 else 's'} tried" if tried else "evidence"
     summary += f", {iteration.seconds:.0f} s" if iteration.seconds else ""
-    more = folded(summary, content) if content else None
+    at = f"iteration/{iteration.n}"
+    more = folded(Sourced(summary, f"{at}/attempts", f"{at}/seconds"), content) if content else None
     return tag("tr", tag("td"), tag("td", more, colspan=6), class_="more")
 
 
@@ -186,6 +198,7 @@ def _evidence(iteration: Iteration) -> Iterator[Markup | None]:
             yield folded(f"diff of {attempt.value}", diff(attempt.diff))
     if iteration.ruled_out:
         yield tag("div", tag("p", "Ruled out before it:", class_="soft"), bullets(iteration.ruled_out))
-    commit = {"commit": iteration.commit} if iteration.commit else {}
-    if around := {**commit, **iteration.environment}:
-        yield settings_table(settings(around))
+    at = f"iteration/{iteration.n}"
+    around = [("commit", Sourced(iteration.commit, f"{at}/commit"))] if iteration.commit else []
+    if around := [*around, *settings(iteration.environment, f"{at}/environment")]:
+        yield settings_table(around)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.ledger.codec import to_json
 from tilewright.records import Candidate
 from tilewright.report import charts
 from tilewright.report import markdown as as_markdown
 from tilewright.report.evidence import TunedWorkload, TuneEvidence, knobs, settings
 from tilewright.report.markup import Child, breakable, bullets, folded, scroll, section, settings_table, table, tag
 from tilewright.report.page import framed, two_step_sections
-from tilewright.report.words import NOTHING, TuneWords, faster, interval_us, light, number
+from tilewright.report.sourced import Sourced, key
+from tilewright.report.words import (
+    NOTHING,
+    WORKLOADS_AT,
+    TuneWords,
+    both_lights,
+    faster,
+    interval_us,
+    light,
+    number,
+    time_us,
+)
 
 
 def page(report: TuneEvidence) -> str:
@@ -19,10 +29,11 @@ def page(report: TuneEvidence) -> str:
     words = TuneWords(report)
     summary = ([*cells, breakable(best)] for *cells, best in _summary(report))
     roofs = charts.roofline(report.run, report.changes, ("shipped", "best"))
+    candidates = [workload.candidates for workload in report.workloads]
     tiles = [
         (faster(report.speedup), f"{words.p}speed-up over the shipped, geometric mean"),
-        (str(len(report.workloads)), "workloads"),
-        (str(sum(len(workload.candidates) for workload in report.workloads)), "candidates"),
+        (Sourced(len(report.workloads), WORKLOADS_AT), "workloads"),
+        (Sourced(sum(map(len, candidates)), *(f"{each.at}/candidates" for each in report.workloads)), "candidates"),
     ]
     return framed(
         words,
@@ -63,8 +74,8 @@ def _summary(report: TuneEvidence) -> Iterator[list[str]]:
     for n, workload in enumerate(report.workloads, 1):
         change, best = workload.change, workload.result.best
         yield [
-            str(n), workload.name, number(change.before.us), number(change.after.us), faster(change.speedup),
-            f"{light(change.before)} → {light(change.after)}", workload.result.bound.kind,
+            Sourced(n, workload.at), workload.name, *(time_us(*side) for side in change.sides),
+            faster(change.speedup), both_lights(change), workload.result.bound.kind,
             str(best.configuration) if best else "none works",
         ]  # fmt: skip
 
@@ -72,8 +83,9 @@ def _summary(report: TuneEvidence) -> Iterator[list[str]]:
 def _reasons(workload: TunedWorkload) -> Iterator[str]:
     """Yields the dimensions, the bound, the best configuration with its reason, and the noise of the race."""
     result = workload.result
-    dims = ", ".join(f"{name}={value}" for name, value in result.workload.dims.items())
-    yield f"Dimensions: {dims}."
+    dims, at = result.workload.dims, f"{workload.at}/workload/dims"
+    text = ", ".join(f"{name}={value}" for name, value in dims.items())
+    yield Sourced(f"Dimensions: {text}.", *(f"{at}/{key(name)}" for name in dims))
     yield f"Bound: {result.bound.why}."
     best = result.best.configuration if result.best else None
     yield f"Best: {best or 'none'}; {result.reason}."
@@ -101,12 +113,15 @@ def _rows(workload: TunedWorkload) -> Iterator[tuple[Candidate, str, list[str], 
 
 def _cells(candidate: Candidate, workload: TunedWorkload) -> list[str]:
     """Returns the cells after the status. Predicted and measured times have separate columns."""
-    code, metrics = candidate.code, workload.metrics(candidate)
-    predicted = number(candidate.predicted.us if candidate.predicted else None)
-    measured = [number(metrics.us), interval_us(metrics)] if workload.measured else []
-    spills = f"{code.local_stores}/{code.local_loads}" if code and not code.unread else NOTHING
-    registers = str(code.registers) if code else NOTHING
-    return [predicted, *measured, light(metrics), registers, spills, candidate.reason]
+    code, metrics, at = candidate.code, workload.metrics(candidate), workload.at_of(candidate)
+    predicted = Sourced(number(candidate.predicted.us), f"{at}/predicted/us") if candidate.predicted else NOTHING
+    measured = [time_us(metrics, at), interval_us(metrics, at)] if workload.measured else []
+    registers = spills = NOTHING
+    if code:
+        registers = Sourced(code.registers, f"{at}/code/registers")
+    if code and not code.unread:
+        spills = Sourced(f"{code.local_stores}/{code.local_loads}", f"{at}/code/local_stores", f"{at}/code/local_loads")
+    return [predicted, *measured, light(metrics, at, f"{workload.at}/bound"), registers, spills, candidate.reason]
 
 
 # The page
@@ -125,7 +140,8 @@ def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
     header = _header(words)[:-1]
     yield table(header, _shown(workload), numbers=range(2, len(header)))
     if workload.result.race:
-        yield folded("how it was measured", settings_table(settings({"race": to_json(workload.result.race)})))
+        race = settings(workload.result.race, f"{workload.at}/race", "race")
+        yield folded("how it was measured", settings_table(race))
 
 
 def _shown(workload: TunedWorkload) -> Iterator[Sequence[Child]]:

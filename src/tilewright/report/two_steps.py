@@ -1,22 +1,21 @@
 """The report of a Triton kernel's way to Tile IR in two steps: the source takes Tile IR's form, then hints are tuned.
 
-Every value comes from the ledger. A cell names the places in the records from which it was computed, its *ledger ids*:
-``iteration/3/outcomes/0/measured/us`` is that field of the record of iteration 3, as ``report --jsonl`` writes it.
-What a GPU has to measure says `NOT_MEASURED` without one. The form is the same on Ampere, Hopper and Blackwell.
+Every value comes from the ledger, and a cell names the places that it was computed from (`sourced`). What a GPU has to
+measure says `NOT_MEASURED` without one. The form is the same on Ampere, Hopper and Blackwell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tilewright.languages.triton.hints import ON_TILE_IR, PTX, ROUTE, TILE_IR, on_tile_ir
-from tilewright.ledger.codec import to_json
 from tilewright.ledger.records import Iteration
 from tilewright.records import Candidate, Configuration, Json
 from tilewright.report.evidence import OptimizeEvidence, TunedWorkload, TuneEvidence
+from tilewright.report.sourced import Sourced, ids_of, key, shortened, stored_at
 from tilewright.report.words import number
 
 NOT_MEASURED, NOT_STORED = "not measured", "not stored"
@@ -40,21 +39,7 @@ HOW: Mapping[str, Callable[..., Any]] = {
 """How a cell's value is computed from the values at its ids."""
 
 
-@dataclass(frozen=True)
-class LedgerCell:
-    """A value from the ledger. ``ids`` are empty if there is nothing in the ledger, as ``missing`` says."""
-
-    value: Json
-    ids: tuple[str, ...]
-    missing: str = NOT_STORED
-
-    def __str__(self) -> str:
-        if self.value is None:
-            return self.missing
-        return number(self.value) if isinstance(self.value, float) else str(self.value)
-
-
-Row = Sequence[str | LedgerCell]
+Row = Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -67,39 +52,21 @@ class ReportTable:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Returns header and rows, as text."""
-        rows = [[*map(str, row), _joined(_ids(row))] for row in self.rows]
-        return [*self.header, LEDGER], rows
+        return [*self.header, LEDGER], [[*row, shortened(ids_of(row))] for row in self.rows]
 
     def to_json(self) -> list[Json]:
         return [
             {
                 **{name: _value(cell) for name, cell in zip(self.header, row, strict=True)},
                 LEDGER: {name: list(cell.ids) for name, cell in zip(self.header, row, strict=True)
-                         if isinstance(cell, LedgerCell)},
+                         if isinstance(cell, Sourced)},
             }
             for row in self.rows
         ]  # fmt: skip
 
 
-def _ids(row: Row) -> Iterator[str]:
-    for cell in row:
-        yield from cell.ids if isinstance(cell, LedgerCell) else ()
-
-
-def _joined(ids: Iterable[str]) -> str:
-    """Writes ids as one text: ``iteration/1/value, iteration/1/status`` as ``iteration/1/{value,status}``."""
-    fields: dict[str, dict[str, None]] = {}
-    for each in ids:
-        record, _, name = each.rpartition("/")
-        fields.setdefault(record, {})[name] = None
-    return ", ".join(
-        f"{record}/{','.join(names)}" if len(names) == 1 else f"{record}/{{{','.join(names)}}}"
-        for record, names in fields.items()
-    )
-
-
-def _value(cell: str | LedgerCell) -> Json:
-    return cell if isinstance(cell, str) else cell.missing if cell.value is None else cell.value
+def _value(cell: str) -> Json:
+    return cell.value if isinstance(cell, Sourced) and cell.value is not None else str(cell)
 
 
 def two_steps(details: OptimizeEvidence | TuneEvidence) -> tuple[ReportTable, ...]:
@@ -126,44 +93,22 @@ def to_json_of(details: OptimizeEvidence | TuneEvidence) -> dict[str, Json]:
     return {part.heading: part.to_json() for part in two_steps(details)}
 
 
-def resolved(details: OptimizeEvidence | TuneEvidence, ledger_id: str) -> Json:
-    """Returns what the ledger stores at an id. Raises LookupError if there is no such place."""
-    return _at(_stored(details), ledger_id)
-
-
-def _stored(details: OptimizeEvidence | TuneEvidence) -> dict[str, Json]:
-    """Returns the records as the ledger stores them, by the first part of their ids."""
-    if isinstance(details, OptimizeEvidence):
-        return {"run": to_json(details.run), "iteration": to_json({str(each.n): each for each in details.iterations})}
-    return {"run": to_json(details.run), "workload": to_json([each.result for each in details.workloads])}
-
-
-def _at(stored: Mapping[str, Json], ledger_id: str) -> Json:
-    value: Any = stored
-    for part in ledger_id.split("/"):
-        if isinstance(value, list) and not part.isdecimal():
-            raise KeyError(part)
-        value = value[int(part)] if isinstance(value, list) else value[part]
-    found: Json = value
-    return found
-
-
 class _Steps:
     """What both commands report in the same way."""
 
     def __init__(self, details: OptimizeEvidence | TuneEvidence) -> None:
         self.details = details
-        self.stored = _stored(details)
 
-    def cell(self, how: str, *ids: str, missing: str = NOT_STORED) -> LedgerCell:
+    def cell(self, how: str, *ids: str, missing: str = NOT_STORED) -> Sourced:
         """Computes a value from what the ledger stores at ``ids``; without a value if one of them has none."""
         try:
-            values = [_at(self.stored, each) for each in ids]
+            values = [stored_at(self.details.records, each) for each in ids]
         except (LookupError, TypeError):  # the record has no such part
-            return LedgerCell(None, (), missing)
+            return Sourced(missing)
         if None in values:
-            return LedgerCell(None, ids, missing)
-        return LedgerCell(HOW[how](*values), ids, missing)
+            return Sourced(missing, *ids)
+        value = HOW[how](*values)
+        return Sourced(number(value) if isinstance(value, float) else value, *ids, value=value)
 
     def classification(self) -> Iterator[Row]:
         for name, what in (
@@ -179,7 +124,7 @@ class _Steps:
         for package in ("triton", "cuda-tile", "nvidia-cuda-tileiras"):
             yield package, self.cell("", f"run/machine/versions/{package}")
 
-    def _times(self, before: str, after: str, workload: str = "") -> tuple[LedgerCell, ...]:
+    def _times(self, before: str, after: str, workload: str = "") -> tuple[Sourced, ...]:
         """Returns time and speed-up, measured and predicted. ``before``, ``after``: where the ledger has the times.
         ``workload``: the end of the place if it has those of all workloads."""
         cells = []
@@ -241,7 +186,7 @@ class _OptimizeSteps(_Steps):
                 other = self._on_tile_ir(iteration) if backend == PTX else None
                 if other is not None:
                     tried = f"iteration/{iteration.n}/attempts/{other}"
-                    times = self._times(before, tried, f"/{iteration.outcomes[n].workload}")
+                    times = self._times(before, tried, f"/{key(iteration.outcomes[n].workload)}")
                     yield name, shown, TILE_IR, self.cell("", f"{tried}/status"), *times
 
     def _on_tile_ir(self, iteration: Iteration) -> int | None:
@@ -251,7 +196,7 @@ class _OptimizeSteps(_Steps):
                 return n
         return None
 
-    def _status(self, iteration: Iteration) -> LedgerCell:
+    def _status(self, iteration: Iteration) -> Sourced:
         """``keep``, ``revert`` or ``crash``; the ledger also says that a change waits for a GPU."""
         if iteration.to_confirm is not None:
             return self.cell("waits", f"iteration/{iteration.n}/to_confirm/command")
@@ -352,7 +297,7 @@ class _TuneSteps(_Steps):
             for version in self.versions(workload):
                 yield n, *version
 
-    def _named(self, n: int) -> LedgerCell:
+    def _named(self, n: int) -> Sourced:
         return self.cell("", f"workload/{n}/workload/name")
 
 

@@ -6,11 +6,21 @@ import math
 from collections.abc import Iterator
 
 from tilewright.hardware import prediction_error
-from tilewright.ledger.codec import Encodable
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun, left_to_confirm
-from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, settings, speedup_of
+from tilewright.report.evidence import (
+    OptimizeEvidence,
+    Speedup,
+    TuneEvidence,
+    WorkloadChange,
+    settings,
+    speedup_of,
+    time_id,
+)
+from tilewright.report.sourced import Sourced, citing, key
 
 NOTHING = "–"
+WORKLOADS_AT = "workload"
+"""The ledger id of all workloads of a run of `tune`."""
 
 
 def number(value: float | None) -> str:
@@ -30,25 +40,37 @@ def between(interval: tuple[float, float] | None) -> str:
     return f"{number(interval[0])} to {number(interval[1])}"
 
 
-def faster(speedup: Speedup | float | None) -> str:
+def faster(speedup: Speedup | None) -> Sourced:
     """Formats a speed-up, such as ``1.53× (1.50 to 1.56)``. The bounds are left out if they are not known."""
     if speedup is None:
-        return NOTHING
-    if isinstance(speedup, float):
-        return f"{speedup:.2f}×"
+        return Sourced(NOTHING)
     bounds = "" if speedup.low is None or speedup.high is None else f" ({speedup.low:.2f} to {speedup.high:.2f})"
-    return f"{speedup.centre:.2f}×{bounds}"
+    return Sourced(f"{speedup.centre:.2f}×{bounds}", *speedup.ids)
 
 
-def light(metrics: Metrics) -> str:
-    """Formats the speed as a share of the speed of light."""
+def light(metrics: Metrics, at: str, bound_at: str) -> Sourced:
+    """Formats the speed as a share of the speed of light. ``at``, ``bound_at``: the ledger ids of time and bound."""
     share = metrics.bound.speed_of_light_us / metrics.us if metrics.bound and metrics.us else None
-    return NOTHING if share is None else f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+    if share is None:
+        return Sourced(NOTHING)
+    return Sourced(
+        f"{share:.0%}" if share >= 0.1 else f"{share:.1%}", f"{bound_at}/speed_of_light_us", time_id(metrics, at)
+    )
 
 
-def interval_us(metrics: Metrics) -> str:
+def time_us(metrics: Metrics, at: str) -> Sourced:
+    """Formats a time in µs."""
+    return Sourced(number(metrics.us), time_id(metrics, at)) if metrics.us is not None else Sourced(NOTHING)
+
+
+def interval_us(metrics: Metrics, at: str) -> Sourced:
     """Formats the 95 % interval of a measured time, in µs."""
-    return between(metrics.measured.interval_us) if metrics.measured else NOTHING
+    return _within(metrics.measured.interval_us if metrics.measured else None, f"{at}/measured/interval_us")
+
+
+def _within(interval: tuple[float, float] | None, at: str) -> Sourced:
+    text = between(interval)
+    return Sourced(text) if text == NOTHING else Sourced(text, f"{at}/0", f"{at}/1")
 
 
 def place(iteration: Iteration) -> str:
@@ -60,13 +82,15 @@ def place(iteration: Iteration) -> str:
 def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
     """Returns the header, and one row for each workload, of an iteration's outcomes. Predicted times have no ratios."""
     measured = any(outcome.ratio or outcome.against_baseline for outcome in iteration.outcomes)
-    rows = []
-    for outcome in iteration.outcomes:
-        ratios = [faster(speedup_of(outcome.ratio)), faster(speedup_of(outcome.against_baseline))]
+    rows: list[list[str]] = []
+    for n, outcome in enumerate(iteration.outcomes):
+        named = {"ratio": outcome.ratio, "against_baseline": outcome.against_baseline}
+        at = f"iteration/{iteration.n}/outcomes/{n}"
+        ratios = [faster(speedup_of(ratio, f"{at}/{name}")) for name, ratio in named.items()]
         checked = outcome.checked.reason if outcome.checked else NOTHING
         rows.append([outcome.workload, outcome.verdict, *(ratios if measured else []), checked])
-    ratios = ["over the incumbent", "over the baseline"]
-    return ["workload", "verdict", *(ratios if measured else []), "checked"], rows
+    over = ["over the incumbent", "over the baseline"]
+    return ["workload", "verdict", *(over if measured else []), "checked"], rows
 
 
 class RunWords:
@@ -86,25 +110,35 @@ class RunWords:
         started = f"started {run.started[:19].replace('T', ' ')} UTC, {'finished' if run.finished else 'not finished'}"
         self.subtitle = f"run {run.run} of {run.where or run.task}, {started}; {times}"
 
-    def typical(self, speedup: str) -> str:
+    def typical(self, speedup: Sourced) -> Sourced:
         """Adds the error factor to a predicted speed-up."""
-        return f"{speedup} ({prediction_error.typical()})" if self.predicted and speedup != NOTHING else speedup
+        return (
+            citing(f"{speedup} ({prediction_error.typical()})", speedup) if self.predicted and speedup.ids else speedup
+        )
 
     def environment(self) -> tuple[tuple[str, str], ...]:
         """Returns pairs of name and value: all that is needed to judge the numbers or to repeat the run."""
         run, machine = self.report.run, self.report.run.machine
         gpu = machine.gpu or f"none; predicted for {run.board or machine.arch}"
-        values: dict[str, Encodable] = {"gpu": gpu, "arch": machine.arch}
-        values |= {"driver": machine.driver, "host": machine.host, **machine.versions}
+        values: list[tuple[str, str]] = [("gpu", gpu), *_fields(machine, "run/machine", "arch", "driver", "host")]
+        values += settings(machine.versions, "run/machine/versions")
         if isinstance(run, TuneRun):
-            values |= {"seed": run.seed, "raced at most": run.top, "policy": run.policy}
-            values |= {f"seconds, {stage}": f"{value:.2f}" for stage, value in run.seconds.items()}
+            values += [("raced at most", Sourced(run.top, "run/top")), *_fields(run, "run", "seed", "policy")]
+            values += [(f"seconds, {stage}", Sourced(f"{value:.2f}", f"run/seconds/{key(stage)}"))
+                       for stage, value in run.seconds.items()]  # fmt: skip
         elif isinstance(run, RunRecord):
-            values |= run.environment
-            values |= {f"A/A noise, {name}": str(interval) for name, interval in run.noise.items()}
-            values |= {"branch": run.branch, "base commit": run.base_commit, "seed": run.seed}
-            values |= {"policy": run.policy, "options": run.options}
-        return settings(values)
+            values += settings(run.environment, "run/environment")
+            for name, noise in run.noise.items():
+                at = f"run/noise/{key(name)}"
+                values.append((f"A/A noise, {name}", Sourced(noise, f"{at}/low", f"{at}/high")))
+            values += [*_fields(run, "run", "branch"), *settings(run.base_commit, "run/base_commit", "base commit")]
+            values += _fields(run, "run", "seed", "policy", "options")
+        return tuple(values)
+
+
+def _fields(record: object, at: str, *names: str) -> Iterator[tuple[str, Sourced]]:
+    for name in names:
+        yield from settings(getattr(record, name), f"{at}/{name}", name)
 
 
 class Words(RunWords):
@@ -124,24 +158,42 @@ class Words(RunWords):
             return "No change has been tried yet."
         tried = _counted(len(report.tried), "iteration")
         if not report.kept:
-            return f"Nothing was kept in {tried}: the code is as it was."
+            return citing(f"Nothing was kept in {tried}: the code is as it was.", self.kept)
         over = "the workload" if len(report.workloads) == 1 else f"{len(report.workloads)} workloads, geometric mean"
-        times = f"{number(report.before_ms)} → {number(report.after_ms)} ms"
-        return (
-            f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {self.typical(faster(report.speedup))} "
-            f"over the untouched code ({over}: {self.p}{times}); {len(report.kept)} of {tried} kept."
+        speedup, (before, after) = self.typical(faster(report.speedup)), self.mean_ms
+        return citing(
+            f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {speedup} over the untouched code "
+            f"({over}: {self.p}{before} → {after} ms); {len(report.kept)} of {tried} kept.",
+            Sourced("", "run/baseline"),
+            speedup,
+            before,
+            after,
+            self.kept,
         )
+
+    @property
+    def mean_ms(self) -> tuple[Sourced, Sourced]:
+        """The times before and after the run."""
+        ids = [change.time_ids for change in self.report.workloads]
+        before, after = ([pair[n] for pair in ids] for n in (0, 1))
+        return Sourced(number(self.report.before_ms), *before), Sourced(number(self.report.after_ms), *after)
+
+    @property
+    def kept(self) -> Sourced:
+        """How many iterations were kept."""
+        tried = self.report.tried
+        return Sourced(f"{len(self.report.kept)} of {len(tried)}", *(f"iteration/{each.n}/status" for each in tried))
 
     def notes(self) -> Iterator[str]:
         """Yields warnings about the result."""
         report, run = self.report, self.report.run
         lossy = [iteration for iteration in report.kept if iteration.risk == "lossy"]
         if lossy:
-            named = ", ".join(f"{iteration.n} ({iteration.optimization})" for iteration in lossy)
-            yield f"Lossy, though within the task's tolerance: iteration {named}."
-        unverified = [str(iteration.n) for iteration in report.kept if iteration.correctness != "PASS"]
+            named = [citing(f"{iteration.n} ({iteration.optimization})", ordinal(iteration)) for iteration in lossy]
+            yield citing(f"Lossy, though within the task's tolerance: iteration {', '.join(named)}.", *named)
+        unverified = [ordinal(iteration) for iteration in report.kept if iteration.correctness != "PASS"]
         if unverified:
-            yield f"Kept without being verified: iteration {', '.join(unverified)}."
+            yield citing(f"Kept without being verified: iteration {', '.join(unverified)}.", *unverified)
         yield (f"Stopped: {run.stop_reason}." if run.stop_reason else "Not finished: the same command resumes it.")
         if self.predicted:
             yield f"All times are predicted. Confirm them on a GPU before you rely on them; {prediction_error.times()}."
@@ -155,14 +207,12 @@ class Words(RunWords):
     def to_confirm(self) -> tuple[list[str], list[list[str]]]:
         """Returns header and rows of the table of changes that wait for a GPU, the best predicted first."""
         rows = [
-            [str(n), name, prediction_error.speedup(change.speedup, change.kind), change.command]
+            [Sourced(n, f"iteration/{n}/n"), name,
+             Sourced(prediction_error.speedup(change.speedup, change.kind), f"iteration/{n}/to_confirm/speedup"),
+             change.command]
             for n, name, change in left_to_confirm(self.report.iterations)
-        ]
+        ]  # fmt: skip
         return ["", "change", "predicted speed-up", "to measure it"], rows
-
-    def time(self, iteration: Iteration) -> float | None:
-        """Returns the time of one iteration in milliseconds."""
-        return iteration.predicted_ms if self.predicted else iteration.latency_ms
 
     def workloads(self) -> tuple[list[str], list[list[str]]]:
         """Returns header and rows of the table of workloads. Predicted times have no interval."""
@@ -170,12 +220,53 @@ class Words(RunWords):
         times = [f"{self.p}before, µs", "95 %", f"{self.p}after, µs", "95 %"][::step]
         rows = []
         for change in self.report.workloads:
-            sides = (change.before, change.after)
-            cells = [cell for side in sides for cell in (number(side.us), interval_us(side))]
-            lights = f"{light(change.before)} → {light(change.after)}"
+            cells = [cell for side in change.sides for cell in (time_us(*side), interval_us(*side))]
             bound = change.before.bound.kind if change.before.bound else NOTHING
-            rows.append([change.workload, *cells[::step], faster(change.speedup), lights, bound])
+            rows.append([change.workload, *cells[::step], faster(change.speedup), both_lights(change), bound])
         return ["workload", *times, f"{self.p}speed-up", f"{self.p}speed of light", "bound"], rows
+
+
+def both_lights(change: WorkloadChange) -> Sourced:
+    """Formats both shares of the speed of light."""
+    before, after = (light(*side, bound) for side, bound in zip(change.sides, change.bound_at, strict=True))
+    return citing(f"{before} → {after}", before, after)
+
+
+def mix_row(change: WorkloadChange, kind: str) -> list[str]:
+    """Returns the row of a class of instructions: its name, and its counts before and after."""
+    return [kind, *(_instructions(*side, kind) for side in change.sides)]
+
+
+def _instructions(metrics: Metrics, at: str, kind: str) -> Sourced:
+    """Formats a count. A class that the version does not have is cited as the whole mix."""
+    return Sourced(metrics.mix.get(kind, 0), f"{at}/mix/{key(kind)}" if kind in metrics.mix else f"{at}/mix")
+
+
+def ordinal(iteration: Iteration) -> Sourced:
+    """Formats the number of an iteration."""
+    return Sourced(iteration.n, f"iteration/{iteration.n}/n")
+
+
+def time_ms(iteration: Iteration, measured: bool) -> Sourced:
+    """Formats the time of one iteration in ms. A crashed one has none."""
+    name = "latency_ms" if measured else "predicted_ms"
+    text = number(None if iteration.status == "crash" else getattr(iteration, name))
+    return Sourced(text) if text == NOTHING else Sourced(text, f"iteration/{iteration.n}/{name}")
+
+
+def interval_ms(iteration: Iteration) -> Sourced:
+    """Formats the 95 % interval of an iteration's time."""
+    return _within(iteration.interval_ms, f"iteration/{iteration.n}/interval_ms")
+
+
+def gain(iteration: Iteration) -> Sourced:
+    """Formats the incumbent's time over the iteration's."""
+    if not iteration.n or iteration.gain is None:
+        return Sourced(NOTHING)
+    ratios = (n for n, outcome in enumerate(iteration.outcomes) if outcome.ratio is not None)
+    return faster(
+        Speedup(iteration.gain, ids=tuple(f"iteration/{iteration.n}/outcomes/{n}/ratio/centre" for n in ratios))
+    )
 
 
 def _counted(n: int, what: str) -> str:
@@ -196,14 +287,16 @@ class TuneWords(RunWords):
         done = _counted(len(report.workloads), "workload")
         without = [workload.name for workload in report.workloads if workload.result.best is None]
         if without:
-            return f"No configuration works for {', '.join(without)} ({done} in all)."
+            return Sourced(f"No configuration works for {', '.join(without)} ({done} in all).", WORKLOADS_AT)
         if all(workload.is_shipped(workload.result.best) for workload in report.workloads if workload.result.best):
-            return f"The configuration shipped today is the best on {done}."
+            return Sourced(f"The configuration shipped today is the best on {done}.", WORKLOADS_AT)
         speedup = faster(report.speedup)
         if speedup == NOTHING:
-            return f"The best configuration of {done}; the one shipped today has no {self.p}time to compare with."
-        name = f"{self.p}speed-up".capitalize()
-        return f"{name} {self.typical(speedup)} over the configuration shipped today (geometric mean, {done})."
+            text = f"The best configuration of {done}; the one shipped today has no {self.p}time to compare with."
+            return Sourced(text, WORKLOADS_AT)
+        name, speedup = f"{self.p}speed-up".capitalize(), self.typical(speedup)
+        text = f"{name} {speedup} over the configuration shipped today (geometric mean, {done})."
+        return Sourced(text, WORKLOADS_AT, *speedup.ids)
 
     def notes(self) -> Iterator[str]:
         """Yields warnings about the result."""
@@ -221,7 +314,6 @@ class TuneWords(RunWords):
             yield "Not finished: the same command resumes it."
         if self.predicted:
             yield "There was no race: all times are predicted. Confirm them on a GPU before you rely on them."
-            yield f"{prediction_error.times().capitalize()}."
         if self.report.workloads:
             yield f"{prediction_error.times().capitalize()}."
         if not run.board:

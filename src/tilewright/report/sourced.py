@@ -1,0 +1,63 @@
+"""Text of a report that knows where its numbers come from: the *ledger ids*, which are places in the records of a run.
+
+``iteration/3/outcomes/0/measured/us`` is that field of the record of iteration 3, as ``report --jsonl`` writes it. In a
+name, ``~1`` stands for ``/`` and ``~0`` for ``~`` (JSON Pointer). A profile has no ledger: its ids are lines of the
+trace, such as ``trace.json:4711:3``. The page shows the ids of a number under the pointer (`markup.tag`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilewright.records import Json
+
+
+class Sourced(str):
+    """Text with ``ids``, the places that its numbers come from. ``value``: what it shows; None if it is only text."""
+
+    ids: tuple[str, ...]
+    value: Json
+
+    def __new__(cls, text: object, *ids: str, value: Json = None) -> Sourced:
+        made = super().__new__(cls, text)
+        made.ids, made.value = ids, value
+        return made
+
+
+def citing(text: str, *parts: object) -> Sourced:
+    """Returns text that was made of ``parts``, with the ids of those that have some."""
+    return Sourced(text, *ids_of(parts))
+
+
+def ids_of(parts: Iterable[object]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for part in parts if isinstance(part, Sourced) for each in part.ids))
+
+
+def shortened(ids: Iterable[str]) -> str:
+    """Writes ids as one text: ``iteration/1/value, iteration/1/status`` as ``iteration/1/{value,status}``."""
+    fields: dict[str, dict[str, None]] = {}
+    for each in ids:
+        record, _, name = each.rpartition("/")
+        fields.setdefault(record, {})[name] = None
+    return ", ".join(
+        f"{record}/{','.join(names)}" if len(names) == 1 else f"{record}/{{{','.join(names)}}}"
+        for record, names in fields.items()
+    )
+
+
+def key(name: str) -> str:
+    """Returns a name as a part of an id."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def stored_at(records: Mapping[str, Json], ledger_id: str) -> Json:
+    """Returns what the ledger stores at an id. Raises LookupError or TypeError if there is no such place."""
+    value: Any = records
+    for part in ledger_id.split("/"):
+        if isinstance(value, list) and not part.isdecimal():
+            raise KeyError(part)
+        name = part.replace("~1", "/").replace("~0", "~")
+        value = value[int(name)] if isinstance(value, list) else value[name]
+    found: Json = value
+    return found
