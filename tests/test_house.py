@@ -42,6 +42,7 @@ LAYERS = """
     lint transfer
     runtime
     optimize
+    program
     specialists
     coordinate
     report latencies testing

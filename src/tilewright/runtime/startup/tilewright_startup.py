@@ -24,6 +24,7 @@ AWAITED = "cuda.tile.tune"
 VARIABLE = "TILEWRIGHT_PATCH"
 LAUNCHES, CAPTURE = ("cuda.tile", "triton"), "TILEWRIGHT_CAPTURE"
 TORCH, PROFILE = "torch", "TILEWRIGHT_PROFILE"
+COPIED = "TILEWRIGHT_COPIED"
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
@@ -52,6 +53,8 @@ class TilewrightWaiting:
 def start() -> None:
     """Makes the awaited imports call ``install()``, as the environment variables ask. Warns if TILEWRIGHT_PATCH is
     neither yes nor no."""
+    if os.environ.get(COPIED, "").strip():
+        _installer("tilewright.runtime.copied", "redirect")()
     if os.environ.get(CAPTURE, "").strip():
         for module in LAUNCHES:
             _wait_for(module, _installer("tilewright.runtime.capture.capture", "record"))
@@ -81,11 +84,26 @@ def _installer(module: str, verb: str) -> Callable[[], None]:
 
     def install() -> None:
         try:
+            _make_importable()
             __import__(module, fromlist=["install"]).install()
         except Exception as error:
             warn(f"cannot {verb} {sys.executable}: {type(error).__name__}: {error}; the program runs un{verb}ed")
 
     return install
+
+
+def _make_importable() -> None:
+    """Loads the package of this file in an environment in which Tilewright is not installed, and nothing beside it."""
+    from importlib.util import find_spec, module_from_spec, spec_from_file_location
+
+    if find_spec("tilewright") is not None:
+        return
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    place = os.path.join(folder, "__init__.py")
+    spec = spec_from_file_location("tilewright", place, submodule_search_locations=[folder])
+    if spec is not None and spec.loader is not None:
+        sys.modules["tilewright"] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 def warn(text: str) -> None:
