@@ -100,7 +100,9 @@ def _from_reference(file: str | None, operation: str | None, language: str, dtyp
     task = write_task(source, language, target.name, dtype=dtype)
     write(target, task.text, mode="x")
     if as_json:
-        print_json({"file": str(target), "form": task.form, "notes": list(task.notes)})
+        print_json({"file": str(target), "form": task.form.name, "notes": list(task.notes)})
     for note in task.notes:
         terminal.note(note)
-    terminal.note(f"wrote {target}, a {language} kernel of the form '{task.form}'; next: tilewright check {target}")
+    terminal.note(
+        f"wrote {target}, a {language} kernel of the form '{task.form.name}'; next: tilewright check {target}"
+    )

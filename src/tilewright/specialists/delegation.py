@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError
@@ -89,3 +89,10 @@ class SpecialistAnswer:
     findings: Mapping[str, str] = field(default_factory=dict)
     patch: str = ""
     """The change as a unified diff, where one was made."""
+    file: str = ""
+    """The task file that it wrote. A delegation after this one goes on with it."""
+
+
+def handed_on(delegation: Delegation, answer: SpecialistAnswer) -> Delegation:
+    """Returns the next delegation of a plan: without a file of its own, it gets the file that was just written."""
+    return delegation if delegation.file or not answer.file else replace(delegation, file=answer.file)

@@ -68,8 +68,23 @@ def answer_of(result: Optimized) -> SpecialistAnswer:
         for before, after in zip(record.baseline, record.final, strict=False)
         if before.measured is not None and after.measured is not None
     )
+    said = f"{result}{_on_tile_ir(result)}; tilewright report {record.run}"
     kept = {f"{record.run}/{one.n}": f"{one.optimization}: {one.reason}" for one in result.kept}
     if not record.measured:
         left = {f"{record.run}/{n}": f"{name}: to be confirmed on a GPU" for n, name, _ in result.to_confirm}
-        return SpecialistAnswer("analysed", str(result), (), {**kept, **left}, result.patch)
-    return SpecialistAnswer("applied" if kept else "not applied", str(result), measures, kept, result.patch)
+        return SpecialistAnswer("analysed", said, (), {**kept, **left}, result.patch)
+    return SpecialistAnswer("applied" if kept else "not applied", said, measures, kept, result.patch)
+
+
+def _on_tile_ir(result: Optimized) -> str:
+    """Compares the routes of a Triton kernel on its first workload, if Tile IR was tried; else returns nothing."""
+    tried = [each for each in result.iterations if each.entry == "tile_ir_route" and each.outcomes]
+    if result.record.language != "triton" or not tried:
+        return ""
+    before, after = result.iterations[0].outcomes[0], tried[-1].outcomes[0]
+    times = [(each.measured or each.predicted) for each in (before, after)]
+    if None in times:
+        return f"; on Tile IR: {tried[-1].reason}"
+    first, second = (f"{time.us:.4g} µs" for time in times if time is not None)
+    how = "measured" if result.record.measured else "predicted"
+    return f"; {before.workload} by Triton's compiler {first}, on Tile IR {second} ({how}): {tried[-1].status}"

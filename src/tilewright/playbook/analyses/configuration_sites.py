@@ -110,7 +110,7 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
     nodes = (node for kind in kinds for node in source.every(kind))
     node = site.node(source, nodes, "no configuration begins here")
     if node in source.calls_named("Space"):
-        return _written_in_space(source, changes)
+        return written_in_space(source, changes)
     replaced = {name for hints in _replaced_hints(source, site.kernel).values() for name in hints}
     left = {name: value for name, value in changes.items() if name not in replaced}
     done = set[str]()
@@ -131,8 +131,11 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
     return _with_decorator(source, site.kernel, left) if left else source.text
 
 
-def _written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
-    """Returns the text with ``changes`` as the space's shipped values; new values and hints are added to its lists."""
+def written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
+    """Returns the text with ``changes`` as the space's shipped values; new values and hints are added to its lists.
+
+    Raises `NotApplicable` for a constant that the space does not have.
+    """
     space = task_code.space_of(source)
     lists = {name: _literals_in(argument(space, name)) or {} for name in ("constants", "hints", "shipped")}
     for name, value in changes.items():

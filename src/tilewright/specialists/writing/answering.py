@@ -1,16 +1,22 @@
-"""Answers a delegation to write a kernel: the written task is checked, and is handed back as a patch."""
+"""Answers a delegation to write a kernel: the written task is checked, tuned, and handed back as a file and a patch."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
+from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from tilewright.errors import RequestError
-from tilewright.specialists.delegation import Delegation, SpecialistAnswer
+from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer
+from tilewright.specialists.writing.attempting import GaveUp, first_correct, tuned
 from tilewright.specialists.writing.expression import OutsideForms
-from tilewright.specialists.writing.writing import ReferenceSource, source_of, write_task
+from tilewright.specialists.writing.writing import ReferenceSource, source_of
+
+if TYPE_CHECKING:
+    from tilewright.records import Configuration, TuningResult
 
 
 def reference_in(delegation: Delegation) -> ReferenceSource | None:
@@ -31,23 +37,43 @@ def reference_in(delegation: Delegation) -> ReferenceSource | None:
 
 
 def written_answer(delegation: Delegation, source: ReferenceSource, language: str) -> SpecialistAnswer:
-    """Writes the kernel and checks it with the interpreter. A patch that adds the task file is the answer; nothing is
-    measured, so it is no applied change. A kernel that is not correct is not handed back."""
-    from tilewright.verify.check import check
+    """Writes the kernel, checks and tunes it. The answer is the task file and a patch that adds it.
 
-    name = f"{source.function}_{language}.py"
+    The file is in Tilewright's own folder, so that a specialist after this one, such as tileir, can go on with it. No
+    file of the user changes, so it is no applied change. A kernel that is not correct is not handed back.
+    """
+    file = written_file(delegation, source, language)
     dtype = delegation.dtype or "bfloat16"
-    task = write_task(source, language, name, dtype=dtype, dims=delegation.dims)
-    with TemporaryDirectory() as folder:
-        file = Path(folder, name)
-        file.write_text(task.text, encoding="utf-8")
-        (verdict, *_) = check(str(file), engine="interpreter", quick=True)
-    if not verdict.verdict.startswith("correct"):
-        return unwritten(delegation, f"the {language} kernel that was written is {verdict.verdict}: {verdict.reason}")
-    patch = "\n".join(unified_diff([], task.text.splitlines(), "/dev/null", f"b/{name}", lineterm="")) + "\n"
-    said = f"wrote {name}, a {language} kernel of the form '{task.form}'; by the interpreter it is {verdict.verdict}"
-    notes = {f"{name}/{number}": note for number, note in enumerate(task.notes, 1)}
-    return SpecialistAnswer("analysed", said, (), notes, patch)
+    found = first_correct(source, language, file, dtype=dtype, dims=delegation.dims)
+    if isinstance(found, GaveUp):
+        return unwritten(delegation, f"the {language} kernel for '{source.function}': {found}")
+    run, shipped = tuned(file)
+    text, name, how = file.read_text(encoding="utf-8"), file.name, "measured" if run.measured else "predicted"
+    patch = "\n".join(unified_diff([], text.splitlines(), "/dev/null", f"b/{name}", lineterm="")) + "\n"
+    said = f"wrote {name}, a {language} kernel of the form '{found.task.form.name}', {found.attempt}; by the "
+    said += f"{found.verdict.engine} it is {found.verdict.verdict}; it ships {shipped}"
+    notes = {f"{name}/{number}": note for number, note in enumerate(found.task.notes, 1)}
+    notes[run.run] = f"{how} best: {run.workloads[0]}"
+    return SpecialistAnswer("analysed", said, tuple(_measures(run, shipped)), notes, patch, str(file))
+
+
+def written_file(delegation: Delegation, source: ReferenceSource, language: str) -> Path:
+    """Returns the place of a written task. It differs for other references, dtypes and extents."""
+    from tilewright.ledger.file import home, make_private
+
+    wanted = repr((source, delegation.dtype, sorted(delegation.dims.items())))
+    folder = home().absolute() / "written" / hashlib.sha256(wanted.encode()).hexdigest()[:12]
+    make_private(home())
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{source.function}_{language}.py"
+
+
+def _measures(run: TuningResult, shipped: Configuration) -> Iterator[Measure]:
+    """Yields the time of the configuration that was written first, and that of the best."""
+    for each in run.workloads:
+        times = {one.configuration: one.measured.us for one in each.candidates if one.measured is not None}
+        if each.shipped in times and shipped in times:
+            yield Measure(f"latency of {each.workload}", "µs", times[each.shipped], times[shipped], run.run)
 
 
 def unwritten(delegation: Delegation, reason: str | OutsideForms) -> SpecialistAnswer:

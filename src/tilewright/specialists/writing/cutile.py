@@ -168,9 +168,10 @@ def _coordinates(body: CuTileStatements, axes: tuple[str, ...]) -> None:
         body.add(f"at_{axis} = {text} % {counts[axis]}" if number else f"at_{axis} = {text}")
 
 
-def write(form: KernelForm, name: str) -> KernelText:
-    """Writes the kernels of a form in cuTile."""
-    text, launch, space = _rows(form, name) if form.name == "row reductions" else _tiles(form, name)
+def write(form: KernelForm, name: str, plain: bool = False) -> KernelText:
+    """Writes the kernels of a form in cuTile. ``plain``: only the kernel that suits all shapes, in tiles of one row."""
+    write_form = _rows if form.name == "row reductions" else _tiles
+    text, launch, space = write_form(form, name, plain)
     return KernelText(imports_of(text), helpers_of(text) + text, launch, space)
 
 
@@ -189,7 +190,7 @@ def _arguments(form: KernelForm) -> str:
     return ", ".join([*(each.name for each in computation.inputs), *(each.name for each, _ in computation.outputs)])
 
 
-def _tiles(form: KernelForm, name: str) -> tuple[str, str, str]:
+def _tiles(form: KernelForm, name: str, plain: bool) -> tuple[str, str, str]:
     tiles = tuple(f"TILE_{axis}" for axis in form.axes[-2:])
     about = f"One block computes a tile of {' × '.join(tiles)} elements."
     body = _body(form, name, about, tiles)
@@ -201,33 +202,37 @@ def _tiles(form: KernelForm, name: str) -> tuple[str, str, str]:
     blocks = [f"-(-{axis} // config.TILE_{axis})" if axis in body.tiled else axis for axis in form.axes]
     given = ", ".join([_arguments(form), *(f"config.{tile}" for tile in tiles)])
     launch = f"    grid = ({' * '.join(blocks)},)\n    return tw.Launch({name}, grid, ({given}))\n"
-    rows = {tiles[0]: (1, 2, 4, 8)} if len(tiles) == 2 else {}
-    return body.finished(), launch, _space({**rows, tiles[-1]: (1024, 512, 2048, 4096)})
+    rows = {tiles[0]: (1,) if plain else (1, 2, 4, 8)} if len(tiles) == 2 else {}
+    return body.finished(), launch, _space({**rows, tiles[-1]: (256, 128) if plain else (1024, 512, 2048, 4096)})
 
 
-def _rows(form: KernelForm, name: str) -> tuple[str, str, str]:
+def _rows(form: KernelForm, name: str, plain: bool) -> tuple[str, str, str]:
     tile = f"TILE_{form.columns}"
+    long = _body(form, f"{name}_long_rows", ABOUT_LONG.format(tile=tile), (tile,))
+    _coordinates(long, form.axes[:-1])
+    long_row(long)
+    text = long.finished() if plain else f"{_one_tile_row(form, name, tile)}\n\n{long.finished()}"
+    rows, launch = " * ".join(form.axes[:-1]) or "1", LONG_ROWS if plain else ROWS
+    launch = launch.format(columns=form.columns, tile=tile, name=name, rows=rows, given=_arguments(form))
+    return text, launch, _space({tile: (8192, 4096, 16384)})
+
+
+def _one_tile_row(form: KernelForm, name: str, tile: str) -> str:
     body = _body(form, name, ABOUT_ROW.format(tile=tile), (tile,))
     _coordinates(body, form.axes[:-1])
     body.add(f"columns = ct.arange({tile}, dtype=ct.int32)")
     body.add(f"inside = columns < {body.extent(form.columns)}")
     for operand, value in form.computation.outputs:
         body.store(operand, value)
-    long = _body(form, f"{name}_long_rows", ABOUT_LONG.format(tile=tile), (tile,))
-    _coordinates(long, form.axes[:-1])
-    long_row(long)
-    text = f"{body.finished()}\n\n{long.finished()}"
-    rows = " * ".join(form.axes[:-1]) or "1"
-    launch = ROWS.format(
-        columns=form.columns, tile=tile, name=name, rows=rows, given=_arguments(form)
-    )  # fmt: skip
-    return text, launch, _space({tile: (8192, 4096, 16384)})
+    return body.finished()
 
 
 ROWS = """    tensors = ({given})
     if {columns} <= config.{tile}:
         return tw.Launch({name}, ({rows},), (*tensors, 1 << ({columns} - 1).bit_length()))
     return tw.Launch({name}_long_rows, ({rows},), (*tensors, config.{tile}))
+"""
+LONG_ROWS = """    return tw.Launch({name}_long_rows, ({rows},), ({given}, config.{tile}))
 """
 
 

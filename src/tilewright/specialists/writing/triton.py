@@ -97,17 +97,17 @@ def coordinate(row: str, axes: tuple[str, ...], axis: str) -> str:
     return f"{place} % {axis}" if at else place
 
 
-def kernels(form: KernelForm, name: str) -> str:
+def kernels(form: KernelForm, name: str, plain: bool) -> str:
     """Returns the text of the kernels of an element-wise computation, or of row reductions."""
     if form.name == "element-wise":
-        return _flat(form, name) if form.same_shapes else _broadcast(form, name)
-    return _row(form, name) + "\n\n" + _long_row(form, name)
+        return _flat(form, name) if _is_flat(form, plain) else _broadcast(form, name)
+    return _long_row(form, name) if plain else _row(form, name) + "\n\n" + _long_row(form, name)
 
 
-def arguments(form: KernelForm) -> list[str]:
+def arguments(form: KernelForm, plain: bool = False) -> list[str]:
     """Returns the arguments of a launch before the tile sizes."""
     tensors = [*(each.name for each in form.computation.inputs), *(each.name for each, _ in form.computation.outputs)]
-    return [*tensors, " * ".join(form.axes)] if _is_flat(form) else [*tensors, *sizes(form)]
+    return [*tensors, " * ".join(form.axes)] if _is_flat(form, plain) else [*tensors, *sizes(form)]
 
 
 def sizes(form: KernelForm) -> list[str]:
@@ -124,8 +124,8 @@ def _extents(form: KernelForm) -> list[Expression]:
     return [each for each in below(form.computation.results) if each.op == "extent"]
 
 
-def _is_flat(form: KernelForm) -> bool:
-    return form.name == "element-wise" and form.same_shapes and not _extents(form)
+def _is_flat(form: KernelForm, plain: bool = False) -> bool:
+    return form.name == "element-wise" and form.same_shapes and not plain and not _extents(form)
 
 
 def _head(form: KernelForm, name: str, about: str, last: list[str], tile: str) -> list[str]:
@@ -160,8 +160,6 @@ def _finished(body: TritonStatements) -> str:
 
 
 def _flat(form: KernelForm, name: str) -> str:
-    if not _is_flat(form):
-        return _broadcast(form, name)
     body = TritonStatements(form, taken(form))
     body.flat = True
     body.lines = _head(form, name, "One program computes TILE elements.", ["size"], "TILE")
@@ -214,18 +212,20 @@ def imports_of(text: str) -> tuple[str, ...]:
     return ("import triton", "import triton.language as tl", *libdevice)
 
 
-def write(form: KernelForm, name: str) -> KernelText:
-    """Writes the kernels of a form in Triton."""
-    text = kernels(form, name)
-    given = ", ".join(arguments(form))
-    tile = "TILE" if _is_flat(form) else f"TILE_{form.columns}"
+def write(form: KernelForm, name: str, plain: bool = False) -> KernelText:
+    """Writes the kernels of a form in Triton. ``plain``: only the kernel that suits all shapes."""
+    text = kernels(form, name, plain)
+    given = ", ".join(arguments(form, plain))
+    tile = "TILE" if _is_flat(form, plain) else f"TILE_{form.columns}"
     rows = " * ".join(form.axes[:-1]) or "1"
     if form.name == "row reductions":
-        launch = ROWS.format(name=name, rows=rows, given=given, columns=form.columns, tile=tile)
+        launch = LONG_ROWS if plain else ROWS
+        launch = launch.format(name=name, rows=rows, given=given, columns=form.columns, tile=tile)
         space = SPACE.format(tile=tile, values=(8192, 4096, 16384), first=8192, warps=None)
     else:
-        blocks = f"triton.cdiv({' * '.join(form.axes) if _is_flat(form) else form.columns}, config.{tile})"
-        grid = blocks if _is_flat(form) or len(form.axes) == 1 else f"{rows} * {blocks}"
+        flat = _is_flat(form, plain)
+        blocks = f"triton.cdiv({' * '.join(form.axes) if flat else form.columns}, config.{tile})"
+        grid = blocks if flat or len(form.axes) == 1 else f"{rows} * {blocks}"
         launch = f"    grid = ({grid},)\n    return tw.Launch({name}, grid, ({given}, config.{tile}))\n"
         space = SPACE.format(tile=tile, values=(1024, 512, 2048, 4096), first=1024, warps=None)
     return KernelText(imports_of(text), text, launch, space)
@@ -235,4 +235,6 @@ ROWS = """    given = ({given})
     if {columns} <= config.{tile}:
         return tw.Launch({name}, ({rows},), (*given, triton.next_power_of_2({columns})))
     return tw.Launch({name}_long_rows, ({rows},), (*given, config.{tile}))
+"""
+LONG_ROWS = """    return tw.Launch({name}_long_rows, ({rows},), ({given}, config.{tile}))
 """

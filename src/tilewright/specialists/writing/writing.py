@@ -4,24 +4,45 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewright.errors import UnknownChoice
 from tilewright.specialists.writing import cutile, cutile_product, triton, triton_product
-from tilewright.specialists.writing.expression import Computation, OutsideForms
+from tilewright.specialists.writing.expression import FLOATS, Computation, OutsideForms
 from tilewright.specialists.writing.forms import KernelForm, Product, form_of, product_of
 from tilewright.specialists.writing.named import OPERATIONS, operation_in
 from tilewright.specialists.writing.reading import operands, read
+from tilewright.specialists.writing.shipped import with_tiles
 from tilewright.specialists.writing.task_file import KernelText, ReferenceText, text_of
 
-Rows = Callable[[KernelForm, str], KernelText]
+Rows = Callable[[KernelForm, str, bool], KernelText]
 Products = Callable[[KernelForm, str, Product], KernelText]
 WRITERS: Mapping[str, tuple[Rows, Products]] = {
     "cutile": (cutile.write, cutile_product.write_product),
     "triton": (triton.write, triton_product.write_product),
 }
 """Language → its writer of element-wise computations and rows, and its writer of products."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One of the ways to write a kernel.
+
+    smallest: the tiles begin at the smallest sizes of the space. plain: one kernel for all shapes, in small tiles.
+    """
+
+    name: str
+    smallest: bool = False
+    plain: bool = False
+
+
+ATTEMPTS = (
+    Attempt("as usual"),
+    Attempt("in the smallest tiles", smallest=True),
+    Attempt("as one plain kernel", smallest=True, plain=True),
+)
+"""The attempts at a reference, in this order. Each is tried only if the check refused those before it."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +56,15 @@ class ReferenceSource:
 
 @dataclass(frozen=True)
 class WrittenTask:
-    """The text of a task file, its form, and what the author of the reference should know."""
+    """The text of a task file, its form, and what the author of the reference should know.
+
+    name: of the task. kernel, computation: what the file is made of.
+    """
 
     name: str
     text: str
-    form: str
+    form: KernelForm
+    kernel: KernelText
     notes: tuple[str, ...] = field(default=())
 
 
@@ -55,31 +80,51 @@ def source_of(question: str) -> ReferenceSource:
 
 
 def write_task(
-    source: ReferenceSource, language: str, file: str, *, dtype: str = "bfloat16", dims: Mapping[str, int] | None = None
-) -> WrittenTask:
+    source: ReferenceSource, language: str, file: str, *, dtype: str = "bfloat16",
+    dims: Mapping[str, int] | None = None, outputs: Sequence[str] = (), attempt: Attempt = ATTEMPTS[0],
+) -> WrittenTask:  # fmt: skip
     """Writes the task file of a reference in a language.
 
     file: the name of the task file, for its heading.
     dtype: of the float tensors whose annotation has none.
     dims: the extents of the user's workload, if known.
+    outputs: the dtypes of the outputs; by default that of the first float tensor.
     Raises OutsideForms for a reference that is none of the forms, and UnknownChoice for another language.
     """
     if language not in WRITERS:
         raise UnknownChoice("language", language, WRITERS)
     try:
         computation = read(source.text, source.function, dtype, source.origin)
-        form = form_of(computation)
+        form = form_of(_with_dtypes(computation, outputs))
     except OutsideForms as error:
         what = f"'{source.function}' is outside the forms that are written, and needs a proposer"
         raise OutsideForms(f"{what}: {error}") from None
     name = source.function if source.function != "reference" else "kernel"
     write, write_product = WRITERS[language]
     kernel = f"{name}_kernel"
-    written = (
-        write_product(form, kernel, product_of(form)) if form.name == "product of matrices" else write(form, kernel)
-    )
+    is_product = form.name == "product of matrices"
+    written = write_product(form, kernel, product_of(form)) if is_product else write(form, kernel, attempt.plain)
     text = text_of(form, written, reference_of(source, computation), name, file, dims or {})
-    return WrittenTask(name, text, form.name, form.computation.notes)
+    if attempt.smallest:
+        text = with_tiles(text, _half_of_smallest if is_product and attempt.plain else min)
+    return WrittenTask(name, text, form, written, form.computation.notes)
+
+
+def _half_of_smallest(values: Sequence[int]) -> int:
+    return min(values) // 2 if min(values) > 16 else min(values)
+
+
+def _with_dtypes(computation: Computation, dtypes: Sequence[str]) -> Computation:
+    """Returns the computation with other dtypes of its outputs; without dtypes, the same."""
+    if not dtypes:
+        return computation
+    if len(dtypes) != len(computation.outputs) or not set(dtypes) <= set(FLOATS):
+        wanted = f"{len(computation.outputs)} of {', '.join(FLOATS)}"
+        raise OutsideForms(f"outputs of {', '.join(dtypes)}; the kernel has {wanted}")
+    pairs = zip(computation.outputs, dtypes, strict=True)
+    return replace(
+        computation, outputs=tuple((replace(operand, dtype=dtype), each) for (operand, each), dtype in pairs)
+    )
 
 
 def reference_of(source: ReferenceSource, computation: Computation) -> ReferenceText:

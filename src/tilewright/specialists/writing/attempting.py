@@ -1,0 +1,79 @@
+"""Writes a kernel until one is right: up to three attempts, each checked against the reference; then it is tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewright.specialists.writing.shipped import with_shipped
+from tilewright.specialists.writing.writing import ATTEMPTS, ReferenceSource, WrittenTask, write_task
+
+if TYPE_CHECKING:
+    from tilewright.records import Configuration, TuningResult
+    from tilewright.verify.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class CorrectTask:
+    """A written task that the check found correct. ``attempt``: how the kernel was written, in words."""
+
+    task: WrittenTask
+    verdict: Verdict
+    attempt: str
+
+
+@dataclass(frozen=True)
+class GaveUp:
+    """Why no attempt was correct: a sentence for each."""
+
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"gave up after {len(self.reasons)} failures: {'; '.join(self.reasons)}"
+
+
+def first_correct(
+    source: ReferenceSource, language: str, file: Path, *, dtype: str = "bfloat16",
+    dims: Mapping[str, int] | None = None, outputs: Sequence[str] = (), engine: str | None = None,
+) -> CorrectTask | GaveUp:  # fmt: skip
+    """Writes the task of a reference into ``file``, in the first of `ATTEMPTS` that the check finds correct.
+
+    engine: as in `verify.check.check`. Without a correct attempt, ``file`` does not exist afterwards.
+    Raises OutsideForms, and TaskError if the reference itself fails.
+    """
+    from tilewright.verify.check import check
+
+    tried: dict[str, str] = {}
+    for attempt in ATTEMPTS:
+        task = write_task(source, language, file.name, dtype=dtype, dims=dims, outputs=outputs, attempt=attempt)
+        if task.text in tried:
+            continue
+        file.write_text(task.text, encoding="utf-8")
+        (verdict, *_) = check(str(file), engine=engine, quick=True)
+        if verdict.verdict.startswith("correct"):
+            return CorrectTask(task, verdict, attempt.name)
+        tried[task.text] = f"{attempt.name}: {verdict.verdict}: {' '.join(verdict.reason.split())}"
+    file.unlink()
+    return GaveUp(tuple(tried.values()))
+
+
+def tuned(file: Path) -> tuple[TuningResult, Configuration]:
+    """Tunes a written task on its first workload. Returns the run, and the configuration that the file ships now.
+
+    The file ships the best configuration if it was measured. Predictions are too coarse to choose among configurations
+    that pass the screen, so without a GPU the file changes only if its own configuration did not pass.
+    """
+    from tilewright.task.loading import load_task
+    from tilewright.tune.tune import tune
+
+    task = load_task(str(file))
+    result = tune(task, workloads=next(iter(task.workloads)))
+    shipped, best, candidates = task.space.shipped, result.workloads[0].best, result.workloads[0].candidates
+    passed = {each.configuration: each.status not in ("failed", "screened", "wrong") for each in candidates}
+    if best is None or (not result.measured and passed.get(shipped)):
+        return result, shipped
+    changes = {name: value for name, value in best.configuration.items_ if shipped[name] != value}
+    file.write_text(with_shipped(file.read_text(encoding="utf-8"), changes), encoding="utf-8")
+    return result, best.configuration
