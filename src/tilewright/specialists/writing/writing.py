@@ -26,7 +26,7 @@ WRITERS: Mapping[str, tuple[Rows, Products]] = {
 
 
 @dataclass(frozen=True)
-class Attempt:
+class WritingAttempt:
     """One of the ways to write a kernel.
 
     smallest: the tiles begin at the smallest sizes of the space. plain: one kernel for all shapes, in small tiles.
@@ -38,9 +38,9 @@ class Attempt:
 
 
 ATTEMPTS = (
-    Attempt("as usual"),
-    Attempt("in the smallest tiles", smallest=True),
-    Attempt("as one plain kernel", smallest=True, plain=True),
+    WritingAttempt("as usual"),
+    WritingAttempt("in the smallest tiles", smallest=True),
+    WritingAttempt("as one plain kernel", smallest=True, plain=True),
 )
 """The attempts at a reference, in this order. Each is tried only if the check refused those before it."""
 
@@ -81,7 +81,7 @@ def source_of(question: str) -> ReferenceSource:
 
 def write_task(
     source: ReferenceSource, language: str, file: str, *, dtype: str = "bfloat16",
-    dims: Mapping[str, int] | None = None, outputs: Sequence[str] = (), attempt: Attempt = ATTEMPTS[0],
+    dims: Mapping[str, int] | None = None, outputs: Sequence[str] = (), attempt: WritingAttempt = ATTEMPTS[0],
 ) -> WrittenTask:  # fmt: skip
     """Writes the task file of a reference in a language.
 
