@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from tilewright.errors import RequestError
 from tilewright.specialists.base import Need, Specialist
+from tilewright.specialists.changing import proposed_changes
 from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer
 from tilewright.specialists.needs import need_of_gpu, need_of_package, need_of_program
+from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 if TYPE_CHECKING:
     from tilewright.profile.figures import Profile
@@ -54,6 +56,10 @@ class Profiling(Specialist):
             measures=tuple(_measures(found)),
             findings={finding.id: finding.text for finding in found.findings},
         )
+
+    def propose(self, delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
+        """Proposes the changes of `program.changes` that the delegation's task or findings name."""
+        return proposed_changes(delegation)
 
 
 MEASURED = ("time", "compute", "exposed communication", "exposed copy", "idle", "host late")

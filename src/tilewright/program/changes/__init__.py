@@ -1,0 +1,50 @@
+"""The changes of a user's program that specialists propose, one in each file. `base.py` defines the protocol."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.plugins import plugins
+from tilewright.program.changes.base import ProgramChange
+
+
+def program_changes() -> tuple[ProgramChange, ...]:
+    """Returns all changes, by their ``order``: those of this folder and of the entry points of its name.
+
+    Raises RequestError for an entry point that is no change, and if two have the same name.
+    """
+    found = list(plugins("tilewright.program.changes", "CHANGE"))
+    if strangers := [each for each in found if not isinstance(each, ProgramChange)]:
+        kind = type(strangers[0]).__name__
+        raise RequestError(f"an entry point of tilewright.program.changes names a {kind}; uninstall its package")
+    for name, count in Counter(each.name for each in found).items():
+        if count > 1:
+            raise RequestError(f"two changes of programs are called '{name}'; uninstall one of their packages")
+    return tuple(sorted(found, key=lambda each: (each.order, each.name)))
+
+
+def change_of(name: str) -> ProgramChange:
+    """Returns the change with this name. Raises UnknownChoice."""
+    for each in program_changes():
+        if each.name == name:
+            return each
+    raise UnknownChoice("change", name, (each.name for each in program_changes()))
+
+
+def changes_for(text: str) -> tuple[ProgramChange, ...]:
+    """Returns the changes that a recommendation names, such as ``Enable FlashAttention``, by their ``order``."""
+    plain = " ".join(re.findall(r"[a-z0-9_.()=]+", text.lower().replace("-", " ")))
+    return tuple(each for each in program_changes() if any(_says(plain, words) for words in each.words))
+
+
+def changes_answering(kind: str) -> tuple[ProgramChange, ...]:
+    """Returns the changes that answer a kind of profile finding, such as ``host-sync``, by their ``order``."""
+    return tuple(each for each in program_changes() if kind in each.findings)
+
+
+def _says(plain: str, words: str) -> bool:
+    """Returns whether a text has all parts of an entry: ``pin* memory`` has two."""
+    parts = (re.escape(part.rstrip("*")) + (r"\w*" if part.endswith("*") else r"s?") for part in words.split())
+    return all(re.search(rf"(?<!\w){part}(?!\w)", plain) for part in parts)

@@ -1,0 +1,104 @@
+"""Defines the protocol of a change of a user's PyTorch program.
+
+    class BenchmarkConvolutions(ProgramChange):
+        name = "cudnn_benchmark"
+        about = "lets cuDNN choose the fastest convolution for each shape"
+        words = ("cudnn benchmark", "convolution autotune*")
+        findings = ("hot-kernel",)
+
+        def look(self, module):
+            ...
+
+    CHANGE = BenchmarkConvolutions()
+
+Put the file into this folder, or name the change in the entry point group ``tilewright.program.changes`` of your
+package. Test it with `tilewright.testing.changes.ChangeContract`. Only `look` must be written. It yields a `ChangeSite`
+for each place where the change is surely right, and a `NearMiss` with the reason for each place that only looks like
+one. Each changed program is then run, compared and raced, but a wrong change must not come that far.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tilewright.ledger.records import Risk
+from tilewright.program.reading.module import Edit, ReadModule
+
+Inapplicable: TypeAlias = Literal["mechanism already present", "inapplicable", "blocked"]
+
+
+@dataclass(frozen=True)
+class ChangeSite:
+    """One place where a change is surely right, with the edits that make it.
+
+    ``line`` is from 1. ``what`` says in a few words what is changed. ``note`` says what a reader should know, for
+    example that random numbers differ.
+    """
+
+    line: int
+    what: str
+    edits: tuple[Edit, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A place that looks like one of a change's sites, and why the change is not made there."""
+
+    line: int
+    reason: str
+
+
+class ProgramChange(ABC):
+    """One kind of change, without state."""
+
+    name: str
+    """What commands, ledgers and reports call it."""
+    about: str
+    """What it does and why that helps, in one sentence."""
+    risk: Risk = "lossless"
+    words: tuple[str, ...] = ()
+    """The words by which a recommendation names it. All parts of one entry must be in the text. A part that ends in
+    ``*`` is the start of a word."""
+    findings: tuple[str, ...] = ()
+    """The kinds of profile findings that it answers, such as ``host-sync``."""
+    ran: tuple[str, ...] = ()
+    """Patterns of names of operations or kernels that appear, or appear more often, when the changed code runs."""
+    gone: tuple[str, ...] = ()
+    """Patterns of those that disappear, or appear less often."""
+    order: int = 100
+    """Changes with small numbers are proposed first."""
+    asked_only = False
+    """Whether it is proposed only if the user asks for it or allows it."""
+    never: tuple[Inapplicable, str] | None = None
+    """For a recommendation that is understood and never followed: which kind of answer it gets, and the reason."""
+    absent: str = "the program has no place for it"
+    """The reason if `look` yields nothing."""
+
+    @abstractmethod
+    def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
+        """Yields the places of a file where the change is right, and those that only look so."""
+
+    def rewrite(self, module: ReadModule, *sites: ChangeSite) -> str:
+        """Returns the whole new text with the change made at these sites of the file."""
+        return module.edited(edit for site in sites for edit in site.edits)
+
+    def present(self, module: ReadModule) -> str:
+        """Returns one line with ``file:line`` if the file already has the mechanism; else an empty text."""
+        return ""
+
+    def sites(self, module: ReadModule) -> tuple[ChangeSite, ...]:
+        """Returns the places of a file where the change is right, in the order of the text."""
+        found = (each for each in self._seen(module) if isinstance(each, ChangeSite))
+        return tuple(sorted(found, key=lambda site: site.line))
+
+    def near_misses(self, module: ReadModule) -> tuple[NearMiss, ...]:
+        """Returns the places of a file that only look right, in the order of the text."""
+        found = (each for each in self._seen(module) if isinstance(each, NearMiss))
+        return tuple(sorted(found, key=lambda miss: miss.line))
+
+    def _seen(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
+        return iter(()) if module.unreadable else self.look(module)

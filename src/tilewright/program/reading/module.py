@@ -1,0 +1,248 @@
+"""One file of a user's program: its syntax tree, the full names of what it calls, and edits of its text.
+
+An edit replaces a range of characters; everything outside of the range stays byte-identical. A name counts as torch's
+only if every import of the file that binds it agrees, and nothing else binds it where it is used.
+"""
+
+from __future__ import annotations
+
+import ast
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tilewright.source.source_file import SourceFile
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+WIDTH = 110
+"""A written line that would be longer is broken."""
+
+
+class Refused(Exception):
+    """A change does not apply at a place that looks like one of its own; the message says why."""
+
+    def __init__(self, reason: str, node: ast.AST) -> None:
+        super().__init__(reason)
+        self.reason, self.line = reason, int(getattr(node, "lineno", 1))
+
+
+@dataclass(frozen=True)
+class Edit:
+    """The characters from ``start`` to ``end`` become ``new``. Lines in ``new`` end in a line feed."""
+
+    start: int
+    end: int
+    new: str
+
+
+class ReadModule:
+    """The syntax tree of one file, and its text. ``unreadable`` says why nothing can be changed; else it is empty."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path, self.text, self.unreadable = path, text, ""
+        try:
+            self.file = SourceFile(path, text)
+        except (SyntaxError, ValueError, RecursionError) as error:
+            self.file = SourceFile(path, "")
+            self.unreadable = f"{path.name} is not valid Python: {error}"
+        if "\r" in text.replace("\r\n", ""):
+            self.unreadable = f"{path.name} has line ends of an unknown kind"
+
+    @classmethod
+    def read(cls, path: Path) -> ReadModule:
+        """Reads a file. One that is not UTF-8 is unreadable. Raises OSError."""
+        try:
+            with path.open("rb") as file:
+                encoding = tokenize.detect_encoding(file.readline)[0]
+            if encoding == "utf-8":
+                return cls(path, path.read_bytes().decode())
+        except (SyntaxError, UnicodeDecodeError):
+            pass
+        module = cls(path, "")
+        module.unreadable = f"{path.name} is not plain UTF-8 text"
+        return module
+
+    # Text ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        starts = [0]
+        for line in self.text.split("\n"):
+            starts.append(starts[-1] + len(line) + 1)
+        return starts
+
+    def _offset(self, line: int, column: int) -> int:
+        """A tree counts columns in bytes."""
+        start = self._starts[line - 1]
+        whole = self.text[start : self._starts[line] - 1]
+        return start + (column if whole.isascii() else len(whole.encode()[:column].decode()))
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Returns where the text of an expression or statement begins and ends, in characters."""
+        assert isinstance(node, (ast.expr, ast.stmt, ast.arg, ast.keyword))
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
+
+    def code(self, node: ast.AST) -> str:
+        """Returns the text of a node. A node that was made, not read, is written anew."""
+        if not hasattr(node, "lineno"):
+            return ast.unparse(node)
+        start, end = self.span(node)
+        return self.text[start:end].replace("\r\n", "\n")
+
+    def operand(self, node: ast.AST) -> str:
+        """Returns the text of an expression, in parentheses if an operator or a point could follow wrongly."""
+        plain = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+        return self.code(node) if plain else f"({self.code(node)})"
+
+    def argument(self, node: ast.AST) -> str:
+        """Returns the text of an expression as one argument of a call."""
+        loose = (ast.Tuple, ast.NamedExpr, ast.GeneratorExp, ast.Yield, ast.Lambda, ast.IfExp)
+        return f"({self.code(node)})" if isinstance(node, loose) else self.code(node)
+
+    def replace(self, node: ast.AST, new: str) -> Edit:
+        return Edit(*self.span(node), new)
+
+    def delete(self, statement: ast.stmt) -> Edit:
+        """Makes the edit that deletes a statement with its lines and the comment behind it.
+
+        Raises Refused if it shares a line with another statement.
+        """
+        start, end = self.span(statement)
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and statement.decorator_list:
+            raise Refused("the statement is decorated", statement)
+        line = self.text.rfind("\n", 0, start) + 1
+        stop = self.text.find("\n", end)
+        stop = len(self.text) if stop < 0 else stop + 1
+        behind = self.text[end:stop].strip()
+        if self.text[line:start].strip() or (behind and not behind.startswith("#")):
+            raise Refused("several statements are on one line", statement)
+        return Edit(line, stop, "")
+
+    def insert_before(self, statement: ast.stmt, *lines: str) -> Edit:
+        """Makes the edit that adds lines above a statement (and its decorators), with its indentation.
+
+        Raises Refused if the statement does not begin its line.
+        """
+        decorators = getattr(statement, "decorator_list", [])
+        first = decorators[0].lineno if decorators else statement.lineno
+        start = self._starts[first - 1]
+        indentation = self.text[start : self._offset(first, statement.col_offset)]
+        if indentation.strip():
+            raise Refused("several statements are on one line", statement)
+        return Edit(start, start, "".join(f"{indentation}{line}\n" for line in lines))
+
+    def edited(self, edits: Iterable[Edit]) -> str:
+        """Returns the whole text with the edits made. They must not overlap."""
+        text, windows = self.text, "\r\n" in self.text
+        for edit in sorted(set(edits), key=lambda each: (each.start, each.end), reverse=True):
+            new = edit.new.replace("\n", "\r\n") if windows else edit.new
+            text = text[: edit.start] + new + text[edit.end :]
+        return text
+
+    # Names --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _imports(self) -> dict[str, set[str]]:
+        """Name → all origins that the imports of this file give it."""
+        found: dict[str, set[str]] = {}
+        for node in self.file.nodes:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                for alias in node.names:
+                    if isinstance(node, ast.ImportFrom):
+                        name, origin = alias.asname or alias.name, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+                    else:
+                        top = alias.name.split(".")[0]
+                        name, origin = alias.asname or top, alias.name if alias.asname else top
+                    found.setdefault(name, set()).add(origin)
+        return found
+
+    @cached_property
+    def _declared_global(self) -> set[str]:
+        nodes = (node for node in self.file.nodes if isinstance(node, (ast.Global, ast.Nonlocal)))
+        return {name for node in nodes for name in node.names}
+
+    def _origin(self, name: str, at: ast.AST) -> str:
+        origins = self._imports.get(name, set())
+        if len(origins) != 1 or name in self._declared_global or self.file.bindings(name, at):
+            return ""
+        return next(iter(origins))
+
+    def full(self, node: ast.AST | None) -> str:
+        """Returns the full name of what an expression names: ``torch.nn.functional.softmax`` for ``F.softmax``.
+
+        Empty for another expression, and for a name that something besides one import binds.
+        """
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or not (origin := self._origin(node.id, node)):
+            return ""
+        return ".".join((origin, *reversed(parts)))
+
+    def called(self, node: ast.AST | None) -> str:
+        """Returns the full name of the function that a call calls; empty for another expression."""
+        return self.full(node.func) if isinstance(node, ast.Call) else ""
+
+    def is_builtin(self, node: ast.AST | None, *names: str) -> bool:
+        """Returns whether an expression is one of these names of Python, which the file does not bind anew."""
+        return (
+            isinstance(node, ast.Name)
+            and node.id in names
+            and not self._imports.get(node.id)
+            and not self.file.bindings(node.id, node)
+        )
+
+    def spelled(self, name: str, at: ast.AST) -> str:
+        """Returns how the file can write a full name at a place: ``F.softmax``. Raises Refused if it cannot."""
+        best = ""
+        for statement in self.file.tree.body:
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                for alias in statement.names:
+                    here = alias.asname or alias.name.split(".")[0]
+                    origin = self._origin(here, at)
+                    if origin and (name == origin or name.startswith(f"{origin}.")) and len(origin) > len(best):
+                        best, text = origin, here + name[len(origin) :]
+        if not best:
+            raise Refused(f"the file does not import {name.split('.')[0]} at its top", at)
+        return text
+
+    # Places -------------------------------------------------------------------------------------------
+
+    def place(self, node: ast.AST) -> str:
+        """Returns ``file:line`` of a node."""
+        return f"{self.path.name}:{getattr(node, 'lineno', 1)}"
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.file.parent(node)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """Returns the innermost statement around a node."""
+        above: ast.AST | None = node
+        while above is not None and not isinstance(above, ast.stmt):
+            above = self.file.parent(above)
+        assert isinstance(above, ast.stmt)
+        return above
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yields the nodes around a node, from the nearest to the module."""
+        above = self.file.parent(node)
+        while above is not None:
+            yield above
+            above = self.file.parent(above)
+
+    def class_of(self, node: ast.AST) -> ast.ClassDef | None:
+        """Returns the innermost class around a node."""
+        return next((each for each in self.above(node) if isinstance(each, ast.ClassDef)), None)
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """Returns the innermost named function around a node."""
+        return next((each for each in self.above(node) if isinstance(each, Function)), None)
+
+    def calls(self, *names: str) -> Iterator[ast.Call]:
+        """Yields the calls of functions with these full names, in the order of the text."""
+        return (node for node in self.file.every(ast.Call) if self.full(node.func) in names)

@@ -1,0 +1,61 @@
+"""The files of the user's own that a program is made of: its script, and what that imports from beside it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilewright.program.reading.module import ReadModule
+
+MOST_FILES = 300
+
+
+def reached_modules(script: Path, root: Path | None = None) -> tuple[ReadModule, ...]:
+    """Returns the script and the files that it imports, directly or indirectly, from its folder or from ``root``.
+
+    Installed packages are left out. Raises OSError if the script cannot be read.
+    """
+    script = script.resolve()
+    folders = tuple(dict.fromkeys((script.parent, (root or script.parent).resolve())))
+    modules = {script: ReadModule.read(script)}
+    waiting = [script]
+    while waiting and len(modules) < MOST_FILES:
+        path = waiting.pop(0)
+        for found in _imported(modules[path], folders):
+            if found not in modules:
+                try:
+                    modules[found] = ReadModule.read(found)
+                except OSError:
+                    continue
+                waiting.append(found)
+    return tuple(modules.values())
+
+
+def _imported(module: ReadModule, folders: tuple[Path, ...]) -> Iterator[Path]:
+    for node in module.file.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _files(folders, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            above = module.path.parent
+            for _ in range(node.level - 1):
+                above = above.parent
+            where = (above,) if node.level else folders
+            base = node.module or ""
+            yield from _files(where, base)
+            for alias in node.names:
+                yield from _files(where, f"{base}.{alias.name}".strip("."))
+
+
+def _files(folders: tuple[Path, ...], dotted: str) -> Iterator[Path]:
+    """Yields the files of a module, and the `__init__` files of the packages around it, from the first folder."""
+    parts = [part for part in dotted.split(".") if part]
+    for folder in folders if parts else ():
+        place = folder.joinpath(*parts)
+        here = [place.with_suffix(".py") if parts else place, place / "__init__.py"]
+        around = [folder.joinpath(*parts[:count], "__init__.py") for count in range(1, len(parts))]
+        if found := [path.resolve() for path in (*here, *around) if path.is_file()]:
+            installed = any(part in ("site-packages", "dist-packages") for path in found for part in path.parts)
+            yield from () if installed else found
+            return

@@ -1,0 +1,94 @@
+"""Turns a delegation about a user's program into proposals, by the changes of `program.changes`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from tilewright.program.changes import changes_answering, changes_for, program_changes
+from tilewright.program.changes.base import ChangeSite, ProgramChange
+from tilewright.program.reading.module import ReadModule
+from tilewright.program.reading.reach import reached_modules
+from tilewright.specialists.delegation import Delegation
+from tilewright.specialists.proposal import NoProposal, ProgramProposal
+
+_FINDING = re.compile(r"(?:[0-9a-f]{8}-)?([a-z][a-z0-9-]*?)(?:-\d+)?-gpu\d+")
+"""An id of a finding: eight digits of the trace's digest, the kind, a number, the GPU."""
+LOSSY_ALLOWED = re.compile(r"\blossy\b|lower precision (is )?allowed|rounding may differ", re.IGNORECASE)
+
+
+def proposed_changes(delegation: Delegation, *, lossy: bool = False) -> tuple[ProgramProposal, ...] | NoProposal:
+    """Returns a proposal for each change that the delegation names and that applies to its program.
+
+    Each proposal makes one change at all of its sites. Its texts are made from the files as they are now: ask again
+    after a proposal was kept. A delegation that names no change gets those that answer its findings; without findings,
+    all lossless changes. lossy: whether changes that round differently are proposed without being named.
+    """
+    script = Path(delegation.file)
+    if script.suffix != ".py" or not script.is_file():
+        return NoProposal("blocked", f"'{delegation.file}' is no Python program that can be read", "missing: the file")
+    named = changes_for(delegation.task)
+    lossy = lossy or any(LOSSY_ALLOWED.search(text) for text in delegation.constraints)
+    chosen = named or _chosen(delegation, lossy)
+    modules = reached_modules(script, Path.cwd() if Path.cwd() in script.resolve().parents else None)
+    found = tuple(proposal for change in chosen if (proposal := proposal_of(change, modules)) is not None)
+    return found or refusal(chosen, modules)
+
+
+def kinds_of(findings: Iterable[str]) -> tuple[str, ...]:
+    """Returns the kinds of findings with these ids: ``host-sync`` for ``0a1b2c3d-host-sync-gpu0``."""
+    matches = (_FINDING.fullmatch(each) for each in findings)
+    return tuple(dict.fromkeys(match[1] for match in matches if match))
+
+
+def _chosen(delegation: Delegation, lossy: bool) -> tuple[ProgramChange, ...]:
+    kinds = kinds_of(delegation.findings)
+    some = {each for kind in kinds for each in changes_answering(kind)} if kinds else set(program_changes())
+    return tuple(
+        each
+        for each in program_changes()
+        if each in some and not each.never and (lossy or not (each.asked_only or each.risk == "lossy"))
+    )
+
+
+def proposal_of(change: ProgramChange, modules: Iterable[ReadModule]) -> ProgramProposal | None:
+    """Returns the proposal that makes a change at all of its sites in these files; None if it has none."""
+    found = [(module, sites) for module in modules if not change.never and (sites := change.sites(module))]
+    if not found:
+        return None
+    module, sites = found[0]
+    more = sum(len(each) for _, each in found) - 1
+    return ProgramProposal(
+        name=change.name, rationale=_rationale(change, [site for _, each in found for site in each]),
+        texts={module.path: change.rewrite(module, *sites) for module, sites in found}, risk=change.risk,
+        site=f"{module.path}:{sites[0].line}" + (f" and {more} more" if more else ""), ran=change.ran, gone=change.gone,
+    )  # fmt: skip
+
+
+def _rationale(change: ProgramChange, sites: Iterable[ChangeSite]) -> str:
+    notes = dict.fromkeys(site.note for site in sites if site.note)
+    return "; ".join((f"{', '.join(dict.fromkeys(site.what for site in sites))}: {change.about}", *notes))
+
+
+def refusal(changes: Iterable[ProgramChange], modules: Iterable[ReadModule]) -> NoProposal:
+    """Returns why none of these changes applies: the answer of the first that has evidence."""
+    modules = tuple(modules)
+    answers = [_refusal(change, modules) for change in changes]
+    if not answers:
+        script = modules[0]
+        return NoProposal("inapplicable", "no known change of a program answers this", str(script.path))
+    return min(answers, key=lambda answer: not answer.evidence)
+
+
+def _refusal(change: ProgramChange, modules: tuple[ReadModule, ...]) -> NoProposal:
+    for module in modules:
+        if not change.never and (misses := change.near_misses(module)):
+            return NoProposal("inapplicable", misses[0].reason, f"{module.path.name}:{misses[0].line}")
+    present = next((said for module in modules if (said := change.present(module))), "")
+    if present:
+        return NoProposal("mechanism already present", change.never[1] if change.never else change.about, present)
+    if change.never:
+        return NoProposal(*change.never, evidence=str(modules[0].path.name))
+    unreadable = next((module.unreadable for module in modules if module.unreadable), "")
+    return NoProposal("blocked" if unreadable else "inapplicable", unreadable or change.absent, modules[0].path.name)
