@@ -21,7 +21,8 @@ PHRASES = {
 
 def asked(task: str, file: Path, **more: tuple[str, ...]) -> tuple[ProgramProposal, ...] | NoProposal:
     """What the profiling specialist proposes for a task about a program."""
-    return specialist_of("profiling").propose(Delegation("profiling", task, "one step", ("latency",), str(file), **more))
+    delegation = Delegation("profiling", task, "one step", ("latency",), str(file), **more)
+    return specialist_of("profiling").propose(delegation)
 
 
 @pytest.mark.parametrize(("phrase", "name"), PHRASES.items())
