@@ -20,7 +20,7 @@ WIDTH = 110
 """A written line that would be longer is broken."""
 
 
-class Refused(Exception):
+class NotSure(Exception):
     """A change does not apply at a place that looks like one of its own; the message says why."""
 
     def __init__(self, reason: str, node: ast.AST) -> None:
@@ -109,30 +109,30 @@ class ReadModule:
     def delete(self, statement: ast.stmt) -> Edit:
         """Makes the edit that deletes a statement with its lines and the comment behind it.
 
-        Raises Refused if it shares a line with another statement.
+        Raises NotSure if it shares a line with another statement.
         """
         start, end = self.span(statement)
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and statement.decorator_list:
-            raise Refused("the statement is decorated", statement)
+            raise NotSure("the statement is decorated", statement)
         line = self.text.rfind("\n", 0, start) + 1
         stop = self.text.find("\n", end)
         stop = len(self.text) if stop < 0 else stop + 1
         behind = self.text[end:stop].strip()
         if self.text[line:start].strip() or (behind and not behind.startswith("#")):
-            raise Refused("several statements are on one line", statement)
+            raise NotSure("several statements are on one line", statement)
         return Edit(line, stop, "")
 
     def insert_before(self, statement: ast.stmt, *lines: str) -> Edit:
         """Makes the edit that adds lines above a statement (and its decorators), with its indentation.
 
-        Raises Refused if the statement does not begin its line.
+        Raises NotSure if the statement does not begin its line.
         """
         decorators = getattr(statement, "decorator_list", [])
         first = decorators[0].lineno if decorators else statement.lineno
         start = self._starts[first - 1]
         indentation = self.text[start : self._offset(first, statement.col_offset)]
         if indentation.strip():
-            raise Refused("several statements are on one line", statement)
+            raise NotSure("several statements are on one line", statement)
         return Edit(start, start, "".join(f"{indentation}{line}\n" for line in lines))
 
     def edited(self, edits: Iterable[Edit]) -> str:
@@ -198,7 +198,7 @@ class ReadModule:
         )
 
     def spelled(self, name: str, at: ast.AST) -> str:
-        """Returns how the file can write a full name at a place: ``F.softmax``. Raises Refused if it cannot."""
+        """Returns how the file can write a full name at a place: ``F.softmax``. Raises NotSure if it cannot."""
         best = ""
         for statement in self.file.tree.body:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
@@ -208,7 +208,7 @@ class ReadModule:
                     if origin and (name == origin or name.startswith(f"{origin}.")) and len(origin) > len(best):
                         best, text = origin, here + name[len(origin) :]
         if not best:
-            raise Refused(f"the file does not import {name.split('.')[0]} at its top", at)
+            raise NotSure(f"the file does not import {name.split('.')[0]} at its top", at)
         return text
 
     # Places -------------------------------------------------------------------------------------------
