@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.errors import MachineError
@@ -33,7 +33,7 @@ QUIET = {
 }
 SETTINGS = (
     "core.hooksPath=/dev/null", "commit.gpgSign=false", "core.fsmonitor=false", "gc.auto=0",
-    "maintenance.auto=false", "submodule.recurse=false",
+    "maintenance.auto=false", "submodule.recurse=false", "core.fsync=committed,reference",
 )  # fmt: skip
 
 DEFAULT_AUTHOR = {"NAME": "Tilewright", "EMAIL": "tilewright@localhost"}
@@ -51,10 +51,13 @@ class GitError(MachineError):
 
 @dataclass(frozen=True)
 class Git:
-    """Runs git in a folder. ``variables``: environment variables, which may name the repository and the worktree."""
+    """Runs git in a folder. ``variables``: environment variables, which may name the repository and the worktree.
+    ``passed``: open files that git inherits. A lock among them stays locked until a git command has ended, even if this
+    process is killed meanwhile."""
 
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+    passed: tuple[int, ...] = ()
 
     def __call__(self, command: str, *arguments: str, stdin: str | None = None) -> str:
         """Returns what git prints, unchanged. Raises GitError if the command fails, MachineError if git cannot run."""
@@ -64,6 +67,7 @@ class Git:
             done = subprocess.run(
                 ["git", *settings, command, *arguments], cwd=self.folder, env=outer | QUIET | dict(self.variables),
                 input=(stdin or "").encode(errors="surrogateescape"), capture_output=True, timeout=SECONDS,
+                pass_fds=self.passed,
             )  # fmt: skip
         except FileNotFoundError as error:
             if not self.folder.is_dir():
@@ -89,7 +93,7 @@ class Git:
     def worktree(self, folder: Path) -> Git:
         """Returns a `Git` for the worktree ``folder`` that never searches the parent folders for a repository."""
         directory = Git(folder, {"GIT_CEILING_DIRECTORIES": str(folder.parent)}).line("rev-parse", "--absolute-git-dir")
-        return Git(folder, {"GIT_DIR": directory, "GIT_WORK_TREE": str(folder)}).with_author()
+        return Git(folder, {"GIT_DIR": directory, "GIT_WORK_TREE": str(folder)}, self.passed).with_author()
 
     def with_author(self) -> Git:
         """Returns a `Git` that commits as the user, or as Tilewright if git knows no user."""
@@ -97,4 +101,4 @@ class Git:
         for role in ("AUTHOR", "COMMITTER"):
             if self.line_or_none("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT") is None:
                 variables |= {f"GIT_{role}_{part}": value for part, value in DEFAULT_AUTHOR.items()}
-        return Git(self.folder, variables)
+        return replace(self, variables=variables)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
@@ -45,10 +46,28 @@ def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
             return RepositoryPlace(Git(top), names, top, private=False)
     root = Path(os.path.commonpath([_import_root(path) for path in files]))
     names = {path: path.relative_to(root).as_posix() for path in files}
-    identity = hashlib.sha256("\n".join([str(root), *sorted(names.values())]).encode()).hexdigest()[:8]
-    folder = home / "repositories" / f"{kernel}-{identity}"
-    _make(folder)
-    return RepositoryPlace(_bare(folder), names, root, private=True)
+    return RepositoryPlace(_private(home, kernel, [str(root), *sorted(names.values())]), names, root, private=True)
+
+
+def place_of_tree(root: Path, home: Path) -> RepositoryPlace:
+    """Returns the repository in which the files below ``root``, a real path, are checked out, with no ``names``. Makes
+    a private one below ``home`` if there is none, or if it ignores ``root``, as that of a virtual environment."""
+    top = _common_checkout([root / "any"])
+    if top is not None:
+        git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})
+        if root == top or git.line_or_none("check-ignore", "--quiet", "--", str(root.relative_to(top))) is None:
+            return RepositoryPlace(Git(top), {}, top, private=False)
+    return RepositoryPlace(_private(home, "tree", [str(root)]), {}, root, private=True)
+
+
+def run_refs(run: str) -> str:
+    """Returns the prefix of the refs of a run of Tilewright."""
+    return f"refs/tilewright/{word(run)}"
+
+
+def word(text: str) -> str:
+    """Returns ``text`` as a part of a branch's or folder's name."""
+    return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-") or "kernel"
 
 
 def _common_checkout(files: Sequence[Path]) -> Path | None:
@@ -71,6 +90,14 @@ def _import_root(path: Path) -> Path:
     return folder
 
 
+def _private(home: Path, name: str, identity: Sequence[str]) -> Git:
+    """Returns the private repository for what ``identity`` names, and makes it if there is none."""
+    digest = hashlib.sha256("\n".join(identity).encode(errors="surrogateescape")).hexdigest()[:8]
+    folder = home / "repositories" / f"{name}-{digest}"
+    _make(folder)
+    return _bare(folder)
+
+
 def _bare(folder: Path) -> Git:
     """Returns a `Git` with GIT_DIR set. The user's safe.bareRepository may forbid git to find the repository."""
     return Git(folder, {"GIT_DIR": str(folder)})
@@ -81,6 +108,7 @@ def _make(folder: Path) -> None:
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
+    (folder.parent / ".gitignore").write_text("*\n")  # the folder may be in a checkout
     draft = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     draft.mkdir()
     Git(draft)("init", "--quiet", "--bare", "--template=", ".")

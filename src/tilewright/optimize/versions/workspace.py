@@ -13,10 +13,8 @@
 from __future__ import annotations
 
 import datetime
-import fcntl
 import re
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +24,14 @@ from tilewright.candidate.client import Forbidden
 from tilewright.errors import MachineError
 from tilewright.ledger.file import storage
 from tilewright.optimize.versions.git import Git, GitError
-from tilewright.optimize.versions.repositories import RepositoryPlace, place_of
+from tilewright.optimize.versions.locks import locked, release
+from tilewright.optimize.versions.repositories import RepositoryPlace, place_of, run_refs, word
 from tilewright.optimize.versions.version import read_source
 from tilewright.task.loading import editable_files
 from tilewright.task.task import Task
 
 ON_DISK = "Iteration 0: the files as they are on disk"
 NOTHING_YET = "Nothing was committed yet"
-LOCK_SECONDS = 1.0
-"""How long to wait for the run's lock. A git process that a killed run had started holds the lock until it ends."""
 
 
 class PathGate(Forbidden):
@@ -56,7 +53,7 @@ class Workspace:
         self.run, self.place, self.folder = run, place, git.folder
         self.branch, self.base_commit = branch.name, branch.base
         self._git, self._lock = git, lock
-        self.kept = git.line("rev-parse", "--verify", f"{_refs(run)}/kept")
+        self.kept = git.line("rev-parse", "--verify", f"{run_refs(run)}/kept")
 
     @classmethod
     def open(
@@ -68,17 +65,17 @@ class Workspace:
         date, language: used in a new branch's name. ``language``: the name of the kernel's language.
         Raises MachineError if git fails, StorageError if the disk fails, TaskError if an editable file cannot be read.
         """
-        files, kernel = editable_files(task), _word(task.name)
+        files, kernel = editable_files(task), word(task.name)
         texts = {path: read_source(path) for path in files}
         with storage(home):
             home = home.absolute()
-            folder = _worktrees(home) / _word(run)
-            lock = _locked(folder.with_suffix(".lock"), run)
+            folder = _worktrees(home) / word(run)
+            lock = locked(folder.with_suffix(".lock"), run, f"run {run} is in progress in another process")
             try:
                 place = place_of(tuple(texts), kernel, home)
                 branch = _branch_of(place.git, run)
                 if branch is None:
-                    git, branch = _started(place, run, folder, f"{_word(language)}-perf-{kernel}-{date:%Y-%m-%d}")
+                    git, branch = _started(place, run, folder, f"{word(language)}-perf-{kernel}-{date:%Y-%m-%d}")
                 else:
                     git = _resumed(place.git, run, folder, branch)
                 return cls(run, place, git, branch, lock)
@@ -152,14 +149,13 @@ class Workspace:
             self._restore()
             _discard(self.place.git, self.folder)
         finally:
-            Path(self._lock.name).unlink(missing_ok=True)
-            self._lock.close()
+            release(self._lock)
 
     def _head(self) -> str:
         return self._git.line("rev-parse", "--verify", "HEAD")
 
     def _point(self, name: str, commit: str) -> None:
-        self._git("update-ref", f"{_refs(self.run)}/{name}", commit)
+        self._git("update-ref", f"{run_refs(self.run)}/{name}", commit)
 
     def _restore(self) -> None:
         _reset(self._git, self.kept)
@@ -207,7 +203,7 @@ def _claimed(git: Git, run: str, stem: str, base: str) -> str:
     number = 1
     while True:
         name = stem if number == 1 else f"{stem}-{number}"
-        refs = (f"refs/heads/{name}", f"{_refs(run)}/branch/{name}", f"{_refs(run)}/kept")
+        refs = (f"refs/heads/{name}", f"{run_refs(run)}/branch/{name}", f"{run_refs(run)}/kept")
         if not git("for-each-ref", refs[0]):
             try:
                 git("update-ref", "--stdin", stdin="".join(f"create {ref} {base}\n" for ref in refs))
@@ -220,9 +216,9 @@ def _claimed(git: Git, run: str, stem: str, base: str) -> str:
 
 def _branch_of(git: Git, run: str) -> _Branch | None:
     """Returns the run's branch; None for a new run."""
-    prefix = f"{_refs(run)}/branch/"
+    prefix = f"{run_refs(run)}/branch/"
     refs = git("for-each-ref", "--format=%(objectname) %(refname)", prefix).splitlines()
-    if not refs or git.line_or_none("rev-parse", "--verify", "--quiet", f"{_refs(run)}/kept") is None:
+    if not refs or git.line_or_none("rev-parse", "--verify", "--quiet", f"{run_refs(run)}/kept") is None:
         return None
     base, _, name = refs[0].partition(" ")
     return _Branch(name.removeprefix(prefix), base)
@@ -230,13 +226,13 @@ def _branch_of(git: Git, run: str) -> _Branch | None:
 
 def _resumed(repository: Git, run: str, folder: Path, branch: _Branch) -> Git:
     """Restores the run's worktree to the run's last kept commit, whatever state the worktree is in."""
-    head, kept = f"refs/heads/{branch.name}", repository.line("rev-parse", "--verify", f"{_refs(run)}/kept")
+    head, kept = f"refs/heads/{branch.name}", repository.line("rev-parse", "--verify", f"{run_refs(run)}/kept")
     _unlock(repository, head, run)
     at = repository.line_or_none("rev-parse", "--verify", "--quiet", head)
     if at is None:
         repository("update-ref", head, kept)
     elif at != kept:  # an undecided attempt, or commits of the user: a ref keeps them
-        repository("update-ref", f"{_refs(run)}/undecided", at)
+        repository("update-ref", f"{run_refs(run)}/undecided", at)
     try:
         git = repository.worktree(folder)
     except MachineError:
@@ -254,7 +250,7 @@ def _unlock(repository: Git, head: str, run: str) -> None:
     """Removes the locks that a killed git process left on this run's refs."""
     common = repository.folder / repository.line("rev-parse", "--git-common-dir")
     common.joinpath(f"{head}.lock").unlink(missing_ok=True)
-    for left in common.joinpath(_refs(run)).rglob("*.lock"):
+    for left in common.joinpath(run_refs(run)).rglob("*.lock"):
         left.unlink(missing_ok=True)
 
 
@@ -290,33 +286,9 @@ def _refuse(others: list[str]) -> None:
         raise PathGate(f"changed outside the task's editable files: {', '.join(others[:3])}{more}")
 
 
-def _refs(run: str) -> str:
-    return f"refs/tilewright/{_word(run)}"
-
-
-def _word(text: str) -> str:
-    """Returns ``text`` as a part of a branch's or folder's name."""
-    return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-") or "kernel"
-
-
 def _worktrees(home: Path) -> Path:
     """Makes the folder of the worktrees. If the folder is in the user's checkout, git ignores it."""
-    for name in ("worktrees", "repositories"):
-        (home / name).mkdir(parents=True, exist_ok=True)
-        (home / name / ".gitignore").write_text("*\n")
-    return home / "worktrees"
-
-
-def _locked(path: Path, run: str) -> IO[bytes]:
-    """Takes the run's lock. The system releases the lock when this process ends."""
-    lock = path.open("ab")
-    until = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
-            if time.monotonic() > until:
-                lock.close()
-                raise MachineError(f"run {run} is in progress in another process") from None
-            time.sleep(0.02)
+    folder = home / "worktrees"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("*\n")
+    return folder

@@ -1,0 +1,215 @@
+"""Entries of a run's journal, as git keeps them.
+
+An entry is a commit of its own history, below ``refs/tilewright/<run>/journal/``. Its message is one line of JSON, its
+tree has two folders: ``was``, the files as they were when the journal first saw them, and ``now``, the same files after
+the entry. So ``git diff ENTRY:was ENTRY:now`` shows all changes of a run, and ``git show ENTRY:now/train.py`` a file.
+Modes other than 644 and 755 are in the JSON alone.
+
+The ref ``head`` is the last entry. The ref ``next`` is the entry whose files are being changed, otherwise the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from tilewright.errors import MachineError
+from tilewright.ledger.codec import from_json, to_json
+from tilewright.optimize.versions.git import Git
+from tilewright.optimize.versions.repositories import place_of_tree, run_refs
+from tilewright.optimize.versions.user_tree import FileContent, FileKind
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What is at a path, with git's id of the content: `user_tree.FileContent` without the bytes."""
+
+    kind: FileKind
+    mode: int = 0
+    blob: str = ""
+
+
+@dataclass(frozen=True)
+class FileStep:
+    """One file of an entry. ``name``: its path below the repository's top, or below the root of a tree without git."""
+
+    name: str
+    before: FileState
+    after: FileState
+
+
+EntryKind = Literal["backup", "edit", "patch", "revert"]
+
+
+@dataclass(frozen=True)
+class EntryRecord:
+    """What the message of an entry's commit says. ``made``: the folders that the entry creates."""
+
+    kind: EntryKind
+    files: tuple[FileStep, ...]
+    made: tuple[str, ...] = ()
+
+    def in_order(self, *, undo: bool) -> list[tuple[int, FileStep]]:
+        """Returns the files with their numbers, removals first: a file may make room for a folder."""
+        return sorted(
+            enumerate(self.files), key=lambda each: (each[1].before if undo else each[1].after).kind != "absent"
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One recorded step. ``id``: the commit, which evidence quotes."""
+
+    id: str
+    at: datetime
+    record: EntryRecord
+
+    @property
+    def kind(self) -> EntryKind:
+        """What was done: ``backup`` changes no file."""
+        return self.record.kind
+
+    @property
+    def files(self) -> tuple[FileStep, ...]:
+        """The files of the step."""
+        return self.record.files
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """What the journal knows of a file. ``was``: as the user left it, when the run first recorded it or after the
+    user's own later change. ``backup``: at the last backup. ``now``: after the last entry."""
+
+    was: FileState
+    backup: FileState
+    now: FileState
+
+
+def folded(known: Mapping[str, KnownFile], record: EntryRecord) -> Mapping[str, KnownFile]:
+    """Returns what the journal knows after the step."""
+    after = dict(known)
+    for step in record.files:
+        before = known.get(step.name)
+        if record.kind != "backup":
+            assert before is not None, "an edit without a backup is refused"
+            after[step.name] = replace(before, now=step.after)
+        elif before is None or before.now != step.after:
+            after[step.name] = KnownFile(step.after, step.after, step.after)
+        else:
+            after[step.name] = replace(before, backup=step.after)
+    return after
+
+
+def journal_entries(root: Path, run: str, home: Path) -> tuple[JournalEntry, ...]:
+    """Returns the finished entries of a run, the first one first; none for an unknown run. Changes nothing.
+
+    root: the folder that the run's journal was opened for. home: Tilewright's folder."""
+    return EntryStore(place_of_tree(root.resolve(), home.absolute()).git, run).entries()
+
+
+def journal_runs(root: Path, home: Path) -> tuple[str, ...]:
+    """Returns the runs with a journal in the repository of ``root``, by name."""
+    git = place_of_tree(root.resolve(), home.absolute()).git
+    refs = git("for-each-ref", "--format=%(refname)", "refs/tilewright").splitlines()
+    return tuple(sorted({ref.split("/")[2] for ref in refs if ref.endswith("/journal/head")}))
+
+
+class EntryStore:
+    """Reads and writes the entries of one run."""
+
+    def __init__(self, git: Git, run: str) -> None:
+        self._refs = f"{run_refs(run)}/journal"
+        self._git = replace(git, variables={**git.variables, "GIT_NO_REPLACE_OBJECTS": "1"}).with_author()
+        self._hash = "sha1" if len(git.line("hash-object", "--stdin", stdin="")) == 40 else "sha256"
+
+    def pointer(self, name: Literal["head", "next"]) -> str:
+        """Returns the entry of a ref; "" if there is none."""
+        return self._git.line_or_none("rev-parse", "--verify", "--quiet", f"{self._refs}/{name}") or ""
+
+    def entries(self, last: str = "") -> tuple[JournalEntry, ...]:
+        """Returns the entries up to ``last``, or up to ``head``. Raises MachineError if one cannot be read."""
+        if not (last := last or self.pointer("head")):
+            return ()
+        lines = self._git("rev-list", "--reverse", "--format=%ct%n%B", last).splitlines()
+        return tuple(_entries(line for line in lines if line))
+
+    def state_of(self, content: FileContent) -> FileState:
+        """Returns the content's state. Writes nothing."""
+        if content.kind == "absent":
+            return FileState("absent")
+        digest = hashlib.new(self._hash, b"blob %d\0" % len(content.data), usedforsecurity=False)
+        digest.update(content.data)
+        return FileState(content.kind, content.mode, digest.hexdigest())
+
+    def stored(self, content: FileContent) -> FileState:
+        """Writes the content to git, with no filters, and returns its state."""
+        state = self.state_of(content)
+        if state.kind != "absent":
+            text = content.data.decode(errors="surrogateescape")
+            if self._git.line("hash-object", "-w", "--stdin", stdin=text) != state.blob:
+                raise MachineError("git stored other bytes than it was given")
+        return state
+
+    def content_of(self, state: FileState) -> FileContent:
+        """Returns the content of a stored state."""
+        if state.kind == "absent":
+            return FileContent("absent")
+        data = self._git("cat-file", "blob", state.blob).encode(errors="surrogateescape")
+        return FileContent(state.kind, state.mode, data)
+
+    def write(self, record: EntryRecord, known: Mapping[str, KnownFile], parent: str) -> str:
+        """Writes the entry's commit, and returns its id. ``known``: what the journal knows after the entry."""
+        states = {f"was/{name}": file.was for name, file in known.items()}
+        states |= {f"now/{name}": file.now for name, file in known.items()}
+        with self.index(states) as git:
+            tree = git.line("write-tree")
+        message = json.dumps(to_json(record), separators=(",", ":"))
+        return self._git.line("commit-tree", tree, *(("-p", parent) if parent else ()), stdin=message)
+
+    def point(self, old: str, **refs: str) -> None:
+        """Sets the refs ``head`` and ``next`` together, if each is at ``old``; "" for new refs."""
+        verb = "update" if old else "create"
+        lines = [f"{verb} {self._refs}/{name} {entry} {old}".strip() for name, entry in refs.items()]
+        self._git("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines))
+
+    def unlock(self) -> None:
+        """Removes the locks that a killed git command has left on the refs."""
+        common = self._git.folder / self._git.line("rev-parse", "--git-common-dir")
+        for left in common.joinpath(self._refs).glob("*.lock"):
+            left.unlink(missing_ok=True)
+
+    @contextmanager
+    def index(self, states: Mapping[str, FileState]) -> Iterator[Git]:
+        """Yields git with a temporary index of these files, in an empty worktree."""
+        with tempfile.TemporaryDirectory(prefix="tilewright-journal-") as folder:
+            work = Path(folder, "work")
+            work.mkdir()
+            directory = self._git.line("rev-parse", "--absolute-git-dir")
+            variables = {"GIT_DIR": directory, "GIT_WORK_TREE": str(work), "GIT_INDEX_FILE": f"{folder}/index"}
+            git = Git(work, {**self._git.variables, **variables}, self._git.passed)
+            there = {name: state for name, state in states.items() if state.kind != "absent"}
+            rows = "".join(f"{git_mode(state)} {state.blob} 0\t{name}\0" for name, state in there.items())
+            git("update-index", "-z", "--index-info", stdin=rows)
+            yield git
+
+
+def git_mode(state: FileState) -> str:
+    """Returns the mode with which git stores a file or a link."""
+    return "120000" if state.kind == "link" else "100755" if state.mode & 0o100 else "100644"
+
+
+def _entries(lines: Iterator[str]) -> Iterator[JournalEntry]:
+    for line in lines:
+        commit, seconds, message = line.removeprefix("commit "), next(lines, ""), next(lines, "")
+        try:
+            record = from_json(EntryRecord, json.loads(message), defaults=True)
+            yield JournalEntry(commit, datetime.fromtimestamp(int(seconds), timezone.utc), record)
+        except ValueError as error:
+            raise MachineError(f"{commit[:12]} is no journal entry that this Tilewright can read: {error}") from None

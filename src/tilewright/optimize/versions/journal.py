@@ -1,0 +1,361 @@
+"""The journal of a run: the only way by which Tilewright changes files of the user.
+
+    with Journal.open(root, run, home) as journal:
+        journal.backup_file("train.py")
+        edited = journal.edit_file("train.py", text)     # or apply_patch(patch)
+        ...                                              # run it, compare it, time it
+        journal.revert_file("train.py")                  # if it is not better
+
+* Each step is an entry: a commit below ``refs/tilewright/<run>/journal/`` in the user's repository, or in a private one
+  below Tilewright's home. The user's index, branches and stash stay as they are. Each method returns an entry's id.
+* The entry is written before a file changes. If the process is killed meanwhile, the next `open` puts the files of the
+  unfinished entry back, so the tree is as the last finished entry recorded it.
+* A file without a backup is not edited. A file that somebody else has changed since its last entry is left as it is.
+* An entry of several files changes all of them or none.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tilewright.ledger.file import storage
+from tilewright.optimize.versions.entries import (
+    EntryKind,
+    EntryRecord,
+    EntryStore,
+    FileState,
+    FileStep,
+    JournalEntry,
+    KnownFile,
+    folded,
+    git_mode,
+)
+from tilewright.optimize.versions.git import Git
+from tilewright.optimize.versions.locks import locked, release
+from tilewright.optimize.versions.patches import apply_to_index, patched_names, require_complete
+from tilewright.optimize.versions.repositories import RepositoryPlace, place_of_tree
+from tilewright.optimize.versions.user_tree import (
+    ABSENT,
+    LARGEST,
+    ChangeRefused,
+    FileChanged,
+    FileContent,
+    UserTree,
+    in_a_line,
+)
+
+LOCK = "tilewright-journal.lock"
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What `Journal.recover` did. ``entry``: the unfinished entry, "" if there was none. ``restored``: the files that
+    were put back. ``left``: files that another program has changed meanwhile; they were left as they are."""
+
+    entry: str = ""
+    restored: tuple[Path, ...] = ()
+    left: tuple[Path, ...] = ()
+
+
+class Journal:
+    """The journal of one run, for one process at a time. Use it in a ``with`` block.
+
+    root: the folder below which files may be changed. run: the run's name. recovered: what `open` put back.
+
+    Paths may be relative to ``root``. A path that leads out of ``root``, into git's own folders, into a submodule or
+    into Tilewright's worktrees raises `ChangeRefused`. A link at the end of a path is the link, not its target.
+    """
+
+    def __init__(self, place: RepositoryPlace, root: Path, run: str, home: Path, lock: IO[bytes]) -> None:
+        git = Git(place.git.folder, place.git.variables, (lock.fileno(),))
+        closed = (git.line("rev-parse", "--absolute-git-dir"), _common(git), home / "repositories", home / "worktrees")
+        self.root, self.run = root, run
+        self._lock = lock
+        self._tree = UserTree(place.root, root, tuple(Path(folder).resolve() for folder in closed))
+        self._store = EntryStore(git, run)
+        self._head = ""
+        self._entries: tuple[JournalEntry, ...] = ()
+        self._known: Mapping[str, KnownFile] = {}
+        self.recovered = self.recover()
+
+    @classmethod
+    def open(cls, root: Path, run: str, home: Path) -> Journal:
+        """Opens the journal of ``run``, and puts back what a killed process of this run has left unfinished.
+
+        root: the folder of the user's program. home: Tilewright's folder, for a private repository.
+        Raises MachineError if another journal is open in the same repository, or if git fails.
+        """
+        root, home = root.resolve(), home.absolute()
+        with storage(home):
+            place = place_of_tree(root, home)
+        path = Path(_common(place.git), LOCK)
+        holder = f"run {run} (process {os.getpid()})"
+        busy = f"another run is changing files in {root}: {{holder}}; fix: wait until it ends, or end it"
+        with storage(path):
+            lock = locked(path, holder, busy)
+        try:
+            return cls(place, root, run, home, lock)
+        except BaseException:
+            release(lock)
+            raise
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Releases the lock. The files stay as they are."""
+        if not self._lock.closed:
+            release(self._lock)
+
+    @property
+    def entries(self) -> tuple[JournalEntry, ...]:
+        """The finished entries, the first one first."""
+        return self._entries
+
+    def backup_file(self, path: Path | str) -> str:
+        """Records the file as it is now, also if it is absent. `revert_file` goes back to this. If it has changed
+        since the last entry, the user has changed it: nothing later goes back to before that change."""
+        name = self._tree.name(path)
+        inside = [other for other in self._known if f"{other}/".startswith(f"{name}/") or name.startswith(f"{other}/")]
+        if inside and inside != [name]:
+            raise ChangeRefused(f"{in_a_line(name)} and {in_a_line(inside[0])} cannot both be files of one run")
+        state = self._store.stored(self._tree.read(name))
+        record = EntryRecord("backup", (FileStep(name, state, state),))
+        entry = self._store.write(record, folded(self._known, record), self._head)
+        self._store.point(self._head, head=entry, next=entry)
+        self._read()
+        return entry
+
+    def edit_file(self, path: Path | str, text: str | bytes) -> str:
+        """Replaces the file's whole content, or makes the file. Its mode stays."""
+        return self.edit_files({Path(path): text})
+
+    def edit_files(self, texts: Mapping[Path, str | bytes]) -> str:
+        """Replaces the contents of several files in one entry: path → the whole new text. A text is written as UTF-8
+        with its line ends unchanged; a file that was read with ``surrogateescape`` gets its bytes back."""
+        wanted = {}
+        for path, text in texts.items():
+            name = self._editable(path)
+            now = self._known[name].now
+            if now.kind == "link":
+                raise ChangeRefused(f"{in_a_line(path)} is a symbolic link; fix: edit the file that it leads to")
+            mode = now.mode if now.kind == "file" else _mode_of_new_files()
+            wanted[name] = FileContent("file", mode, _encoded(path, text))
+        return self._change("edit", wanted)
+
+    def apply_patch(self, patch: str | bytes) -> str:
+        """Applies a unified diff in one entry: all of it, or nothing. It may make, remove and rename files and change
+        modes. Its paths are relative to the repository's top, as git writes them, or to `root` without a repository.
+        Raises `ChangeRefused` if a line of context differs, or a file has no backup."""
+        text = os.fsdecode(patch) if isinstance(patch, bytes) else patch
+        strip, pairs = self._named(text)
+        sources = {new: old for old, new in pairs}
+        states = {}
+        for name in (name for pair in pairs for name in pair):
+            if self._editable(self._tree.top / name) != name:
+                raise ChangeRefused(f"the patch changes {in_a_line(name)} through a link; fix: name the file itself")
+            states[name] = self._known[name].now
+        with self._store.index(states) as git:
+            after = apply_to_index(git, text, strip)
+            wanted = {}
+            for name, state in states.items():
+                source = state if state.kind == "file" else states[sources.get(name, name)]
+                wanted[name] = self._patched(name, source, after.get(name))
+        return self._change("patch", wanted)
+
+    def files_of(self, patch: str | bytes) -> tuple[Path, ...]:
+        """Returns the files that a patch changes, makes, renames or removes: those to back up before `apply_patch`."""
+        _, pairs = self._named(os.fsdecode(patch) if isinstance(patch, bytes) else patch)
+        return tuple(self._tree.top / name for name in dict.fromkeys(name for pair in pairs for name in pair))
+
+    def revert_file(self, path: Path | str) -> str:
+        """Puts the file back as its last backup recorded it: bytes, mode, link or absence. Folders that the run made
+        are removed if they are empty."""
+        name = self._editable(path)
+        return self._revert({name: self._known[name].backup})
+
+    def revert_to(self, entry: str) -> str:
+        """Puts all files back as they were after ``entry``, in one step. Raises `FileChanged` if the user's own change
+        of a file would be lost."""
+        earlier: Mapping[str, KnownFile] = {}
+        for each in self._entries:
+            earlier = folded(earlier, each.record)
+            if each.id == entry:
+                break
+        else:
+            raise ChangeRefused(f"{entry[:12]} is no entry of run {self.run}")
+        states = {name: earlier[name].now if name in earlier else file.was for name, file in self._known.items()}
+        for name, file in earlier.items():
+            if file.was != self._known[name].was:
+                raise FileChanged(f"{in_a_line(name)} was changed by another program after that step")
+        return self._revert(states)
+
+    def revert_all(self) -> str:
+        """Puts all files of the run back as the user left them, in one step: undoes the run. Raises `ChangeRefused` if
+        the run has recorded nothing."""
+        if not self._known:
+            raise ChangeRefused(f"run {self.run} has changed no file of {self.root}")
+        return self._revert({name: file.was for name, file in self._known.items()})
+
+    def recover(self) -> Recovered:
+        """Puts back the files of an entry that was not finished. `open` calls this; it can be called at any time."""
+        self._store.unlock()
+        self._read()
+        pending = self._store.pointer("next")
+        if pending == self._head:
+            return Recovered()
+        entry = self._store.entries(pending)[-1]
+        put_back: list[Path] = []
+        left: list[Path] = []
+        for number, step in entry.record.in_order(undo=True):
+            done = self._put_back(step, temporary_name(entry.id, number))
+            (put_back if done else left).append(self._tree.top / step.name)
+        self._remove_made_folders([*self._entries, entry])
+        self._store.point(pending, next=self._head)
+        return Recovered(entry.id, tuple(put_back), tuple(left))
+
+    def _put_back(self, step: FileStep, temporary: str) -> bool:
+        """Undoes the step of one file, if it was done. Returns False if another program has changed the file."""
+        self._tree.discard(step.name, temporary)
+        try:
+            found = self._tree.read(step.name)
+            state = self._store.state_of(found)
+            if state == step.after:
+                self._tree.replace(step.name, found, self._store.content_of(step.before), temporary)
+            return state in (step.before, step.after)
+        except FileChanged:
+            return False
+
+    def _revert(self, states: Mapping[str, FileState]) -> str:
+        for name in states:
+            self._unchanged(name)
+        changed = {name: state for name, state in states.items() if state != self._known[name].now}
+        return self._change("revert", {name: self._store.content_of(state) for name, state in changed.items()})
+
+    def _change(self, kind: EntryKind, wanted: Mapping[str, FileContent]) -> str:
+        """Changes the files in one entry. Returns the last entry if there is nothing to change."""
+        found = {name: self._unchanged(name) for name in wanted}
+        wanted = {name: content for name, content in wanted.items() if content != found[name]}
+        if not wanted:
+            return self._head
+        if kind != "revert":
+            _require_writable(found, wanted)
+        record = EntryRecord(kind, self._steps(wanted), self._missing_folders(wanted))
+        entry = self._store.write(record, folded(self._known, record), self._head)
+        try:
+            self._store.point(self._head, next=entry)
+            for number, step in record.in_order(undo=False):
+                self._tree.replace(step.name, found[step.name], wanted[step.name], temporary_name(entry, number))
+            self._remove_made_folders(self._entries)
+            self._store.point(self._head, head=entry)
+        except BaseException:
+            self.recover()
+            raise
+        self._read()
+        return entry
+
+    def _steps(self, wanted: Mapping[str, FileContent]) -> tuple[FileStep, ...]:
+        return tuple(FileStep(name, self._known[name].now, self._store.stored(to)) for name, to in wanted.items())
+
+    def _missing_folders(self, wanted: Mapping[str, FileContent]) -> tuple[str, ...]:
+        made = {folder for name, to in wanted.items() if to != ABSENT for folder in self._tree.missing_folders(name)}
+        return tuple(sorted(made))
+
+    def _remove_made_folders(self, entries: Iterable[JournalEntry]) -> None:
+        """Removes the folders that these entries have made and that are empty now, the innermost first."""
+        for folder in sorted({folder for entry in entries for folder in entry.record.made}, reverse=True):
+            self._tree.remove_folder(folder)
+
+    def _editable(self, path: Path | str) -> str:
+        name = self._tree.name(path)
+        if name not in self._known:
+            raise ChangeRefused(f"{in_a_line(name)} has no backup in run {self.run}; fix: call backup_file first")
+        return name
+
+    def _unchanged(self, name: str) -> FileContent:
+        """Returns the file's content. Raises `FileChanged` if it is not as the last entry recorded it."""
+        found = self._tree.read(name)
+        if self._store.state_of(found) != self._known[name].now:
+            raise FileChanged(
+                f"{in_a_line(name)} was changed by another program, and was left so; fix: start again from the file "
+                f"as it is now, or look at the recorded one: git show {self._head[:12]}:now/{in_a_line(name)}"
+            )
+        return found
+
+    def _named(self, patch: str) -> tuple[int, tuple[tuple[str, str], ...]]:
+        """Returns how many leading folders the names of a patch have in excess, and its old and new names. A patch
+        without git's ``a/`` and ``b/`` has none in excess."""
+        require_complete(patch)
+        with self._store.index({}) as git:
+            stripped = patched_names(git, patch, 1)
+            try:
+                whole = patched_names(git, patch, 0)
+            except ChangeRefused:
+                return 1, stripped
+        there = [sum(os.path.lexists(self._tree.top / old) for old, _ in pairs) for pairs in (stripped, whole)]
+        return (0, whole) if there[1] > there[0] else (1, stripped)
+
+    def _patched(self, name: str, source: FileState, after: tuple[str, str] | None) -> FileContent:
+        """Returns the content after a patch. ``source``: the file whose permissions it gets. ``after``: git's mode and
+        blob."""
+        if after is None:
+            return ABSENT
+        git_says, blob = after
+        data = self._store.content_of(FileState("file", 0, blob)).data
+        if git_says == "120000":
+            target = os.path.normpath(os.path.join(os.path.dirname(name), os.fsdecode(data)))
+            if os.path.isabs(target) or target.split("/")[0] == "..":
+                raise ChangeRefused(f"the patch makes {in_a_line(name)} a link that leads out of {self._tree.top}")
+            return FileContent("link", 0, data)
+        if git_says not in ("100644", "100755"):
+            raise ChangeRefused(f"the patch makes {in_a_line(name)} a submodule; only files and links are changed")
+        mode = source.mode if source.kind == "file" else _mode_of_new_files()
+        if git_says != git_mode(FileState("file", mode, blob)):
+            mode = mode | (mode & 0o444) >> 2 if git_says == "100755" else mode & ~0o111
+        return FileContent("file", mode, data)
+
+    def _read(self) -> None:
+        """Reads the finished entries."""
+        self._head = self._store.pointer("head")
+        self._entries, self._known = self._store.entries(self._head), {}
+        for each in self._entries:
+            self._known = folded(self._known, each.record)
+
+
+def temporary_name(entry: str, number: int) -> str:
+    """Returns the name of the temporary file of an entry's file, beside it."""
+    return f".tilewright-{entry[:16]}-{number}"
+
+
+def _common(git: Git) -> str:
+    return os.path.realpath(git.folder / git.line("rev-parse", "--git-common-dir"))
+
+
+def _encoded(path: Path | str, text: str | bytes) -> bytes:
+    try:
+        return text if isinstance(text, bytes) else text.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        found = f"U+{ord(error.object[error.start]):04X} at character {error.start}"
+        raise ChangeRefused(f"the new text of {in_a_line(path)} has {found}, which UTF-8 cannot hold") from None
+
+
+def _mode_of_new_files() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _require_writable(found: Mapping[str, FileContent], wanted: Mapping[str, FileContent]) -> None:
+    for name, content in found.items():
+        if content.kind == "file" and not content.mode & stat.S_IWUSR:
+            raise ChangeRefused(f"{in_a_line(name)} is read-only; fix: chmod u+w, if it may be changed")
+        if name in wanted and len(wanted[name].data) > LARGEST:
+            raise ChangeRefused(f"the new {in_a_line(name)} has more than the {LARGEST >> 20} MiB of a source file")

@@ -1,0 +1,62 @@
+"""A lock file that one process holds. The system releases the lock when the process and its git commands have ended."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import IO
+
+from tilewright.errors import MachineError
+
+LOCK_SECONDS = 1.0
+"""How long to wait for a lock. A git command that a killed run had started may hold the lock until it ends."""
+
+
+def locked(path: Path, holder: str, busy: str) -> IO[bytes]:
+    """Takes the lock and writes ``holder`` into its file. Raises MachineError if another process has the lock.
+
+    busy: the error's message; ``{holder}`` in it is replaced by what the other process wrote into the file.
+    """
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        lock = path.open("a+b")
+        if _taken(lock) and _is(lock, path):
+            lock.truncate(0)
+            lock.write(holder.encode(errors="replace"))
+            lock.flush()
+            return lock
+        lock.close()
+        if time.monotonic() > until:
+            raise MachineError(busy.replace("{holder}", _holder(path)))
+        time.sleep(0.02)
+
+
+def release(lock: IO[bytes]) -> None:
+    """Removes the file and releases the lock."""
+    Path(lock.name).unlink(missing_ok=True)
+    lock.close()
+
+
+def _taken(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
+def _is(lock: IO[bytes], path: Path) -> bool:
+    """Returns whether ``path`` is still this file. The process that had the lock removes its file at the end."""
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _holder(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace") or "another process"
+    except OSError:
+        return "another process"
