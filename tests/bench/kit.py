@@ -21,5 +21,6 @@ def bench_module(name: str) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         patched.setitem(sys.modules, spec.name, module)
         spec.loader.exec_module(module)
-        sys.modules.pop("common", None)
+        for each in [name for name in sys.modules if (BENCH / f"{name}.py").is_file()]:
+            del sys.modules[each]
         return module
