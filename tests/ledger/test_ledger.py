@@ -23,6 +23,7 @@ from tilewright.errors import RequestError, StorageError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration
 from tilewright.ledger.runs import default_path, write_jsonl
+from tilewright.report.evidence import collect
 from tilewright.runtime.store.winners import Winners
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +119,7 @@ def test_json_lines_hold_everything(ledger: Ledger) -> None:
     iterations = baseline_iteration(), raced(1, 15.0, 20.0, keep=True), crashed(2)
     run = recorded(ledger, *iterations)
     stream = io.StringIO()
-    write_jsonl(stream, ledger.run(run), "iteration", ledger.iterations(run))
+    write_jsonl(stream, collect(ledger.run(run), ledger.iterations(run)).lines())
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["record"] for line in lines] == ["run", "iteration", "iteration", "iteration"]
     assert lines[0]["run"] == run

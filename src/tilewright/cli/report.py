@@ -33,7 +33,7 @@ def report(
     run: Run = "latest", html: Page = None, markdown: Text = None, patch: Patch = None, jsonl: Lines = None,
     as_json: AsJson = False, home: Home = None, listed: Listed = False,
 ) -> None:  # fmt: skip
-    """Shows the evidence of a run of tune or optimize: what was tried, with which outcome, and why.
+    """Shows the evidence of a run of tune, optimize or agent: what was tried, with which outcome, and why.
 
     Prints Markdown, and writes an HTML page into the folder of the run. With options that name a FILE,
     writes only these files; - stands for stdout.
@@ -79,14 +79,18 @@ def _list(path: Path | None, variable: str, as_json: bool) -> None:
 
 
 def _json(evidence: Evidence) -> Encodable:
-    """Returns the value that `tune` or `optimize` printed with ``--json`` for this run. For a Triton kernel,
-    ``two_steps`` has the sections about its way to Tile IR."""
+    """Returns the value that `tune` or `optimize` printed with ``--json`` for this run, or the report of a run of
+    `agent`. For a Triton kernel, ``two_steps`` has the sections about its way to Tile IR."""
     from tilewright.optimize import optimized
+    from tilewright.report import agent_views
+    from tilewright.report.agent_evidence import AgentEvidence
     from tilewright.report.evidence import TuneEvidence
     from tilewright.report.two_steps import to_json_of
     from tilewright.tune.as_json import to_json
 
     details = evidence.details
+    if isinstance(details, AgentEvidence):
+        return agent_views.to_json_of(details)
     steps = {"two_steps": sections} if (sections := to_json_of(details)) else {}
     if isinstance(details, TuneEvidence):
         return {**to_json(details.result), **steps}

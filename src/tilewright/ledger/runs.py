@@ -206,9 +206,9 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
         row_of(connection, run, self.command, whole=True)
 
 
-def write_jsonl(stream: TextIO, run: Dataclass, kind: str, parts: Iterable[Dataclass]) -> None:
-    """Writes JSON Lines: the run, then each of its parts. ``record`` is ``run`` in the first line, else ``kind``."""
-    for name, value in (("run", run), *((kind, part) for part in parts)):
+def write_jsonl(stream: TextIO, records: Iterable[tuple[str, Dataclass]]) -> None:
+    """Writes JSON Lines: each record, with its kind as ``record``. The first is the run."""
+    for name, value in records:
         stream.write(json.dumps({"record": name, **to_json(value)}, allow_nan=False) + "\n")
 
 

@@ -150,7 +150,7 @@ def roofline(
         svg.x_axis(x, "FLOP per byte", NARROW, x.ticks(8)),
         _roofs(run, x, y, ridge, peak),
         [_moved(f"{n}. {change.workload}: {what}", change, before, after, x, y) for n, change, before, after in moves],
-        _numbers([(n, x(after[0]), y(after[1])) for n, *_, after in moves]),
+        _numbers([(Sourced(n, change.at[0], value=n), x(after[0]), y(after[1])) for n, change, _, after in moves]),
         svg.legend(
             18.0,
             (svg.dot(LEFT + 6, 14.0, MARK - 1, "before"), names[0], LEFT + 16),
@@ -189,9 +189,9 @@ def _moved(
     return tag("g", title, svg.line("moved", (x1, x2), (y1, y2)), dots)
 
 
-def _numbers(dots: Sequence[tuple[int, float, float]]) -> Iterator[Markup]:
+def _numbers(dots: Sequence[tuple[Sourced, float, float]]) -> Iterator[Markup]:
     """Writes the workload's number beside each dot. Dots that are close share a label, such as ``1-3, 7``."""
-    groups: list[tuple[float, float, list[int]]] = []
+    groups: list[tuple[float, float, list[Sourced]]] = []
     for n, left, top in dots:
         near = (members for x, y, members in groups if math.hypot(x - left, y - top) < TOGETHER)
         if members := next(near, None):
@@ -199,7 +199,7 @@ def _numbers(dots: Sequence[tuple[int, float, float]]) -> Iterator[Markup]:
         else:
             groups.append((left, top, [n]))
     for left, top, members in groups:
-        yield svg.text(ranges(members), left + MARK + 3, top + 4, "entry")
+        yield svg.text(citing(ranges(list(map(int, members))), *members), left + MARK + 3, top + 4, "entry")
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -288,7 +288,7 @@ def _racer(candidate: Candidate, measured: MeasuredTime, workload: TunedWorkload
     return tag(
         "g",
         tag("title", citing(said, time, within)),
-        svg.text(name, RACE_MARGIN, top + 6, "entry" if end else "tick"),
+        svg.text(Sourced(name, f"{side[1]}/configuration"), RACE_MARGIN, top + 6, "entry" if end else "tick"),
         interval,
         mark,
         class_=f"racer{' winner' if winner else ''}",
@@ -316,9 +316,10 @@ def mix(report: OptimizeEvidence) -> Markup | None:
         if len(names) > MOST_NAMES:
             names = f"workload {', '.join(str(n + 1) for n in workloads)}"
         bars.append(svg.text(names, LEFT, top + 12, "axis"))
-        for name, counts in (("before", before), ("after", after)):
+        sides = zip(("before", "after"), (before, after), report.workloads[workloads[0]].at, strict=True)
+        for name, counts, at in sides:
             top += BAR + GAP if name == "after" else BAR
-            bars.append(_bar(name, counts, classes, x, top))
+            bars.append(_bar(name, counts, classes, x, top, f"{at}/mix"))
         top += BAR + 3 * GAP
     return svg.drawing("instructions by class, before and after", (NARROW, top), bars)
 
@@ -355,7 +356,8 @@ def mix_classes(report: OptimizeEvidence) -> list[str]:
     return [name for name in known if name in largest] + [OTHERS]
 
 
-def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Axis, top: float) -> Markup:
+def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Axis, top: float, at: str) -> Markup:
+    """Draws one version's instructions. ``at``: the ledger id of their counts."""
     total = sum(counts.values())
     shown = {kind: counts.get(kind, 0) for kind in classes if kind != OTHERS}
     if OTHERS in classes:
@@ -363,11 +365,10 @@ def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Axis, 
     pieces, done = [], 0
     for colour, (kind, count) in enumerate(shown.items()):
         if count:
-            title = tag("title", f"{name}: {count} {kind} of {total} instructions")
+            title = tag("title", Sourced(f"{name}: {count} {kind} of {total} instructions", at))
             width = x(done + count) - x(done)
             pieces.append(_rect(f"mix{colour}", x(done), top, width, BAR, title))
             done += count
     middle = top + BAR / 2 + 4
-    return joined(
-        svg.text(name, LEFT - 8, middle, text_anchor="end"), pieces, svg.text(f"{total:,}", x(total) + 6, middle)
-    )
+    sum_ = svg.text(Sourced(f"{total:,}", at), x(total) + 6, middle)
+    return joined(svg.text(name, LEFT - 8, middle, text_anchor="end"), pieces, sum_)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tilewright.ledger.codec import Encodable, to_json
+from tilewright.ledger.codec import Dataclass, Encodable, to_json
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun, still_kept
 from tilewright.race.stats import Interval, geometric_mean
 from tilewright.records import Candidate, Configuration, Json, TuningResult, WorkloadResult
@@ -156,6 +156,11 @@ class OptimizeEvidence:
         """The records as the ledger stores them, by the first part of their ids."""
         return {"run": to_json(self.run), "iteration": to_json({str(each.n): each for each in self.iterations})}
 
+    def lines(self) -> Iterator[tuple[str, Dataclass]]:
+        """Yields every record with its kind, the run first."""
+        yield "run", self.run
+        yield from (("iteration", each) for each in self.iterations)
+
     @property
     def ruled_out(self) -> tuple[str, ...]:
         """The causes of slowness that the run ruled out, without repetitions."""
@@ -295,6 +300,11 @@ class TuneEvidence:
     def records(self) -> dict[str, Json]:
         """As `OptimizeEvidence.records`."""
         return {"run": to_json(self.run), "workload": to_json([each.result for each in self.workloads])}
+
+    def lines(self) -> Iterator[tuple[str, Dataclass]]:
+        """As `OptimizeEvidence.lines`."""
+        yield "run", self.run
+        yield from (("workload", each.result) for each in self.workloads)
 
 
 def collect_tune(run: TuneRun, result: TuningResult) -> TuneEvidence:

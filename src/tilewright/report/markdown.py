@@ -11,7 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from tilewright.report.charts import in_order
 from tilewright.report.evidence import OptimizeEvidence, TuneEvidence
 from tilewright.report.two_steps import two_steps
-from tilewright.report.words import TuneWords, Words, gain, interval_ms, mix_row, outcome_cells, place, time_ms
+from tilewright.report.words import (
+    TuneWords,
+    Words,
+    attempts,
+    gain,
+    interval_ms,
+    mix_row,
+    outcome_cells,
+    place,
+    time_ms,
+)
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
 """Characters that are markup within a line. An underscore inside a word is not markup."""
@@ -105,7 +115,7 @@ def _details(report: OptimizeEvidence) -> Iterator[str]:
         parts += [f"Chosen: {text(iteration.why_chosen)}"] if iteration.why_chosen else []
         header, rows = outcome_cells(iteration)
         parts.append(table(header[:-1], [row[:-1] for row in rows]))
-        parts.append(table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in iteration.attempts]))
+        parts.append(table(*attempts(iteration)))
         parts += [fenced(iteration.comparison)] if iteration.comparison.strip() else []
         if iteration.status != "keep" and iteration.diff.strip():  # what was kept is in the patch
             parts.append(fenced(iteration.diff, "diff"))

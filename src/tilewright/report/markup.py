@@ -35,7 +35,7 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
     of its text are the attribute ``data-ledger``.
     """
     if ids := ids_of(children):
-        attributes["data_ledger"] = " ".join(ids)
+        attributes["data_ledger"] = "\n".join(ids)
     given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     shown = "".join(
         f" {key}" if value is True else f' {key}="{html.escape(_short(value))}"'
@@ -72,7 +72,7 @@ def _short(value: str | int | float) -> str:
 def breakable(text: str) -> Markup:
     """Returns text that can wrap after its commas, so that a long configuration is not broken within a value."""
     shown = Markup(joined(text).replace(",", f",{tag('wbr')}"))
-    return tag("span", shown, data_ledger=" ".join(ids)) if (ids := ids_of([text])) else shown
+    return tag("span", shown, data_ledger="\n".join(ids)) if (ids := ids_of([text])) else shown
 
 
 # Parts of a page

@@ -18,6 +18,7 @@ from tilewright.report.two_steps import two_steps
 from tilewright.report.words import (
     NOTHING,
     Words,
+    attempts,
     faster,
     gain,
     interval_ms,
@@ -67,7 +68,7 @@ def framed(words: PageWords, tiles: Iterable[tuple[str, str]], *sections: Child)
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
-        tag("title", f"{words.title}: {words.outcome}"),
+        tag("title", citing(f"{words.title}: {words.outcome}", words.outcome)),
         tag("style", Markup(STYLE)),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, tag('body', top, sections, environment, again), lang='en')}\n"
@@ -188,7 +189,7 @@ def _evidence(iteration: Iteration) -> Iterator[Markup | None]:
     if iteration.outcomes:
         yield table(*outcome_cells(iteration))
     if iteration.attempts:
-        yield table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in iteration.attempts])
+        yield table(*attempts(iteration))
     if iteration.comparison.strip():
         yield tag("pre", iteration.comparison)
     if iteration.diff.strip():

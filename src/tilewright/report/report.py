@@ -1,20 +1,30 @@
-"""`tilewright.report`: returns the evidence that the ledger stores of a run of `tune` or `optimize`."""
+"""`tilewright.report`: returns the evidence that the ledger stores of a run of `tune`, `optimize` or `agent`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from tilewright.errors import RequestError
+from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.runs import LATEST, LedgerFile, write_jsonl
 from tilewright.ledger.tunings import TuneLedger
-from tilewright.report import page, tune_views
+from tilewright.report import agent_views, page, tune_views
+from tilewright.report.agent_evidence import AgentEvidence
 from tilewright.report.evidence import OptimizeEvidence, TuneEvidence, collect, collect_tune
 from tilewright.report.markdown import markdown
 from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
+
+VIEWS: Mapping[type, tuple[Callable[..., str], Callable[..., str]]] = {
+    OptimizeEvidence: (markdown, page.page),
+    TuneEvidence: (tune_views.markdown, tune_views.page),
+    AgentEvidence: (agent_views.markdown, agent_views.page),
+}
+"""What a run is → its report as Markdown and as a page."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,7 @@ class Evidence:
     folder: the folder with the files of the run.
     """
 
-    details: OptimizeEvidence | TuneEvidence
+    details: OptimizeEvidence | TuneEvidence | AgentEvidence
     folder: Path
 
     def __str__(self) -> str:
@@ -37,29 +47,29 @@ class Evidence:
 
     def markdown(self) -> str:
         """Returns the report as Markdown, for a pull request or a terminal."""
-        return tune_views.markdown(self.details) if isinstance(self.details, TuneEvidence) else markdown(self.details)
+        view, _ = VIEWS[type(self.details)]
+        return view(self.details)
 
     def html(self) -> str:
         """Returns the report as one HTML page with its charts."""
-        return tune_views.page(self.details) if isinstance(self.details, TuneEvidence) else page.page(self.details)
+        _, view = VIEWS[type(self.details)]
+        return view(self.details)
 
     @property
     def patch(self) -> str:
-        """The diff from the untouched code to the result of `optimize`. Raises `RequestError` for a run of `tune`."""
+        """The diff from the untouched code to the result of `optimize` or `agent`. Raises `RequestError` for a run of
+        `tune`."""
         if isinstance(self.details, TuneEvidence):
             raise RequestError(f"run {self.run} is of `tune`, which changes no code: it has no patch")
         return self.details.patch
 
     def export_jsonl(self, stream: TextIO) -> None:
         """Writes every record of the run as JSON, one a line, with all samples."""
-        if isinstance(self.details, TuneEvidence):
-            write_jsonl(stream, self.details.run, "workload", self.details.result.workloads)
-        else:
-            write_jsonl(stream, self.details.run, "iteration", self.details.iterations)
+        write_jsonl(stream, self.details.lines())
 
 
 def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: str = "TILEWRIGHT_HOME") -> Evidence:
-    """Returns the evidence of a run of `tune` or `optimize`.
+    """Returns the evidence of a run of `tune`, `optimize` or `agent`.
 
     run: the name of a run, the beginning of a name, or ``latest``. A task or ``FILE[:TASK]`` selects its newest run.
     ledger: the ledger's file; by default ``ledger.db`` in ``$TILEWRIGHT_HOME`` or ``.tilewright/``.
@@ -75,6 +85,9 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: st
     if command == "tune":
         with TuneLedger(ledger, variable=variable) as tunings:
             return Evidence(collect_tune(tunings.run(name), tunings.load(name)), folder)
+    if command == "agent":
+        with AgentLedger(ledger, variable=variable) as agent:
+            return Evidence(AgentEvidence(*agent.load(name)), folder)
     with Ledger(ledger, variable=variable) as optimized:
         return Evidence(collect(optimized.run(name), optimized.iterations(name)), folder)
 

@@ -30,6 +30,12 @@ def citing(text: str, *parts: object) -> Sourced:
     return Sourced(text, *ids_of(parts))
 
 
+def joined(parts: Iterable[str], between: str) -> Sourced:
+    """Joins texts with all their ids."""
+    parts = tuple(parts)
+    return citing(between.join(parts), *parts)
+
+
 def ids_of(parts: Iterable[object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for part in parts if isinstance(part, Sourced) for each in part.ids))
 

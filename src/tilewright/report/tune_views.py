@@ -105,7 +105,8 @@ def _header(words: TuneWords) -> list[str]:
 def _rows(workload: TunedWorkload) -> Iterator[tuple[Candidate, str, list[str], list[str]]]:
     """Yields for each candidate: the candidate, its name, its roles (best, shipped today), and its other cells."""
     for candidate in workload.candidates:
-        name = knobs(candidate.configuration, workload.varying) or "the only one"
+        named = knobs(candidate.configuration, workload.varying) or "the only one"
+        name = Sourced(named, f"{workload.at_of(candidate)}/configuration")
         shipped = candidate.configuration == workload.result.shipped
         roles = ["best"] * workload.is_best(candidate) + ["shipped today"] * shipped
         yield candidate, name, roles, _cells(candidate, workload)
@@ -136,7 +137,8 @@ def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
     yield tag("h3", "Candidates")
     shipped = workload.result.shipped
     if same := knobs(shipped, [knob for knob in shipped if knob not in workload.varying]):
-        yield tag("p", "For all: ", breakable(same), ". Spills are local stores/loads.", class_="soft")
+        every = breakable(Sourced(same, f"{workload.at}/shipped"))
+        yield tag("p", "For all: ", every, ". Spills are local stores/loads.", class_="soft")
     header = _header(words)[:-1]
     yield table(header, _shown(workload), numbers=range(2, len(header)))
     if workload.result.race:

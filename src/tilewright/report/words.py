@@ -108,7 +108,8 @@ class RunWords:
         self.title = f"{what} {'for' if self.predicted else 'on'} {gpu} ({run.machine.arch})"
         times = "predicted times, nothing was measured" if self.predicted else "measured"
         started = f"started {run.started[:19].replace('T', ' ')} UTC, {'finished' if run.finished else 'not finished'}"
-        self.subtitle = f"run {run.run} of {run.where or run.task}, {started}; {times}"
+        said = f"run {run.run} of {run.where or run.task}, {started}; {times}"
+        self.subtitle = Sourced(said, "run/run", "run/where", "run/started")
 
     def typical(self, speedup: Sourced) -> Sourced:
         """Adds the error factor to a predicted speed-up."""
@@ -120,10 +121,10 @@ class RunWords:
         """Returns pairs of name and value: all that is needed to judge the numbers or to repeat the run."""
         run, machine = self.report.run, self.report.run.machine
         gpu = machine.gpu or f"none; predicted for {run.board or machine.arch}"
-        values: list[tuple[str, str]] = [("gpu", gpu), *_fields(machine, "run/machine", "arch", "driver", "host")]
+        values: list[tuple[str, str]] = [("gpu", gpu), *fields_of(machine, "run/machine", "arch", "driver", "host")]
         values += settings(machine.versions, "run/machine/versions")
         if isinstance(run, TuneRun):
-            values += [("raced at most", Sourced(run.top, "run/top")), *_fields(run, "run", "seed", "policy")]
+            values += [("raced at most", Sourced(run.top, "run/top")), *fields_of(run, "run", "seed", "policy")]
             values += [(f"seconds, {stage}", Sourced(f"{value:.2f}", f"run/seconds/{key(stage)}"))
                        for stage, value in run.seconds.items()]  # fmt: skip
         elif isinstance(run, RunRecord):
@@ -131,12 +132,12 @@ class RunWords:
             for name, noise in run.noise.items():
                 at = f"run/noise/{key(name)}"
                 values.append((f"A/A noise, {name}", Sourced(noise, f"{at}/low", f"{at}/high")))
-            values += [*_fields(run, "run", "branch"), *settings(run.base_commit, "run/base_commit", "base commit")]
-            values += _fields(run, "run", "seed", "policy", "options")
+            values += [*fields_of(run, "run", "branch"), *settings(run.base_commit, "run/base_commit", "base commit")]
+            values += fields_of(run, "run", "seed", "policy", "options")
         return tuple(values)
 
 
-def _fields(record: object, at: str, *names: str) -> Iterator[tuple[str, Sourced]]:
+def fields_of(record: object, at: str, *names: str) -> Iterator[tuple[str, Sourced]]:
     for name in names:
         yield from settings(getattr(record, name), f"{at}/{name}", name)
 
@@ -242,6 +243,13 @@ def _instructions(metrics: Metrics, at: str, kind: str) -> Sourced:
     return Sourced(metrics.mix.get(kind, 0), f"{at}/mix/{key(kind)}" if kind in metrics.mix else f"{at}/mix")
 
 
+def attempts(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
+    """Returns header and rows of the table of the values that were tried."""
+    at = f"iteration/{iteration.n}/attempts"
+    rows = [[Sourced(a.value, f"{at}/{n}/value"), a.status, a.reason] for n, a in enumerate(iteration.attempts)]
+    return ["tried", "status", "reason"], rows
+
+
 def ordinal(iteration: Iteration) -> Sourced:
     """Formats the number of an iteration."""
     return Sourced(iteration.n, f"iteration/{iteration.n}/n")
@@ -315,7 +323,7 @@ class TuneWords(RunWords):
         if self.predicted:
             yield "There was no race: all times are predicted. Confirm them on a GPU before you rely on them."
         if self.report.workloads:
-            yield f"{prediction_error.times().capitalize()}."
+            yield f"{prediction_error.times().replace('p', 'P', 1)}."
         if not run.board:
             yield "An earlier version of Tilewright made this run, and did not store what the roofline needs."
 

@@ -1,0 +1,112 @@
+"""The evidence of a run of `agent`, from the ledger's records alone: what was tried, with which end.
+
+The ids of its numbers begin with that of a measurement, such as ``RUN/m3/ratio/centre``, or with ``items``,
+``changes``, ``ends``, ``findings`` or ``run`` (`sourced`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.ledger.agent_records import (
+    STEPS,
+    AgentChange,
+    AgentEnd,
+    AgentItem,
+    AgentMeasurement,
+    AgentParts,
+    AgentRun,
+)
+from tilewright.ledger.codec import Dataclass, to_json
+from tilewright.records import Json
+
+APPLIED, ROLLED_BACK = "Applied", "Rolled back"
+
+
+@dataclass(frozen=True)
+class AgentEvidence:
+    """A run of `agent` with all that it has stored."""
+
+    run: AgentRun
+    parts: AgentParts
+
+    @cached_property
+    def records(self) -> dict[str, Json]:
+        """The records as the ledger stores them, by the first part of their ids."""
+        measured = {each.id.rpartition("/")[2]: each for each in self.parts.measurements}
+        parts = {name: getattr(self.parts, name) for name in ("findings", "items", "changes")}
+        by_id: dict[str, Json] = {name: to_json({each.id: each for each in records}) for name, records in parts.items()}
+        ends = to_json({each.item: each for each in self.parts.ends})
+        steps = to_json(
+            {each.id: {step.name: step for step in self.parts.steps_of(each.id)} for each in self.parts.changes}
+        )
+        return {"run": to_json(self.run), self.run.run: to_json(measured), "ends": ends, "steps": steps, **by_id}
+
+    @property
+    def single(self) -> bool:
+        """Whether the user asked for one change by name: it has a report of its own."""
+        return self.run.mode == "user-specified" and len(self.parts.items) == 1
+
+    @property
+    def tried(self) -> tuple[AgentChange, ...]:
+        """The changes that were made, or are about to be, in their order: no step before ``implement`` failed."""
+        return tuple(each for each in self.parts.changes if each.texts and not self._stopped_early(each))
+
+    def _stopped_early(self, change: AgentChange) -> bool:
+        early = self.parts.steps_of(change.id)[: STEPS.index("implement")]
+        return any(step.state == "failed" for step in early)
+
+    def item_of(self, change: AgentChange) -> AgentItem | None:
+        return next((item for item in self.parts.items if item.id == change.item), None)
+
+    def measured(self, kind: str, change: str = "") -> AgentMeasurement | None:
+        """Returns the last measurement of a kind, of a change or of the whole program."""
+        found = [each for each in self.parts.measurements if each.kind == kind and each.change == change]
+        return found[-1] if found else None
+
+    def race(self, change: AgentChange) -> AgentMeasurement | None:
+        """Returns the race of a change against the version before it."""
+        return self.measured("race", change.id)
+
+    @property
+    def effect(self) -> AgentMeasurement | None:
+        """The user's own command, the version at the start against the last."""
+        return self.parts.measurement(self.run.effect) or self.measured("effect")
+
+    @property
+    def proof(self) -> AgentMeasurement | None:
+        """The count of the operations of the last version."""
+        return self.parts.measurement(self.run.proof)
+
+    def state(self, change: AgentChange) -> str:
+        """Returns `APPLIED`, `ROLLED_BACK`, or what an unfinished run does next."""
+        if change in self.parts.kept:
+            return APPLIED
+        steps = self.parts.steps_of(change.id)
+        if any(step.name == "finish" for step in steps) or self.parts.end_of(change.item):
+            return ROLLED_BACK
+        return f"Not finished: the next step is {STEPS[len(steps)]}"
+
+    def open_items(self) -> Iterator[AgentItem]:
+        """Yields the items that have not ended: the run was killed, or goes on."""
+        return (item for item in self.parts.items if self.parts.end_of(item.id) is None)
+
+    def remaining(self) -> Iterator[tuple[AgentItem, AgentEnd]]:
+        """Yields the items without a kept change, with how they ended."""
+        for item in self.parts.items:
+            end = self.parts.end_of(item.id)
+            if end is not None and end.status != "applied":
+                yield item, end
+
+    @property
+    def patch(self) -> str:
+        """All kept changes; those of a run that has not ended are one after the other."""
+        return self.run.patch or "".join(change.diff for change in self.parts.kept)
+
+    def lines(self) -> Iterator[tuple[str, Dataclass]]:
+        """Yields every record with its kind, the run first."""
+        yield "run", self.run
+        for name in ("measurements", "findings", "items", "changes", "steps", "ends"):
+            yield from ((name.removesuffix("s"), record) for record in getattr(self.parts, name))

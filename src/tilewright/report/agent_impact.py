@@ -1,0 +1,126 @@
+"""What a measurement of a program says: latency and throughput before and after, their change, and the speed of light.
+
+A measurement names its numbers ``… before, µs`` and ``… after, µs``, and ``… speed of light before`` and ``… after`` as
+shares of 1; one of a single version has ``…, µs`` and ``… speed of light``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ledger.agent_records import AgentMeasurement
+from tilewright.report.sourced import Sourced, citing, ids_of, key
+from tilewright.report.words import number
+
+NOT_MEASURED = "not measured"
+Value = tuple[float, str] | None
+"""A number and its ledger id."""
+
+
+@dataclass(frozen=True)
+class PercentChange:
+    """A change in percent, and the bounds of its interval; "" if it has none."""
+
+    centre: str
+    bounds: str = ""
+
+    @property
+    def cell(self) -> str:
+        """Both as one text."""
+        if not (isinstance(self.centre, Sourced) and self.bounds):
+            return self.centre
+        return Sourced(f"{self.centre} ({self.bounds})", *ids_of((self.centre, self.bounds)), value=self.centre.value)
+
+
+@dataclass(frozen=True)
+class Impact:
+    """Two versions in one measurement. A text says `NOT_MEASURED` where the measurement has no such number."""
+
+    latency: tuple[str, str]
+    throughput: tuple[str, str]
+    latency_change: PercentChange
+    throughput_change: PercentChange
+    light: tuple[str, str, str]
+    """The shares of the speed of light, and their difference in points."""
+
+    @property
+    def line(self) -> str:
+        """The latency before and after, and its change."""
+        (before, after), change = self.latency, self.latency_change
+        bounds = f", interval {change.bounds}" if change.bounds else ""
+        return citing(f"{before} → {after} ({change.centre}){bounds}", before, after, change.centre, change.bounds)
+
+
+def impact_of(measurement: AgentMeasurement | None) -> Impact:
+    """Returns the numbers of a measurement of two versions."""
+    if measurement is None:
+        nothing = (NOT_MEASURED, NOT_MEASURED)
+        return Impact(
+            nothing, nothing, PercentChange(NOT_MEASURED), PercentChange(NOT_MEASURED), (*nothing, NOT_MEASURED)
+        )
+    times = value_at(measurement, "before, µs"), value_at(measurement, "after, µs")
+    lights = value_at(measurement, "speed of light before"), value_at(measurement, "speed of light after")
+    before, after = lights
+    points = _points(before, after)
+    return Impact(
+        (latency(times[0]), latency(times[1])), (throughput(times[0]), throughput(times[1])),
+        change_of(measurement, 1), change_of(measurement, -1), (share(before), share(after), points),
+    )  # fmt: skip
+
+
+def value_at(measurement: AgentMeasurement, *ends: str) -> Value:
+    """Returns the first value of a measurement whose name ends with one of these."""
+    for name, value in measurement.values.items():
+        if name.endswith(ends):
+            return value, f"{measurement.id}/values/{key(name)}"
+    return None
+
+
+def latency(us: Value) -> str:
+    """Formats a time in µs as ms."""
+    return NOT_MEASURED if us is None else Sourced(f"{number(us[0] / 1e3)} ms", us[1], value=us[0] / 1e3)
+
+
+def throughput(us: Value) -> str:
+    """Formats the steps in a second of a step that takes so many µs."""
+    if us is None or us[0] <= 0:
+        return NOT_MEASURED
+    return Sourced(f"{number(1e6 / us[0])} steps/s", us[1], value=1e6 / us[0])
+
+
+def share(value: Value) -> str:
+    """Formats a share of the speed of light in percent."""
+    return NOT_MEASURED if value is None else Sourced(f"{value[0]:.1%}", value[1], value=100 * value[0])
+
+
+def _points(before: Value, after: Value) -> str:
+    if before is None or after is None:
+        return NOT_MEASURED
+    points = 100 * (after[0] - before[0])
+    return Sourced(f"{points:+.1f} points".replace("-", "−"), before[1], after[1], value=points)
+
+
+def change_of(measurement: AgentMeasurement, sense: int) -> PercentChange:
+    """Returns the change by the ratio of the paired rounds. ``sense``: 1 for the time, -1 for its inverse."""
+    ratio = measurement.ratio
+    if ratio is None or ratio.centre <= 0:
+        return PercentChange(NOT_MEASURED)
+    at, value = f"{measurement.id}/ratio", 100 * (ratio.centre**sense - 1)
+    centre = Sourced(percent(value), f"{at}/centre", value=value)
+    if not ratio.decided or ratio.low <= 0:
+        return PercentChange(centre)
+    low, high = sorted(100 * (bound**sense - 1) for bound in (ratio.low, ratio.high))
+    return PercentChange(centre, Sourced(f"{percent(low)} to {percent(high)}", f"{at}/low", f"{at}/high"))
+
+
+def gain_of(measurement: AgentMeasurement) -> str:
+    """Formats by how much the time became shorter, such as ``25.0%``."""
+    ratio = measurement.ratio
+    if ratio is None:
+        return NOT_MEASURED
+    return Sourced(f"{100 * (1 - ratio.centre):.1f}%", f"{measurement.id}/ratio/centre", value=100 * (1 - ratio.centre))
+
+
+def percent(value: float) -> str:
+    """Formats a change, such as ``−12.5%``."""
+    return f"{value:+.1f}%".replace("-", "−")

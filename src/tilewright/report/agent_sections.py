@@ -1,0 +1,121 @@
+"""The parts of a report of `agent`, which Markdown, page and JSON show alike: sections with lists, tables and lines.
+
+Every number cites its ledger ids (`sourced`). What was not measured says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tilewright.ledger.agent_records import AgentChange, AgentItem, AgentMeasurement
+from tilewright.records import Json
+from tilewright.report.agent_evidence import AgentEvidence
+from tilewright.report.agent_impact import NOT_MEASURED
+from tilewright.report.sourced import Sourced, ids_of, key
+
+PRINCIPLES: Mapping[str, str] = {
+    "pipeline": "overlap compute, memory and communication",
+    "parallelism": "spread the work over GPUs",
+    "locality": "move less data",
+    "vectorization": "use wide loads and tensor cores",
+    "fusion": "combine operations into fewer kernels",
+    "precision": "use fewer bits where that is safe",
+    "batching": "spread fixed costs over more work",
+    "async": "remove points where something waits",
+}
+"""Tag of a recommendation → what the principle says."""
+PROOF = "Proof that the changed code ran"
+Mark: TypeAlias = Literal["- ", "- [x] ", "- [ ] ", "1. "]
+
+
+@dataclass(frozen=True)
+class ReportPoint:
+    """A line of a list. ``lines``: what stands below it. ``mark``: a point, a check box, or the place in the order."""
+
+    text: str
+    mark: Mark = "- "
+    lines: tuple[str, ...] = ()
+    title: str = ""
+    """What the line begins with, in bold."""
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A heading with a list, a table, lines of text and a diff; each may be empty."""
+
+    heading: str
+    points: tuple[ReportPoint, ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[Sequence[str], ...] = ()
+    lines: tuple[str, ...] = ()
+    diff: str = ""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ledger ids of its numbers."""
+        texts = [text for point in self.points for text in (point.text, *point.lines)]
+        return ids_of([*texts, *(cell for row in self.rows for cell in row), *self.lines])
+
+    def to_json(self) -> dict[str, Json]:
+        points: list[Json] = [
+            {"text": f"{point.title}{': ' * bool(point.title)}{point.text}", "lines": list(map(str, point.lines)),
+             "checked": {"- [x] ": True, "- [ ] ": False}.get(point.mark)}
+            for point in self.points
+        ]  # fmt: skip
+        rows: list[Json] = [_row_json(self.header, row) for row in self.rows]
+        lines: list[Json] = [str(line) for line in self.lines]
+        return {"points": points, "rows": rows, "lines": lines, "ledger": list(self.ids)}
+
+
+def _row_json(header: Sequence[str], row: Sequence[str]) -> dict[str, Json]:
+    cells = dict(zip(header, row, strict=True))
+    values: dict[str, Json] = {
+        name: cell.value if isinstance(cell, Sourced) and cell.value is not None else str(cell)
+        for name, cell in cells.items()
+    }
+    return values | {"ledger": {name: list(ids) for name, cell in cells.items() if (ids := ids_of([cell]))}}
+
+
+@dataclass(frozen=True)
+class AgentReport:
+    """``facts``: the lines with a name that stand below the title. ``outcome``: the result in one sentence."""
+
+    title: str
+    outcome: str
+    facts: tuple[tuple[str, str], ...]
+    sections: tuple[ReportSection, ...]
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "title": self.title,
+            **{name: str(text) for name, text in self.facts},
+            "ledger": list(ids_of(text for _, text in self.facts)),
+            "sections": {section.heading: section.to_json() for section in self.sections},
+        }
+
+
+def kept_of(evidence: AgentEvidence) -> Sourced:
+    """Formats how many of the changes that were made are kept."""
+    tried = evidence.tried
+    text = f"{len(evidence.parts.kept)} of {len(tried)} changes applied" if tried else "no change was made"
+    return Sourced(text, *(f"steps/{key(each.id)}" for each in tried))
+
+
+def described(change: AgentChange) -> str:
+    return (
+        f"{change.name} at {change.site}: {change.rationale}" if change.site else f"{change.name}: {change.rationale}"
+    )
+
+
+def principle(item: AgentItem) -> str:
+    said = PRINCIPLES.get(item.tag)
+    return f"{item.tag}: {said}" if said else item.tag
+
+
+def verdict(what: str, measurement: AgentMeasurement | None) -> str:
+    if measurement is None:
+        return f"{what}: {NOT_MEASURED}"
+    said = ", ".join(filter(None, (measurement.verdict, measurement.reason)))
+    return Sourced(f"{what}: {said}", f"{measurement.id}/verdict", f"{measurement.id}/reason")
