@@ -14,6 +14,7 @@ from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 PHRASES = {
+    "Enable FlashAttention for self-attention layers": "scaled_dot_product_attention",
     "Apply memory pooling for attention buffers": "memory_pooling",
     "Consider gradient checkpointing for memory reduction": "gradient_checkpointing",
 }

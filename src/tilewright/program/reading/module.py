@@ -95,7 +95,7 @@ class ReadModule:
 
     def operand(self, node: ast.AST) -> str:
         """Returns the text of an expression, in parentheses if an operator or a point could follow wrongly."""
-        plain = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+        plain = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant))
         return self.code(node) if plain else f"({self.code(node)})"
 
     def argument(self, node: ast.AST) -> str:
