@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from tilewright.program.copies import Startable
 from tilewright.progress import Progress, silent
+from tilewright.records import Json
+from tilewright.runtime import observing
+from tilewright.runtime.started import python_path
+from tilewright.tools.child import running, workplace
 
 StepUnit: TypeAlias = Literal["optimizer step", "forward call", "process"]
 """What a step is: a step of the first optimizer; without one, a call of the first outermost module; else the run."""
-RunStage: TypeAlias = Literal["start", "exit", "time limit", "record"]
+RunStage: TypeAlias = Literal["start", "exit", "time limit", "race"]
 
 
 @dataclass(frozen=True)
@@ -78,13 +92,120 @@ def run_program(
     program: Startable, *, steps: int = 20, seconds: float = 300.0, outputs: bool = False, nudged: bool = False,
     progress: Progress = silent,
 ) -> ProgramRun | ProgramFailed:  # fmt: skip
-    """Runs a program with the observing hook, in a process group of its own.
+    """Runs a program with the observing hook, in a process group of its own, which is killed at the end.
 
-    The program is ended after ``steps`` steps that were timed. If it has no steps, it runs to its end.
+    The program is ended after ``steps`` steps; without steps it runs to its end. Random numbers are seeded.
 
-    seconds: the program is ended after its next step when so much time has passed; shortly later it is killed.
-    outputs: also records outputs and operations, which slows the steps; race without.
+    seconds: a program with steps is ended after the step in which nine tenths of this time have passed; any program is
+    killed after this time.
+    outputs: also records outputs and operations, which slows the steps; race without. A program that has no fifth step
+    is run a second time, for its operations alone.
     nudged: changes each parameter by about one unit in the last place before its first use. The difference to a run
     without is what rounding does to this program: the ``noise`` of `outputs.compare`.
     """
-    raise NotImplementedError
+    wanted: dict[str, Json] = {
+        "steps": steps, "seconds": 0.9 * seconds, "outputs": outputs, "nudged": nudged,
+        "operations": "steps" if outputs else "",
+    }  # fmt: skip
+    progress("run", 0, 1)
+    run = _once(program, wanted, seconds)
+    if outputs and isinstance(run, ProgramRun) and run.outputs and not run.operations:
+        again = _once(program, {**wanted, "outputs": False, "operations": "all"}, seconds)
+        if isinstance(again, ProgramRun):
+            run = replace(run, operations=again.operations, kernels=again.kernels)
+    progress("run", 1, 1)
+    return run
+
+
+def _once(program: Startable, wanted: Mapping[str, Json], seconds: float) -> ProgramRun | ProgramFailed:
+    with workplace() as folder:
+        before = program.environment()
+        observed = {observing.VARIABLE: json.dumps({**wanted, "folder": str(folder)})}
+        environment = {"PYTHONHASHSEED": "0", **before, "PYTHONPATH": python_path(before), **observed}
+        began = time.perf_counter()
+        code = _ended(program, environment, folder, seconds)
+        wall = time.perf_counter() - began
+        if isinstance(code, ProgramFailed):
+            return code
+        out, err = (_text(folder / name) for name in ("stdout", "stderr"))
+        if code != 0:
+            return _failed(code, err, seconds if wall >= seconds else None)
+        return _read(folder, wall, bool(wanted["outputs"]), out, err)
+
+
+def _ended(
+    program: Startable, environment: Mapping[str, str], folder: Path, seconds: float
+) -> int | ProgramFailed:  # fmt: skip
+    """Waits for the program and kills it at the time limit. Returns its exit code; minus a signal's number."""
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        try:
+            process = subprocess.Popen(
+                program.words, cwd=program.cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            return ProgramFailed("start", f"cannot start {program.words[0]}: {why}")
+    with running(process.pid):
+        timer = threading.Timer(seconds, _kill_all, [process.pid])
+        timer.start()
+        try:
+            return process.wait()
+        finally:
+            timer.cancel()
+            if process.returncode is None:  # interrupted
+                _kill_all(process.pid)
+                process.wait()
+
+
+def _kill_all(pid: int) -> None:
+    """Kills a process and its descendants: torchrun starts each rank in a session of its own."""
+    for each in [pid, *_descendants(pid)]:
+        with suppress(OSError):
+            os.kill(each, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            children.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+    found = [pid]
+    for parent in found:
+        found += children.get(parent, [])
+    return found[1:]
+
+
+def _failed(code: int, stderr: str, limit: float | None) -> ProgramFailed:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("USDT:")]
+    said = lines[-1] if lines else ""
+    if limit is not None and code == -signal.SIGKILL:
+        return ProgramFailed("time limit", f"the program did not end in {limit:g} s, and has too few steps", code, said)
+    ended = f"was killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
+    return ProgramFailed("exit", f"the program {ended}{f': {said}' if said else ''}", code, said)
+
+
+def _read(folder: Path, wall: float, outputs: bool, out: str, err: str) -> ProgramRun:
+    """Returns the run, from the record of the process with most steps, and of those the first rank's."""
+    records = [(json.loads(path.read_text()), path) for path in sorted(folder.glob("process*.json"))]
+    if not records:
+        return ProgramRun("process", 0, "", (), wall, "cpu", stdout=out, stderr=err)
+    record, path = max(records, key=lambda each: (each[0]["steps"], -each[0]["rank"], len(each[0]["tensors"])))
+    return ProgramRun(
+        record["unit"], record["steps"], record["cut"], tuple(record["step_us"]), wall, record["device"],
+        record["operations"], record["kernels"], _outputs(record, path) if outputs else None, out, err,
+    )  # fmt: skip
+
+
+def _outputs(record: Mapping[str, Any], path: Path) -> ProgramOutputs:
+    values, at, tensors = np.fromfile(path.with_suffix(".values")), 0, []
+    for row in record["tensors"]:
+        sample = values[at : at + row["sampled"]]
+        at += row["sampled"]
+        facts = (row["name"], tuple(row["shape"]), row["dtype"], row["digest"], row["not_finite"])
+        tensors.append(ObservedTensor(*facts, tuple(sample.tolist())))
+    return ProgramOutputs(tuple(tensors), tuple((f, b) for f, b in record["calls"]), record["eps"])
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode(errors="replace")

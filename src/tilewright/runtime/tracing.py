@@ -16,18 +16,15 @@ import atexit
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import in_one_line
+from tilewright.runtime.steps import StepTimes, guarded, on_each_step
 
 VARIABLE, LAST_STEP, SECONDS = "TILEWRIGHT_PROFILE", "TILEWRIGHT_PROFILE_STEP", "TILEWRIGHT_PROFILE_SECONDS"
 """The folder of the traces; the step before which the recording ends; the most seconds."""
-TIMED_STEPS = 1000
-"""Steps that are timed by events at most."""
 
 
 def install() -> None:
@@ -38,14 +35,6 @@ def install() -> None:
     torch.cuda._lazy_call(lambda: guarded(lambda: recorder.begin(float(os.environ[SECONDS]))))
 
 
-def guarded(act: Callable[[], None]) -> None:
-    """Calls ``act``. An error in it must not end the user's program."""
-    try:
-        act()
-    except Exception as error:
-        print(f"tilewright: cannot record a trace: {in_one_line(error)}", file=sys.stderr, flush=True)
-
-
 class TraceRecorder:
     """Records one process, to before step ``last``. Steps are those of the first optimizer that steps, from 0."""
 
@@ -53,19 +42,16 @@ class TraceRecorder:
         self.folder, self.last = folder, last
         self.name = f"rank{os.environ['RANK']}" if "RANK" in os.environ else f"process{os.getpid()}"
         self.step = 0
-        self._optimizer: int | None = None
         self._profiler: Any = None
         self._marker: Any = None
-        self._events: list[Any] = []
+        self._times = StepTimes()
 
     def begin(self, seconds: float) -> None:
         """Starts to record, and finishes when the program ends, or after ``seconds``."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("CUDA was first used outside of the main thread, where the profiler cannot be stopped")
         self._start()
-        register_optimizer_step_post_hook(lambda optimizer, *_: guarded(lambda: self._stepped(optimizer)))
+        on_each_step(lambda optimizer: guarded(self._stepped))
         atexit.register(guarded, self.finish)
         if seconds and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:  # else the program uses it
             signal.signal(signal.SIGALRM, lambda *_: guarded(self._stop))
@@ -74,30 +60,16 @@ class TraceRecorder:
     def finish(self) -> None:
         """Writes what is left to write."""
         self._stop()
-        if len(self._events) > 1:
-            self._events[-1].synchronize()
-            pairs = zip(self._events, self._events[1:], strict=False)
-            us = [round(1e3 * one.elapsed_time(next_), 3) for one, next_ in pairs]
-            self._write("steps.json", lambda path: path.write_text(json.dumps(us[self.last :])))
+        if us := self._times.us()[self.last :]:
+            self._write("steps.json", lambda path: path.write_text(json.dumps(us)))
 
-    def _stepped(self, optimizer: object) -> None:
-        if self._optimizer not in (None, id(optimizer)):
-            return
-        self._optimizer = id(optimizer)
+    def _stepped(self) -> None:
         self.step += 1
-        self._time_by_event()
+        self._times.mark()
         if self.step == self.last:
             self._stop()
         elif self._profiler is not None:
             self._mark()
-
-    def _time_by_event(self) -> None:
-        import torch
-
-        if torch.cuda.is_available() and len(self._events) < TIMED_STEPS:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self._events.append(event)
 
     def _start(self) -> None:
         from torch.profiler import ProfilerActivity, profile

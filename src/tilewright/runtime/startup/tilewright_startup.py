@@ -1,5 +1,5 @@
 """Installs the patch when the program imports `cuda.tile.tune`, the recorder of launches when it imports `cuda.tile` or
-`triton`, or the recorder of a trace when it imports `torch`.
+`triton`, and when it imports `torch` the recorder of a trace, or the observer of `program.run`.
 
 Environment variables choose among them. Every Python process of the user's program runs this module, so it imports
 only `os` and `sys` at first. It imports the rest of Tilewright once the program imports cuda-tile.
@@ -24,7 +24,7 @@ AWAITED = "cuda.tile.tune"
 VARIABLE = "TILEWRIGHT_PATCH"
 LAUNCHES, CAPTURE = ("cuda.tile", "triton"), "TILEWRIGHT_CAPTURE"
 TORCH, PROFILE = "torch", "TILEWRIGHT_PROFILE"
-COPIED = "TILEWRIGHT_COPIED"
+COPIED, OBSERVE, SEEDED = "TILEWRIGHT_COPIED", "TILEWRIGHT_OBSERVE", ("random", "numpy.random")
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
@@ -60,6 +60,10 @@ def start() -> None:
             _wait_for(module, _installer("tilewright.runtime.capture.capture", "record"))
     if os.environ.get(PROFILE, "").strip():
         _wait_for(TORCH, _installer("tilewright.runtime.tracing", "profile"))
+    if os.environ.get(OBSERVE, "").strip():
+        _wait_for(TORCH, _installer("tilewright.runtime.observing", "observe"))
+        for module in SEEDED:
+            _wait_for(module, _installer("tilewright.runtime.seeding", "seed"))
     value = os.environ.get(VARIABLE, "").strip().lower()
     if value in ON:
         _wait_for(AWAITED, _installer("tilewright.runtime.patch.patch", "patch"))

@@ -1,0 +1,100 @@
+"""Compares the numbers that two versions of a program print.
+
+Lines that differ in their numbers alone form a table; its columns are compared from the top down. Numbers with a unit
+or a name of time, speed or memory are left out, and a column is compared only as long as the two runs of the unchanged
+program agree in it. A table whose length the two runs do not agree in is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilewright.program.run import ProgramRun
+
+FACTOR, FLOOR, WILD = 16.0, 1e-3, 0.01
+"""As in `outputs`. A printed number is rounded, so its floor is a share of the column's largest number."""
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)(?![\d.]*\d)", re.I)
+_UNIT = re.compile(
+    r"\s*(?:[µu]s|ms|ns|s|secs?|seconds?|min(?:utes)?|h|hours?|fps|%?\s*faster|[kKMGT]i?B|bytes|T?G?M?FLOPS?|x speed\w*"
+    r"|[\w ]{0,12}/\s?s\w*|s/\w+|ms/\w+|per sec\w*)\b", re.I,
+)  # fmt: skip
+_NAME = re.compile(
+    r"(?:time|elapsed|took|seconds?|secs?|\bms|duration|latency|speed|throughput|fps|memory|mem|rate/s|eta|date)"
+    r"[^\d]{0,12}$", re.I,
+)  # fmt: skip
+
+_Table: TypeAlias = "list[tuple[str, ...]]"
+
+
+@dataclass(frozen=True)
+class JudgedOutput:
+    """One output of a changed program, judged."""
+
+    ratio: float
+    """Its difference / the tolerance; above 1 is different."""
+    why: str
+    equal: bool = False
+    skipped: bool = False
+    """The two runs of the unchanged program differ too much to compare anything."""
+
+
+def compare_printed(before: ProgramRun, after: ProgramRun, noise: ProgramRun) -> Iterator[JudgedOutput]:
+    """Judges each table that ``before`` and ``noise`` print alike."""
+    one, other, same = (_tables(run.stdout) for run in (before, after, noise))
+    cut = "seconds" in (before.cut, after.cut, noise.cut)
+    for text, rows in one.items():
+        steady, found = same.get(text, []), other.get(text, [])
+        if len(steady) != len(rows) and not cut:
+            continue
+        if len(found) != len(rows) and not cut:
+            yield JudgedOutput(float("inf"), f"prints {len(found)} lines '{text}' instead of {len(rows)}")
+            continue
+        for column in range(len(rows[0])):
+            yield from _column(f"'{text}'", *([row[column] for row in each] for each in (rows, found, steady)))
+
+
+def _tables(stdout: str) -> Mapping[str, _Table]:
+    """Returns for each text with ``#`` for its numbers the rows of numbers, without those of time and speed."""
+    tables: dict[str, _Table] = {}
+    for line in stdout.splitlines():
+        numbers = [match for match in NUMBER.finditer(line) if not _of_time(line, match)]
+        if numbers:
+            text = " ".join(NUMBER.sub("#", line).split())[:80]
+            tables.setdefault(f"{text}{'' if len(numbers) == 1 else f' ({len(numbers)})'}", []).append(
+                tuple(match.group() for match in numbers)
+            )
+    return tables
+
+
+def _of_time(line: str, match: re.Match[str]) -> bool:
+    return bool(_UNIT.match(line, match.end()) or _NAME.search(line[: match.start()]))
+
+
+def _column(text: str, before: list[str], after: list[str], noise: list[str]) -> Iterator[JudgedOutput]:
+    scale = max((abs(float(each)) for each in before if abs(float(each)) < float("inf")), default=0.0)
+    shown, worst, equal = 0.0, JudgedOutput(0.0, f"{text} is equal"), True
+    for row, (b, a, n) in enumerate(zip(before, after, noise, strict=False), 1):
+        one, other, same = float(b), float(a), float(n)
+        if b == a == n:
+            continue
+        shown = max(shown, abs(one - same) / scale if scale else 0.0)
+        if not shown <= WILD:  # also nan
+            if row == 1:
+                worst = JudgedOutput(0.0, f"{text} prints {b}, then {n}", skipped=True)
+            break
+        equal = equal and b == a
+        tolerance = max(FLOOR * scale, FACTOR * shown * scale) + _last_place(b)
+        ratio = 0.0 if one == other else abs(one - other) / tolerance if abs(other) < float("inf") else float("inf")
+        if not ratio <= worst.ratio:
+            worst = JudgedOutput(ratio if ratio == ratio else float("inf"), f"{text} prints {a} instead of {b}")
+    yield JudgedOutput(worst.ratio, worst.why, equal and worst.ratio == 0.0, worst.skipped)
+
+
+def _last_place(number: str) -> float:
+    """Returns the worth of one unit in the last digit that was printed."""
+    digits, _, power = number.lower().partition("e")
+    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) if digits[-1:].isdigit() else 0.0

@@ -1,0 +1,271 @@
+"""Observes the program that `program.run` started, without a change of the program: steps, outputs, operations.
+
+The startup hook calls `install` once the program has imported torch; a program without torch pays for nothing. A step
+is one of the first optimizer that steps. Without an optimizer it is a call of the first module with parameters that is
+called twice from outside of other modules. Hooks are on outermost calls alone: modules within a module, and what
+torch.compile traces, see none. In a run without outputs they are gone after the first optimizer step, so that only the
+optimizer's hook remains, which takes about a microsecond.
+
+Operations are counted by torch.profiler over `PROFILED` steps, which are not timed. It sees the backward pass, which
+runs in threads of torch, and the kernels of a GPU. A dispatch mode would see neither, and costs more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tilewright.runtime.observed_tensors import ObservedTensors, tensors_in
+from tilewright.runtime.seeding import SEED
+from tilewright.runtime.steps import StepTimes, guarded, on_each_step
+
+VARIABLE = "TILEWRIGHT_OBSERVE"
+"""The settings as JSON: ``folder``, ``steps``, ``seconds``, ``outputs``, ``nudged``, and ``operations``: ``steps``,
+``all`` (from the import of torch on) or empty."""
+PROFILED = (3, 5)
+"""The operations of the steps behind the third, to the fifth, are counted."""
+EARLY = 8
+"""The first calls and steps whose tensors are kept; later ones are kept at powers of two."""
+
+
+def install() -> None:
+    """Observes this process, as the environment variable says, and seeds torch."""
+    import torch
+
+    torch.manual_seed(SEED)
+    Observer(json.loads(os.environ[VARIABLE])).begin()
+
+
+def kept(number: int) -> bool:
+    """Tells whether tensors of the ``number``-th call or step, from 1, are kept."""
+    return number <= EARLY or number & (number - 1) == 0
+
+
+class Observer:
+    """Observes one process."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings, self.process = settings, os.getpid()
+        self.began = time.monotonic()
+        self.unit, self.steps, self.eps = "process", 0, 0.0
+        self.times, self.slowed, self.busy = StepTimes(), list[bool](), False
+        self.tensors, self.calls, self.forwards, self.backwards = ObservedTensors(), list[list[int]](), 0, 0
+        self.called: Counter[int] = Counter()
+        self.nudged: set[int] = set()
+        self.operations: Counter[str] = Counter()
+        self.kernels: Counter[str] = Counter()
+        self._hook: Any = None
+        self._module: int | None = None
+        self._profiler: Any = None
+        self._finished = False
+
+    def begin(self) -> None:
+        """Sets the hooks."""
+        on_each_step(lambda optimizer: self._guarded(lambda: self._optimized(optimizer)))
+        self._watch_calls()
+        if self.settings["outputs"]:
+            self._watch_backward()
+        if self.settings["operations"] == "all":
+            self._profile()
+        atexit.register(self._guarded, self.finish)
+
+    def finish(self, cut: str = "") -> None:
+        """Writes the record of this process, under its final name only when it is complete."""
+        if self._finished:
+            return
+        self._finished = True
+        self._count()
+        name, folder = f"process{self.process}", Path(self.settings["folder"])
+        (folder / f"{name}.values").write_bytes(self.tensors.values.tobytes())
+        us = [us for us, slowed in zip(self.times.us(), self.slowed[1:], strict=False) if not slowed]
+        record = {
+            "unit": self.unit, "steps": self.steps, "cut": cut, "step_us": us, "device": _device(),
+            "rank": int(os.environ.get("RANK", "0")), "eps": self.eps, "calls": self.calls,
+            "tensors": self.tensors.rows, "operations": self.operations, "kernels": self.kernels,
+        }  # fmt: skip
+        unfinished = folder / f"part-{name}"
+        unfinished.write_text(json.dumps(record))
+        unfinished.replace(folder / f"{name}.json")
+
+    # Steps ------------------------------------------------------------------------------------------
+
+    def _optimized(self, optimizer: Any) -> None:
+        if self.unit != "optimizer step":
+            self.unit, self.steps, self.times, self.slowed, self.calls = "optimizer step", 0, StepTimes(), [], []
+            if not self.settings["outputs"] and not self.settings["nudged"]:
+                self._hook.remove()
+        self._stepped()
+        if self.settings["outputs"] and kept(self.steps):
+            groups = enumerate(each for group in optimizer.param_groups for each in group["params"])
+            for index, parameter in groups:
+                self._keep(f"step {self.steps} parameter {index}", parameter)
+        self._end_if_enough()
+
+    def _stepped(self) -> None:
+        self.times.mark()
+        self.slowed.append(self.busy)
+        self.busy = self._profiler is not None
+        self.steps += 1
+        self.calls.append([self.forwards, self.backwards])
+        if self.settings["operations"] == "steps" and self.steps == PROFILED[0]:
+            self._profile()
+        elif self.steps == PROFILED[1]:
+            self._count()
+
+    def _end_if_enough(self) -> None:
+        late = time.monotonic() - self.began > self.settings["seconds"]
+        if late or (self.steps >= self.settings["steps"] and (self.unit != "forward call" or not _has_optimizer())):
+            self.finish("seconds" if late else "steps")
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            os._exit(0)
+
+    # Calls of modules and of backward ---------------------------------------------------------------
+
+    def _watch_calls(self) -> None:
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        self._hook = register_module_forward_pre_hook(self._before)
+
+    def _before(self, module: Any, _: object) -> None:
+        """Before an outermost call. Until it ends, there is no hook on other modules."""
+        import torch
+
+        if torch.compiler.is_compiling() or threading.current_thread() is not threading.main_thread():
+            return
+        self._hook.remove()
+        inner: list[Any] = []
+
+        def after(module: Any, _: object, output: Any) -> None:
+            inner[0].remove()
+            if self.settings["outputs"]:
+                self._guarded(lambda: self._output(output))
+            if self.settings["outputs"] or self.settings["nudged"] or self.unit != "optimizer step":
+                self._watch_calls()
+
+        inner.append(module.register_forward_hook(after, always_call=True))
+        self._guarded(lambda: self._call(module))
+
+    def _call(self, module: Any) -> None:
+        parameters = list(module.parameters())
+        self.eps = max([self.eps, *(_eps(each) for each in parameters if each.is_floating_point())])
+        if self.settings["nudged"] and id(module) not in self.nudged:
+            self.nudged.add(id(module))
+            for each in parameters:
+                _nudge(each)
+        if self.unit == "optimizer step" or not parameters:
+            return
+        self.called[id(module)] += 1
+        if self.unit == "process" and self.called[id(module)] == 2:
+            self.unit, self._module = "forward call", id(module)
+        if self.unit == "forward call" and self._module == id(module):
+            self._stepped()
+            self._end_if_enough()
+
+    def _output(self, output: Any) -> None:
+        self.forwards += 1
+        if kept(self.forwards):
+            for index, tensor in enumerate(tensors_in(output)):
+                self._keep(f"call {self.forwards} output {index}", tensor)
+
+    def _watch_backward(self) -> None:
+        import functools
+
+        import torch
+
+        backward = torch.autograd.backward
+
+        @functools.wraps(backward)
+        def observed(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            self._guarded(lambda: self._loss(tensors))
+            return backward(tensors, *args, **kwargs)
+
+        torch.autograd.backward = observed
+
+    def _loss(self, tensors: Any) -> None:
+        self.backwards += 1
+        if kept(self.backwards):
+            for index, tensor in enumerate(tensors_in(tensors)):
+                self._keep(f"backward {self.backwards} loss {index}", tensor)
+
+    def _keep(self, name: str, tensor: Any) -> None:
+        self.busy = True
+        self._guarded(lambda: self.tensors.add(name, tensor))
+
+    # Operations -------------------------------------------------------------------------------------
+
+    def _profile(self) -> None:
+        """Starts the profiler, once, unless the program uses it itself."""
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        if torch.autograd._profiler_enabled():
+            return
+        self.busy = True
+        gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        self._profiler = profile(activities=[ProfilerActivity.CPU, *gpu])
+        self._profiler.start()
+
+    def _count(self) -> None:
+        """Stops the profiler and counts what it saw."""
+        from torch.autograd import DeviceType
+
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        self.busy = True
+        profiler.stop()
+        for event in profiler.events():
+            counts = self.operations if event.device_type == DeviceType.CPU else self.kernels
+            counts[event.name] += 1
+
+    def _guarded(self, act: Any) -> None:
+        """Acts only in the process that imported torch, not in one that it forked."""
+        if os.getpid() == self.process:
+            guarded(act, "observe the program")
+
+
+def _has_optimizer() -> bool:
+    """Tells whether the program has an optimizer, which has not stepped yet: it evaluates before it trains."""
+    import gc
+
+    from torch.optim import Optimizer
+
+    return any(issubclass(type(each), Optimizer) for each in gc.get_objects())
+
+
+def _eps(parameter: Any) -> float:
+    """Returns the spacing near 1 of the numbers that products with a parameter are computed in."""
+    import torch
+
+    kind = parameter.device.type
+    types = [parameter.dtype]
+    if torch.is_autocast_enabled(kind):
+        types.append(torch.get_autocast_dtype(kind))
+    tf32 = kind == "cuda" and parameter.dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    return max([2.0**-10 if tf32 else 0.0, *(float(torch.finfo(each).eps) for each in types)])
+
+
+def _nudge(parameter: Any) -> None:
+    """Changes each element by one unit in the last place, up or down, by a generator of its own."""
+    import torch
+
+    if not parameter.is_floating_point() or parameter.element_size() == 1:
+        return
+    generator = torch.Generator(parameter.device).manual_seed(SEED)
+    with torch.no_grad():
+        signs = torch.empty_like(parameter).bernoulli_(generator=generator).mul_(2.0).sub_(1.0)
+        parameter.mul_(signs.mul_(_eps(parameter)).add_(1.0))
+
+
+def _device() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_initialized() else "cpu"

@@ -1,0 +1,32 @@
+"""Seeds the random numbers of a program that is observed, so that two runs of it can be compared.
+
+The startup hook calls `install` after the program has imported `random` or `numpy.random`. A seed that the program sets
+itself comes later, and holds. `observing` seeds torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+SEED = 0
+
+
+def install() -> None:
+    """Seeds the modules among `random` and `numpy.random` that are imported, each once."""
+    for name, act in (("random", _seed), ("numpy.random", _seed_numpy)):
+        module = sys.modules.get(name)
+        if module is not None and not hasattr(module, "_tilewright_seeded"):
+            act(module)
+            module._tilewright_seeded = True  # type: ignore[attr-defined]
+
+
+def _seed(module: Any) -> None:
+    module.seed(SEED)
+
+
+def _seed_numpy(module: Any) -> None:
+    """Seeds the global generator, and makes generators without a seed count from `SEED`."""
+    _seed(module)
+    make, made = module.default_rng, iter(range(SEED, sys.maxsize))
+    module.default_rng = lambda seed=None: make(next(made) if seed is None else seed)

@@ -1,0 +1,67 @@
+"""The steps of a program that Tilewright watches from inside, and their times."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.errors import in_one_line
+
+TIMED_STEPS = 1000
+"""Steps that are timed at most."""
+
+
+def guarded(act: Callable[[], None], what: str = "record a trace") -> None:
+    """Calls ``act``. An error in it must not end the user's program."""
+    try:
+        act()
+    except Exception as error:
+        print(f"tilewright: cannot {what}: {in_one_line(error)}", file=sys.stderr, flush=True)
+
+
+def on_each_step(act: Callable[[Any], None]) -> None:
+    """Calls ``act`` with the optimizer after each step of the first optimizer that steps."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    first: list[int] = []
+
+    def stepped(optimizer: object, *_: object) -> None:
+        if not first:
+            first.append(id(optimizer))
+        if first[0] == id(optimizer):
+            act(optimizer)
+
+    register_optimizer_step_post_hook(stepped)
+
+
+class StepTimes:
+    """The times between marks: of the GPU if the program uses one, by CUDA events, else of the processor."""
+
+    def __init__(self) -> None:
+        self._marks: list[Any] = []
+        self._gpu: bool | None = None
+
+    def mark(self) -> None:
+        """Ends a step, and begins the next. Does not wait for the GPU."""
+        import torch
+
+        if self._gpu is None:
+            self._gpu = torch.cuda.is_initialized()
+        if len(self._marks) > TIMED_STEPS:
+            return
+        if self._gpu:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter_ns())
+
+    def us(self) -> list[float]:
+        """Returns the times between the marks, in µs. Waits for the GPU."""
+        pairs = zip(self._marks, self._marks[1:], strict=False)
+        if not self._gpu:
+            return [(next_ - one) / 1e3 for one, next_ in pairs]
+        self._marks[-1].synchronize()
+        return [round(1e3 * one.elapsed_time(next_), 3) for one, next_ in pairs]

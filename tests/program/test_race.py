@@ -1,0 +1,107 @@
+"""The race of two versions calls no noise a win. The times are simulated; the races of real programs are in bench/."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tilewright.program.command import ProgramCommand
+from tilewright.program.race import TAIL, ProgramRace, looks, raced, time_us
+from tilewright.program.run import ProgramFailed, ProgramRun
+
+VERSIONS = {name: ProgramCommand(("python", f"{name}.py"), Path("/")) for name in ("before", "after")}
+
+
+class SimulatedMachine:
+    """Runs programs on a machine whose speed drifts, where a neighbour comes and goes for several runs, where some runs
+    are much slower, and where the steps of one run share a factor. ``ratio``: after / before."""
+
+    def __init__(self, seed: int, ratio: float = 1.0) -> None:
+        self.rng, self.ratio, self.drift, self.neighbour, self.seconds = random.Random(seed), ratio, 1.0, 1.0, 0.0
+        self.order: list[str] = []
+
+    def __call__(self, program: object) -> ProgramRun:
+        name = str(program).split()[1].removesuffix(".py")
+        self.order.append(name)
+        self.drift *= 1.0 + self.rng.gauss(0.002, 0.01)
+        if self.rng.random() < 0.15:
+            self.neighbour = self.rng.choice((1.0, 1.3, 2.0))
+        of_run = self.drift * self.neighbour * self.rng.lognormvariate(0.0, 0.03) * (1 + (self.rng.random() < 0.05))
+        us = 1000.0 * of_run * (self.ratio if name == "after" else 1.0)
+        self.seconds += 10.0
+        steps = (us * 5, *(us * self.rng.lognormvariate(0.0, 0.1) for _ in range(12)))
+        return ProgramRun("optimizer step", 14, "steps", steps, 10.0, "cpu")
+
+
+def race(machine: SimulatedMachine, seed: int, rounds: int = 24, seconds: float = 1e9) -> ProgramRace:
+    done = raced(VERSIONS, machine, rounds=rounds, seconds=seconds, seed=seed, now=lambda: machine.seconds)
+    assert isinstance(done, ProgramRace)
+    return done
+
+
+def test_equal_versions_are_seldom_called_different() -> None:
+    """300 races; promised is half of the 5 % that are allowed here."""
+    decided = [race(SimulatedMachine(seed), seed + 1000).decided for seed in range(300)]
+    assert decided.count("faster") <= 0.05 * 300
+    assert decided.count("slower") <= 0.05 * 300
+    assert sum(tail for _, tail in looks(24)) <= TAIL * (1 + 1e-9)
+
+
+def test_a_real_difference_is_found_and_ends_the_race_early() -> None:
+    faster = [race(SimulatedMachine(seed, 0.8), seed) for seed in range(50)]
+    assert sum(each.decided == "faster" for each in faster) >= 45
+    assert sum(each.rounds for each in faster) / 50 < 13
+    assert all(each.ratio.high < 1.0 for each in faster if each.decided == "faster")
+    slower = [race(SimulatedMachine(seed, 1.25), seed).decided for seed in range(50)]
+    assert slower.count("slower") >= 45
+
+
+def test_versions_go_first_equally_often_and_a_first_pair_does_not_count() -> None:
+    machine = SimulatedMachine(0)
+    done = race(machine, 3, rounds=5)
+    first = machine.order[::2]
+    assert len(machine.order) == 12 and done.rounds == 5
+    assert first.count("before") == first.count("after") == 3
+    assert (done.decided, done.ratio.decided) == ("tied", False)
+    assert "5 pairs of runs are too few" in done.reason
+
+
+def test_the_warm_up_of_a_run_is_left_out() -> None:
+    assert time_us(ProgramRun("forward call", 9, "", (900.0, 500.0, *[100.0] * 6), 1.0, "cpu")) == 100.0
+    assert time_us(ProgramRun("process", 0, "", (), 2.0, "cpu")) == 2e6
+
+
+def test_a_race_ends_when_its_time_is_up() -> None:
+    """A pair takes 20 s; the looks are at 6 and 9 pairs, and eight pairs fit besides the warm-up."""
+    machine = SimulatedMachine(0)
+    assert race(machine, 0, seconds=185.0).rounds == 8
+    late = raced(VERSIONS, SimulatedMachine(0), rounds=24, seconds=-1.0, seed=0)
+    assert isinstance(late, ProgramFailed) and late.stage == "race"
+
+
+def test_equal_times_are_tied() -> None:
+    steady = ProgramRun("process", 0, "", (), 2.0, "cpu")
+    done = raced(VERSIONS, lambda program: steady, rounds=24, seconds=1e9, seed=0)
+    assert isinstance(done, ProgramRace)
+    assert (done.decided, done.rounds) == ("tied", 6)
+
+
+@pytest.mark.parametrize("which", ["before", "after"])
+def test_a_failed_run_fails_the_race(which: str) -> None:
+    def run(program: object) -> ProgramRun | ProgramFailed:
+        if f"{which}.py" in str(program):
+            return ProgramFailed("exit", "the program ended with exit code 1: out of memory", 1)
+        return ProgramRun("process", 0, "", (), 2.0, "cpu")
+
+    done = raced(VERSIONS, run, rounds=24, seconds=1e9, seed=0)
+    assert done == ProgramFailed("exit", f"{which}: the program ended with exit code 1: out of memory", 1)
+
+
+def test_steps_of_another_kind_are_not_compared() -> None:
+    def run(program: object) -> ProgramRun:
+        return ProgramRun("process" if "after" in str(program) else "forward call", 9, "", (1.0,), 2.0, "cpu")
+
+    done = raced(VERSIONS, run, rounds=24, seconds=1e9, seed=0)
+    assert isinstance(done, ProgramFailed) and "is a forward call" in done.reason

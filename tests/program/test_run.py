@@ -1,0 +1,229 @@
+"""Real programs, run and observed. Those with torch share their runs, since importing it takes seconds."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilewright.program.command import ProgramCommand
+from tilewright.program.copies import program_copy
+from tilewright.program.outputs import compare
+from tilewright.program.run import ProgramFailed, ProgramRun, run_program
+
+TRAINS = """
+import sys, torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 4)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        y = (q @ k.transpose(-1, -2) / 3.0).softmax(-1) @ v
+        return self.out(y)
+
+model, loss_of = Attention(), nn.CrossEntropyLoss()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+x, target = torch.randn(2, 8, 16), torch.randint(4, (16,))
+for step in range(12):
+    optimizer.zero_grad()
+    loss = loss_of(model(x).flatten(0, 1), target)
+    loss.backward()
+    optimizer.step()
+    print(f"step {step}: loss {loss.item():.4f}")
+"""
+SOFTMAX = "(q @ k.transpose(-1, -2) / 3.0).softmax(-1) @ v"
+BETTER = "nn.functional.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], scale=1 / 3.0)[:, 0]"
+CHANGES = {
+    "unchanged": ("", ""),
+    "same": (SOFTMAX, BETTER),
+    "other scale": (SOFTMAX, BETTER.replace("1 / 3.0", "0.34")),
+    "stops learning": ("loss.backward()", "loss.backward()\n    if step > 8: optimizer.zero_grad()"),
+}  # fmt: skip
+
+
+def command_of(folder: Path, code: str, *words: str) -> ProgramCommand:
+    (folder / "program.py").write_text(code)
+    return ProgramCommand.of([sys.executable, "program.py", *words], folder)
+
+
+def ran(command: ProgramCommand, **options: object) -> ProgramRun:
+    run = run_program(command, seconds=120.0, **options)  # type: ignore[arg-type]
+    assert isinstance(run, ProgramRun), run
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ProgramRun]:
+    """A run of the unchanged program, one whose parameters are nudged, and one of each change."""
+    pytest.importorskip("torch")
+    command = command_of(tmp_path_factory.mktemp("trains"), TRAINS)
+    found = {"nudged": ran(command, outputs=True, nudged=True)}
+    for name, (old, new) in CHANGES.items():
+        with program_copy(command, {command.script: TRAINS.replace(old, new) if old else TRAINS}) as copy:
+            run = run_program(copy, seconds=120.0, outputs=True)
+            assert isinstance(run, ProgramRun), run
+            found[name] = run
+    return found
+
+
+def test_what_is_observed(runs: dict[str, ProgramRun]) -> None:
+    run = runs["unchanged"]
+    assert (run.unit, run.steps, run.cut, run.device) == ("optimizer step", 12, "", "cpu")
+    assert run.stdout.splitlines()[-1].startswith("step 11: loss ")
+    assert run.operations["aten::softmax"] == 2 and run.operations["aten::addmm"] > 2
+    assert any("backward" in name.lower() for name in run.operations)
+    assert run.outputs is not None
+    assert run.outputs.calls[:3] == ((2, 1), (4, 2), (6, 3))
+    tensors = {each.name: each for each in run.outputs.tensors}
+    assert tensors["call 1 output 0"].shape == (2, 8, 4)
+    assert (tensors["backward 1 loss 0"].shape, tensors["call 2 output 0"].shape) == ((), ())
+    assert "step 8 parameter 3" in tensors and "step 9 parameter 3" not in tensors
+    assert "aten::scaled_dot_product_attention" in runs["same"].operations
+
+
+def test_two_runs_are_equal_to_the_bit(runs: dict[str, ProgramRun], tmp_path: Path) -> None:
+    assert compare(runs["unchanged"], runs["unchanged"], runs["nudged"]).verdict == "equal"
+    assert runs["nudged"].outputs != runs["unchanged"].outputs
+
+
+def test_another_order_of_sums_is_within_tolerance(runs: dict[str, ProgramRun]) -> None:
+    found = compare(runs["unchanged"], runs["same"], runs["nudged"])
+    assert (found.verdict, found.right) == ("within tolerance", True), found
+    assert found.worst is not None and 0.0 < found.worst < 1.0
+
+
+def test_a_small_mistake_is_different(runs: dict[str, ProgramRun]) -> None:
+    found = compare(runs["unchanged"], runs["other scale"], runs["nudged"])
+    assert found.verdict == "different" and not found.right
+    assert found.worst is not None and found.worst > 10.0
+
+
+def test_a_program_that_stops_learning_is_different(runs: dict[str, ProgramRun]) -> None:
+    """Its early steps are the same; the printed losses of later steps are not."""
+    found = compare(runs["unchanged"], runs["stops learning"], runs["nudged"])
+    assert found.verdict == "different", found
+
+
+def with_first(run: ProgramRun, **facts: object) -> ProgramRun:
+    """The run with other facts about the first output."""
+    assert run.outputs is not None
+    first, *others = run.outputs.tensors
+    return replace(run, outputs=replace(run.outputs, tensors=(replace(first, **facts), *others)))  # type: ignore[arg-type]
+
+
+def test_what_is_missing_is_different(runs: dict[str, ProgramRun]) -> None:
+    run, noise = runs["unchanged"], runs["nudged"]
+    outputs = run.outputs
+    assert outputs is not None
+    for changed, said in (
+        (replace(run, steps=1), "makes 1 steps instead of 12"),
+        (replace(run, unit="forward call"), "a step was a optimizer step"),
+        (replace(run, stdout=run.stdout[:200]), r"prints \d+ lines 'step #: loss # \(2\)' instead of 12"),
+        (replace(run, stdout=run.stdout.replace("loss ", "loss 1")), "prints"),
+        (replace(run, outputs=replace(outputs, calls=outputs.calls[:5] + ((10, 6),) * 7)), "up to step 6 instead of"),
+        (replace(run, outputs=replace(outputs, tensors=outputs.tensors[1:])), "call 1 output 0 is missing"),
+        (with_first(run, shape=(2,)), "call 1 output 0 has the shape"),
+        (with_first(run, dtype="x"), "has the type x instead of float32"),
+        (with_first(run, not_finite=3), "has 3 values that are NaN or infinite instead of 0"),
+    ):  # fmt: skip
+        found = compare(run, changed, noise)
+        assert found.verdict == "different", said
+        assert re.search(said, found.reason), found.reason
+
+
+def test_a_program_that_never_does_the_same_is_unverified(runs: dict[str, ProgramRun]) -> None:
+    run = runs["unchanged"]
+    found = compare(run, run, replace(run, steps=11))
+    assert (found.verdict, found.reason) == ("unverified", "two runs of the unchanged program make 12 and 11 steps")
+
+
+CALLS = """
+import torch
+model = torch.nn.Linear(8, 8)
+with torch.no_grad():
+    for n in range(50):
+        x = model(torch.ones(8))
+        print("call", n)
+print("not reached")
+"""
+
+
+def test_without_an_optimizer_a_call_is_a_step(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    run = ran(command_of(tmp_path, CALLS), steps=9)
+    assert (run.unit, run.steps, run.cut, len(run.step_us)) == ("forward call", 9, "steps", 8)
+    assert run.stdout.splitlines()[-1] == "call 8" and run.outputs is None and not run.operations
+
+
+# Without torch ------------------------------------------------------------------------------------
+
+RANDOM = """
+import random, sys
+print("sum", sum(random.random() for _ in range(100)))
+print("set", hash("a"))
+sys.stderr.write("to stderr")
+"""
+
+
+def test_a_program_without_torch_is_timed_as_a_whole(tmp_path: Path) -> None:
+    one, other = (ran(command_of(tmp_path, RANDOM), outputs=True) for _ in range(2))
+    assert (one.unit, one.steps, one.step_us) == ("process", 0, ())
+    assert one.stdout == other.stdout and one.stdout.count("\n") == 2, "random numbers are seeded"
+    assert one.stderr == "to stderr" and one.wall_s > 0.0
+    assert compare(one, other, None).verdict == "equal"
+    changed = ran(command_of(tmp_path, RANDOM.replace("range(100)", "range(99)")))
+    assert compare(one, changed, other).verdict == "different"
+    silent = ran(command_of(tmp_path, "pass"))
+    assert compare(silent, silent, silent).verdict == "unverified"
+
+
+def test_times_are_no_outputs(tmp_path: Path) -> None:
+    code = "import time\nprint('value 2.5')\nprint(f'took {time.perf_counter_ns()} ns')\nprint(time.time_ns())"
+    one, noise, other = (ran(command_of(tmp_path, code)) for _ in range(3))
+    assert compare(one, other, noise).right
+    assert compare(one, replace(other, stdout=other.stdout.replace("2.5", "2.8")), noise).verdict == "different"
+
+
+@pytest.mark.parametrize(
+    ("code", "stage", "said", "last"),
+    [
+        ("raise ValueError('too small')", "exit", "exit code 1: ValueError: too small", "ValueError: too small"),
+        ("import sys; sys.exit(7)", "exit", "ended with exit code 7", ""),
+        ("import os; os.kill(os.getpid(), 11)", "exit", "killed by signal 11 (Segmentation fault)", ""),
+    ],
+)  # fmt: skip
+def test_a_failure_is_a_value(tmp_path: Path, code: str, stage: str, said: str, last: str) -> None:
+    failed = run_program(command_of(tmp_path, code))
+    assert isinstance(failed, ProgramFailed)
+    assert (failed.stage, failed.last_line) == (stage, last)
+    assert said in failed.reason and "\n" not in failed.reason
+
+
+def test_a_program_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, subprocess, sys\n"
+        "sleep = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE, start_new_session=True)\n"
+        "pathlib.Path('pid').write_text(str(sleep.pid))\n"
+        "while True: pass\n"
+    )
+    failed = run_program(command_of(tmp_path, code), seconds=3.0)
+    assert isinstance(failed, ProgramFailed) and failed.stage == "time limit"
+    child = int((tmp_path / "pid").read_text())
+    stat = Path(f"/proc/{child}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    failed = run_program(ProgramCommand((str(tmp_path / "python"), "a.py"), tmp_path))
+    assert isinstance(failed, ProgramFailed)
+    assert failed.stage == "start" and failed.reason.endswith("python: No such file or directory")
+    assert "TILEWRIGHT_OBSERVE" not in os.environ
