@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.space.space import Space
     from tilewright.task.loading import editable
     from tilewright.task.task import Launch, Task
-    from tilewright.task.tensors import Output, Tensor, descriptor, integers, normal, offsets, uniform
+    from tilewright.task.tensors import Output, Tensor, descriptor, fixed, integers, normal, offsets, uniform
     from tilewright.tune.tune import tune
     from tilewright.verify.check import check
 
@@ -45,7 +45,7 @@ _HOMES = {
         "space.space": "Space",
         "task.loading": "editable",
         "task.task": "Launch Task",
-        "task.tensors": "Output Tensor descriptor integers normal offsets uniform",
+        "task.tensors": "Output Tensor descriptor fixed integers normal offsets uniform",
         "tune.tune": "tune",
         "verify.check": "check",
     }.items()
@@ -55,7 +55,7 @@ _HOMES = {
 
 __all__ = [
     "Configuration", "Launch", "Output", "Space", "Task", "Tensor", "TilewrightError", "Workload", "check",
-    "decorated_hints", "descriptor", "editable", "inspect", "integers", "normal", "offsets", "optimize",
+    "decorated_hints", "descriptor", "editable", "fixed", "inspect", "integers", "normal", "offsets", "optimize",
     "powers_of_two", "report", "tune", "tuned", "uniform",
 ]  # fmt: skip
 

@@ -103,3 +103,37 @@ def moved(source, target, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Takes descriptors that the host made."""
     place = [tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N]
     target.store(place, source.load(place) * 2)
+
+
+@triton.jit
+def of_groups(x, starts, groups, ends, y, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """A tile of rows for each block, as in a product of groups: its first row, and its group, whose end masks it."""
+    tile = tl.program_id(0)
+    rows = tl.load(starts + tile) + tl.arange(0, ROWS)
+    mask = (rows < tl.load(ends + tl.load(groups + tile)))[:, None]
+    places = rows[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    tl.store(y + places, tl.load(x + places, mask=mask) * 2, mask=mask)
+
+
+@triton.jit
+def placed(starts, y, GROUPS: tl.constexpr, ROWS: tl.constexpr):
+    """Has no input but integers, which are valid only together."""
+    group, at = tl.program_id(0), tl.arange(0, ROWS)
+    first, end = tl.load(starts + group), tl.load(starts + group + 1)
+    tl.store(y + first + at, at + 1, mask=first + at < end)
+
+
+@triton.jit
+def counted(x, counts, n, BLOCK: tl.constexpr, KINDS: tl.constexpr):
+    """Has no input but integers, any of which are valid."""
+    kinds = tl.arange(0, KINDS)
+    values = tl.load(x + tl.arange(0, BLOCK), mask=tl.arange(0, BLOCK) < n, other=-1)
+    tl.store(counts + kinds, tl.sum((values[:, None] == kinds[None, :]).to(tl.int32), 0))
+
+
+@triton.jit
+def centred(y, x, stride_row, stride_group, n, BLOCK: tl.constexpr):
+    """A block for each group of each row. A group has about as many elements as a row has blocks of BLOCK."""
+    place, at = tl.program_id(0) * stride_row + tl.program_id(1) * stride_group, tl.arange(0, BLOCK)
+    values = tl.load(x + place + at, mask=at < n, other=0.0)
+    tl.store(y + place + at, values - tl.sum(values, 0) / n, mask=at < n)

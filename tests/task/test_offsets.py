@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tilewright.errors import TaskError
 from tilewright.space.space import Space
 from tilewright.task.task import Task
-from tilewright.task.tensors import OffsetSteps, Output, Tensor, integers, offsets
+from tilewright.task.tensors import OffsetSteps, Output, Tensor, fixed, integers, offsets
 from tilewright.verify.data import KINDS, drawn
 from tilewright.verify.tolerance import draw
 
@@ -81,6 +81,18 @@ def test_the_end_follows_the_dimensions() -> None:
     assert other.dtype == np.int32 and other[0] == 0 and other[-1] == 30
     inside = drawn(task(integers(0, "T")), {"T": 4, "B": 200}, "large", 5)["at"]
     assert set(inside.tolist()) == {3}
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_fixed_numbers_are_the_same_for_all_data(kind: str) -> None:
+    one = task(fixed((0, 3, 3, 12)))
+    assert drawn(one, {"T": 12, "B": 3}, kind, 5)["at"].tolist() == [0, 3, 3, 12]
+    assert one.promises({"T": 12, "B": 3}) and not one.promises({"T": 12, "B": 4})
+
+
+def test_fixed_numbers_need_one() -> None:
+    with pytest.raises(TaskError, match="needs at least one number"):
+        fixed(())
 
 
 def test_a_task_promises_nothing_for_which_there_is_no_table() -> None:

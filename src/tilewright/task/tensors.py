@@ -110,6 +110,7 @@ class Distribution:
     upto: str | None = None  # an expression of dimensions, from which `under` computes ``b``
     steps: OffsetSteps | None = None  # for offsets only
     like: tuple[int, ...] = ()  # numbers to use, in order, if the shape has as many elements and all are allowed
+    always: bool = False  # hostile data uses ``like``, too, and no other shape can be drawn
 
     def under(self, dims: Dims, tensor: str) -> Distribution:
         """Returns this distribution with its limits for ``dims``. ``tensor``: the name for a TaskError's message."""
@@ -130,6 +131,8 @@ class Distribution:
 
     def possible(self, shape: tuple[int, ...]) -> bool:
         """Tells whether values of this shape can be drawn. Call `under` first."""
+        if self.always:
+            return bool(self.kept(shape))
         if self.steps is not None:
             return self.steps.possible(shape, int(self.b))
         return self.kind != "integers" or self.a < self.b
@@ -164,6 +167,15 @@ def integers(low: int, high: int | str, *, like: Sequence[int] = ()) -> Distribu
         them if the numbers decide how long the kernel takes. Hostile data does not use them.
     """
     return _up_to("integers", low, high, None, like)
+
+
+def fixed(numbers: Sequence[int]) -> Distribution:
+    """Uses the same integers for every draw, row by row: for arrays whose numbers are valid only together, such as the
+    offsets of groups and the tables made from them. Shapes with another number of elements cannot be checked."""
+    if not numbers:
+        raise TaskError("fixed() needs at least one number")
+    how = _up_to("integers", min(numbers), max(numbers) + 1, None, numbers)
+    return replace(how, always=True)
 
 
 def offsets(

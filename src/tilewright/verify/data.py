@@ -84,7 +84,7 @@ class _Drawing:
 
     def of(self, kind: str) -> Array:
         how = self.how
-        if kind == "declared" and how.kept(self.shape):
+        if (kind == "declared" or how.always) and how.kept(self.shape):
             return self.declared()
         if how.steps is not None:
             return how.steps.drawn(self.shape, int(how.b), self.rng, kind)

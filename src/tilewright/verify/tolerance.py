@@ -130,9 +130,12 @@ def try_reference(task: Task, dims: Dims) -> None:
     arrays = task.arrays(reduced)
     if max(math.prod(array.shape) for array in arrays.values()) > TRIED_ELEMENTS:
         return
-    outputs = []
-    for _ in range(2):
-        inputs = {name: draw(task.distribution(name, reduced), arrays[name].shape, rng) for name in task.inputs}
+    outputs, whole = [], all(is_whole(spec.dtype) for spec in task.inputs.values())
+    for number in range(2):
+        how = {name: task.distribution(name, reduced) for name in task.inputs}
+        if number and whole:  # `like` would be the same numbers again
+            how = {name: each if each.always else replace(each, like=()) for name, each in how.items()}
+        inputs = {name: draw(each, arrays[name].shape, rng) for name, each in how.items()}
         outputs.append(reference_outputs(task, reduced, inputs))
     if reason := degenerate(*outputs):
         raise TaskError(f"task '{task.name}': {reason}; a check against it would prove nothing")

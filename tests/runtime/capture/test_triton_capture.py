@@ -32,6 +32,8 @@ from tilewright.task.loading import editable, load_task  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
 from tilewright.tune.tune import tune  # noqa: E402
 from tilewright.verify.check import check  # noqa: E402
+from tilewright.verify.data import drawn  # noqa: E402
+from tilewright.verify.tolerance import try_reference  # noqa: E402
 
 tl = triton.language
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="launches on the CPU's tensors end in the driver")
@@ -307,6 +309,46 @@ def test_a_task_with_descriptors_of_the_host(tmp_path: Path) -> None:
     task = task_of(tmp_path, lambda: fails(kernels.moved, (4, 1), *given, 16, 32))
     assert "tw.descriptor(source, [config.BLOCK_M, D0], 'zero')" in (tmp_path / "captured.py").read_text()
     assert is_correct(task, route="tileir")
+
+
+def whole_numbers(*numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
+def test_integers_that_are_valid_only_together_stay(tmp_path: Path) -> None:
+    """Drawn apart, tiles of two blocks would overlap, and a correct kernel would be called incorrect."""
+    x, y = torch.zeros(40, 16), torch.empty(40, 16)
+    starts, groups, ends = whole_numbers(0, 14, 22, 31), whole_numbers(0, 1, 2, 3), whole_numbers(14, 22, 31, 40)
+    task = task_of(tmp_path, lambda: fails(kernels.of_groups, (4,), x, starts, groups, ends, y, WIDTH=16, ROWS=16))
+    assert drawn(task, dict(task.selected(None)[0].dims), "large", 3)["starts"].tolist() == [0, 14, 22, 31]
+    assert "integer arrays are valid only together" in (tmp_path / "captured.py").read_text()
+    assert is_correct(task)
+
+
+def test_a_task_needs_inputs_that_can_change(tmp_path: Path) -> None:
+    (one,) = recorded(tmp_path, lambda: fails(kernels.placed, (2,), whole_numbers(3, 9, 20), whole_numbers(*range(32)),
+                                              GROUPS=2, ROWS=16))  # fmt: skip
+    with pytest.raises(RequestError, match="all its inputs are integers that are valid only together"):
+        task_text(one, tmp_path)
+
+
+def test_inputs_that_are_all_integers_are_drawn_anew(tmp_path: Path) -> None:
+    """Not only the captured numbers again, with which no output depends on its inputs."""
+    x = whole_numbers(*(n * n % 7 for n in range(30)))
+    task = task_of(tmp_path, lambda: fails(kernels.counted, (1,), x, whole_numbers(*[0] * 8), 30, BLOCK=32, KINDS=8))
+    assert is_correct(task)
+    try_reference(task, task.selected(None)[0].dims)
+
+
+def test_a_grid_that_two_rules_explain_follows_the_right_one(tmp_path: Path) -> None:
+    """Two groups of 120 are two blocks of 128, too, but at other extents they are not."""
+    x = torch.zeros(3, 2, 120)
+    task = task_of(tmp_path, lambda: fails(kernels.centred, (3, 2), torch.empty_like(x), x, 240, 120, 120, BLOCK=128))
+    (workload,) = task.selected(None)
+    small = {name: 40 if extent == 120 else extent for name, extent in workload.dims.items()}
+    launch = task.launched(task.space.shipped, small, task.arrays(small), default_board("sm_90"))
+    assert launch.grid == (3, 2)
+    assert is_correct(task)
 
 
 def test_an_option_that_no_task_has_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -20,27 +20,13 @@ from tilewright.runtime.capture.drafted_space import DraftedSpace
 from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form, IndexArray
 from tilewright.runtime.capture.languages import captured_language
 from tilewright.runtime.capture.rebuilding import PROGRAM
+from tilewright.runtime.capture.scaling import SCALINGS, Scaling, scalings
 from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
 from tilewright.task.tensors import DIVISOR
 
 Derived = tuple[str, tuple[int, ...]]
 """A format string for an expression, and the extents to put into its ``{}``."""
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Which extents of a launch may change. linked: a row that is twice as long as another one stays so. index_arrays:
-    the lengths of integer arrays may change too, and the axes that they index. any: if False, no extent may change."""
-
-    linked: bool = False
-    index_arrays: bool = True
-    any: bool = True
-
-
-SCALINGS = (Scaling(), Scaling(linked=True), Scaling(index_arrays=False), Scaling(linked=True, index_arrays=False))
-"""The guesses in the order in which they are tried, the most general first."""
-NOTHING = Scaling(any=False)
 
 
 @dataclass(frozen=True)
@@ -209,16 +195,22 @@ class TaskDraft:
         can_scale = not flat and (self.form is not None or self.captured.persistent)
         read = {name: array for name, (array, _) in self.arrays.items() if name not in self.captured.filled}
         known = {name: facts.contents(array) for name, array in read.items()}
+        scaling = self.scaling if can_scale else replace(self.scaling, any=False)
         return Dimensions(
             arrays={name: declared for name, (_, declared) in self.arrays.items()},
             index_arrays=self.captured.index_arrays,
             largest={name: max(numbers) for name, numbers in known.items() if numbers},
-            products=self.captured.products, form=self.form, scaling=self.scaling if can_scale else NOTHING,
+            products=self.captured.products, form=self.form, scaling=scaling,
         )  # fmt: skip
 
     @property
     def dims(self) -> dict[int, str]:
         return self.dimensions.names
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether nothing is left that other guesses could make safer."""
+        return self.scaling == scalings(self.launch)[-1]
 
     @cached_property
     def free(self) -> tuple[str, ...]:
@@ -335,6 +327,8 @@ class TaskDraft:
         captured range, so that an index stays a valid index."""
         if not argument.spec.dtype.startswith(WHOLE):
             return ""
+        if not self.scaling.numbers and (numbers := facts.contents(argument)):
+            return f", tw.fixed({numbers!r})"
         if (index_array := self.captured.index_arrays.get(argument.name)) is not None:
             return f", {index_array.text(self.dimensions.last(index_array))}"
         if not (numbers := facts.contents(argument)):

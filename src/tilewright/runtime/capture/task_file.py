@@ -8,7 +8,7 @@ small shapes. Where no guess works, the captured numbers stay, and the file says
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,34 +20,25 @@ from tilewright.errors import RequestError, TilewrightError
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import count
 from tilewright.race.stats import Array
-from tilewright.records import Configuration, Failed, Value, Workload
+from tilewright.records import Failed, Value, Workload
 from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE, Autotuned, DescribedLaunch
-from tilewright.runtime.capture.draft import NOTHING, SCALINGS, TaskDraft
+from tilewright.runtime.capture.draft import TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
 from tilewright.runtime.capture.record import Recorded
-from tilewright.runtime.capture.reference import Captured
+from tilewright.runtime.capture.scaling import scalings
+from tilewright.runtime.capture.trying import NotAsCaptured, small_shape, verdicts
 from tilewright.space import knobs
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import NeedsData, Unsupported
-from tilewright.verify import shapes
-from tilewright.verify.cases import Case
-from tilewright.verify.check import check_on
-from tilewright.verify.interpreted import InterpreterEngine
-from tilewright.verify.planning import Scope
-from tilewright.verify.schedule import Equipment
 from tilewright.verify.tolerance import draw, reference_outputs
 
 MOST_FORMS = 6
 """How many forms of the grid are tried."""
-MOST_ELEMENTS = 1 << 23
-"""The largest shape that is interpreted: the number of elements of all its arrays."""
 Points: TypeAlias = tuple[Mapping[str, Value], ...]
 """Configurations of an autotuner."""
-SECONDS = 60.0
-"""How long the tile sizes for one form of the grid may be checked."""
 
 
 def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
@@ -79,10 +70,10 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
     forms: list[tuple[Form, ...] | None] = [*facts.grid_forms(captured)[:MOST_FORMS]]
     if captured.persistent:
         forms.insert(0 if gets_block_count else len(forms), None)
-    seen: set[str] = set()
+    seen: set[tuple[str, bool]] = set()
     reasons: list[str] = []
-    for scaling in (*SCALINGS, NOTHING):
-        if scaling is NOTHING:
+    for scaling in scalings(launch):
+        if not scaling.any:
             forms = list(dict.fromkeys((*forms, None)))
         best = _best([TaskDraft(captured, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
         if best is not None:
@@ -96,16 +87,16 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
     raise RequestError(reasons[-1] + "".join(unread))
 
 
-def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[str]) -> TaskDraft | None:
+def _best(drafts: list[TaskDraft], folder: Path, seen: set[tuple[str, bool]], reasons: list[str]) -> TaskDraft | None:
     """Returns the best of the drafts that work, without those whose text is in ``seen``; None if none works. Adds their
-    texts to ``seen``, and to ``reasons`` why drafts do not work."""
+    texts to ``seen``, with whether they are sure, and to ``reasons`` why drafts do not work."""
     best: TaskDraft | None = None
     for draft in drafts:
         if best is not None and draft.form is None:
             break
-        if (text := draft.text()) in seen:
+        if (key := (draft.text(), draft.is_sure)) in seen:
             continue
-        seen.add(text)
+        seen.add(key)
         try:
             tried, values_tried = _try(draft, folder)
         except NotAsCaptured as reason:
@@ -134,10 +125,6 @@ def _is_persistent(captured: CapturedLaunch, heading: str, folder: Path) -> bool
     return all(np.allclose(array, other) for array, other in zip(*outputs, strict=True))
 
 
-class NotAsCaptured(Exception):
-    """The captured configuration of a draft does not give the captured outputs."""
-
-
 def _value_count(draft: TaskDraft) -> int:
     return len(draft.points) + sum(len(values) for values in draft.knobs.values())
 
@@ -159,7 +146,7 @@ def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
     with _loaded(wide, folder) as task:
         shipped = task.space.shipped
         changes = {(name, value): shipped.replace(**{name: value}) for name in nearby for value in nearby[name]}
-        found = _verdicts(task, changes.values())
+        found = verdicts(task, changes.values(), fixed.is_sure)
     correct = {change for change, config in changes.items() if found.get(config) == "correct"}
     tried = {name: tuple(each for each in values if (name, each) in correct) for name, values in nearby.items()}
     several = {name: values for name, values in tried.items() if len(values) > 1}
@@ -176,7 +163,7 @@ def _with_points(fixed: TaskDraft, points: Points, folder: Path) -> tuple[TaskDr
     with _loaded(wide, folder) as task:
         shipped = task.space.shipped
         configs = [shipped.replace(**{name: point[name] for name in values if name in point}) for point in points]
-        found = _verdicts(task, configs)
+        found = verdicts(task, configs, fixed.is_sure)
     pairs = zip(points, configs, strict=True)
     kept = tuple(point for point, config in pairs if found.get(config) != "incorrect")  # if time was left to check it
     draft = replace(wide, knobs=_values(fixed.launch, kept), points=kept, independent=())
@@ -214,24 +201,6 @@ def _covers(draft: TaskDraft, name: str, value: int) -> bool:
     return any(value // 2 < extent <= value for extent in extents & {*draft.dims})
 
 
-def _verdicts(task: Task, others: Iterable[Configuration]) -> dict[Configuration, str]:
-    """Returns the verdicts of ``others`` on a small shape, as far as there is time. Raises NotAsCaptured if the shipped
-    configuration does not give the captured outputs."""
-    shipped, dims = task.space.shipped, small_shape(task)
-    if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
-        raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
-    captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
-    tools = Equipment(InterpreterEngine(task, default_board(ARCH)), captured)
-    case = Case(tuple(dims.items()), why="asked for")
-    first = check_on(task, tools, Scope(case=case))
-    if first.verdict != "correct":
-        what = f"task '{task.name}': the captured launch itself does not pass on small shapes"
-        raise NotAsCaptured(f"{what}: {first.reason}")
-    changed = [config for config in dict.fromkeys(others) if config != shipped]
-    results = check_on(task, tools, Scope(changed, case=case, seconds=SECONDS)).results if changed else ()
-    return {shipped: first.verdict, **{result.configuration: result.verdict for result in results}}
-
-
 def _notes(draft: TaskDraft) -> tuple[str, ...]:
     """Returns sentences for the task file: which numbers stay as captured and why, and how to tune."""
     captured, grid, notes = draft.captured, draft.launch.grid, []
@@ -242,8 +211,10 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
         notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as captured")
     elif not draft.dims:
         notes.append("the launch did not work with other extents, so all stay as captured")
-    elif not draft.scaling.index_arrays:
+    elif not draft.scaling.index_arrays and draft.scaling.numbers:
         notes.append("the numbers in its index arrays fit no other extents, so the extents that they index stay")
+    if not draft.scaling.numbers:
+        notes.append("the numbers in its integer arrays are valid only together, so each check uses the captured ones")
     if any(argument.kind == "list" for argument in captured.launch.arguments):
         notes.append("a launch with lists of arrays cannot be captured into a CUDA graph: tune it with --launch eager")
     if (autotuned := draft.launch.autotuned) is not None:
@@ -271,12 +242,6 @@ def _loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
         yield load_task(str(file))
     finally:
         file.unlink()
-
-
-def small_shape(task: Task) -> dict[str, Value]:
-    """Returns a small shape. Its dimensions have the same remainders by the tile sizes as the captured ones."""
-    dims = task.selected(None)[0].dims
-    return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
 
 
 def work_of(task: Task) -> tuple[float, dict[str, int]]:

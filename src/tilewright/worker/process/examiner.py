@@ -50,7 +50,9 @@ class DeviceExaminer:
         rng = np.random.default_rng(seed)
         self.draws = tuple(self._prepared(seed + n, poison, rng) for n, poison in enumerate(POISONS[:draws]))
         values = [{name: wanted.values for name, wanted in draw.wanted.items()} for draw in self.draws]
-        if draws > 1 and (reason := tolerance.degenerate(*values)):
+        shapes = {name: array.shape for name, array in task.arrays(dims).items()}
+        redrawn = any(not task.distribution(name, dims).kept(shapes[name]) for name in task.inputs)
+        if draws > 1 and redrawn and (reason := tolerance.degenerate(*values)):
             raise TaskError(f"task '{task.name}': {reason}; a check against it would prove nothing")
 
     def described(self) -> list[str]:

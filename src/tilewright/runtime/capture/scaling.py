@@ -1,0 +1,33 @@
+"""The guesses of what may change in a captured launch: its extents, and the numbers in its integer arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.runtime.capture import facts
+from tilewright.runtime.capture.described import DescribedLaunch
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Which extents of a launch may change. linked: a row that is twice as long as another one stays so. index_arrays:
+    the lengths of integer arrays may change too, and the axes that they index. any: if False, no extent may change.
+    numbers: the numbers in integer arrays may change."""
+
+    linked: bool = False
+    index_arrays: bool = True
+    any: bool = True
+    numbers: bool = True
+
+
+SCALINGS = (Scaling(), Scaling(linked=True), Scaling(index_arrays=False), Scaling(linked=True, index_arrays=False))
+"""The guesses in the order in which they are tried, the most general first."""
+NOTHING = Scaling(any=False)
+
+
+def scalings(launch: DescribedLaunch) -> tuple[Scaling, ...]:
+    """Returns the guesses for a launch, in the order in which they are tried. The last one is sure."""
+    if not any(map(facts.contents, launch.arrays())):
+        return (*SCALINGS, NOTHING)
+    same_numbers = (replace(scaling, numbers=False) for scaling in SCALINGS if not scaling.index_arrays)
+    return (*SCALINGS, *same_numbers, NOTHING, replace(NOTHING, numbers=False))

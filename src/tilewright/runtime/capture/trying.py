@@ -1,0 +1,89 @@
+"""Tries a drafted task in the interpreter: whether it gives the captured outputs, on all shapes and numbers it allows.
+
+A draft is a guess from one launch. A wrong guess must not become a task: its check would call the kernel incorrect.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+
+from tilewright.errors import TaskError
+from tilewright.hardware.architectures import default_board
+from tilewright.records import Configuration, Value
+from tilewright.runtime.capture.facts import ARCH
+from tilewright.runtime.capture.reference import Captured
+from tilewright.task.task import Task
+from tilewright.task.tensors import is_whole
+from tilewright.verify import shapes
+from tilewright.verify.cases import Case
+from tilewright.verify.check import check_on
+from tilewright.verify.examining import Examiner
+from tilewright.verify.images import ROW_MAJOR
+from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.planning import Scope, plan
+from tilewright.verify.reference import FloatReference
+from tilewright.verify.schedule import Equipment
+
+MOST_ELEMENTS = 1 << 23
+"""The largest shape that is interpreted: the number of elements of all its arrays."""
+SECONDS = 60.0
+"""How long the tile sizes for one form of the grid may be checked."""
+GUESSES = 24
+"""How many cases with other shapes and numbers are tried for one draft. They take milliseconds each."""
+
+
+class NotAsCaptured(Exception):
+    """The captured configuration of a draft does not give the captured outputs."""
+
+
+def verdicts(task: Task, others: Iterable[Configuration], is_sure: bool) -> dict[Configuration, str]:
+    """Returns the verdicts of ``others`` on a small shape, as far as there is time. Raises NotAsCaptured if the shipped
+    configuration does not give the captured outputs. is_sure: nothing was guessed, so only the small shape is tried."""
+    if all(tensor.distribution.always for tensor in task.inputs.values()):
+        what = f"task '{task.name}': all its inputs are integers that are valid only together"
+        raise NotAsCaptured(f"{what}, so a check has no other numbers to try")
+    shipped, dims = task.space.shipped, small_shape(task)
+    if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
+        raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
+    captured: Captured = getattr(task.reference, "__self__")  # noqa: B009  (its type is that of any reference)
+    tools = Equipment(InterpreterEngine(task, default_board(ARCH)), captured)
+    case = Case(tuple(dims.items()), why="asked for")
+    first = check_on(task, tools, Scope(case=case))
+    if first.verdict != "correct":
+        what = f"task '{task.name}': the captured launch itself does not pass on small shapes"
+        raise NotAsCaptured(f"{what}: {first.reason}")
+    if not is_sure:
+        _refuse_guess(task, tools, captured)
+    changed = [config for config in dict.fromkeys(others) if config != shipped]
+    results = check_on(task, tools, Scope(changed, case=case, seconds=SECONDS)).results if changed else ()
+    return {shipped: first.verdict, **{result.configuration: result.verdict for result in results}}
+
+
+def small_shape(task: Task) -> dict[str, Value]:
+    """Returns a small shape. Its dimensions have the same remainders by the tile sizes as the captured ones."""
+    dims = task.selected(None)[0].dims
+    return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
+
+
+def _refuse_guess(task: Task, tools: Equipment, captured: Captured) -> None:
+    """Raises NotAsCaptured if the captured configuration fails on a shape, or on integers, that a check would draw."""
+    examiner = Examiner(task, tools.engine, FloatReference(task, captured))
+    for case in itertools.islice(_guessed(task), GUESSES):
+        try:
+            result = examiner.examine(task.space.shipped, case)
+        except TaskError as error:
+            raise NotAsCaptured(f"task '{task.name}': with {case.described}: {error}") from error
+        if result.verdict == "incorrect":
+            what = f"task '{task.name}': the captured launch itself does not pass with {case.described}"
+            raise NotAsCaptured(f"{what}: {result.reason}")
+
+
+def _guessed(task: Task) -> Iterator[Case]:
+    """Yields the cases of a check that show a wrong guess: other shapes, and other numbers in integer arrays."""
+    has_integers = any(is_whole(tensor.dtype) and not tensor.distribution.always for tensor in task.inputs.values())
+    for step in plan(task, Scope().completed(task)):
+        case = step.case
+        if case.run == "plain" and case.layout == ROW_MAJOR and (has_integers or case.data == "declared"):
+            yield case
