@@ -5,7 +5,8 @@ tree has two folders: ``was``, the files as they were when the journal first saw
 the entry. So ``git diff ENTRY:was ENTRY:now`` shows all changes of a run, and ``git show ENTRY:now/train.py`` a file.
 Modes other than 644 and 755 are in the JSON alone.
 
-The ref ``head`` is the last entry. The ref ``next`` is the entry whose files are being changed, otherwise the same.
+The ref ``head`` is the last finished entry. The ref ``next`` is the last entry whose files were to be changed. It is
+unfinished if its parent is ``head``.
 """
 
 from __future__ import annotations
@@ -127,15 +128,19 @@ class EntryStore:
     def __init__(self, git: Git, run: str) -> None:
         self._refs = f"{run_refs(run)}/journal"
         self._git = replace(git, variables={**git.variables, "GIT_NO_REPLACE_OBJECTS": "1"}).with_author()
+        self.directory = Path(git.line("rev-parse", "--absolute-git-dir"))
         self._hash = "sha1" if len(git.line("hash-object", "--stdin", stdin="")) == 40 else "sha256"
 
-    def pointer(self, name: Literal["head", "next"]) -> str:
-        """Returns the entry of a ref; "" if there is none."""
+    def head(self) -> str:
+        """Returns the last finished entry; "" if there is none."""
+        return self._pointer("head")
+
+    def _pointer(self, name: str) -> str:
         return self._git.line_or_none("rev-parse", "--verify", "--quiet", f"{self._refs}/{name}") or ""
 
     def entries(self, last: str = "") -> tuple[JournalEntry, ...]:
         """Returns the entries up to ``last``, or up to ``head``. Raises MachineError if one cannot be read."""
-        if not (last := last or self.pointer("head")):
+        if not (last := last or self.head()):
             return ()
         lines = self._git("rev-list", "--reverse", "--format=%ct%n%B", last).splitlines()
         return tuple(_entries(line for line in lines if line))
@@ -161,8 +166,11 @@ class EntryStore:
         """Returns the content of a stored state."""
         if state.kind == "absent":
             return FileContent("absent")
-        data = self._git("cat-file", "blob", state.blob).encode(errors="surrogateescape")
-        return FileContent(state.kind, state.mode, data)
+        return FileContent(state.kind, state.mode, self.data(state.blob))
+
+    def data(self, blob: str) -> bytes:
+        """Returns the bytes of a blob."""
+        return self._git("cat-file", "blob", blob).encode(errors="surrogateescape")
 
     def write(self, record: EntryRecord, known: Mapping[str, KnownFile], parent: str) -> str:
         """Writes the entry's commit, and returns its id. ``known``: what the journal knows after the entry."""
@@ -173,11 +181,21 @@ class EntryStore:
         message = json.dumps(to_json(record), separators=(",", ":"))
         return self._git.line("commit-tree", tree, *(("-p", parent) if parent else ()), stdin=message)
 
-    def point(self, old: str, **refs: str) -> None:
-        """Sets the refs ``head`` and ``next`` together, if each is at ``old``; "" for new refs."""
-        verb = "update" if old else "create"
-        lines = [f"{verb} {self._refs}/{name} {entry} {old}".strip() for name, entry in refs.items()]
-        self._git("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines))
+    def intend(self, entry: str) -> None:
+        """Records that the files of the entry are about to be changed; or, for the last finished entry, are not."""
+        self._git("update-ref", f"{self._refs}/next", entry)
+
+    def finish(self, entry: str, before: str) -> None:
+        """Makes the entry the last finished one. before: the last finished entry until now; "" if there is none."""
+        line = f"update {self._refs}/head {entry} {before}" if before else f"create {self._refs}/head {entry}"
+        self._git("update-ref", "--stdin", stdin=f"{line}\n")
+
+    def unfinished(self) -> JournalEntry | None:
+        """Returns the entry whose files a killed process may have changed; None if all entries are finished."""
+        if not (pending := self._pointer("next")):
+            return None
+        *before, entry = self.entries(pending)
+        return entry if (before[-1].id if before else "") == self.head() else None
 
     def unlock(self) -> None:
         """Removes the locks that a killed git command has left on the refs."""
@@ -191,9 +209,8 @@ class EntryStore:
         with tempfile.TemporaryDirectory(prefix="tilewright-journal-") as folder:
             work = Path(folder, "work")
             work.mkdir()
-            directory = self._git.line("rev-parse", "--absolute-git-dir")
-            variables = {"GIT_DIR": directory, "GIT_WORK_TREE": str(work), "GIT_INDEX_FILE": f"{folder}/index"}
-            git = Git(work, {**self._git.variables, **variables}, self._git.passed)
+            places = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(work), "GIT_INDEX_FILE": f"{folder}/index"}
+            git = Git(work, {**self._git.variables, **places}, self._git.passed)
             there = {name: state for name, state in states.items() if state.kind != "absent"}
             rows = "".join(f"{git_mode(state)} {state.blob} 0\t{name}\0" for name, state in there.items())
             git("update-index", "-z", "--index-info", stdin=rows)

@@ -33,11 +33,10 @@ from tilewright.optimize.versions.entries import (
     JournalEntry,
     KnownFile,
     folded,
-    git_mode,
 )
 from tilewright.optimize.versions.git import Git
 from tilewright.optimize.versions.locks import locked, release
-from tilewright.optimize.versions.patches import apply_to_index, patched_names, require_complete
+from tilewright.optimize.versions.patches import apply_to_index, content_after, patched_names, require_complete
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of_tree
 from tilewright.optimize.versions.user_tree import (
     ABSENT,
@@ -73,11 +72,11 @@ class Journal:
 
     def __init__(self, place: RepositoryPlace, root: Path, run: str, home: Path, lock: IO[bytes]) -> None:
         git = Git(place.git.folder, place.git.variables, (lock.fileno(),))
-        closed = (git.line("rev-parse", "--absolute-git-dir"), _common(git), home / "repositories", home / "worktrees")
         self.root, self.run = root, run
         self._lock = lock
-        self._tree = UserTree(place.root, root, tuple(Path(folder).resolve() for folder in closed))
         self._store = EntryStore(git, run)
+        closed = (self._store.directory, Path(lock.name).parent, home / "repositories", home / "worktrees")
+        self._tree = UserTree(place.root, root, tuple(folder.resolve() for folder in closed))
         self._head = ""
         self._entries: tuple[JournalEntry, ...] = ()
         self._known: Mapping[str, KnownFile] = {}
@@ -91,6 +90,8 @@ class Journal:
         Raises MachineError if another journal is open in the same repository, or if git fails.
         """
         root, home = root.resolve(), home.absolute()
+        if any(part.casefold() == ".git" for part in root.parts):
+            raise ChangeRefused(f"{in_a_line(root)} is git's own folder; fix: name the folder of the program")
         with storage(home):
             place = place_of_tree(root, home)
         path = Path(_common(place.git), LOCK)
@@ -130,7 +131,7 @@ class Journal:
         state = self._store.stored(self._tree.read(name))
         record = EntryRecord("backup", (FileStep(name, state, state),))
         entry = self._store.write(record, folded(self._known, record), self._head)
-        self._store.point(self._head, head=entry, next=entry)
+        self._store.finish(entry, self._head)
         self._read()
         return entry
 
@@ -165,10 +166,11 @@ class Journal:
             states[name] = self._known[name].now
         with self._store.index(states) as git:
             after = apply_to_index(git, text, strip)
-            wanted = {}
-            for name, state in states.items():
-                source = state if state.kind == "file" else states[sources.get(name, name)]
-                wanted[name] = self._patched(name, source, after.get(name))
+        wanted = {}
+        for name, state in states.items():
+            source = state if state.kind == "file" else states[sources.get(name, name)]
+            mode = source.mode if source.kind == "file" else _mode_of_new_files()
+            wanted[name] = content_after(name, mode, after.get(name), self._store.data)
         return self._change("patch", wanted)
 
     def files_of(self, patch: str | bytes) -> tuple[Path, ...]:
@@ -209,17 +211,16 @@ class Journal:
         """Puts back the files of an entry that was not finished. `open` calls this; it can be called at any time."""
         self._store.unlock()
         self._read()
-        pending = self._store.pointer("next")
-        if pending == self._head:
+        entry = self._store.unfinished()
+        if entry is None:
             return Recovered()
-        entry = self._store.entries(pending)[-1]
         put_back: list[Path] = []
         left: list[Path] = []
         for number, step in entry.record.in_order(undo=True):
             done = self._put_back(step, temporary_name(entry.id, number))
             (put_back if done else left).append(self._tree.top / step.name)
         self._remove_made_folders([*self._entries, entry])
-        self._store.point(pending, next=self._head)
+        self._store.intend(self._head)
         return Recovered(entry.id, tuple(put_back), tuple(left))
 
     def _put_back(self, step: FileStep, temporary: str) -> bool:
@@ -251,11 +252,11 @@ class Journal:
         record = EntryRecord(kind, self._steps(wanted), self._missing_folders(wanted))
         entry = self._store.write(record, folded(self._known, record), self._head)
         try:
-            self._store.point(self._head, next=entry)
+            self._store.intend(entry)
             for number, step in record.in_order(undo=False):
                 self._tree.replace(step.name, found[step.name], wanted[step.name], temporary_name(entry, number))
             self._remove_made_folders(self._entries)
-            self._store.point(self._head, head=entry)
+            self._store.finish(entry, self._head)
         except BaseException:
             self.recover()
             raise
@@ -303,28 +304,9 @@ class Journal:
         there = [sum(os.path.lexists(self._tree.top / old) for old, _ in pairs) for pairs in (stripped, whole)]
         return (0, whole) if there[1] > there[0] else (1, stripped)
 
-    def _patched(self, name: str, source: FileState, after: tuple[str, str] | None) -> FileContent:
-        """Returns the content after a patch. ``source``: the file whose permissions it gets. ``after``: git's mode and
-        blob."""
-        if after is None:
-            return ABSENT
-        git_says, blob = after
-        data = self._store.content_of(FileState("file", 0, blob)).data
-        if git_says == "120000":
-            target = os.path.normpath(os.path.join(os.path.dirname(name), os.fsdecode(data)))
-            if os.path.isabs(target) or target.split("/")[0] == "..":
-                raise ChangeRefused(f"the patch makes {in_a_line(name)} a link that leads out of {self._tree.top}")
-            return FileContent("link", 0, data)
-        if git_says not in ("100644", "100755"):
-            raise ChangeRefused(f"the patch makes {in_a_line(name)} a submodule; only files and links are changed")
-        mode = source.mode if source.kind == "file" else _mode_of_new_files()
-        if git_says != git_mode(FileState("file", mode, blob)):
-            mode = mode | (mode & 0o444) >> 2 if git_says == "100755" else mode & ~0o111
-        return FileContent("file", mode, data)
-
     def _read(self) -> None:
         """Reads the finished entries."""
-        self._head = self._store.pointer("head")
+        self._head = self._store.head()
         self._entries, self._known = self._store.entries(self._head), {}
         for each in self._entries:
             self._known = folded(self._known, each.record)

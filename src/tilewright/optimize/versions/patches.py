@@ -6,11 +6,12 @@ lines after a hunk that is longer than its header says are lost silently. So `re
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tilewright.optimize.versions.git import Git, GitError
-from tilewright.optimize.versions.user_tree import ChangeRefused
+from tilewright.optimize.versions.user_tree import ABSENT, ChangeRefused, FileContent, in_a_line
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _OUTSIDE = ("--- ", "+++ ", "-- ", "--")
@@ -63,6 +64,26 @@ def apply_to_index(git: Git, patch: str, strip: int) -> dict[str, tuple[str, str
         raise ChangeRefused(f"the patch does not fit the files: {error}; fix: {FIX}") from error
     rows = (row.partition("\t") for row in git("ls-files", "--stage", "-z").split("\0") if row)
     return {name: (facts.split()[0], facts.split()[1]) for facts, _, name in rows}
+
+
+def content_after(
+    name: str, mode: int, after: tuple[str, str] | None, data: Callable[[str], bytes]
+) -> FileContent:  # fmt: skip
+    """Returns what a patch makes of a file. mode: the permissions before. after: mode and blob of the file in the
+    index; None if the patch removes it. data: returns the bytes of a blob."""
+    if after is None:
+        return ABSENT
+    kind, blob = after
+    if kind == "120000":
+        target = os.path.normpath(os.path.join(os.path.dirname(name), os.fsdecode(data(blob))))
+        if os.path.isabs(target) or target.split("/")[0] == "..":
+            raise ChangeRefused(f"the patch makes {in_a_line(name)} a link to {in_a_line(target)}, outside the program")
+        return FileContent("link", 0, data(blob))
+    if kind not in ("100644", "100755"):
+        raise ChangeRefused(f"the patch makes {in_a_line(name)} a submodule; only files and links are changed")
+    if (kind == "100755") != bool(mode & 0o100):  # the patch changes the mode
+        mode = mode | (mode & 0o444) >> 2 if kind == "100755" else mode & ~0o111
+    return FileContent("file", mode, data(blob))
 
 
 def _names(git: Git, patch: str, strip: int, *options: str) -> list[str]:

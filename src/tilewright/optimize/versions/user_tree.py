@@ -31,7 +31,7 @@ class ChangeRefused(RequestError):
 
 
 class FileChanged(ChangeRefused):
-    """Another program has changed the file since the journal recorded it."""
+    """Another program has changed the file since the journal recorded it, or has put something else there."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class UserTree:
             raise ChangeRefused(f"{shown} does not name a file; fix: name a file below {self.root}")
         real = Path(os.path.realpath(given.parent), given.name)
         if self.root not in real.parents:
-            how = "leads out of" if self.root in given.parents else "is outside"
+            how = "leads out of" if self.root in Path(os.path.normpath(given)).parents else "is outside"
             raise ChangeRefused(f"{shown} {how} {self.root}; only files below that folder are changed")
         inside = real.relative_to(self.top)
         if any(part.casefold() == ".git" for part in inside.parts):
@@ -153,9 +153,7 @@ class UserTree:
         except OSError as error:
             path = in_a_line(self.top / name)
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                raise ChangeRefused(
-                    f"{path}: one of its folders is a link or a file now; nothing was changed"
-                ) from error
+                raise FileChanged(f"{path}: one of its folders is a link or a file now; nothing was changed") from error
             raise ChangeRefused(f"{path} cannot be used: {error.strerror}; it was not changed") from error
 
 
@@ -174,7 +172,7 @@ def _read(folder: int, last: str) -> FileContent:
         return FileContent("link", 0, os.fsencode(os.readlink(last, dir_fd=folder)))
     if not stat.S_ISREG(found.st_mode):
         what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-        raise ChangeRefused(f"{in_a_line(last)} is {what}; only files and links are changed")
+        raise FileChanged(f"{in_a_line(last)} is {what}; only files and links are changed")
     if found.st_size > LARGEST:
         raise ChangeRefused(
             f"{in_a_line(last)} has {found.st_size >> 20} MiB; a source file has at most {LARGEST >> 20}"
