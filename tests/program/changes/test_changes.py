@@ -14,6 +14,11 @@ from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 PHRASES = {
+    "Avoid .item() calls in the training loop": "host_synchronisation",
+    "Use pinned memory for the data loader": "pinned_copies",
+    "Use a fused AdamW": "fused_optimizer",
+    "Allow TF32 for float32 matrix products": "float32_matmul_precision",
+    "Set cudnn.benchmark": "cudnn_benchmark",
     "Enable FlashAttention for self-attention layers": "scaled_dot_product_attention",
     "Apply memory pooling for attention buffers": "memory_pooling",
     "Consider gradient checkpointing for memory reduction": "gradient_checkpointing",

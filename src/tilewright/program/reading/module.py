@@ -7,6 +7,7 @@ only if every import of the file that binds it agrees, and nothing else binds it
 from __future__ import annotations
 
 import ast
+import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -134,6 +135,41 @@ class ReadModule:
         if indentation.strip():
             raise NotSure("several statements are on one line", statement)
         return Edit(start, start, "".join(f"{indentation}{line}\n" for line in lines))
+
+    def insert_after(self, statement: ast.stmt, *lines: str) -> Edit:
+        """Makes the edit that adds lines below a statement, with its indentation. Raises NotSure as `insert_before`."""
+        end = self.span(statement)[1]
+        stop = self.text.find("\n", end)
+        behind = self.text[end : stop if stop >= 0 else len(self.text)].strip()
+        if behind and not behind.startswith("#"):
+            raise NotSure("several statements are on one line", statement)
+        first = self.insert_before(statement).start
+        indentation = (
+            self.text[first : self._offset(statement.lineno, statement.col_offset)]
+            if not isinstance(statement, (ast.FunctionDef, ast.ClassDef))
+            else " " * statement.col_offset
+        )
+        new = "".join(f"{indentation}{line}\n" if line else "\n" for line in lines)
+        return Edit(stop + 1, stop + 1, new) if stop >= 0 else Edit(len(self.text), len(self.text), f"\n{new}")
+
+    def add_argument(self, call: ast.Call, argument: str) -> Edit:
+        """Makes the edit that adds a last argument to a call. Raises NotSure if it has a bare generator."""
+        end = self.span(call)[1] - 1
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not given:
+            return Edit(end, end, argument)
+        if any(isinstance(each, ast.GeneratorExp) for each in given):
+            raise NotSure("its argument is a generator", call)
+        last = max(self.span(each)[1] for each in given)
+        closed = re.match(r"(\s*\))*", self.text[last:end])
+        place = last + (closed.end() if closed else 0)
+        return Edit(place, place, f", {argument}")
+
+    def added(self, call: ast.Call, argument: str) -> str:
+        """Returns the text of a call with one more argument."""
+        edit, start = self.add_argument(call, argument), self.span(call)[0]
+        code = self.text[start : self.span(call)[1]]
+        return code[: edit.start - start] + edit.new + code[edit.start - start :]
 
     def edited(self, edits: Iterable[Edit]) -> str:
         """Returns the whole text with the edits made. They must not overlap."""

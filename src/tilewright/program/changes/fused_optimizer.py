@@ -1,0 +1,53 @@
+"""Optimizers of torch without ``foreach`` and ``fused`` → ``fused=True``: one kernel for all parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
+from tilewright.program.reading.module import NotSure, ReadModule
+from tilewright.source.source_file import keywords
+
+OPTIMIZERS = tuple(f"torch.optim.{name}" for name in ("Adam", "AdamW", "SGD"))
+OTHER_WAYS = ("foreach", "capturable", "differentiable")
+
+
+class FusedOptimizer(ProgramChange):
+    name = "fused_optimizer"
+    about = "updates all parameters in a few kernels instead of several for each parameter"
+    words = ("fuse* optimizer", "optimizer fused", "fused adam*", "fused=true", "optimizer kernel", "multi tensor")
+    findings = ("short-kernels", "launch-calls", "host-late")
+    ran = (r"(?i)fused_(adam|sgd)|FusedAdam|FusedSgd",)
+    gone = (r"(?i)_foreach_|multi_tensor_apply_kernel",)
+    order = 30
+    absent = "the program makes no Adam, AdamW or SGD of torch"
+
+    def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
+        for call in module.calls(*OPTIMIZERS):
+            given = keywords(call)
+            if "fused" in given:
+                continue
+            try:
+                if other := next((name for name in OTHER_WAYS if name in given), ""):
+                    raise NotSure(f"the optimizer has {other} already", call)
+                if any(keyword.arg is None for keyword in call.keywords):
+                    raise NotSure("the optimizer's arguments are in a dictionary, which may choose a way", call)
+                if any(_is_sparse(node) for node in module.file.every(ast.keyword)):
+                    raise NotSure("the program has sparse gradients, which a fused optimizer does not take", call)
+                kind = module.full(call.func).removeprefix("torch.optim.")
+                yield ChangeSite(call.lineno, kind, (module.add_argument(call, "fused=True"),))
+            except NotSure as reason:
+                yield NearMiss(reason.line, reason.reason)
+
+    def present(self, module: ReadModule) -> str:
+        calls = (call for call in module.calls(*OPTIMIZERS) if "fused" in keywords(call))
+        call = next(calls, None)
+        return f"{module.place(call)} has an optimizer with the argument fused" if call else ""
+
+
+def _is_sparse(node: ast.keyword) -> bool:
+    return node.arg == "sparse" and not (isinstance(node.value, ast.Constant) and node.value.value is False)
+
+
+CHANGE = FusedOptimizer()

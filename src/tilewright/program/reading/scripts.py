@@ -1,0 +1,37 @@
+"""Where a script begins: the line below its imports, in which settings of the whole program are made."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tilewright.program.reading.module import Edit, NotSure, ReadModule
+
+
+def is_script(module: ReadModule) -> bool:
+    """Returns whether a file does work when it is run: a loop at its top, or a test of ``__name__``."""
+    body = module.file.tree.body
+    if any(isinstance(each, (ast.For, ast.While, ast.With)) for each in body):
+        return True
+    return any(
+        isinstance(each, ast.If) and any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(each.test))
+        for each in body
+    )
+
+
+def after_imports(module: ReadModule, line: str, package: str) -> Edit | None:
+    """Makes the edit that adds a line below the first imports of a script; None if the file is none, or imports not
+    ``package``. A full name in braces is written as the file can: ``{torch.compile}``."""
+    imports = []
+    for statement in module.file.tree.body:
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            imports.append(statement)
+        elif imports:
+            break
+    if not is_script(module) or not imports:
+        return None
+    try:
+        text = re.sub(r"\{([\w.]+)\}", lambda name: module.spelled(name[1], imports[-1]), line)
+        return module.insert_after(imports[-1], "", text)
+    except NotSure:
+        return None

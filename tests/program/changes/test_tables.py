@@ -1,0 +1,193 @@
+# ruff: noqa: E501 (a source in one line reads better in a table)
+"""Each change: sources before and after, sources that it must leave, and equal results when both are executed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+
+import pytest
+import torch
+from tests.program.changes.executing import read, rewritten
+
+from tilewright.program.changes import change_of
+
+HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
+TRAIN = """
+torch.manual_seed(0)
+model = nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = [(torch.randn(5, 4), torch.randint(3, (5,))) for _ in range(6)]
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    change: str
+    before: str
+    after: str
+    """The new text without the head; or a part of the reason, for a text that is left."""
+    head: str = HEAD
+    runs: bool = False
+    """Whether the text runs on a CPU; then what it prints must be the same."""
+
+
+RIGHT = (
+    Row("fused_optimizer", "o = torch.optim.AdamW(p, lr=1e-3)\n", "o = torch.optim.AdamW(p, lr=1e-3, fused=True)\n"),
+    Row("fused_optimizer", "o = torch.optim.SGD(\n    (p),  # all\n)\n", "o = torch.optim.SGD(\n    (p), fused=True,  # all\n)\n"),
+    Row("fused_optimizer", "o = Adam((p))\n", "o = Adam((p), fused=True)\n", HEAD + "from torch.optim import Adam\n"),
+    Row("gradients_to_none", "o.zero_grad(set_to_none=False)\n", "o.zero_grad()\n"),
+    Row("float32_matmul_precision", "for x in y:\n    pass\n", '\ntorch.set_float32_matmul_precision("high")\nfor x in y:\n    pass\n',
+        "import torch\n", runs=False),
+    Row("cudnn_benchmark", "\nm = torch.nn.Conv2d(3, 4, 3)\nfor x in y:\n    m(x)\n",
+        "\ntorch.backends.cudnn.benchmark = True\n\nm = torch.nn.Conv2d(3, 4, 3)\nfor x in y:\n    m(x)\n", "import torch\n"),
+    Row("pinned_copies", """
+loader = torch.utils.data.DataLoader(data, batch_size=4)
+for i, (x, y) in enumerate(loader):
+    x, y = x.to(device), y.cuda()
+""", """
+loader = torch.utils.data.DataLoader(data, batch_size=4, pin_memory=torch.cuda.is_available())
+for i, (x, y) in enumerate(loader):
+    x, y = x.to(device, non_blocking=True), y.cuda(non_blocking=True)
+"""),
+    Row("pinned_copies", """
+loader = DataLoader(data, pin_memory=False)
+for batch in loader:
+    batch = {k: v.to("cuda:0") for k, v in batch.items()}
+""", """
+loader = DataLoader(data, pin_memory=torch.cuda.is_available())
+for batch in loader:
+    batch = {k: v.to("cuda:0", non_blocking=True) for k, v in batch.items()}
+""", HEAD + "from torch.utils.data import DataLoader\n"),
+    Row("made_on_device", "def f(n, device):\n    return torch.zeros(n, 3).to(device)\n",
+        "def f(n, device):\n    return torch.zeros(n, 3, device=device)\n"),
+    Row("made_on_device", "for n in ns:\n    m = torch.arange(n).cuda()\n", 'for n in ns:\n    m = torch.arange(n, device="cuda")\n'),
+    Row("host_synchronisation", TRAIN + """
+total, seen = 0.0, 0
+for x, y in batches:
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    total += loss.item() * x.size(0)  # mean of the batch
+    seen += x.size(0)
+print(total / seen, type(total))
+""", TRAIN + """
+total, seen = 0.0, 0
+for x, y in batches:
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    total += loss.detach().double() * x.size(0)  # mean of the batch
+    seen += x.size(0)
+total = total.item() if torch.is_tensor(total) else total
+print(total / seen, type(total))
+""", runs=True),
+    Row("host_synchronisation", TRAIN + """
+losses = []
+for step, (x, y) in enumerate(batches):
+    loss = F.cross_entropy(model(x), y)
+    losses.append(loss.item())
+    loss += 1
+print(losses)""", TRAIN + """
+losses = []
+for step, (x, y) in enumerate(batches):
+    loss = F.cross_entropy(model(x), y)
+    losses.append(loss.detach().clone())
+    loss += 1
+losses[:] = [value.item() if torch.is_tensor(value) else value for value in losses]
+print(losses)""", runs=True),
+    Row("host_synchronisation", TRAIN + """
+def accuracy():
+    right = 0
+    for step, (x, y) in enumerate(batches):
+        right += (model(x).argmax(1) == y).sum().item()
+        torch.cuda.synchronize
+        if step % 3 == 0:
+            print(step, right)
+    return right
+
+
+print(accuracy())
+""", TRAIN + """
+def accuracy():
+    right = 0
+    for step, (x, y) in enumerate(batches):
+        right += (model(x).argmax(1) == y).sum()
+        torch.cuda.synchronize
+        if step % 3 == 0:
+            print(step, int(right))
+    right = right.item() if torch.is_tensor(right) else right
+    return right
+
+
+print(accuracy())
+""", runs=True),
+    Row("host_synchronisation", "for x in y:\n    f(x)\n    torch.cuda.synchronize()  # wait\n", "for x in y:\n    f(x)\n"),
+)  # fmt: skip
+
+LEFT = (
+    Row("fused_optimizer", "o = torch.optim.AdamW(p, foreach=False)\n", "foreach already"),
+    Row("fused_optimizer", "o = torch.optim.AdamW(p, **more)\n", "dictionary"),
+    Row("fused_optimizer", "e = nn.Embedding(9, 4, sparse=True)\no = torch.optim.SGD(p)\n", "sparse"),
+    Row("fused_optimizer", "o = torch.optim.AdamW(p, fused=False)\n", ""),
+    Row("fused_optimizer", "class Adam:\n    pass\n\n\no = Adam(p)\n", "", HEAD + "from torch.optim import Adam\n"),
+    Row("gradients_to_none", "o.zero_grad(set_to_none=False)\nprint(p.grad)\n", "reads gradients"),
+    Row("gradients_to_none", "o.zero_grad()\n", ""),
+    Row("float32_matmul_precision", "def f(x):\n    return x @ x\n", ""),
+    Row("float32_matmul_precision", 'torch.set_float32_matmul_precision("highest")\nfor x in y:\n    pass\n', ""),
+    Row("cudnn_benchmark", "torch.use_deterministic_algorithms(True)\nm = nn.Conv2d(3, 4, 3)\nfor x in y:\n    m(x)\n",
+        "deterministic"),
+    Row("pinned_copies", "for x in torch.utils.data.DataLoader(d):\n    z = f(x).to('cpu')\n", ""),
+    Row("pinned_copies", "data = TensorDataset(x.cuda())\nloader = torch.utils.data.DataLoader(data, 4)\n"
+        "for x in loader:\n    x = x.to(device, non_blocking=True)\n", "on the device already"),
+    Row("pinned_copies", "loader = torch.utils.data.DataLoader(d, **more)\nfor x in loader:\n"
+        "    x = x.to(device, non_blocking=True)\n", "not all visible"),
+    Row("pinned_copies", "loader = torch.utils.data.DataLoader(d)\nfor x in loader:\n    x = f(x).to(device)\n", ""),
+    Row("made_on_device", "def f(n, device):\n    return torch.randn(n).to(device)\n", "random"),
+    Row("made_on_device", "x = torch.zeros(3).to(device)\n", ""),
+    Row("made_on_device", "def f(x):\n    return torch.ones(3).to(torch.bfloat16)\n", ""),
+    Row("made_on_device", "def f(x, device):\n    return torch.ones(3).to(device, torch.bfloat16)\n", ""),
+    Row("host_synchronisation", "for x in y:\n    if x.item() > 3:\n        break\n", "decides a branch"),
+    Row("host_synchronisation", "for x in y:\n    loss = f(x)\n    loss.backward()\n    print(loss.item())\n", "used at once"),
+    Row("host_synchronisation", "total = 0\nfor x in y:\n    total += g(x).item()\nprint(total)\n", "float or a count"),
+    Row("host_synchronisation", "t = 0\nfor x in y:\n    t += x.mean().item()\n    print(t)\n", "in each step"),
+    Row("host_synchronisation", "t = start\nfor x in y:\n    t += x.mean().item()\n", "begin as a number"),
+    Row("host_synchronisation", "t = 0\n\n\ndef f(y):\n    global t\n    for x in y:\n        t += x.mean().item()\n", "another function"),
+    Row("host_synchronisation", "t = 0\nfor x in y:\n    t += x.mean().item()\n    t += g(x)\n", "adds another value"),
+    Row("host_synchronisation", "t = 0.0\nfor x in y:\n    t += max(x.mean().item(), 1)\n", "is used in"),
+    Row("host_synchronisation", "ls = []\nfor x in y:\n    ls.append(x.mean().item())\n    best = min(ls)\n", "reads 'ls' in the loop"),
+    Row("host_synchronisation", "ls = []\nfor x in y:\n    ls.append(x.mean().item())\n    ls.append(x)\n", "another value"),
+    Row("host_synchronisation", "try:\n    t = 0\n    for x in y:\n        t += x.mean().item()\nexcept E:\n    print(t)\n", "try"),
+    Row("host_synchronisation", "import time\nfor x in y:\n    t = time.time()\n    torch.cuda.synchronize()\n", "measures times"),
+    Row("host_synchronisation", "g = torch.cuda.CUDAGraph()\nt = 0\nfor x in y:\n    t += x.mean().item()\n", "CUDA graph"),
+    Row("host_synchronisation", "x.item()\n", ""),
+)  # fmt: skip
+
+
+def printed(text: str) -> str:
+    out = io.StringIO()
+    torch.manual_seed(1)
+    with contextlib.redirect_stdout(out):
+        exec(compile(text, "program.py", "exec"), {"__name__": "program"})
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("row", RIGHT, ids=lambda row: row.change)
+def test_a_source_is_changed_as_shown(row: Row) -> None:
+    change, text = change_of(row.change), row.head + row.before
+    new = rewritten(change, text)
+    assert new.removeprefix(row.head).rstrip("\n") == row.after.rstrip("\n")
+    assert not change.sites(read(new)), "nothing is left to change"
+    windows = text.replace("\n", "\r\n")
+    assert rewritten(change, windows) == new.replace("\n", "\r\n")
+    if row.runs:
+        assert printed(text) == printed(new) != ""
+
+
+@pytest.mark.parametrize("row", LEFT, ids=lambda row: row.change)
+def test_a_source_is_left(row: Row) -> None:
+    change, module = change_of(row.change), read(row.head + row.before)
+    assert not change.sites(module)
+    reasons = [miss.reason for miss in change.near_misses(module)]
+    assert row.after in "; ".join(reasons) and bool(reasons) == bool(row.after)
