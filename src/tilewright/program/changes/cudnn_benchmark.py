@@ -1,4 +1,4 @@
-"""``torch.backends.cudnn.benchmark = True``: cuDNN times its convolutions once for each shape, and takes the fastest."""
+"""``torch.backends.cudnn.benchmark = True``: cuDNN times its algorithms once for each shape."""
 
 from __future__ import annotations
 
