@@ -370,7 +370,7 @@ def main() -> None:
     for hidden in ("--one", "--interpret"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--autotune", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     if given.autotune or given.interpret:
         print(json.dumps(autotune() if given.autotune else interpreted(given.interpret)))
         return

@@ -129,7 +129,7 @@ class Executions:
     def _of_input(self, loop: CodeLoop, runs: Mapping[int, float]) -> float:
         """Iterations of a loop that reads or computes, without products or stores; as those around it if neither."""
         read = max(0.0, self.work.bytes - (self.work.written or self.work.bytes / 2)) / self.ctas
-        floats, size = loop.mix.get("float32", 0), sum(loop.mix.values())
+        floats, size = loop.mix.get("float32", 0), sum(loop.mix.values()) - spills(loop)
         if self.code.tensor_path == "none" and floats > size / 2 and self.work.flops > DENSE * self.work.bytes:
             return self.work.flops / (self.ctas * self.consumers * 2 * floats)
         if loaded := width(loop.copies, *LOADS):
@@ -169,6 +169,11 @@ def parts(code: MachineCode) -> tuple[CodeLoop, tuple[CodeLoop, ...]]:
 def _less(whole: Mapping[str, Number], others: Sequence[Mapping[str, Number]]) -> dict[str, Number]:
     left = {name: count - sum(other.get(name, 0) for other in others) for name, count in whole.items()}
     return {name: count for name, count in left.items() if count > 0}
+
+
+def spills(region: CodeLoop) -> int:
+    """The local loads and stores of a region. They say nothing about the work that it does."""
+    return region.mix.get("local load", 0) + region.mix.get("local store", 0)
 
 
 def copies_only(loop: CodeLoop) -> bool:

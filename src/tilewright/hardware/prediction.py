@@ -32,6 +32,7 @@ from tilewright.hardware.executions import (
     Work,
     by_width,
     shape_of,
+    spills,
     staged_share,
     tile_elements,
     uses_tma,
@@ -116,7 +117,7 @@ class Launched:
         self.iterations = executed.iterations()
         self.refills = executed.total(_loaded_registers) / max(code.registers, WARP // 2)
         """How often the loads of a thread fill its registers."""
-        self.spilled_bytes = 4 * WARP * lanes * executed.total(_spills)
+        self.spilled_bytes = 4 * WARP * lanes * executed.total(spills)
         self.spilled_us = self.spilled_bytes / bytes_per_us
         self.footprint = code.stack_bytes * shape.threads * shape.resident * board.sms
         self.warps_on_sm = max(1.0, shape.resident * executed.warps)
@@ -211,10 +212,6 @@ def _clocks(region: CodeLoop) -> float:
 
 def _narrow(region: CodeLoop) -> float:
     return sum(n for kind, bits, n in by_width(region.copies) if kind in (*LOADS, *STORES) and bits < 32)
-
-
-def _spills(region: CodeLoop) -> float:
-    return region.mix.get("local load", 0) + region.mix.get("local store", 0)
 
 
 def _loaded_registers(region: CodeLoop) -> float:

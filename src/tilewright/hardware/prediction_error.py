@@ -27,8 +27,8 @@ class KindError:
 TIME_FACTOR = 1.35
 """The error factor of predicted times."""
 KINDS: dict[ChangeKind, KindError] = {
-    "hints": KindError("a change of hints", 1.25, 0.13),
-    "tiles": KindError("a change of tile sizes", 1.25, 0.15),
+    "hints": KindError("a change of hints", 1.33, 0.95),
+    "tiles": KindError("a change of tile sizes", 1.35, 0.20),
     "form": KindError("a change of the code's form", 2.0, None),
 }
 
