@@ -18,8 +18,8 @@ def test_a_product_on_the_cuda_cores_is_one_however_much_it_spills(spilled: dict
     loop = CodeLoop(None, {"shared load": 48, "float32": 1056, **spilled}, {"LDS.128": 48}, 0.0)
     code = MachineCode(
         symbol="matmul", sm=90, registers=40, stack_bytes=1536, shared_bytes=45112, threads=384, cluster=1,
-        local_loads=0, local_stores=0, tensor_path="none", tensor_instructions=0, copies={"UTMALDG.2D": 5, "LDS.128": 48},
-        instructions=2662, code_hash="", mix=dict(loop.mix), loops=(loop,),
+        local_loads=0, local_stores=0, tensor_path="none", tensor_instructions=0, instructions=2662,
+        copies={"UTMALDG.2D": 5, "LDS.128": 48}, code_hash="", mix=dict(loop.mix), loops=(loop,),
     )  # fmt: skip
     grid = (16, 32)
     executed = Executions(code, shape_of(code, grid, board("H200")), PRODUCT)

@@ -374,8 +374,8 @@ def predicted(*us: float) -> dict[str, PredictedTime]:
 @pytest.mark.parametrize(
     ("candidate", "kind", "keep", "to_confirm"),
     [
-        ((80.0, 80.0), "tiles", True, False), ((40.0, 50.0), "hints", True, False), ((80.0, 80.0), "hints", False, True),
-        ((80.0, 80.0), "form", False, True),
+        ((80.0, 80.0), "tiles", True, False), ((40.0, 50.0), "hints", True, False),
+        ((80.0, 80.0), "hints", False, True), ((80.0, 80.0), "form", False, True),
         ((10.0, 10.0), "form", False, True), ((93.0, 93.0), "tiles", False, True), ((93.0, 93.0), "hints", False, True),
         ((97.0, 97.0), "hints", False, False), ((97.0, 97.0), "form", False, False),
         ((100.0, 100.0), "hints", False, False), ((60.0, 110.0), "tiles", False, False),
