@@ -151,7 +151,8 @@ def test_it_imports_nothing_that_edits() -> None:
         for other in own_imports(waiting.pop()) - seen:
             seen.add(other)
             waiting.append(other)
-    reached = {module.split(".")[0] for module in seen if not module.startswith("specialists.")}
+    pure = ("specialists.", "race.stats")
+    reached = {module.split(".")[0] for module in seen if not module.startswith(pure)}
     assert not reached & set(EDITING)
 
 

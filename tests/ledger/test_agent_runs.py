@@ -37,7 +37,7 @@ ITEM = AgentItem(id="R1", text="enable FlashAttention", impact="High", effort="L
                  specialists=("profiling",), findings=("R1",))  # fmt: skip
 FINDING = AgentFinding(id="R1", kind="recommendation", level="High", text="enable FlashAttention", item="R1")
 CHANGE = AgentChange(id="R1.1", item="R1", specialist="profiling", name="sdpa", rationale="one kernel",
-                     site="train.py:3", texts={"/p/train.py": "new"}, before={"/p/train.py": "ab"})  # fmt: skip
+                     site="train.py:3", texts={"/p/train.py": "new"}, before={"/p/train.py": "old"})  # fmt: skip
 
 
 @pytest.fixture

@@ -116,6 +116,8 @@ class AgentItem:
     """Ids of the findings that it answers."""
     tag: str = ""
     """The principle by which it saves time."""
+    change: str = ""
+    """The name of the one change that it stands for; "" if its specialists choose."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +137,12 @@ class AgentChange:
     texts: Mapping[str, str] = field(default_factory=dict)
     """Absolute path → its whole new text."""
     before: Mapping[str, str] = field(default_factory=dict)
-    """Absolute path → the SHA-256 of its bytes before the change; "" for a file that was not there."""
+    """Absolute path → its whole text before the change. A file that is new is not in it."""
     diff: str = ""
+    ran: tuple[str, ...] = ()
+    """Patterns of the names of operations and kernels that run more often with the change."""
+    gone: tuple[str, ...] = ()
+    """Patterns of those that run less often."""
 
 
 @dataclass(frozen=True, kw_only=True)
