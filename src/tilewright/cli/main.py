@@ -22,6 +22,7 @@ import typer
 
 from tilewright import __version__
 from tilewright.cli import (
+    agent,
     capture,
     casebook,
     check,
@@ -81,6 +82,7 @@ app.command()(profile.profile)
 app.add_typer(capture.app, name="captured")
 app.add_typer(tuned.app, name="tuned")
 for _later in (
+    agent.agent,
     route.route,
     specialists.specialists,
     casebook.casebook,

@@ -19,6 +19,7 @@ from tilewright.errors import RequestError
 if TYPE_CHECKING:
     from tilewright.executors.local import Local
     from tilewright.hardware.boards import Board
+    from tilewright.ledger.agent_runs import AgentLedger
     from tilewright.ledger.codec import Encodable
     from tilewright.ledger.ledger import Ledger
     from tilewright.ledger.tunings import TuneLedger
@@ -201,7 +202,7 @@ def print_json(value: Encodable) -> None:
 
 
 @contextmanager
-def resumable(ledger: TuneLedger | Ledger | Literal[False], fresh: bool) -> Iterator[None]:
+def resumable(ledger: TuneLedger | Ledger | AgentLedger | Literal[False], fresh: bool) -> Iterator[None]:
     """Turns Ctrl-C or SIGTERM inside the block into `Interrupted`, which says what is stored and how to go on.
 
     ledger: the ledger of the run; False if nothing is stored.
@@ -213,7 +214,7 @@ def resumable(ledger: TuneLedger | Ledger | Literal[False], fresh: bool) -> Iter
         raise Interrupted(message, getattr(signal, "code", INTERRUPTED)) from None
 
 
-def _kept(ledger: TuneLedger | Ledger | Literal[False], fresh: bool) -> str:
+def _kept(ledger: TuneLedger | Ledger | AgentLedger | Literal[False], fresh: bool) -> str:
     if not ledger:
         return "nothing is stored (--no-store)"
     finished, complete = ledger.stored()

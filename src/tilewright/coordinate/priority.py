@@ -44,6 +44,10 @@ class WorkItem:
     requires: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     specialists: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    """Ids of the profile's findings that it answers."""
+    change: str = ""
+    """The name of the one change that it stands for; "" if its specialists choose."""
 
 
 def item_of(recommendation: Recommendation) -> WorkItem:

@@ -60,6 +60,8 @@ class Route:
     alternatives: Named = ()
     arch: str | None = None
     """The architecture that the route assumes; None if it does not matter."""
+    vague: bool = False
+    """Whether the question asks for speed and names no means: autopilot then finds what to change."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ def _measure(asked: Asked) -> Route | None:
         return Route(("profiling",), "a technique that names no kernel language: measure first")
     is_step = part is not asked.whole and part.says(say.MEASURING)  # "profile first, then …"
     if vague and (subject or is_step or _is_short(part.words)):
-        return Route(("profiling",), "a question about speed that names no means: measure first")
+        return Route(("profiling",), "a question about speed that names no means: measure first", vague=True)
     return None
 
 
@@ -290,7 +292,8 @@ def route(
     found = [step for step in steps if step.specialists] or [_routed(Asked(whole, whole, kernels, hardware))]
     names = tuple(dict.fromkeys(name for step in found for name in step.specialists))
     first = found[0]
-    joined = replace(first, specialists=names, why="; then ".join(dict.fromkeys(step.why for step in found)))
+    why = "; then ".join(dict.fromkeys(step.why for step in found))
+    joined = replace(first, specialists=names, why=why, vague=all(step.vague for step in found))
     return _with_hardware(joined, arch if isinstance(arch, str) else said)
 
 

@@ -1,0 +1,141 @@
+"""`tilewright agent`: from a performance question to verified changes of a program."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright.cli import shared, terminal
+from tilewright.cli.shared import AsJson, print_json
+from tilewright.errors import MachineError, RequestError
+
+if TYPE_CHECKING:
+    from tilewright.coordinate.agent_plan import AgentPlan
+    from tilewright.coordinate.run_book import RunBook
+    from tilewright.ledger.agent_records import AgentParts, AgentRun
+    from tilewright.ledger.agent_runs import AgentLedger
+    from tilewright.ledger.codec import Encodable
+
+DEFAULT_SECONDS = 900.0
+
+Question = Annotated[str | None, typer.Argument(metavar="QUESTION", help="What you want, in English.")]
+Command = Annotated[
+    str | None, typer.Option(metavar="LINE", help='Your command, such as "python train.py --steps 20".')
+]
+Analysis = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Work through this analysis.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Run the plan without asking.")]
+Lossy = Annotated[bool, typer.Option("--allow-lossy", help="Also try changes that round differently, such as TF32.")]
+Seconds = Annotated[float, typer.Option(min=1.0, help="After so many seconds, begin no further change.")]
+Undo = Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Take back all changes of this run.")]
+
+
+def agent(
+    question: Question = None, command: Command = None, report: Analysis = None, yes: Yes = False,
+    allow_lossy: Lossy = False, seconds: Seconds = DEFAULT_SECONDS, undo: Undo = None, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Makes a program faster: plans, asks, and tries one change at a time.
+
+    A change is judged on a copy of the program. Only what computes the same and is faster reaches your files. Shows the
+    plan and asks; without a terminal it only plans. The same command resumes an interrupted run.
+
+    Example: `tilewright agent "speed up train.py"`
+
+    Example: `tilewright agent "speed up train.py" --command "python train.py --steps 20" --yes`
+    """
+    if undo is not None:
+        _undo(undo)
+        return
+    from tilewright.coordinate import agent_plan
+
+    request = agent_plan.AgentRequest(question or "", command or "", report, allow_lossy)
+    plan = agent_plan.planned(request)
+    if not as_json:
+        for line in agent_plan.lines_of(plan):
+            print(line)
+        sys.stdout.flush()
+    if not (yes or _agreed(as_json)):
+        if as_json:
+            print_json({"plan": _plan_json(plan), "run": None})
+        return
+    agent_plan.refuse_what_is_not_here(plan)
+    run, parts = _worked(plan, seconds, as_json)
+    if as_json:
+        print_json({"plan": _plan_json(plan), "run": run, "parts": parts})
+        return
+    from tilewright.cli import agent_table
+
+    for line in agent_table.lines(run, parts):
+        print(line)
+
+
+def _agreed(as_json: bool) -> bool:
+    if as_json or not sys.stdin.isatty():
+        terminal.note("planned only: nothing was run or changed; run it with --yes")
+        return False
+    return typer.confirm("Run this plan?", err=True)
+
+
+def _worked(plan: AgentPlan, seconds: float, as_json: bool) -> tuple[AgentRun, AgentParts]:
+    """Runs a plan, or resumes the run that the same command began. Returns the run and its records."""
+    from tilewright.coordinate.coordinator import Coordinator, Hands
+    from tilewright.coordinate.run_book import RunBook
+    from tilewright.ledger.agent_runs import AgentLedger
+    from tilewright.ledger.file import home
+    from tilewright.optimize.versions.journal import Journal
+    from tilewright.program.trying import RACE_SECONDS, ProgramTrials
+
+    root = plan.program.root
+    if not os.access(root, os.W_OK):
+        raise MachineError(f"{root} cannot be written, so no change could be kept; copy the program to where you can")
+    with AgentLedger() as ledger, shared.resumable(ledger, False), shared.progress(as_json) as bars:
+        run, parts = _begun(plan, ledger)
+        with Journal.open(root, run.run, home()) as journal:
+            if not parts.items and not run.started:
+                run = ledger.begin(run)
+            race = min(RACE_SECONDS, seconds / 2)
+            judge = ProgramTrials(plan.program, race_seconds=race, progress=bars)
+            book: RunBook = RunBook(ledger, run, parts)
+            done = Coordinator(plan, book, Hands(judge, journal), seconds=seconds, progress=bars).work()
+        return done.run, done.parts
+
+
+def _begun(plan: AgentPlan, ledger: AgentLedger) -> tuple[AgentRun, AgentParts]:
+    """Returns the interrupted run of the same command, or the record of a new one, which has a name and no start."""
+    from tilewright.coordinate.agent_plan import record_of
+    from tilewright.ledger.agent_records import AgentParts
+
+    record = record_of(plan)
+    if (found := ledger.resume(record.key)) is not None:
+        terminal.note(f"resuming run {found[0].run}: {len(found[1].ends)} of {len(found[1].items)} items are done")
+        return found
+    return replace(record, run=ledger.new_name()), AgentParts()
+
+
+def _undo(name: str) -> None:
+    """Puts the user's files back as they were before a run."""
+    from tilewright.ledger.agent_runs import AgentLedger
+    from tilewright.ledger.file import home
+    from tilewright.optimize.versions.journal import Journal
+
+    with AgentLedger() as ledger:
+        run, parts = ledger.load(name)
+    files = dict.fromkeys(path for change in parts.kept for path in change.texts)
+    if not files:
+        raise RequestError(f"run {run.run} changed no file, so there is nothing to take back")
+    with Journal.open(Path(run.root), run.run, home()) as journal:
+        journal.revert_all()
+    print(f"run {run.run} is taken back: {', '.join(files)}")
+
+
+def _plan_json(plan: AgentPlan) -> dict[str, Encodable]:
+    return {
+        "question": plan.request.question, "mode": plan.mode, "specialists": plan.route.specialists,
+        "why": plan.route.why, "casebook": plan.trace, "program": plan.program.words, "root": str(plan.program.root),
+        "items": plan.items, "dismissed": plan.dismissed, "profile_first": plan.gpu,
+        "missing": {name: [f"{need.what}: {need.detail}" for need in needs] for name, needs in plan.missing.items()},
+    }  # fmt: skip

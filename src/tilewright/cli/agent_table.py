@@ -1,0 +1,46 @@
+"""The result of `tilewright agent` as text: each item with its end, the effect, and the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.ledger.agent_records import AgentMeasurement, AgentParts, AgentRun
+
+
+def lines(run: AgentRun, parts: AgentParts) -> Iterator[str]:
+    """Yields the result. Each number is followed by the id of its measurement in the ledger."""
+    yield f"Run {run.run}: {run.stop_reason}"
+    for item in parts.items:
+        end = parts.end_of(item.id)
+        if end is not None:
+            why = f", {end.why}" if end.why else ""
+            yield f"  {item.id} {end.status}{why}: {end.reason}{_id(end.evidence, run)}"
+    for each in parts.findings:
+        if each.dismissed:
+            yield f"  {each.id} dismissed: {each.dismissed}"
+    yield from _effect(run, parts.measurement(run.effect))
+    if (proof := parts.measurement(run.proof)) is not None:
+        yield f"Proof that the changed code ran: {proof.verdict}; {proof.reason}{_id(proof.id, run)}"
+    if parts.kept:
+        yield f"Take it back: tilewright agent --undo {run.run}"
+    yield f"Report: tilewright report {run.run}"
+
+
+def _effect(run: AgentRun, effect: AgentMeasurement | None) -> Iterator[str]:
+    if effect is None:
+        return
+    if effect.ratio is None:
+        yield f"Effect on your command: not measured: {effect.reason}"
+        return
+    before, after = effect.values["step before, µs"], effect.values["step after, µs"]
+    unit = str(effect.facts.get("unit", "step"))
+    yield (
+        f"Effect on your command, on {effect.device}: {before / 1e3:.3g} ms before, {after / 1e3:.3g} ms after "
+        f"({unit}); {effect.ratio} of the time, {effect.verdict}{_id(effect.id, run)}"
+    )
+
+
+def _id(evidence: str, run: AgentRun) -> str:
+    """Returns the evidence in brackets, without the name of the run."""
+    short = evidence.removeprefix(f"{run.run}/")
+    return f" [{short}]" if short else ""

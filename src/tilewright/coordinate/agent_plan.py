@@ -1,0 +1,196 @@
+"""The plan of a run of `tilewright agent`: what is done, by whom, and why, before anything runs.
+
+    question → route → casebook → mode → items, ranked
+
+A question that names what to change is user-specified: it becomes one item, and its change stays unless it is wrong or
+clearly slower. Autopilot finds the items itself: in an analysis, in a profile, or in the source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewright.coordinate import autopilot
+from tilewright.coordinate.analysis import Analysis, read_analysis_file
+from tilewright.coordinate.casebook.book import casebook, remember
+from tilewright.coordinate.facts import arch_here, kernels_in
+from tilewright.coordinate.priority import WorkItem, ranked
+from tilewright.coordinate.routing import Route, route
+from tilewright.errors import MachineError, RequestError
+from tilewright.hardware.gpu import detect
+from tilewright.hardware.machine import machine_of, target_of
+from tilewright.ledger.agent_records import AgentFinding, AgentMode, AgentRun
+from tilewright.ledger.codec import Encodable
+from tilewright.ledger.file import key_of
+from tilewright.program.command import ProgramCommand
+from tilewright.specialists import specialist_of
+from tilewright.specialists.base import Need
+
+_PYTHON_FILE = re.compile(r"[\w./~-]+\.py\b")
+
+
+@dataclass(frozen=True)
+class AgentRequest:
+    """What the user wants. ``command``: the program, if the question does not name it."""
+
+    question: str
+    command: str = ""
+    analysis: Path | None = None
+    lossy: bool = False
+    """Whether changes that round differently may be kept."""
+    cwd: Path = field(default_factory=Path.cwd)
+
+
+@dataclass(frozen=True)
+class AgentPlan:
+    """What a run will do. ``dismissed``: recommendations that become no work, with the reason."""
+
+    request: AgentRequest
+    program: ProgramCommand
+    route: Route
+    mode: AgentMode
+    trace: str
+    """The line of the casebook."""
+    items: tuple[WorkItem, ...]
+    context: str
+    """Where the work runs: each delegation carries this text."""
+    dismissed: tuple[AgentFinding, ...] = ()
+    analysis: Analysis | None = None
+    gpu: bool = False
+    """Whether a profile comes first: its findings become items as well."""
+
+    @property
+    def missing(self) -> dict[str, tuple[Need, ...]]:
+        """Specialist → what it needs and this machine lacks."""
+        names = dict.fromkeys(name for item in self.items for name in item.specialists)
+        lacking = {name: tuple(need for need in specialist_of(name).needs() if not need.met) for name in names}
+        return {name: needs for name, needs in lacking.items() if needs}
+
+
+def planned(request: AgentRequest) -> AgentPlan:
+    """Returns the plan. Reads the program and runs nothing.
+
+    Raises RequestError if the question is no performance question, if no program is named, or if the analysis has
+    another form.
+    """
+    program = _program(request)
+    chosen = classified(request, program)
+    answer = casebook().ask(request.question)
+    remember(answer)
+    analysis = None if request.analysis is None else read_analysis_file(request.analysis)
+    autopilots = analysis is not None or chosen.vague
+    items, dismissed = _work(request, program, chosen, analysis) if autopilots else ([_asked(request, chosen)], ())
+    return AgentPlan(
+        request=request, program=program, route=chosen, mode="autopilot" if autopilots else "user-specified",
+        trace=answer.trace, items=ranked(items), context=_context(program), dismissed=tuple(dismissed),
+        analysis=analysis, gpu=autopilots and analysis is None and detect() is not None,
+    )  # fmt: skip
+
+
+def classified(request: AgentRequest, program: ProgramCommand) -> Route:
+    """Returns the route of the question. Raises RequestError for what is no performance question."""
+    kernels = kernels_in(program.script) if program.script.suffix == ".py" else None
+    found = route(request.question, kernels, arch_here)
+    if not found.specialists:
+        raise RequestError(f'no performance question: {found.why}; ask, for example, "speed up {program.script.name}"')
+    return found
+
+
+def _program(request: AgentRequest) -> ProgramCommand:
+    if request.command:
+        return ProgramCommand.of(request.command, request.cwd)
+    if not request.question.strip():
+        raise RequestError('no question; ask one: tilewright agent "speed up train.py"')
+    if (named := next(iter(_PYTHON_FILE.findall(request.question)), None)) is not None:
+        return ProgramCommand.of((named,), request.cwd)
+    if not (chosen := route(request.question, None, arch_here)).specialists:
+        raise RequestError(f'no performance question: {chosen.why}; ask, for example, "speed up train.py"')
+    raise RequestError('the question names no program; add it: --command "python train.py --steps 20"')
+
+
+def _asked(request: AgentRequest, chosen: Route) -> WorkItem:
+    return WorkItem("Q1", request.question, "High", specialists=chosen.specialists)
+
+
+def _work(
+    request: AgentRequest, program: ProgramCommand, chosen: Route, analysis: Analysis | None
+) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:
+    if analysis is not None:
+        return autopilot.items_of_analysis(analysis, str(request.analysis))
+    return autopilot.items_of_source(program.script, request.question, constraints_of(request)), ()
+
+
+def constraints_of(request: AgentRequest) -> tuple[str, ...]:
+    """What must hold of each change."""
+    rounding = ("lossy changes are allowed",) if request.lossy else ()
+    return ("outputs equal within the gate", *rounding)
+
+
+def _context(program: ProgramCommand) -> str:
+    machine = machine_of(target_of(None, detect()))
+    return f"{machine.host}; GPU: {machine.gpu or 'none'}; command: {program}; folder: {program.cwd}"
+
+
+def refuse_what_is_not_here(plan: AgentPlan) -> None:
+    """Raises MachineError if no specialist of the asked work can do anything on this machine."""
+    if plan.mode == "autopilot":
+        return
+    missing = plan.missing
+    lacking = {name: missing.get(name, ()) for name in plan.route.specialists if name != "profiling"}
+    if lacking and all(lacking.values()) and "profiling" not in plan.route.specialists:
+        said = "; ".join(f"{name} needs {needs[0].what} ({needs[0].detail})" for name, needs in lacking.items())
+        raise MachineError(f"this machine cannot do that: {said}; the plan can be run where these are")
+
+
+def record_of(plan: AgentPlan) -> AgentRun:
+    """Returns the record with which the run begins."""
+    request, program = plan.request, plan.program
+    key: dict[str, Encodable] = {
+        "question": request.question, "words": program.words, "cwd": str(program.cwd), "lossy": request.lossy,
+        "analysis": str(plan.analysis or ""), "agent": 1,
+    }  # fmt: skip
+    target = target_of(None, detect())
+    return AgentRun(
+        key=key_of(key), task=program.script.name, machine=machine_of(target), measured=True,
+        board=target.board.name, where=str(program.script), reproduce=command_line(request),
+        question=request.question, mode=plan.mode, program=program.words, root=str(program.root),
+        specialists=plan.route.specialists, why=plan.route.why, trace=plan.trace,
+        bottleneck=plan.analysis.bottleneck if plan.analysis else "",
+        bottleneck_evidence=plan.analysis.evidence if plan.analysis else "",
+        context=plan.context, options={"lossy": request.lossy},
+    )  # fmt: skip
+
+
+def command_line(request: AgentRequest) -> str:
+    """Returns the command that repeats the run."""
+    parts = ["tilewright agent", _quoted(request.question)]
+    parts += [f"--command {_quoted(request.command)}"] if request.command else []
+    parts += [f"--report {request.analysis}"] if request.analysis else []
+    return " ".join([*parts, *(["--allow-lossy"] if request.lossy else []), "--yes"])
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def lines_of(plan: AgentPlan) -> Iterator[str]:
+    """Yields the plan as a person reads it."""
+    yield f"Question: {plan.request.question}"
+    yield f"Route: {', then '.join(plan.route.specialists)} ({plan.route.why})"
+    yield plan.trace
+    yield f"Program: {plan.program} in {plan.program.cwd}"
+    yield f"Mode: {plan.mode}"
+    if plan.gpu:
+        yield "First: a profile; each of its findings becomes an item, or is dismissed with its evidence"
+    yield "Plan:" if plan.items else "Plan: nothing that would make this program faster was found in its source"
+    for number, item in enumerate(plan.items, 1):
+        yield f"  {number}. {item.id} [{item.impact}] {item.text} ({', then '.join(item.specialists)})"
+    for each in plan.dismissed:
+        yield f"  left out: {each.text}: {each.dismissed}"
+    for name, needs in plan.missing.items():
+        yield f"  {name} lacks here: {'; '.join(f'{need.what} ({need.detail})' for need in needs)}"
+    yield "Each change: baseline, backup, prerequisites, implement, validate, correctness, finish."
+    yield "A change is judged on a copy of the program; what is not faster and right never reaches your files."

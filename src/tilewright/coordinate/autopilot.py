@@ -1,0 +1,126 @@
+"""Where autopilot's work comes from: the recommendations of an analysis, the findings of a profile, or the source.
+
+Each of them ends as an item, or is dismissed with its evidence. Items are ranked by `priority.ranked`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import get_args
+
+from tilewright.coordinate.analysis import LEVELS, Analysis, Level
+from tilewright.coordinate.priority import EFFORT, ChangeRisk, WorkItem, item_of
+from tilewright.ledger.agent_records import AgentFinding, AgentItem, AgentMeasurement
+from tilewright.profile.figures import Profile, ProfileFinding
+from tilewright.specialists import specialist_of
+from tilewright.specialists.delegation import Delegation
+from tilewright.specialists.proposal import NoProposal
+
+MEASURES = "profiling"
+"""The specialist that reads sources and profiles."""
+
+
+def items_of_analysis(analysis: Analysis, name: str) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:
+    """Returns an item for each recommendation. One that no specialist answers is dismissed."""
+    items = [item_of(each) for each in analysis.recommendations]
+    dismissed = [
+        AgentFinding(id=item.id, kind="recommendation", level=item.impact, text=item.text, evidence=name,
+                     dismissed="no specialist answers it: it names no technique and no domain")
+        for item in items if not item.specialists
+    ]  # fmt: skip
+    return [item for item in items if item.specialists], dismissed
+
+
+def items_of_source(script: Path, question: str, constraints: tuple[str, ...] = ()) -> Sequence[WorkItem]:
+    """Returns an item for each change that the source has a place for. Reads the program, and runs nothing."""
+    delegation = Delegation(MEASURES, question, f"one step of {script.name}", ("latency",), file=str(script),
+                            constraints=constraints)  # fmt: skip
+    proposed = specialist_of(MEASURES).propose(delegation)
+    if isinstance(proposed, NoProposal):
+        return ()
+    return [
+        WorkItem(f"S{n}", f"{each.name}: {each.rationale}", "Medium", effort="Low", risk=each.risk,
+                 specialists=(MEASURES,), change=each.name)
+        for n, each in enumerate(proposed, 1)
+    ]  # fmt: skip
+
+
+def items_of_profile(
+    profile: Profile, known: Iterable[AgentFinding], number: int, evidence: str
+) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:
+    """Returns an item for each new kind of finding. Later findings of a kind that has an item are dismissed.
+
+    known: the findings so far. number: of the first item. evidence: the id of the profile's measurement.
+    """
+    item_of_kind = {each.kind: each.item for each in known if each.item}
+    items: list[WorkItem] = []
+    others: list[AgentFinding] = []
+    for finding in profile.findings:
+        if finding.kind in item_of_kind:
+            others.append(_dismissed(finding, f"{item_of_kind[finding.kind]} answers this kind", evidence))
+            continue
+        item = WorkItem(
+            f"F{number + len(items)}", finding.advice, finding.level, effort=EFFORT.get(finding.specialist, "Medium"),
+            specialists=tuple(dict.fromkeys((finding.specialist, MEASURES))), findings=(finding.id,),
+        )  # fmt: skip
+        item_of_kind[finding.kind] = item.id
+        items.append(item)
+    return items, others
+
+
+def _dismissed(finding: ProfileFinding, why: str, evidence: str) -> AgentFinding:
+    return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=finding.text, dismissed=why,
+                        evidence=evidence)  # fmt: skip
+
+
+def finding_of(finding: ProfileFinding, item: str, evidence: str) -> AgentFinding:
+    """The record of a finding that became an item."""
+    return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=finding.text, item=item,
+                        evidence=evidence)  # fmt: skip
+
+
+def recommended(item: WorkItem) -> AgentFinding:
+    """The record of a recommendation, a place in the source, or a question, which became an item."""
+    kind = {"R": "recommendation", "S": "site"}.get(item.id[0], "question")
+    return AgentFinding(id=item.id, kind=kind, level=item.impact, text=item.text, item=item.id)
+
+
+def item_again(stored: AgentItem) -> WorkItem:
+    """Returns a stored item as work."""
+    return WorkItem(
+        stored.id, stored.text, _level(stored.impact), _level(stored.effort),
+        next(risk for risk in get_args(ChangeRisk) if risk == stored.risk), specialists=stored.specialists,
+        findings=stored.findings, change=stored.change,
+    )  # fmt: skip
+
+
+def _level(text: str) -> Level:
+    return next(each for each in LEVELS if each == text)
+
+
+def measured(profile: Profile, about: str) -> AgentMeasurement:
+    """The numbers of a profile."""
+    values = {
+        f"{name}{f', {figure.unit}' if figure.unit else ''}, {gpu.label}": figure.value
+        for gpu in profile.gpus for name, figure in gpu.figures.items() if figure.value is not None
+    }  # fmt: skip
+    worst = profile.bottleneck
+    return AgentMeasurement(
+        kind="profile", about=about, values=values, device=profile.gpus[0].board if profile.gpus else "",
+        samples_us={"steps": profile.steps_us} if profile.steps_us else {},
+        verdict=worst.kind if worst else "no finding", reason=worst.text if worst else "no number is beyond its limit",
+        facts={"traces": [trace.digest for trace in profile.traces], "rung": str(profile.rung)},
+    )  # fmt: skip
+
+
+def ids_to_quote(item: WorkItem, last: Profile | None) -> tuple[str, ...]:
+    """Returns the ids of the last profile's findings that a delegation quotes.
+
+    An item of a finding quotes those of its kind; one that the source has a place for quotes none; others quote all.
+    """
+    if last is None or item.change:
+        return ()
+    kinds = {finding.split("-", 1)[-1].rsplit("-gpu", 1)[0] for finding in item.findings}
+    found = [each for each in last.findings if not kinds or each.kind in kinds]
+    return tuple(each.id for each in found)

@@ -1,0 +1,273 @@
+"""The main path of `tilewright agent`: it reads, asks, orders and records, and edits nothing itself.
+
+    question → classify → casebook → plan → delegate → decide → ledger → report
+
+`agent_plan.planned` makes the plan. `Coordinator.work` then goes through its items, one change at a time. A specialist
+proposes texts; a `ProgramJudge` tries them on a copy of the program; the journal alone writes to the user's files, and
+only what was kept. A killed run goes on where the ledger ends: an item that has not ended is done again.
+
+To read a run back: `ledger.agent_runs.AgentLedger.load` returns the run and its parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tilewright.coordinate import autopilot, texts
+from tilewright.coordinate.agent_plan import AgentPlan, constraints_of
+from tilewright.coordinate.ending import ended, stop_reason
+from tilewright.coordinate.plan import ChangePlan, done, failed, plan_of
+from tilewright.coordinate.priority import WorkItem, ranked
+from tilewright.coordinate.run_book import RunBook
+from tilewright.errors import TilewrightError
+from tilewright.ledger.agent_records import STEPS, AgentChange
+from tilewright.profile.figures import Profile
+from tilewright.program.trial import ProgramJudge, Trial
+from tilewright.progress import Progress, silent
+from tilewright.specialists import specialist_of
+from tilewright.specialists.delegation import Delegation
+from tilewright.specialists.proposal import NoProposal, ProgramProposal
+
+
+class RecordedEdit(Protocol):
+    """One entry of the journal."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+class UserFiles(Protocol):
+    """Who may write to the user's files: `optimize.versions.journal.Journal`."""
+
+    @property
+    def entries(self) -> tuple[RecordedEdit, ...]: ...
+    def backup_file(self, path: Path | str) -> str: ...
+    def edit_files(self, texts: Mapping[Path, str | bytes]) -> str: ...
+    def revert_to(self, entry: str) -> str: ...
+    def revert_all(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Hands:
+    """Who does what the coordinator orders: ``judge`` runs the program in copies, ``files`` changes the user's."""
+
+    judge: ProgramJudge
+    files: UserFiles
+
+
+class Coordinator:
+    """One run. ``seconds``: after so long, no new change is begun."""
+
+    def __init__(
+        self, plan: AgentPlan, book: RunBook, hands: Hands, *, seconds: float, progress: Progress = silent,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.plan, self.book, self.judge, self.files = plan, book, hands.judge, hands.files
+        self.progress, self._clock, self._until = progress, clock, clock() + seconds
+        self.profile: Profile | None = None
+        self._baseline = ""
+        self._tried: set[tuple[str, str]] = set()
+
+    def work(self) -> RunBook:
+        """Does the items of the plan, one change at a time, and measures the effect of what was kept."""
+        self._go_on_where_the_ledger_ends()
+        self._measure_baseline()
+        self._plan_items()
+        while (item := self._next_item()) is not None:
+            self._work_on(item)
+        self._report()
+        return self.book
+
+    # Plan -------------------------------------------------------------------------------------------
+
+    def _go_on_where_the_ledger_ends(self) -> None:
+        """Takes back an edit that the ledger does not know, and ends the steps of an interrupted change."""
+        known = {step.evidence for step in self.book.parts.steps}
+        entries = self.files.entries
+        last = max((n for n, entry in enumerate(entries) if entry.id in known), default=-1)
+        if any(entry.kind != "backup" for entry in entries[last + 1 :]):
+            self.files.revert_to(entries[last].id) if last >= 0 else self.files.revert_all()
+        for change in self.book.parts.changes:
+            if len(self.book.parts.steps_of(change.id)) < len(STEPS):
+                self.book.stepped(change.id, _interrupted(self._plan_of(change)))
+
+    def _measure_baseline(self) -> None:
+        kept = self.book.parts.kept
+        self.progress("baseline", 0, 1, str(self.plan.program))
+        self._baseline = self.book.measured(self.judge.baseline(texts.original(kept), texts.final(kept)))
+        self.progress("baseline", 1, 1)
+
+    def _plan_items(self) -> None:
+        self.book.found(self.plan.dismissed)
+        self._profile_again()
+        self.book.planned(self.plan.items)
+        self.book.found([autopilot.recommended(item) for item in self.plan.items])
+
+    def _profile_again(self) -> None:
+        """Profiles the incumbent, where autopilot has a GPU. Each new kind of finding becomes an item."""
+        if not self.plan.gpu or (found := self.judge.profile(texts.final(self.book.parts.kept))) is None:
+            return
+        self.profile = found
+        evidence = self.book.measured(autopilot.measured(found, f"{self.plan.program}, with the changes kept so far"))
+        number = sum(item.id.startswith("F") for item in self.book.parts.items) + 1
+        items, dismissed = autopilot.items_of_profile(found, self.book.parts.findings, number, evidence)
+        self.book.planned(items)
+        of = {id: item.id for item in items for id in item.findings}
+        self.book.found([autopilot.finding_of(each, of[each.id], evidence) for each in found.findings if each.id in of])
+        self.book.found(dismissed)
+
+    def _next_item(self) -> WorkItem | None:
+        """Returns the best item that has not ended; None if all have."""
+        ends = {end.item for end in self.book.parts.ends}
+        open_ = [autopilot.item_again(item) for item in self.book.parts.items if item.id not in ends]
+        self.progress("items", len(ends), len(self.book.parts.items), open_[0].text if open_ else "")
+        return ranked(open_)[0] if open_ else None
+
+    # Delegate ---------------------------------------------------------------------------------------
+
+    def _work_on(self, item: WorkItem) -> None:
+        """Tries what the specialists of an item propose, and stores how the item ended."""
+        trials: list[tuple[AgentChange, Trial]] = []
+        refusals: list[NoProposal] = []
+        for delegation in self._delegations(item):
+            for proposal in self._proposals(item, delegation, refusals):
+                trials.append(self._try(item, delegation, proposal))
+        self.book.ended(ended(item, trials, refusals, self.book.parts))
+        if any(trial.kept for _, trial in trials):
+            self._profile_again()
+
+    def _delegations(self, item: WorkItem) -> tuple[Delegation, ...]:
+        return plan_of(
+            item, f"{self.plan.program}, one step", file=str(self.plan.program.script), context=self.plan.context,
+            constraints=constraints_of(self.plan.request), findings=autopilot.ids_to_quote(item, self.profile),
+        ).delegations  # fmt: skip
+
+    def _proposals(
+        self, item: WorkItem, delegation: Delegation, refusals: list[NoProposal]
+    ) -> Iterator[ProgramProposal]:
+        """Yields proposals until there is no new one. Asks again each time: a kept change has changed the files."""
+        while True:
+            if self._clock() > self._until:
+                refusals.append(NoProposal("blocked", "the time limit was reached; raise it with --seconds"))
+                return
+            proposed = _proposed(delegation)
+            if isinstance(proposed, NoProposal):
+                refusals.append(proposed)
+                return
+            mine = [each for each in proposed if item.change in ("", each.name)]
+            new = next((each for each in mine if (each.name, each.site) not in self._tried), None)
+            if new is None:
+                return
+            self._tried.add((new.name, new.site))
+            if new.risk == "lossy" and not self.plan.request.lossy:
+                refusals.append(NoProposal("blocked", f"{new.name} rounds differently; allow it with --allow-lossy"))
+            else:
+                yield new
+
+    # Decide -----------------------------------------------------------------------------------------
+
+    def _try(self, item: WorkItem, delegation: Delegation, proposal: ProgramProposal) -> tuple[AgentChange, Trial]:
+        """Takes one change through its seven steps."""
+        change = self.book.proposed(self._change_of(item, delegation, proposal))
+        self.progress("items", len(self.book.parts.ends), len(self.book.parts.items), f"{change.id} {change.name}")
+        plan = done(self._plan_of(change), "baseline", self._baseline)
+        plan = done(plan, "backup", self._back_up(change))
+        plan = done(plan, "prerequisites", change.site)
+        self.book.stepped(change.id, plan)
+        asked = self.plan.mode == "user-specified"
+        trial = self.judge.judge(change, texts.final(self.book.parts.kept), asked)
+        plan = self._judged(plan, trial)
+        self.book.stepped(change.id, plan)
+        self.book.stepped(change.id, self._keep(plan, change) if trial.kept else _left_as_it_was(plan))
+        return change, trial
+
+    def _change_of(self, item: WorkItem, delegation: Delegation, proposal: ProgramProposal) -> AgentChange:
+        new = {str(path): text for path, text in proposal.texts.items()}
+        old = texts.before(proposal.texts)
+        difference = texts.diff(
+            {Path(path): text for path, text in old.items()}, proposal.texts, self.plan.program.root
+        )
+        return AgentChange(
+            id="", item=item.id, specialist=delegation.specialist, name=proposal.name, rationale=proposal.rationale,
+            site=proposal.site, risk=proposal.risk, delegation=str(delegation), texts=new, before=old,
+            diff=difference, ran=proposal.ran, gone=proposal.gone,
+        )  # fmt: skip
+
+    def _plan_of(self, change: AgentChange) -> ChangePlan:
+        """Returns the plan of a change, with the steps that are stored."""
+        stored = next(item for item in self.book.parts.items if item.id == change.item)
+        plan = ChangePlan(autopilot.item_again(stored), ())
+        for step in self.book.parts.steps_of(change.id):
+            if step.state == "done":
+                plan = done(plan, step.name, step.evidence)
+            elif step.state == "failed":
+                plan = failed(plan, step.name, step.reason, step.evidence)
+        return plan
+
+    def _back_up(self, change: AgentChange) -> str:
+        return [self.files.backup_file(Path(path)) for path in change.texts][-1]
+
+    def _judged(self, plan: ChangePlan, trial: Trial) -> ChangePlan:
+        """Stores the measurements of a trial, and returns the plan with the steps that they decide."""
+        ran = self.book.measured(trial.run)
+        outputs = self.book.measured(trial.outputs) if trial.outputs is not None else ran
+        raced = self.book.measured(trial.race) if trial.race is not None else ran
+        for name, evidence in (("implement", ran), ("validate", raced), ("correctness", outputs)):
+            step = next(each for each in STEPS if each == name)
+            if trial.failed_at == step:
+                return failed(plan, step, trial.reason, evidence)
+            plan = done(plan, step, evidence)
+        return plan
+
+    def _keep(self, plan: ChangePlan, change: AgentChange) -> ChangePlan:
+        """Writes a kept change to the user's files, through the journal."""
+        try:
+            edited = self.files.edit_files({Path(path): text for path, text in change.texts.items()})
+        except TilewrightError as error:
+            return failed(plan, "finish", str(error))
+        return done(plan, "finish", edited)
+
+    # Report -----------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """Races the untouched program against the final one, and ends the run."""
+        kept = self.book.parts.kept
+        effect, proof = "", ""
+        if kept:
+            self.progress("effect", 0, 1, str(self.plan.program))
+            measured = self.judge.effect(texts.original(kept), texts.final(kept), kept)
+            ids = {each.kind: self.book.measured(each) for each in measured}
+            effect, proof = ids.get("effect", ""), ids.get("operations", "")
+            self.progress("effect", 1, 1)
+        patch = texts.diff(texts.original(kept), texts.final(kept), self.plan.program.root)
+        self.book.finished(stop_reason(self.book.parts, effect), effect, proof, patch)
+
+
+def _proposed(delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
+    try:
+        return specialist_of(delegation.specialist).propose(delegation)
+    except TilewrightError as error:
+        return NoProposal("blocked", str(error))
+
+
+def _left_as_it_was(plan: ChangePlan) -> ChangePlan:
+    """The change was judged on a copy, so there is nothing to restore: the backup is the evidence."""
+    backup = next(step.evidence for step in plan.steps if step.name == "backup")
+    return done(plan, "finish", backup)
+
+
+def _interrupted(plan: ChangePlan) -> ChangePlan:
+    due = plan.next_step
+    if due is None:
+        return plan
+    plan = failed(plan, due.name, "interrupted; it is done again")
+    if due.name == "finish":
+        return plan
+    evidence = next((step.evidence for step in plan.steps if step.evidence), due.name)
+    return done(plan, "finish", evidence)

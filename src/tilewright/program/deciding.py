@@ -1,0 +1,104 @@
+"""Decides about a change of a program: a pure function of its outputs, its race, and the operations that ran.
+
+A change that Tilewright proposes is kept only if its outputs are right, if it is faster beyond the noise, and if the
+operations show that the changed code ran. A change that the user asked for stays unless it is wrong, or more than 5 %
+slower.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tilewright.ledger.agent_records import WhyRemaining
+from tilewright.program.outputs import ComparedRuns
+from tilewright.program.race import ProgramRace
+from tilewright.program.run import ProgramFailed
+
+SLOWER_THAN_ASKED = 1.05
+"""A change that the user asked for is taken back if the whole interval of after / before lies above this."""
+FailedAt: TypeAlias = Literal["", "implement", "validate", "correctness"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a change is kept; if not, which step it did not pass, and why."""
+
+    kept: bool
+    failed_at: FailedAt
+    why: WhyRemaining | Literal[""]
+    reason: str
+
+
+@dataclass(frozen=True)
+class OperationCount:
+    """How often the operations of one pattern ran. ``expected``: whether the change makes it more or less often."""
+
+    pattern: str
+    expected: Literal["more", "less"]
+    before: int
+    after: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether the count changed as expected."""
+        return self.after > self.before if self.expected == "more" else self.after < self.before
+
+
+def counted(
+    before: Mapping[str, int], after: Mapping[str, int], ran: Sequence[str], gone: Sequence[str]
+) -> tuple[OperationCount, ...]:
+    """Counts the operations and kernels of each pattern. ``before``, ``after``: name → count over the same steps."""
+    asked: list[tuple[str, Literal["more", "less"]]] = [*((each, "more") for each in ran)]
+    asked += [(each, "less") for each in gone]
+    return tuple(OperationCount(each, how, _count(before, each), _count(after, each)) for each, how in asked)
+
+
+def _count(operations: Mapping[str, int], pattern: str) -> int:
+    found = re.compile(pattern)
+    return sum(count for name, count in operations.items() if found.search(name))
+
+
+def did_not_run(counts: Sequence[OperationCount]) -> str:
+    """Returns why the changed code is not shown to have run; "" if it is, or if no pattern says how to see it.
+
+    One pattern is enough: which operation a change becomes depends on the device.
+    """
+    if not counts or any(each.shown for each in counts):
+        return ""
+    named = ", ".join(f"{each.pattern} ({each.before} before, {each.after} after)" for each in counts)
+    return f"the operations do not show that the changed code ran: {named}"
+
+
+def before_the_race(
+    failed: ProgramFailed | None, compared: ComparedRuns | None, counts: Sequence[OperationCount]
+) -> Verdict | None:
+    """Returns the verdict on a change that need not be raced; None if it must be."""
+    if failed is not None:
+        late = failed.stage == "time limit"
+        said = f"the changed program {'ran too long' if late else 'failed'}: {failed.last_line or failed.reason}"
+        return Verdict(False, "implement", "blocked" if late else "inapplicable", said)
+    if compared is not None and compared.verdict == "different":
+        return Verdict(False, "correctness", "inapplicable", f"the outputs differ: {compared.reason}")
+    if compared is None or not compared.right:
+        why = compared.reason if compared is not None else "nothing was recorded"
+        return Verdict(False, "correctness", "blocked", f"the outputs could not be compared: {why}")
+    if unseen := did_not_run(counts):
+        return Verdict(False, "implement", "inapplicable", unseen)
+    return None
+
+
+def after_the_race(raced: ProgramRace | ProgramFailed, asked: bool) -> Verdict:
+    """Returns the verdict on a change whose outputs are right."""
+    if isinstance(raced, ProgramFailed):
+        return Verdict(False, "validate", "blocked", f"the race failed: {raced.last_line or raced.reason}")
+    ratio = raced.ratio
+    if raced.decided == "faster":
+        return Verdict(True, "", "", f"{ratio} of the time before, which is faster beyond the noise")
+    if not asked:
+        return Verdict(False, "validate", "applied but no gain", f"{raced.decided}: {ratio} of the time before")
+    if ratio.low > SLOWER_THAN_ASKED:
+        return Verdict(False, "validate", "applied but no gain", f"more than 5 % slower: {ratio} of the time before")
+    return Verdict(True, "", "", f"{raced.decided}, and kept because it was asked for: {ratio} of the time before")

@@ -1,0 +1,27 @@
+"""Profiles a copy of a user's program: one traced run, as `tilewright profile -- PROGRAM` makes it."""
+
+from __future__ import annotations
+
+import subprocess
+
+from tilewright.errors import ToolFailed
+from tilewright.profile.figures import Profile
+from tilewright.profile.profile import profile
+from tilewright.program.copies import ProgramCopy
+from tilewright.runtime.started import SECONDS, STEPS, recorded, trace_folder, traced
+
+
+def profile_of(copy: ProgramCopy, seconds: float) -> Profile:
+    """Traces the program on its GPUs. Raises NoGpu without one, RequestError if the program leaves no trace, and
+    ToolFailed if it takes longer than ``seconds``."""
+    folder = trace_folder()
+    environment = traced(copy.environment(), folder, STEPS[1], SECONDS)
+    try:
+        ended = subprocess.run(
+            copy.words, cwd=copy.cwd, env=environment, timeout=seconds, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ToolFailed(f"{copy} did not end within {seconds:.0f} s while it was traced") from None
+    traces, times = recorded(folder, ended.returncode)
+    return profile(*traces, steps=STEPS, command=copy.original.words, steps_us=times)

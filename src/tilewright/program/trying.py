@@ -1,0 +1,144 @@
+"""Tries changes of a user's program, one at a time: copy → run → compare → race → decide.
+
+Every version runs in a copy of the user's tree, which is only read here. Outputs are compared with those of the
+untouched program; times are raced against the incumbent, which is the version with all changes kept so far.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from pathlib import Path
+
+from tilewright.errors import MachineError, RequestError
+from tilewright.hardware.gpu import detect
+from tilewright.ledger.agent_records import AgentChange, AgentMeasurement
+from tilewright.profile.figures import Profile
+from tilewright.program import deciding
+from tilewright.program.command import ProgramCommand
+from tilewright.program.copies import program_copy
+from tilewright.program.deciding import OperationCount, Verdict, counted
+from tilewright.program.measurements import (
+    baseline_measured,
+    operations_measured,
+    outputs_measured,
+    race_measured,
+    run_measured,
+)
+from tilewright.program.outputs import compare
+from tilewright.program.race import ProgramRace, race_programs
+from tilewright.program.run import ProgramFailed, ProgramRun, run_program
+from tilewright.program.trial import Texts, Trial
+from tilewright.progress import Progress, silent
+
+STEPS = 20
+RUN_SECONDS, RACE_SECONDS = 300.0, 600.0
+NEEDS_GPU = re.compile(r"cuda|nvidia|\bGPU\b", re.IGNORECASE)
+"""What the last line of a program says that fails because there is no GPU."""
+
+
+class ProgramTrials:
+    """Judges changes of one program. `baseline` comes first. Satisfies `program.trial.ProgramJudge`."""
+
+    def __init__(
+        self, command: ProgramCommand, *, steps: int = STEPS, run_seconds: float = RUN_SECONDS,
+        race_seconds: float = RACE_SECONDS, progress: Progress = silent,
+    ) -> None:  # fmt: skip
+        """steps: how many are timed in each run. run_seconds, race_seconds: the limits of one run and of one race."""
+        self.command, self.steps, self.progress = command, steps, progress
+        self.run_seconds, self.race_seconds = run_seconds, race_seconds
+        self._original: ProgramRun | None = None
+        self._noise: ProgramRun | None = None
+        self._incumbent: ProgramRun | None = None
+        self._candidate: ProgramRun | None = None
+
+    def baseline(self, original: Texts, incumbent: Texts) -> AgentMeasurement:
+        """Runs the untouched program, and once more with its parameters nudged, to see what rounding does to it."""
+        run = self._observed(original)
+        if isinstance(run, ProgramFailed):
+            raise _fails_by_itself(self.command, run)
+        if not run.operations:
+            raise RequestError(f"{self.command} computes nothing with torch, so no change of it could be compared")
+        noise = self._observed(original, nudged=True)
+        self._original, self._noise = run, noise if isinstance(noise, ProgramRun) else None
+        if incumbent != original and isinstance(again := self._observed(incumbent), ProgramRun):
+            self._incumbent = again
+        else:
+            self._incumbent = run
+        return baseline_measured(run, str(self.command))
+
+    def profile(self, incumbent: Texts) -> Profile | None:
+        """Traces a copy of the incumbent under torch.profiler, and reads the trace; None without a GPU."""
+        if detect() is None:
+            return None
+        from tilewright.program.profiling import profile_of
+
+        with program_copy(self.command, incumbent) as copy:
+            return profile_of(copy, self.run_seconds)
+
+    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> Trial:
+        """Judges a change on top of the incumbent. If it is kept, it is the incumbent of the next call."""
+        original, before = self._original, self._incumbent
+        assert original is not None and before is not None, "the baseline comes first"
+        changed = {**incumbent, **{Path(path): text for path, text in change.texts.items()}}
+        run = self._observed(changed)
+        failed = run if isinstance(run, ProgramFailed) else None
+        compared = None if isinstance(run, ProgramFailed) else compare(original, run, self._noise)
+        counts = () if isinstance(run, ProgramFailed) else _counted(before, run, (change,))
+        observed = run_measured(run, change.id, counts)
+        outputs = None if compared is None else outputs_measured(compared, change.id, observed.device)
+        verdict = deciding.before_the_race(failed, compared, counts)
+        if verdict is not None:
+            return _trial(verdict, observed, outputs)
+        raced = self._race(incumbent, changed)
+        verdict = deciding.after_the_race(raced, asked)
+        if verdict.kept and isinstance(run, ProgramRun):
+            self._incumbent = run
+        return _trial(verdict, observed, outputs, race_measured(raced, "race", change.name, change.id))
+
+    def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:
+        """Races the untouched program against the final one, as the user starts it, and counts their operations."""
+        before, after = self._original, self._incumbent
+        assert before is not None and after is not None, "the baseline comes first"
+        raced = self._race(original, final)
+        found = race_measured(raced, "effect", str(self.command))
+        counts = _counted(before, after, changes)
+        proof = operations_measured(f"{self.command}, untouched against final", after, counts)
+        return (found, proof)
+
+    def _observed(self, texts: Texts, *, nudged: bool = False) -> ProgramRun | ProgramFailed:
+        with program_copy(self.command, texts) as copy:
+            return run_program(
+                copy, steps=self.steps, seconds=self.run_seconds, outputs=True, nudged=nudged, progress=self.progress
+            )
+
+    def _race(self, before: Texts, after: Texts) -> ProgramRace | ProgramFailed:
+        with ExitStack() as stack:
+            versions = {
+                name: stack.enter_context(program_copy(self.command, texts))
+                for name, texts in (("before", before), ("after", after))
+            }
+            return race_programs(versions, seconds=self.race_seconds, steps=self.steps, progress=self.progress)
+
+
+def _counted(before: ProgramRun, after: ProgramRun, changes: tuple[AgentChange, ...]) -> tuple[OperationCount, ...]:
+    ran = dict.fromkeys(each for one in changes for each in one.ran)
+    gone = dict.fromkeys(each for one in changes for each in one.gone)
+    names = [{**run.operations, **run.kernels} for run in (before, after)]
+    return counted(names[0], names[1], tuple(ran), tuple(gone))
+
+
+def _trial(
+    verdict: Verdict, run: AgentMeasurement, outputs: AgentMeasurement | None, race: AgentMeasurement | None = None
+) -> Trial:
+    return Trial(kept=verdict.kept, failed_at=verdict.failed_at, why=verdict.why, reason=verdict.reason, run=run,
+                 outputs=outputs, race=race)  # fmt: skip
+
+
+def _fails_by_itself(command: ProgramCommand, failed: ProgramFailed) -> MachineError | RequestError:
+    said = failed.last_line or failed.reason
+    if detect() is None and NEEDS_GPU.search(said):
+        return MachineError(f"{command} needs a GPU, and there is none here, so it is only planned: {said}")
+    if failed.stage == "time limit":
+        return RequestError(f"{command} ran too long: {failed.reason}; give it fewer steps, or raise --seconds")
+    return RequestError(f"{command} fails as it is, before any change: {said}")
