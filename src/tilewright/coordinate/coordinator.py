@@ -188,15 +188,12 @@ class Coordinator:
         return change, trial
 
     def _change_of(self, item: WorkItem, delegation: Delegation, proposal: ProgramProposal) -> AgentChange:
-        new = {str(path): text for path, text in proposal.texts.items()}
-        old = texts.before(proposal.texts)
-        difference = texts.diff(
-            {Path(path): text for path, text in old.items()}, proposal.texts, self.plan.program.root
-        )
+        old, new = texts.on_disk(proposal.texts), proposal.texts
         return AgentChange(
             id="", item=item.id, specialist=delegation.specialist, name=proposal.name, rationale=proposal.rationale,
-            site=proposal.site, risk=proposal.risk, delegation=str(delegation), texts=new, before=old,
-            diff=difference, ran=proposal.ran, gone=proposal.gone,
+            site=proposal.site, risk=proposal.risk, delegation=str(delegation), texts=texts.by_name(new),
+            before=texts.by_name(old), diff=texts.diff(old, new, self.plan.program.root), ran=proposal.ran,
+            gone=proposal.gone,
         )  # fmt: skip
 
     def _plan_of(self, change: AgentChange) -> ChangePlan:
