@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from tilewright.coordinate.analysis import LEVELS, Analysis, Level
 from tilewright.coordinate.priority import EFFORT, ChangeRisk, WorkItem, item_of
 from tilewright.ledger.agent_records import AgentFinding, AgentItem, AgentMeasurement
-from tilewright.profile.figures import Profile, ProfileFinding
 from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal
+
+if TYPE_CHECKING:
+    from tilewright.profile.figures import Profile, ProfileFinding
 
 MEASURES = "profiling"
 """The specialist that reads sources and profiles."""

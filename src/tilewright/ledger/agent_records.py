@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from tilewright.ledger.records import BaseRun, Risk
-from tilewright.race.stats import Interval
+from tilewright.race.interval import Interval
 from tilewright.records import Json
 
 StepName: TypeAlias = Literal[

@@ -24,7 +24,7 @@ from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import Unusable, as_text, dump, insert, number, rebuilt
 from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunRecord
 from tilewright.ledger.runs import RunLedger, finish_of, row_of
-from tilewright.race.stats import geometric_mean
+from tilewright.race.interval import geometric_mean
 from tilewright.records import Json, Value
 
 Row = dict[str, Value]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tilewright.hardware.prediction_error import ChangeKind
-from tilewright.race.stats import Interval, geometric_mean
+from tilewright.race.interval import Interval, geometric_mean
 from tilewright.records import Bound, Checked, Json, Machine, MachineCode, MeasuredTime, PredictedTime
 
 Correctness: TypeAlias = Literal["PASS", "FAIL", "unverified"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import operator
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -30,6 +30,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tilewright.race.interval import Interval as Interval
+from tilewright.race.interval import geometric_mean as geometric_mean
 from tilewright.records import Json, MeasuredTime
 
 Array: TypeAlias = NDArray[np.float64]
@@ -37,29 +39,6 @@ Array: TypeAlias = NDArray[np.float64]
 MAD_TO_SIGMA = 1.4826
 """Converts a median absolute deviation to a standard deviation of the normal law: 1 / 0.67449, where 0.67449
 is the upper quartile of that law (P. J. Huber, Robust Statistics, 1981, section 5.1)."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Contains the true median with a probability of at least ``confidence``; (0, inf) if the samples are too few."""
-
-    low: float
-    centre: float  # the sample median
-    high: float
-    confidence: float
-    n: int  # number of samples
-
-    @property
-    def decided(self) -> bool:
-        """False if ``n`` samples are too few for this confidence."""
-        return math.isfinite(self.high)
-
-    def __str__(self) -> str:
-        return f"{self.low:.3f} to {self.high:.3f}" if self.decided else f"unknown from {self.n} samples"
-
-    def to_json(self) -> dict[str, Json]:
-        """Returns the fields. An infinite ``high`` becomes None, since JSON has no infinity."""
-        return asdict(self) | {"high": self.high if self.decided else None}
 
 
 @lru_cache(maxsize=65536)
@@ -144,12 +123,6 @@ def measured_of(samples_us: Sequence[float]) -> MeasuredTime:
     """Returns the median and its 95 % interval, in µs. The interval of fewer than six samples is (0, inf)."""
     interval = median_interval(samples_us, 0.95)
     return MeasuredTime(interval.centre, (interval.low, interval.high), tuple(samples_us))
-
-
-def geometric_mean(values: Iterable[float]) -> float | None:
-    """Returns the geometric mean of positive numbers; None if there are none."""
-    logs = [math.log(value) for value in values]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else None
 
 
 def fastest(times: Array) -> int:

@@ -1,0 +1,293 @@
+"""The coordinator: one change at a time, only what was kept reaches the user's files, and a killed run goes on."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.coordinate.made_agent import (
+    FASTER,
+    PROGRAM,
+    SLOWER,
+    TIED,
+    ScriptedJudge,
+    coordinator,
+    plan_for,
+    program_in,
+    proposing,
+    worked,
+)
+
+from tilewright.coordinate.agent_plan import lines_of, refuse_what_is_not_here
+from tilewright.coordinate.coordinator import Coordinator
+from tilewright.errors import MachineError, RequestError
+from tilewright.ledger.agent_records import STEPS, AgentParts
+from tilewright.ledger.agent_runs import AgentLedger
+from tilewright.optimize.versions.journal import Journal
+
+REPORT = """Primary bottleneck: memory-bound
+Evidence: 89 % of peak
+Recommendations:
+1. [Low] Enable FlashAttention: fast
+2. [High] kernel fusion: faster
+3. [Medium] Apply memory pooling for attention buffers
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return program_in(tmp_path / "program")
+
+
+def states(parts: AgentParts, change: str) -> list[tuple[str, str]]:
+    return [(step.name, step.state) for step in parts.steps_of(change)]
+
+
+# One change at a time -------------------------------------------------------------------------------
+
+
+def test_what_is_faster_and_right_is_kept_and_the_rest_never_reaches_the_files(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposing(monkeypatch, slow="fast", slower="same")
+    judge = ScriptedJudge({"fast": FASTER, "same": TIED})
+    book = worked(script, home, judge)
+    assert script.read_text() == PROGRAM.replace("slow =", "fast =")
+    ends = {end.item: (end.status, end.why) for end in book.parts.ends}
+    assert ends == {"S1": ("applied", ""), "S2": ("rolled back", "applied but no gain")}
+    assert states(book.parts, "S1.1") == [(name, "done") for name in STEPS]
+    assert [state for _, state in states(book.parts, "S2.1")] == ["done"] * 4 + ["failed", "left out", "done"]
+    assert judge.seen[2] == ("same", {script: PROGRAM.replace("slow =", "fast =")})  # raced against what was kept
+    assert book.run.stop_reason == "1 change kept; the command is faster beyond the noise"
+    assert "-slow = 1\n+fast = 1\n" in book.run.patch
+
+
+def test_every_number_of_a_step_is_a_measurement_an_entry_of_the_journal_or_a_place(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposing(monkeypatch, slow="fast", slower="wrong")
+    book = worked(script, home, ScriptedJudge({"fast": FASTER}))
+    measured = {each.id for each in book.parts.measurements}
+    with Journal.open(script.parent, book.run.run, home) as journal:
+        entries = {entry.id for entry in journal.entries}
+    for step in book.parts.steps:
+        if step.state == "done":
+            assert step.evidence in measured | entries or re.fullmatch(r"train\.py:\d+", step.evidence), step
+    assert {end.evidence for end in book.parts.ends} <= measured
+    assert {book.run.effect, book.run.proof} <= measured
+
+
+def test_an_effect_that_is_not_shown_is_called_that(script: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposing(monkeypatch, slow="fast")
+    book = worked(script, home, ScriptedJudge({"fast": FASTER}, effect_ratio=TIED))
+    assert book.run.stop_reason == "1 change kept, each faster on its own; no effect on the whole command was shown"
+
+
+def test_without_a_kept_change_nothing_was_written(script: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposing(monkeypatch, slow="slower2")
+    before = script.stat()
+    book = worked(script, home, ScriptedJudge({"slower2": SLOWER}))
+    assert (script.stat().st_mtime_ns, script.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert (book.run.stop_reason, book.run.effect, book.run.patch) == ("no change was kept", "", "")
+
+
+def test_the_time_limit_ends_the_work_with_a_reason(script: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposing(monkeypatch, slow="fast")
+    with coordinator(plan_for(script), home, ScriptedJudge({"fast": FASTER}), seconds=-1.0) as made:
+        parts = made.work().parts
+    assert [(end.status, end.why) for end in parts.ends] == [("remaining", "blocked")]
+    assert "--seconds" in parts.ends[0].reason
+
+
+def test_a_lossy_change_waits_until_it_is_allowed(script: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposing(monkeypatch, "lossy", slow="fast")
+    parts = worked(script, home, ScriptedJudge({"fast": FASTER})).parts
+    assert "--allow-lossy" in parts.ends[0].reason
+    assert worked(script, home, ScriptedJudge({"fast": FASTER}), lossy=True).parts.ends[0].status == "applied"
+
+
+# Both modes -----------------------------------------------------------------------------------------
+
+
+def test_autopilot_works_through_an_analysis_by_impact_over_effort(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = proposing(monkeypatch, slow="fast", slower="faster")
+    report = tmp_path / "analysis.txt"
+    report.write_text(REPORT)
+    book = worked(script, home, ScriptedJudge({"fast": FASTER, "faster": FASTER}), analysis=report)
+    assert [item.id for item in book.parts.items] == ["R2", "R3", "R1"]
+    assert [end.item for end in book.parts.ends] == ["R2", "R3", "R1"]
+    assert book.parts.ends[1].status == "remaining" and book.parts.ends[1].why == "inapplicable"
+    assert (book.run.bottleneck, book.run.mode) == ("memory-bound", "autopilot")
+    assert {each.id for each in book.parts.findings} == {"R1", "R2", "R3"}
+    assert len({each.context for each in asked if each.context}) == 1  # the same text in every delegation
+    assert all(each.metrics for each in asked)
+
+
+def test_a_recommendation_that_nobody_answers_is_dismissed_with_its_evidence(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    proposing(monkeypatch)
+    report = tmp_path / "analysis.txt"
+    report.write_text(REPORT + "4. [High] Buy the team a coffee machine\n")
+    found = {each.id: each for each in worked(script, home, ScriptedJudge({}), analysis=report).parts.findings}
+    assert found["R4"].dismissed and found["R4"].evidence == str(report) and not found["R4"].item
+
+
+def test_a_question_that_names_the_change_is_user_specified(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposing(monkeypatch, slow="FlashAttention")
+    judge = ScriptedJudge({"FlashAttention": FASTER})
+    book = worked(script, home, judge, "Enable FlashAttention in train.py")
+    assert (book.run.mode, judge.asked) == ("user-specified", [True])
+    stages = _stages(home, book.run.run)
+    assert len(stages) == 6 and stages == sorted(stages)
+
+
+def _stages(home: Path, run: str) -> list[str]:
+    """When the request was parsed, the work planned, delegated, validated and ended, and the run reported."""
+
+    tables = ("agent_items", "agent_changes", "agent_steps", "agent_ends")
+    with sqlite3.connect(home / "ledger.db") as connection:
+        rows = [
+            connection.execute(f"SELECT min(at) FROM {table} WHERE run = ?", (run,)).fetchone()[0] for table in tables
+        ]
+        ends = connection.execute("SELECT at FROM run_events WHERE run = ? ORDER BY number", (run,)).fetchall()
+    return [ends[0][0], *rows, ends[-1][0]]
+
+
+# Bad input ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ("", "no question"),
+        ("a cute cat", "no performance question"),
+        ("book a train ticket", "no performance question"),
+        ("speed up my program", "names no program"),
+        ("speed up missing.py", "missing.py"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(script: Path, question: str, message: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        plan_for(script, question)
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_plan_for_hardware_that_is_not_here_is_one_line(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_for(script, "Apply CUDA Graph to train.py")
+    assert any("cuda-graph lacks here" in line for line in lines_of(plan))
+    with pytest.raises(MachineError, match="this machine cannot do that: cuda-graph needs"):
+        refuse_what_is_not_here(plan)
+
+
+def test_a_broken_analysis_is_one_line(script: Path, tmp_path: Path) -> None:
+    report = tmp_path / "analysis.txt"
+    report.write_text(REPORT.replace("Evidence:", "Proof:"))
+    with pytest.raises(RequestError, match=r"analysis\.txt:2: .* stands where 'Evidence:' must be"):
+        plan_for(script, analysis=report)
+
+
+def test_a_second_coordinator_gets_one_line_that_names_the_first(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposing(monkeypatch, slow="fast")
+    with coordinator(plan_for(script), home, ScriptedJudge({})) as first:
+        with pytest.raises(MachineError, match=first.book.run.run) as raised:
+            Journal.open(script.parent, "second", home)
+        assert "\n" not in str(raised.value)
+
+
+def test_without_a_git_repository_it_works_too(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = program_in(tmp_path / "plain", git=False)
+    proposing(monkeypatch, slow="fast")
+    book = worked(script, home, ScriptedJudge({"fast": FASTER}))
+    assert "fast = 1" in script.read_text()
+    with Journal.open(script.parent, book.run.run, home) as journal:
+        journal.revert_all()
+    assert script.read_text() == PROGRAM
+    assert {path.name for path in script.parent.iterdir()} == {"train.py"}
+
+
+def test_a_file_that_the_user_changes_meanwhile_is_left_as_it_is(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposing(monkeypatch, slow="fast")
+    mine = PROGRAM + "mine = 1\n"
+
+    def edit(name: str) -> None:
+        if name == "fast":
+            script.write_text(mine)
+
+    judge = ScriptedJudge({"fast": FASTER}, edit)
+    book = worked(script, home, judge)
+    assert script.read_text() == mine
+    assert [(end.status, end.why) for end in book.parts.ends] == [("rolled back", "blocked")]
+
+
+# Killed and resumed ---------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Ends a run as kill -9 does: nothing of the coordinator runs after it."""
+
+
+POINTS = ("baseline", "found", "planned", "proposed", "stepped", "measured", "backup", "judge", "edit", "edited",
+          "ended", "effect", "finished")  # fmt: skip
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("time", [1, 2])
+def test_a_run_that_is_killed_anywhere_is_at_a_recorded_step_and_goes_on(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch, point: str, time: int
+) -> None:
+    proposing(monkeypatch, slow="fast", slower="faster")
+    plan, judge = plan_for(script), ScriptedJudge({"fast": FASTER, "faster": FASTER})
+    one = PROGRAM.replace("slow =", "fast =")
+    both = one.replace("slower", "faster")
+    with pytest.MonkeyPatch.context() as patch, coordinator(plan, home, judge) as first:
+        _kill_at(patch, first, point, time)
+        try:
+            first.work()
+        except Killed:
+            assert script.read_text() in (PROGRAM, one, both)
+    if AgentLedger(home / "ledger.db").run("latest").finished:
+        return  # the point was not reached so often
+    with coordinator(plan, home, judge) as second:
+        assert second.book.run.run == first.book.run.run
+        book = second.work()
+    assert script.read_text() == both
+    assert {end.item: end.status for end in book.parts.ends} == {"S1": "applied", "S2": "applied"}
+    assert len(book.parts.kept) == 2
+
+
+def _kill_at(patch: pytest.MonkeyPatch, coordinator: Coordinator, point: str, time: int) -> None:
+    """Ends the run before, or for ``edited`` right after, the ``time``-th call of one of the things that it does."""
+    owner, name = {
+        "baseline": (coordinator.judge, "baseline"), "judge": (coordinator.judge, "judge"),
+        "effect": (coordinator.judge, "effect"), "backup": (coordinator.files, "backup_file"),
+        "edit": (coordinator.files, "edit_files"), "edited": (coordinator.files, "edit_files"),
+    }.get(point, (coordinator.book._ledger, "finish" if point == "finished" else point))  # fmt: skip
+    real, calls = getattr(owner, name), []
+
+    def killed(*arguments: object, **named: object) -> object:
+        calls.append(1)
+        if len(calls) == time and point != "edited":
+            raise Killed
+        result = real(*arguments, **named)
+        if len(calls) == time:
+            raise Killed
+        return result
+
+    patch.setattr(owner, name, killed)
