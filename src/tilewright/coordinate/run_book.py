@@ -79,7 +79,7 @@ class RunBook:
     def finished(self, stop_reason: str, effect: str, proof: str, patch: str) -> None:
         """Ends the run."""
         self._ledger.finish(self.run.run, stop_reason, effect=effect, proof=proof, patch=patch)
-        self.run = self._ledger.run(self.run.run)
+        self.run, self.parts = self._ledger.load(self.run.run)
 
 
 def _end(step: PlanStep) -> Literal["done", "failed", "left out"]:
