@@ -20,7 +20,7 @@ from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.ledger.records import Risk
 from tilewright.optimize.versions.journal import Journal
 from tilewright.profile.figures import Profile
-from tilewright.program.trial import Texts, Trial
+from tilewright.program.trial import ChangeTrial, Texts
 from tilewright.race.interval import Interval
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.profiling import Profiling
@@ -94,18 +94,18 @@ class ScriptedJudge:
     def profile(self, incumbent: Texts) -> Profile | None:
         return self.profiles.pop(0) if self.profiles else None
 
-    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> Trial:
+    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> ChangeTrial:
         self.before_each(change.name)
         self.seen.append((change.name, dict(incumbent)))
         self.asked.append(asked)
         run, outputs = measurement("operations", change.id), measurement("outputs", change.id, worst=0.5)
         ratio = self.ratios.get(change.name)
         if ratio is None:
-            return Trial(kept=False, failed_at="correctness", why="inapplicable", reason="the outputs differ", run=run,
+            return ChangeTrial(kept=False, failed_at="correctness", why="inapplicable", reason="the outputs differ", run=run,
                          outputs=outputs)  # fmt: skip
         race = measurement("race", change.id, ratio, before=20.0, after=20.0 * ratio.centre)
         kept = ratio is FASTER
-        return Trial(kept=kept, failed_at="" if kept else "validate", why="" if kept else "applied but no gain",
+        return ChangeTrial(kept=kept, failed_at="" if kept else "validate", why="" if kept else "applied but no gain",
                      reason=f"{ratio} of the time", run=run, outputs=outputs, race=race)  # fmt: skip
 
     def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:

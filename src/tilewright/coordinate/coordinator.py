@@ -26,7 +26,7 @@ from tilewright.coordinate.run_book import RunBook
 from tilewright.errors import TilewrightError
 from tilewright.ledger.agent_records import STEPS, AgentChange
 from tilewright.profile.figures import Profile
-from tilewright.program.trial import ProgramJudge, Trial
+from tilewright.program.trial import ChangeTrial, ProgramJudge
 from tilewright.progress import Progress, silent
 from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation
@@ -133,7 +133,7 @@ class Coordinator:
 
     def _work_on(self, item: WorkItem) -> None:
         """Tries what the specialists of an item propose, and stores how the item ended."""
-        trials: list[tuple[AgentChange, Trial]] = []
+        trials: list[tuple[AgentChange, ChangeTrial]] = []
         refusals: list[NoProposal] = []
         for delegation in self._delegations(item):
             for proposal in self._proposals(item, delegation, refusals):
@@ -172,7 +172,9 @@ class Coordinator:
 
     # Decide -----------------------------------------------------------------------------------------
 
-    def _try(self, item: WorkItem, delegation: Delegation, proposal: ProgramProposal) -> tuple[AgentChange, Trial]:
+    def _try(
+        self, item: WorkItem, delegation: Delegation, proposal: ProgramProposal
+    ) -> tuple[AgentChange, ChangeTrial]:
         """Takes one change through its seven steps."""
         change = self.book.proposed(self._change_of(item, delegation, proposal))
         self.progress("items", len(self.book.parts.ends), len(self.book.parts.items), f"{change.id} {change.name}")
@@ -210,7 +212,7 @@ class Coordinator:
     def _back_up(self, change: AgentChange) -> str:
         return [self.files.backup_file(Path(path)) for path in change.texts][-1]
 
-    def _judged(self, plan: ChangePlan, trial: Trial) -> ChangePlan:
+    def _judged(self, plan: ChangePlan, trial: ChangeTrial) -> ChangePlan:
         """Stores the measurements of a trial, and returns the plan with the steps that they decide."""
         ran = self.book.measured(trial.run)
         outputs = self.book.measured(trial.outputs) if trial.outputs is not None else ran

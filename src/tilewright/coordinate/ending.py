@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from tilewright.coordinate.priority import WorkItem
 from tilewright.ledger.agent_records import AgentChange, AgentEnd, AgentParts
-from tilewright.program.trial import Trial
+from tilewright.program.trial import ChangeTrial
 from tilewright.specialists.proposal import NoProposal
 
 NOTHING_NEW = NoProposal("mechanism already present", "an earlier item has tried what its specialists propose")
 
 
 def ended(
-    item: WorkItem, trials: Sequence[tuple[AgentChange, Trial]], refusals: Sequence[NoProposal], parts: AgentParts
+    item: WorkItem, trials: Sequence[tuple[AgentChange, ChangeTrial]], refusals: Sequence[NoProposal], parts: AgentParts
 ) -> AgentEnd:
     """Returns how an item ended: applied if a change of it is kept, rolled back if one was tried, else remaining."""
     if applied := [change for change in parts.kept if change.item == item.id]:

@@ -23,7 +23,7 @@ FailedAt: TypeAlias = Literal["", "implement", "validate", "correctness"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ChangeVerdict:
     """Whether a change is kept; if not, which step it did not pass, and why."""
 
     kept: bool
@@ -74,31 +74,35 @@ def did_not_run(counts: Sequence[OperationCount]) -> str:
 
 def before_the_race(
     failed: ProgramFailed | None, compared: ComparedRuns | None, counts: Sequence[OperationCount]
-) -> Verdict | None:
+) -> ChangeVerdict | None:
     """Returns the verdict on a change that need not be raced; None if it must be."""
     if failed is not None:
         late = failed.stage == "time limit"
         said = f"the changed program {'ran too long' if late else 'failed'}: {failed.last_line or failed.reason}"
-        return Verdict(False, "implement", "blocked" if late else "inapplicable", said)
+        return ChangeVerdict(False, "implement", "blocked" if late else "inapplicable", said)
     if compared is not None and compared.verdict == "different":
-        return Verdict(False, "correctness", "inapplicable", f"the outputs differ: {compared.reason}")
+        return ChangeVerdict(False, "correctness", "inapplicable", f"the outputs differ: {compared.reason}")
     if compared is None or not compared.right:
         why = compared.reason if compared is not None else "nothing was recorded"
-        return Verdict(False, "correctness", "blocked", f"the outputs could not be compared: {why}")
+        return ChangeVerdict(False, "correctness", "blocked", f"the outputs could not be compared: {why}")
     if unseen := did_not_run(counts):
-        return Verdict(False, "implement", "inapplicable", unseen)
+        return ChangeVerdict(False, "implement", "inapplicable", unseen)
     return None
 
 
-def after_the_race(raced: ProgramRace | ProgramFailed, asked: bool) -> Verdict:
+def after_the_race(raced: ProgramRace | ProgramFailed, asked: bool) -> ChangeVerdict:
     """Returns the verdict on a change whose outputs are right."""
     if isinstance(raced, ProgramFailed):
-        return Verdict(False, "validate", "blocked", f"the race failed: {raced.last_line or raced.reason}")
+        return ChangeVerdict(False, "validate", "blocked", f"the race failed: {raced.last_line or raced.reason}")
     ratio = raced.ratio
     if raced.decided == "faster":
-        return Verdict(True, "", "", f"{ratio} of the time before, which is faster beyond the noise")
+        return ChangeVerdict(True, "", "", f"{ratio} of the time before, which is faster beyond the noise")
     if not asked:
-        return Verdict(False, "validate", "applied but no gain", f"{raced.decided}: {ratio} of the time before")
+        return ChangeVerdict(False, "validate", "applied but no gain", f"{raced.decided}: {ratio} of the time before")
     if ratio.low > SLOWER_THAN_ASKED:
-        return Verdict(False, "validate", "applied but no gain", f"more than 5 % slower: {ratio} of the time before")
-    return Verdict(True, "", "", f"{raced.decided}, and kept because it was asked for: {ratio} of the time before")
+        return ChangeVerdict(
+            False, "validate", "applied but no gain", f"more than 5 % slower: {ratio} of the time before"
+        )
+    return ChangeVerdict(
+        True, "", "", f"{raced.decided}, and kept because it was asked for: {ratio} of the time before"
+    )

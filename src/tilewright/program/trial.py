@@ -15,7 +15,7 @@ Texts: TypeAlias = Mapping[Path, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class ChangeTrial:
     """One change, judged on a copy of the program. ``kept`` with ``why`` = "" , or not kept and why.
 
     failed_at: the step that it did not pass; "" if it is kept.
@@ -44,7 +44,7 @@ class ProgramJudge(Protocol):
         """Profiles the incumbent; None if there is no GPU to profile."""
         ...
 
-    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> Trial:
+    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> ChangeTrial:
         """Judges a change on top of the incumbent. ``asked``: the user asked for this change by name."""
         ...
 

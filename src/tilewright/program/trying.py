@@ -17,7 +17,7 @@ from tilewright.profile.figures import Profile
 from tilewright.program import deciding
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import program_copy
-from tilewright.program.deciding import OperationCount, Verdict, counted
+from tilewright.program.deciding import ChangeVerdict, OperationCount, counted
 from tilewright.program.measurements import (
     baseline_measured,
     operations_measured,
@@ -28,7 +28,7 @@ from tilewright.program.measurements import (
 from tilewright.program.outputs import compare
 from tilewright.program.race import ProgramRace, race_programs
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
-from tilewright.program.trial import Texts, Trial
+from tilewright.program.trial import ChangeTrial, Texts
 from tilewright.progress import Progress, silent
 
 STEPS = 20
@@ -76,7 +76,7 @@ class ProgramTrials:
         with program_copy(self.command, incumbent) as copy:
             return profile_of(copy, self.run_seconds)
 
-    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> Trial:
+    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> ChangeTrial:
         """Judges a change on top of the incumbent. If it is kept, it is the incumbent of the next call."""
         original, before = self._original, self._incumbent
         assert original is not None and before is not None, "the baseline comes first"
@@ -129,9 +129,12 @@ def _counted(before: ProgramRun, after: ProgramRun, changes: tuple[AgentChange, 
 
 
 def _trial(
-    verdict: Verdict, run: AgentMeasurement, outputs: AgentMeasurement | None, race: AgentMeasurement | None = None
-) -> Trial:
-    return Trial(kept=verdict.kept, failed_at=verdict.failed_at, why=verdict.why, reason=verdict.reason, run=run,
+    verdict: ChangeVerdict,
+    run: AgentMeasurement,
+    outputs: AgentMeasurement | None,
+    race: AgentMeasurement | None = None,
+) -> ChangeTrial:
+    return ChangeTrial(kept=verdict.kept, failed_at=verdict.failed_at, why=verdict.why, reason=verdict.reason, run=run,
                  outputs=outputs, race=race)  # fmt: skip
 
 
