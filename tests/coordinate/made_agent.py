@@ -101,8 +101,8 @@ class ScriptedJudge:
         run, outputs = measurement("operations", change.id), measurement("outputs", change.id, worst=0.5)
         ratio = self.ratios.get(change.name)
         if ratio is None:
-            return ChangeTrial(kept=False, failed_at="correctness", why="inapplicable", reason="the outputs differ", run=run,
-                         outputs=outputs)  # fmt: skip
+            return ChangeTrial(kept=False, failed_at="correctness", why="inapplicable", reason="the outputs differ",
+                               run=run, outputs=outputs)  # fmt: skip
         race = measurement("race", change.id, ratio, before=20.0, after=20.0 * ratio.centre)
         kept = ratio is FASTER
         return ChangeTrial(kept=kept, failed_at="" if kept else "validate", why="" if kept else "applied but no gain",

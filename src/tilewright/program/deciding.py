@@ -95,14 +95,11 @@ def after_the_race(raced: ProgramRace | ProgramFailed, asked: bool) -> ChangeVer
     if isinstance(raced, ProgramFailed):
         return ChangeVerdict(False, "validate", "blocked", f"the race failed: {raced.last_line or raced.reason}")
     ratio = raced.ratio
+    said = f"{ratio} of the time before"
     if raced.decided == "faster":
-        return ChangeVerdict(True, "", "", f"{ratio} of the time before, which is faster beyond the noise")
+        return ChangeVerdict(True, "", "", f"{said}, which is faster beyond the noise")
     if not asked:
-        return ChangeVerdict(False, "validate", "applied but no gain", f"{raced.decided}: {ratio} of the time before")
+        return ChangeVerdict(False, "validate", "applied but no gain", f"{raced.decided}: {said}")
     if ratio.low > SLOWER_THAN_ASKED:
-        return ChangeVerdict(
-            False, "validate", "applied but no gain", f"more than 5 % slower: {ratio} of the time before"
-        )
-    return ChangeVerdict(
-        True, "", "", f"{raced.decided}, and kept because it was asked for: {ratio} of the time before"
-    )
+        return ChangeVerdict(False, "validate", "applied but no gain", f"more than 5 % slower: {said}")
+    return ChangeVerdict(True, "", "", f"{raced.decided}, and kept because it was asked for: {said}")

@@ -129,13 +129,11 @@ def _counted(before: ProgramRun, after: ProgramRun, changes: tuple[AgentChange, 
 
 
 def _trial(
-    verdict: ChangeVerdict,
-    run: AgentMeasurement,
-    outputs: AgentMeasurement | None,
+    verdict: ChangeVerdict, run: AgentMeasurement, outputs: AgentMeasurement | None,
     race: AgentMeasurement | None = None,
-) -> ChangeTrial:
-    return ChangeTrial(kept=verdict.kept, failed_at=verdict.failed_at, why=verdict.why, reason=verdict.reason, run=run,
-                 outputs=outputs, race=race)  # fmt: skip
+) -> ChangeTrial:  # fmt: skip
+    return ChangeTrial(kept=verdict.kept, failed_at=verdict.failed_at, why=verdict.why, reason=verdict.reason,
+                       run=run, outputs=outputs, race=race)  # fmt: skip
 
 
 def _fails_by_itself(command: ProgramCommand, failed: ProgramFailed) -> MachineError | RequestError:
