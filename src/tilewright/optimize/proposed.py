@@ -87,7 +87,7 @@ class FromFiles:
         text = read_source(file)
         rationale = f"proposed in {file.name}"
         try:
-            texts = _patched(file, text, seen.texts) if _is_patch(text) else {_replaced(file, seen.texts): text}
+            texts = patched(file, text, seen.texts) if _is_patch(text) else {_replaced(file, seen.texts): text}
             return Change(file.name, rationale, texts)
         except NotApplicable as error:
             return Change(file.name, rationale, {}, unusable=str(error))
@@ -134,7 +134,7 @@ def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, 
     }
 
 
-def _patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path, str]:
+def patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     """Applies the patch to the incumbent's texts. Raises NotApplicable if the patch does not fit."""
     places = _places(file, patch, texts)
     with _repository() as git:

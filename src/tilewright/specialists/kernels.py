@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilewright.errors import RequestError
 from tilewright.specialists.base import Specialist
 from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer
+from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 if TYPE_CHECKING:
     from tilewright.optimize.optimized import Optimized
@@ -58,6 +59,17 @@ class KernelSpecialist(Specialist):
         if written != self.language:
             raise RequestError(f"{delegation.file} launches a {written} kernel, which is no work for {self.name}")
         return answer_of(optimize(task, only=self.only, proposers=proposers))
+
+    def propose(self, delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
+        """Proposes faster versions of the program's own kernels, else kernels for its functions of torch operations.
+
+        Without a GPU what it finds is only stored: the answer says where, and that a GPU has to confirm it.
+        """
+        from tilewright.specialists.hot.proposing import proposals
+
+        if not self.from_references:  # the route of a launch is no text of the program
+            return super().propose(delegation)
+        return proposals(delegation, self.language)
 
 
 def answer_of(result: Optimized) -> SpecialistAnswer:

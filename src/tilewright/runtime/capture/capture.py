@@ -30,6 +30,9 @@ DATA_VARIABLE = "TILEWRIGHT_CAPTURE_DATA"
 """How many MiB of array data may be kept beside the record. Default: none."""
 EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
 """If 1, every launch is examined, not a sample."""
+DESCRIBE_VARIABLE = "TILEWRIGHT_CAPTURE_DESCRIBE"
+"""If 1, the launches are described but not made, so that a program with CPU tensors goes on where there is no GPU. What
+its kernels would write is not written. Every launch is examined then."""
 SECONDS_BETWEEN_WRITES = 0.25, 5.0
 """Shortest and longest time between two writes. A program that is killed loses the launches after the last write."""
 
@@ -60,6 +63,7 @@ def install(
         if (setting := os.environ.get(EXACT_VARIABLE, "")) not in ("", "0", "1"):
             raise RequestError(f"{EXACT_VARIABLE}='{setting}' is neither 1 nor 0; 1 examines every launch")
         exact = setting == "1"
+    describe = os.environ.get(DESCRIBE_VARIABLE, "") == "1"
     with _LOCK:
         if _active is not None:
             _active.add_languages()
@@ -67,7 +71,9 @@ def install(
         file = Path(where).resolve()
         if not os.access(file.parent, os.W_OK):
             raise RequestError(f"capture: cannot write into {file.parent}; choose another folder with --out")
-        _active = _Installed(Recorder(file, data_bytes, exact=ALWAYS if exact else EXACT))
+        _active = _Installed(
+            Recorder(file, data_bytes, exact=ALWAYS if exact or describe else EXACT, describe=describe)
+        )
 
 
 def uninstall() -> None:

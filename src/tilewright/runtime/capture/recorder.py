@@ -38,9 +38,13 @@ Examined: TypeAlias = tuple[LaunchKind, Cell, int]
 class Recorder:
     """Counts the launches of one process, in all languages."""
 
-    def __init__(self, path: Path, data_bytes: int = 0, *, exact: int = EXACT, random: Random | None = None) -> None:
-        """exact: this many first launches of each kernel are all examined. random: chooses among the later launches."""
-        self.path = path
+    def __init__(
+        self, path: Path, data_bytes: int = 0, *, exact: int = EXACT, random: Random | None = None,
+        describe: bool = False,
+    ) -> None:  # fmt: skip
+        """exact: this many first launches of each kernel are all examined. random: chooses among the later launches.
+        describe: launches that are examined are not made."""
+        self.path, self._describe = path, describe
         self._data_bytes, self._exact, self._random = data_bytes, exact, random or Random()
         self._kernels: dict[tuple[str, int, str], RecordedKernel] = {}
         self._objects: dict[Hashable, RecordedKernel] = {}
@@ -65,6 +69,8 @@ class Recorder:
     def examine(self, language: CapturedLanguage, launch: LiveLaunch, make: Make) -> Any:
         """Makes a launch for which no item of `skips` is left, counts it, and times some."""
         examined = self._count(language, launch)
+        if self._describe:
+            return None
         try:
             if examined is not None:
                 kind, cell, _ = examined

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from tilewright.specialists.writing.shipped import with_shipped
 from tilewright.specialists.writing.writing import ATTEMPTS, ReferenceSource, WrittenTask, write_task
 
 if TYPE_CHECKING:
-    from tilewright.records import Configuration, TuningResult
+    from tilewright.records import Candidate, Configuration, TuningResult
     from tilewright.verify.verdict import Verdict
 
 
@@ -59,21 +60,34 @@ def first_correct(
     return GaveUp(tuple(tried.values()))
 
 
-def tuned(file: Path) -> tuple[TuningResult, Configuration]:
+def tuned(
+    file: Path, allowed: Callable[[Configuration], bool] = lambda config: True
+) -> tuple[TuningResult, Configuration]:
     """Tunes a written task on its first workload. Returns the run, and the configuration that the file ships now.
 
     The file ships the best configuration if it was measured. Predictions are too coarse to choose among configurations
     that pass the screen, so without a GPU the file changes only if its own configuration did not pass.
+    allowed: says of a configuration whether the file may ship it.
     """
     from tilewright.task.loading import load_task
     from tilewright.tune.tune import tune
 
     task = load_task(str(file))
     result = tune(task, workloads=next(iter(task.workloads)))
-    shipped, best, candidates = task.space.shipped, result.workloads[0].best, result.workloads[0].candidates
-    passed = {each.configuration: each.status not in ("failed", "screened", "wrong") for each in candidates}
-    if best is None or (not result.measured and passed.get(shipped)):
+    shipped, candidates = task.space.shipped, [each for each in result.workloads[0].candidates if _passed(each)]
+    best = min((each for each in candidates if allowed(each.configuration)), key=_microseconds, default=None)
+    if best is None or (not result.measured and shipped in [each.configuration for each in candidates]):
         return result, shipped
     changes = {name: value for name, value in best.configuration.items_ if shipped[name] != value}
     file.write_text(with_shipped(file.read_text(encoding="utf-8"), changes), encoding="utf-8")
     return result, best.configuration
+
+
+def _passed(candidate: Candidate) -> bool:
+    return candidate.status in ("raced", "predicted", "duplicate")
+
+
+def _microseconds(candidate: Candidate) -> tuple[bool, float]:
+    """Orders candidates: the measured ones first, by time."""
+    time = candidate.measured or candidate.predicted
+    return candidate.measured is None, time.us if time is not None else math.inf

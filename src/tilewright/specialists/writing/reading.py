@@ -248,8 +248,10 @@ class ReferenceReader:
         if isinstance(node.value, ast.Name) and node.value.id in self.imported - set(names):
             return NUMBERS.get(node.attr)  # others are dtypes, which change nothing
         of = self.value(node.value, names)
-        if node.attr == "shape":
+        if node.attr == "shape" and isinstance(of, Expression):
             return tuple(self._extent(extent) for extent in of.shape)
+        if isinstance(of, tuple) and node.attr == "values":  # torch's x.max(dim=-1).values
+            return of[0]
         if node.attr in ("T", "mT"):
             return functions.transposed(self.graph, of)
         raise self.outside(node, f"'{ast.unparse(node)}'")
@@ -301,7 +303,12 @@ class ReferenceReader:
             return arguments[0]
         if name not in functions.FUNCTIONS:
             raise self.outside(node, f"the function '{name}'")
-        return functions.FUNCTIONS[name](self.graph, *arguments, **options)
+        result = functions.FUNCTIONS[name](self.graph, *arguments, **options)
+        return (result, None) if name in ("max", "min") and self._gives_places(len(arguments), options) else result
+
+    def _gives_places(self, arguments: int, options: Mapping[str, Any]) -> bool:
+        """Whether a call of ``max`` or ``min`` is torch's along an axis, which gives values and places."""
+        return "dim" in options or (arguments > 1 and "torch" in self.imported and "axis" not in options)
 
     def _callee(self, node: ast.expr, names: Mapping[str, Any]) -> tuple[str, list[Any]]:
         """Returns the name of a called function, and the array whose method it is, if it is one."""

@@ -1,0 +1,172 @@
+"""Proposes a faster version of a kernel of a program: the main path from its launches to the changed file.
+
+kernels (syntax tree) → launches (a captured run) → task → checked, optimised → the user's file
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewright.errors import TilewrightError
+from tilewright.program.command import ProgramCommand
+from tilewright.source.kernels import kernels_by_language
+from tilewright.source.source_file import SourceFile
+from tilewright.specialists.hot.launches import launches_of
+from tilewright.specialists.proposal import NoProposal, ProgramProposal
+
+if TYPE_CHECKING:
+    from tilewright.optimize.optimized import Optimized
+    from tilewright.runtime.capture.record import Recorded
+
+MOST = 2
+"""How many kernels are optimised for one delegation at most, those with the most time first."""
+ITERATIONS, MINUTES = 12, 5.0
+"""The limits of the loop: changes to try, and minutes for each."""
+
+
+@dataclass(frozen=True)
+class HotKernel:
+    """A kernel of the program, at ``line`` of its file."""
+
+    file: Path
+    name: str
+    line: int
+
+    def named_in(self, text: str) -> bool:
+        """Whether a text has the kernel's name as a word."""
+        return re.search(rf"\b{self.name}\b", text) is not None
+
+
+def kernels_of(files: Iterable[Path], language: str) -> list[HotKernel]:
+    """Returns the kernels of a language in some files."""
+    found = []
+    for path in files:
+        file = SourceFile.requested(path)
+        lines = {node.name: node.lineno for node in file.functions}
+        names = kernels_by_language(file).get(language, ())
+        found += [HotKernel(path, name, lines[name]) for name in names]
+    return found
+
+
+def proposed_kernels(
+    wanted: Sequence[HotKernel], command: ProgramCommand, *, measured: bool
+) -> list[ProgramProposal | NoProposal]:
+    """Optimises kernels, those with the most time first. measured: whether there is a GPU."""
+    if not wanted:
+        return []
+    launches, end = launches_of(command, describe=not measured)
+    by_kernel = {(Path(each.launch.file), each.launch.qualname): each for each in reversed(launches)}
+    found = [each for each in wanted if (each.file, each.name) in by_kernel]
+    if not found:
+        first = wanted[0]
+        need = "" if measured else "; capturing a program that needs CUDA needs a GPU"
+        reason = f"no launch of {', '.join(each.name for each in wanted)} was captured: {end}{need}"
+        return [NoProposal("blocked", reason, f"{first.file}:{first.line}")]
+    order = [(Path(each.launch.file), each.launch.qualname) for each in launches]
+    hottest = sorted(found, key=lambda each: order.index((each.file, each.name)))
+    return [_proposed(each, by_kernel[each.file, each.name], measured) for each in hottest[:MOST]]
+
+
+def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool) -> ProgramProposal | NoProposal:
+    from tilewright.optimize.loop import optimize
+    from tilewright.verify.check import check
+
+    site = f"{kernel.file}:{kernel.line}"
+    try:
+        task = _task_file(recorded)
+        (verdict, *_) = check(str(task), quick=True)
+        if not verdict.verdict.startswith("correct"):
+            why = f"the task of {kernel.name} as it is launched is {verdict.verdict}: {verdict.reason}"
+            return NoProposal("blocked", why, str(task))
+        result = optimize(str(task), iterations=ITERATIONS, minutes=MINUTES)
+    except TilewrightError as error:
+        return NoProposal("blocked", f"{kernel.name}: {error}", site)
+    if not measured:
+        return _to_confirm(kernel, result, task)
+    if not result.kept:
+        reason = f"no change of {kernel.name} was faster in run {result.record.run}: {result.record.stop_reason}"
+        return NoProposal("inapplicable", reason, result.record.run)
+    text = changed_text(kernel, task, result.patch)
+    if isinstance(text, NoProposal):
+        return text
+    names = ", ".join(each.optimization for each in result.kept)
+    return ProgramProposal(
+        f"optimised {kernel.name}", f"{names}: {result} as captured (run {result.record.run})", {kernel.file: text},
+        "lossless", site, ran=(rf"\b{kernel.name}\b",),
+    )  # fmt: skip
+
+
+def _task_file(recorded: Recorded) -> Path:
+    """Writes the task of a launch into Tilewright's folder. Raises RequestError if it cannot become a task."""
+    from tilewright.ledger.file import home, make_private
+    from tilewright.runtime.capture.task_file import task_text
+
+    launch = recorded.launch
+    digest = hashlib.sha256(f"{launch.file} {launch.source} {launch.grid} {launch.arguments}".encode()).hexdigest()[:12]
+    make_private(home())
+    folder = home().absolute() / "captured" / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{launch.kernel}_task.py"
+    heading = f"{launch.kernel} as {Path(launch.file).name} launches it: {recorded.count} times in the captured run."
+    file.write_text(task_text(recorded, folder, heading=heading), encoding="utf-8")
+    return file
+
+
+def _to_confirm(kernel: HotKernel, result: Optimized, task: Path) -> NoProposal:
+    """What a run without a GPU found is only predicted: it says where the changes are, and applies none."""
+    names = [*(each.optimization for each in result.kept), *(name for _, name, _ in result.to_confirm)]
+    if not names:
+        reason = f"{kernel.name}: no change was predicted to be faster in run {result.record.run}"
+        return NoProposal("blocked", f"{reason}; to be confirmed on a GPU: tilewright optimize {task}", str(task))
+    reason = (
+        f"{kernel.name}: {', '.join(names)}: predicted faster, to be confirmed on a GPU: tilewright optimize {task}"
+    )
+    return NoProposal("blocked", reason, str(result.folder / "changes.patch"))
+
+
+def changed_text(kernel: HotKernel, task: Path, patch: str) -> str | NoProposal:
+    """Returns the text of the user's file with the changes of a run.
+
+    The task's kernel is the user's file itself, or a copy in the task file, whose functions then replace the user's.
+    """
+    from tilewright.optimize.proposed import patched
+    from tilewright.task.loading import editable_files, load_task
+
+    (edited,) = editable_files(load_task(str(task)))
+    before = edited.read_bytes().decode("utf-8")
+    (after,) = patched(Path("changes.patch"), patch, {edited: before}).values()
+    if edited == kernel.file:
+        return after
+    own = kernel.file.read_bytes().decode("utf-8")
+    old, new, users = (_definitions(text) for text in (before, after, own))
+    changed = [name for name in new if new[name] != old.get(name)]
+    if _without(before, old) == _without(after, new) and all(users.get(each) == old.get(each, "") for each in changed):
+        for name in changed:
+            own = own.replace(users[name], new[name], 1)
+        return own
+    what = f"the changes of {kernel.name} go beyond its function; apply them by hand"
+    return NoProposal("blocked", what, str(task))
+
+
+def _without(text: str, definitions: Mapping[str, str]) -> list[str]:
+    """Returns the lines of a text that are in none of its functions."""
+    for each in definitions.values():
+        text = text.replace(each, "", 1)
+    return text.split()
+
+
+def _definitions(text: str) -> Mapping[str, str]:
+    """Returns name → text of each function at the top level, with its decorators."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    found = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    return found

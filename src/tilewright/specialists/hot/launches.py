@@ -1,0 +1,46 @@
+"""Captures the launches of a program's kernels, on a copy of it. Without a GPU the launches are only described."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tilewright.errors import RequestError
+from tilewright.program.command import ProgramCommand
+from tilewright.program.copies import program_copy
+from tilewright.runtime.capture import record as capture_record
+from tilewright.runtime.capture.capture import DESCRIBE_VARIABLE, VARIABLE
+from tilewright.runtime.capture.record import Recorded
+from tilewright.specialists.hot.running import ProgramEnd, started
+
+SECONDS = 300.0
+"""How long the captured program runs at most."""
+
+
+def launches_of(
+    command: ProgramCommand, *, describe: bool, seconds: float = SECONDS
+) -> tuple[tuple[Recorded, ...], ProgramEnd]:
+    """Runs a copy of the program, and returns its kinds of launch, those that took the most time first.
+
+    The launches name the files of the user, not those of the copy.
+    describe: nothing is launched, so that a program with CPU tensors goes on without a GPU. Its results are wrong then.
+    """
+    with TemporaryDirectory(prefix="tilewright-capture-") as folder, program_copy(command, {}) as copy:
+        record = Path(folder, "capture.json")
+        changes = {VARIABLE: str(record), DESCRIBE_VARIABLE: "1" if describe else ""}
+        end = started(copy, changes, seconds)
+        try:
+            launches = capture_record.merged(record).launches()
+        except RequestError:  # a part that a killed program left unfinished
+            launches = ()
+        return tuple(_original(launches, copy.root, command.root)), end
+
+
+def _original(launches: tuple[Recorded, ...], copy: Path, root: Path) -> Iterator[Recorded]:
+    for each in launches:
+        file = Path(each.launch.file)
+        if file.is_relative_to(copy):
+            file = root / file.relative_to(copy)
+        yield replace(each, launch=replace(each.launch, file=str(file)), data={})

@@ -1,0 +1,111 @@
+"""A hot kernel of a program: captured without a GPU, made into a task, and its changes put into the user's file."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.specialists.hot.programs import KERNELS, program
+
+from tilewright.program.command import ProgramCommand
+from tilewright.runtime.capture.record import Recorded
+from tilewright.specialists import specialist_of
+from tilewright.specialists.delegation import Delegation
+from tilewright.specialists.hot import kernel as hot
+from tilewright.specialists.hot.kernel import HotKernel, changed_text, kernels_of, proposed_kernels
+from tilewright.specialists.hot.launches import launches_of
+from tilewright.specialists.proposal import NoProposal
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))
+    return program(tmp_path / "p", KERNELS)
+
+
+def test_kernels_are_found_by_language(file: Path) -> None:
+    assert [(each.name, each.line) for each in kernels_of([file], "cutile")] == [("doubled", 12)]
+    assert [each.name for each in kernels_of([file], "triton")] == ["grown"]
+    assert kernels_of([file], "triton")[0].named_in("`grown` is hot") and not HotKernel(file, "row", 1).named_in(
+        "grown"
+    )
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[Recorded, ...]]:
+    """One run of the program."""
+    file = program(tmp_path_factory.mktemp("captured"), KERNELS)
+    launches, end = launches_of(ProgramCommand.of([str(file)]), describe=True)
+    assert end.code == 0
+    return file, launches
+
+
+def test_launches_are_described_without_a_gpu(captured: tuple[Path, tuple[Recorded, ...]]) -> None:
+    """The program goes on after launches that are not made, so that all of its kernels are recorded."""
+    file, launches = captured
+    assert {each.launch.qualname: each.count for each in launches} == {"doubled": 3, "grown": 3}
+    assert {each.launch.file for each in launches} == {str(file)}, "the user's file, not that of the copy"
+    assert all(each.failed == 0 for each in launches)
+
+
+def task_of(captured: tuple[Path, tuple[Recorded, ...]], file: Path) -> Path:
+    """The task of the captured cuTile kernel, as if ``file`` had launched it."""
+    launch = next(each for each in captured[1] if each.launch.qualname == "doubled")
+    return hot._task_file(replace(launch, launch=replace(launch.launch, file=str(file))))
+
+
+def test_what_is_only_predicted_is_blocked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot, "ITERATIONS", 0)
+    answer = specialist_of("triton").propose(
+        Delegation("triton", "grown takes 80 % of the step", "a run", ("latency in µs",), file=str(file))
+    )
+    assert isinstance(answer, NoProposal) and answer.why == "blocked"
+    assert answer.reason.startswith("grown: ") and "to be confirmed on a GPU: tilewright optimize " in answer.reason
+    assert file.read_text() == KERNELS and Path(answer.evidence).exists()
+
+
+def test_a_program_that_needs_cuda_is_blocked_with_that_need(file: Path) -> None:
+    file.write_text(KERNELS.replace("x = torch.randn(4096, device=DEVICE)", 'x = torch.randn(4096, device="cuda")'))
+    kernels = kernels_of([file], "triton")
+    (result,) = proposed_kernels(kernels, ProgramCommand.of([str(file)]), measured=False)
+    assert isinstance(result, NoProposal) and result.why == "blocked"
+    assert "no launch of grown was captured: the program ended with exit code 1" in result.reason
+    assert "needs a GPU" in result.reason and result.evidence == f"{file}:{kernels[0].line}"
+
+
+def patch_of(path: Path, before: str, after: str) -> str:
+    text = path.read_text()
+    assert before in text
+    lines = (text.splitlines(True), text.replace(before, after).splitlines(True))
+    return "".join(difflib.unified_diff(*lines, f"a/{path.name}", f"b/{path.name}"))
+
+
+def test_changes_of_a_copied_kernel_are_put_into_the_users_file(
+    file: Path, captured: tuple[Path, tuple[Recorded, ...]]
+) -> None:
+    """The program's file would run the program, so its task has a copy of the kernel."""
+    kernel = kernels_of([file], "cutile")[0]
+    task = task_of(captured, file)
+    text = changed_text(kernel, task, patch_of(task, "(TILE,)) * 2.0", "(TILE,), latency=4) * 2.0"))
+    assert text == KERNELS.replace("(TILE,)) * 2.0", "(TILE,), latency=4) * 2.0")
+    wider = changed_text(kernel, task, patch_of(task, "import cuda.tile as ct", "import math\nimport cuda.tile as ct"))
+    assert isinstance(wider, NoProposal) and "apply them by hand" in wider.reason
+    file.write_text(KERNELS.replace("* 2.0", "* 3.0"))
+    stale = changed_text(kernel, task, patch_of(task, "(TILE,)) * 2.0", "(TILE,), latency=4) * 2.0"))
+    assert isinstance(stale, NoProposal), "the user changed the kernel meanwhile"
+
+
+def test_changes_of_a_kernel_in_a_quiet_file_are_its_own_text(
+    file: Path, captured: tuple[Path, tuple[Recorded, ...]]
+) -> None:
+    quiet = KERNELS.replace("\nmain()\n", '\nif __name__ == "__main__":\n    main()\n')
+    file.write_text(quiet)
+    task = task_of(captured, file)
+    kernel = kernels_of([file], "cutile")[0]
+    text = changed_text(kernel, task, patch_of(file, "* 2.0", "* 2.0 + 0.0"))
+    assert text == quiet.replace("* 2.0", "* 2.0 + 0.0")
