@@ -108,13 +108,18 @@ def leaves(value: Any) -> Iterator[float]:
             yield from leaves(inner)
 
 
+def scaled(values: Iterable[float]) -> set[float]:
+    """Numbers as they are, in thousands, and in percent."""
+    return {each for value in values for each in (value, value / 1e3, 100 * value)}
+
+
 def derived(ids: Iterable[str], values: Iterable[Any]) -> set[float]:
     """The numbers that follow from the values at some ids: themselves, in another unit, their ratios, means, counts."""
     ids, values = list(ids), list(values)
     plain = [each for value in values for each in leaves(value)][:400]
     words = [text for value in values for text in (value if isinstance(value, list) else [value])]
     plain += [float(token) for text in words if isinstance(text, str) for token in re.findall(r"\d+(?:\.\d+)?", text)]
-    found = {each for value in plain for each in (value, value / 1e3, 100 * value)}
+    found = scaled(plain)
     for value in filter(None, plain):
         found |= {1 / value, 1e6 / value, 100 * (value - 1), 100 * (1 - value), 100 * (1 / value - 1)}
     few = plain[:12]
@@ -166,6 +171,14 @@ def unexplained(page: str, records: dict[str, Any], also: Iterable[str] = ()) ->
         known = derived(piece.ids, values)
         wrong += [f"{token} in: {piece.text}" for token in tokens if not any(close(token, each) for each in known)]
     return wrong
+
+
+def assert_explained(evidence: Any, least: int) -> None:
+    """Every number of a run's Markdown and page has its source, and there are at least so many."""
+    page, records = evidence.html(), evidence.details.records
+    wrong = unexplained(page, records) + unexplained_in_markdown(evidence.markdown(), page, records)
+    assert wrong == [], wrong
+    assert len(sourced_numbers(page)) >= least
 
 
 def sourced_numbers(page: str) -> set[str]:

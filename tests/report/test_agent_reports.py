@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,9 +27,10 @@ from tests.report.numbers import unexplained, unexplained_in_markdown
 from tests.report.test_page import Page
 
 from tilewright.cli.main import main
+from tilewright.coordinate.principles import PRINCIPLES, principle_of
 from tilewright.ledger.agent_records import STEPS
 from tilewright.ledger.agent_runs import AgentLedger
-from tilewright.report.agent_sections import PRINCIPLES
+from tilewright.profile import findings
 from tilewright.report.agent_views import report_of
 from tilewright.report.report import Evidence, report
 
@@ -93,7 +95,7 @@ def test_each_remaining_opportunity_has_its_reason(tmp_path: Path) -> None:
     reasons = {item.removeprefix("- "): line.strip().removeprefix("- Reason: ").partition(":")[0]
                for item, line in pairwise(lines) if item.startswith("- ")}  # fmt: skip
     assert reasons == {
-        "Apply memory pooling for attention buffers": "mechanism already present",
+        "Apply memory pooling for attention buffers (locality)": "mechanism already present",
         "Consider gradient checkpointing for memory reduction (locality)": "applied but no gain",
         "Capture the step as a CUDA graph (batching)": "blocked",
         "GPU 0 is idle for 3.0 % of its time": "dismissed",
@@ -248,3 +250,39 @@ def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert kinds == {"run", "measurement", "finding", "item", "change", "step", "end"}
     assert {line["id"] for line in records if line["record"] == "measurement"} >= {f"{evidence.run}/m0"}
     assert report_of(evidence.details).sections[1].ids  # type: ignore[arg-type]
+
+
+def test_a_program_names_its_newest_run(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("raise SystemExit('a report must not run it')")
+    with AgentLedger(tmp_path / "ledger.db") as ledger:
+        runs = [ledger.begin(replace(AGENT_RUN, where=str(program))).run for _ in range(2)]
+    assert report(str(program), ledger=tmp_path / "ledger.db").run == runs[-1]
+
+
+# Principles ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Enable FlashAttention for self-attention layers", "fusion"),
+        ("Apply memory pooling for attention buffers", "locality"),
+        ("Consider gradient checkpointing for memory reduction", "locality"),
+        ("Capture the step as a CUDA graph", "batching"),
+        ("use bf16 autocast", "precision"),
+        ("do not call .item() in the loop", "async"),
+        ("overlap the all-reduce with the backward pass", "pipeline"),
+        ("use tensor parallelism over 4 GPUs", "parallelism"),
+        ("load with TMA and tensor cores", "vectorization"),
+        ("buy a faster machine", ""),
+    ],
+)
+def test_a_recommendation_has_its_principle(text: str, name: str) -> None:
+    assert principle_of(text) == name
+
+
+def test_each_finding_of_a_profile_has_a_principle() -> None:
+    source = Path(findings.__file__).read_text()
+    tags = re.findall(r'tag="(\w+)"', source)
+    assert len(tags) == len(findings.RULES) and set(tags) <= set(PRINCIPLES)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.made_runs import baseline_iteration, crashed, raced, run_record, tune_run, tuned, tuned_workload
+from tests.report.numbers import assert_explained
 from tests.report.test_page import Page
 
 from tilewright.cli.main import main
@@ -123,6 +124,7 @@ def test_a_run_on_a_cpu_has_the_sections_and_every_number_is_in_the_ledger(
         page.index(f"<h2>{heading}</h2>") for heading in HEADINGS
     )
     assert assert_numbers_are_in_the_ledger(evidence) >= 10
+    assert_explained(evidence, 20)
     capsys.readouterr()
     assert main(["report", evidence.run, "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["two_steps"]) == HEADINGS

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tilewright.ledger.codec import Encodable
     from tilewright.report.report import Evidence
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run or its beginning, latest, or FILE[:TASK].")]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="Name of a run or its beginning, latest, FILE[:TASK], or a program.")
+]
 Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the HTML page to this file.")]
 Text = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the Markdown to this file.")]
 Patch = Annotated[Path | None, typer.Option("--patch", metavar="FILE", help="Write the patch to this file.")]

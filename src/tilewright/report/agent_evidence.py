@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilewright.coordinate.principles import principle_of
 from tilewright.ledger.agent_records import (
     STEPS,
     AgentChange,
@@ -60,6 +61,11 @@ class AgentEvidence:
 
     def item_of(self, change: AgentChange) -> AgentItem | None:
         return next((item for item in self.parts.items if item.id == change.item), None)
+
+    def tag(self, item: AgentItem) -> str:
+        """Returns the principle of an item: its own, else that of its words and of its changes' names."""
+        names = (change.name for change in self.parts.changes_of(item.id))
+        return item.tag or principle_of(" ".join((item.text, *names)))
 
     def measured(self, kind: str, change: str = "") -> AgentMeasurement | None:
         """Returns the last measurement of a kind, of a change or of the whole program."""

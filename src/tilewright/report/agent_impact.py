@@ -13,6 +13,8 @@ from tilewright.report.sourced import Sourced, citing, ids_of, key
 from tilewright.report.words import number
 
 NOT_MEASURED = "not measured"
+UNITS = {"optimizer step": "steps/s", "forward call": "calls/s", "process": "runs/s"}
+"""What a measurement times → its throughput."""
 Value = tuple[float, str] | None
 """A number and its ledger id."""
 
@@ -47,6 +49,8 @@ class Impact:
     def line(self) -> str:
         """The latency before and after, and its change."""
         (before, after), change = self.latency, self.latency_change
+        if NOT_MEASURED in (before, after):
+            return NOT_MEASURED
         bounds = f", interval {change.bounds}" if change.bounds else ""
         return citing(f"{before} → {after} ({change.centre}){bounds}", before, after, change.centre, change.bounds)
 
@@ -63,7 +67,8 @@ def impact_of(measurement: AgentMeasurement | None) -> Impact:
     before, after = lights
     points = _points(before, after)
     return Impact(
-        (latency(times[0]), latency(times[1])), (throughput(times[0]), throughput(times[1])),
+        (latency(times[0]), latency(times[1])),
+        (throughput(times[0], measurement), throughput(times[1], measurement)),
         change_of(measurement, 1), change_of(measurement, -1), (share(before), share(after), points),
     )  # fmt: skip
 
@@ -81,11 +86,12 @@ def latency(us: Value) -> str:
     return NOT_MEASURED if us is None else Sourced(f"{number(us[0] / 1e3)} ms", us[1], value=us[0] / 1e3)
 
 
-def throughput(us: Value) -> str:
-    """Formats the steps in a second of a step that takes so many µs."""
+def throughput(us: Value, measurement: AgentMeasurement) -> str:
+    """Formats how many of what takes so many µs fit into a second; the measurement says what that is."""
     if us is None or us[0] <= 0:
         return NOT_MEASURED
-    return Sourced(f"{number(1e6 / us[0])} steps/s", us[1], value=1e6 / us[0])
+    unit = UNITS.get(str(measurement.facts.get("unit")), "steps/s")
+    return Sourced(f"{number(1e6 / us[0])} {unit}", us[1], value=1e6 / us[0])
 
 
 def share(value: Value) -> str:

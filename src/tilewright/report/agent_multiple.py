@@ -19,12 +19,18 @@ from tilewright.report.agent_sections import (
 )
 from tilewright.report.sourced import Sourced, citing, joined, key
 
+VERDICTS = {
+    "faster": "the user's own command is faster beyond the noise",
+    "tied": "no effect on the user's own command was shown: each gain is one of its change alone",
+    "slower": "the user's own command is slower: each gain is one of its change alone",
+}
+
 
 def multiple(evidence: AgentEvidence) -> AgentReport:
     result = _outcome(evidence)
     return AgentReport(
         "Optimization Summary", result,
-        (("Goal", evidence.run.question), ("Starting ReportPoint", _start(evidence)), ("Result", result)),
+        (("Goal", evidence.run.question), ("Starting Point", _start(evidence)), ("Result", result)),
         (
             ReportSection("Optimizations Applied (in order)", tuple(_applied(evidence)) or (ReportPoint("none"),)),
             ReportSection("Cumulative Results", header=("Metric", "Baseline", "Final", "Total Change"),
@@ -40,7 +46,7 @@ def _start(evidence: AgentEvidence) -> str:
     parts = [NOT_MEASURED]
     if baseline is not None:
         us = value_at(baseline, ", µs")
-        parts = [latency(us), throughput(us), Sourced(f"on {baseline.device}", f"{baseline.id}/device")]
+        parts = [latency(us), throughput(us, baseline), Sourced(f"on {baseline.device}", f"{baseline.id}/device")]
     if evidence.run.bottleneck:
         parts += [Sourced(f"{text}", f"run/{name}") for name, text in (
             ("bottleneck", f"primary bottleneck: {evidence.run.bottleneck}"),
@@ -54,11 +60,15 @@ def _outcome(evidence: AgentEvidence) -> str:
     if not evidence.run.finished:
         text = f"not finished: {open_items} of {len(evidence.parts.items)} items are open; the same command resumes it"
         return joined([kept_of(evidence), Sourced(text, "items", "ends")], "; ")
+    if not evidence.parts.kept:
+        return joined([kept_of(evidence), "the program is as it was"], "; ")
     effect = evidence.effect
-    if effect is None:
-        as_it_was = "the program is as it was" if not evidence.parts.kept else f"its effect: {NOT_MEASURED}"
-        return joined([kept_of(evidence), as_it_was], "; ")
-    verdict = Sourced(f"the user's own command is {effect.verdict}", f"{effect.id}/verdict")
+    if effect is None or not effect.values:
+        why = Sourced(f": {effect.reason}", f"{effect.id}/reason") if effect else ""
+        return joined(
+            [kept_of(evidence), citing(f"the effect on the user's own command is {NOT_MEASURED}{why}", why)], "; "
+        )
+    verdict = Sourced(VERDICTS.get(effect.verdict, effect.verdict), f"{effect.id}/verdict")
     return joined([impact_of(effect).line, verdict, kept_of(evidence)], "; ")
 
 
@@ -71,8 +81,8 @@ def _applied(evidence: AgentEvidence) -> Iterator[ReportPoint]:
             lines.append(_reason(evidence, change))
         lines.append(Sourced(f"Change: {described(change)}", f"changes/{key(change.id)}/site"))
         lines.append(f"Specialist: {change.specialist}")
-        if item is not None and item.tag:
-            lines.append(f"Principle: {principle(item)}")
+        if item is not None and (said := principle(evidence, item)):
+            lines.append(f"Principle: {said}")
         yield ReportPoint("", "1. ", tuple(lines), change.name)
 
 
@@ -91,7 +101,7 @@ def _cumulative(evidence: AgentEvidence) -> Iterator[Sequence[str]]:
     baseline = evidence.measured("baseline")
     if evidence.effect is None and baseline is not None:
         us, light = value_at(baseline, ", µs"), value_at(baseline, "speed of light")
-        before = (throughput(us), latency(us), share(light))
+        before = (throughput(us, baseline), latency(us), share(light))
     else:
         before = (impact.throughput[0], impact.latency[0], impact.light[0])
     yield "Throughput", before[0], impact.throughput[1], impact.throughput_change.cell
@@ -106,9 +116,9 @@ def _remaining(evidence: AgentEvidence) -> Iterator[ReportPoint]:
         why = Sourced(f"{end.why}: {end.reason}", f"{at}/why", f"{at}/reason")
         lines = [citing(f"Reason: {why}", why)]
         lines += [Sourced(f"Evidence: {end.evidence}", f"{at}/evidence")] if end.evidence else []
-        yield _opportunity(item, lines)
+        yield _opportunity(evidence, item, lines)
     for item in evidence.open_items():
-        yield _opportunity(item, ["Reason: not tried yet; the same command resumes the run"])
+        yield _opportunity(evidence, item, ["Reason: not tried yet; the same command resumes the run"])
     for finding in evidence.parts.findings:
         if not finding.item:
             at = f"findings/{key(finding.id)}"
@@ -117,6 +127,6 @@ def _remaining(evidence: AgentEvidence) -> Iterator[ReportPoint]:
             yield ReportPoint(Sourced(finding.text, f"{at}/text"), lines=tuple(lines))
 
 
-def _opportunity(item: AgentItem, lines: Sequence[str]) -> ReportPoint:
-    tag = f" ({item.tag})" if item.tag else ""
+def _opportunity(evidence: AgentEvidence, item: AgentItem, lines: Sequence[str]) -> ReportPoint:
+    tag = f" ({name})" if (name := evidence.tag(item)) else ""
     return ReportPoint(Sourced(f"{item.text}{tag}", f"items/{key(item.id)}/text"), lines=tuple(lines))

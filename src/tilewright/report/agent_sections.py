@@ -5,27 +5,17 @@ Every number cites its ledger ids (`sourced`). What was not measured says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from tilewright.coordinate.principles import PRINCIPLES
 from tilewright.ledger.agent_records import AgentChange, AgentItem, AgentMeasurement
 from tilewright.records import Json
 from tilewright.report.agent_evidence import AgentEvidence
 from tilewright.report.agent_impact import NOT_MEASURED
 from tilewright.report.sourced import Sourced, ids_of, key
 
-PRINCIPLES: Mapping[str, str] = {
-    "pipeline": "overlap compute, memory and communication",
-    "parallelism": "spread the work over GPUs",
-    "locality": "move less data",
-    "vectorization": "use wide loads and tensor cores",
-    "fusion": "combine operations into fewer kernels",
-    "precision": "use fewer bits where that is safe",
-    "batching": "spread fixed costs over more work",
-    "async": "remove points where something waits",
-}
-"""Tag of a recommendation → what the principle says."""
 PROOF = "Proof that the changed code ran"
 Mark: TypeAlias = Literal["- ", "- [x] ", "- [ ] ", "1. "]
 
@@ -109,9 +99,10 @@ def described(change: AgentChange) -> str:
     )
 
 
-def principle(item: AgentItem) -> str:
-    said = PRINCIPLES.get(item.tag)
-    return f"{item.tag}: {said}" if said else item.tag
+def principle(evidence: AgentEvidence, item: AgentItem) -> str:
+    """Returns the principle of an item and what it says; "" without one."""
+    name = evidence.tag(item)
+    return f"{name}: {PRINCIPLES[name].says}" if name in PRINCIPLES else name
 
 
 def verdict(what: str, measurement: AgentMeasurement | None) -> str:

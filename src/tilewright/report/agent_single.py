@@ -28,7 +28,7 @@ def single(evidence: AgentEvidence) -> AgentReport:
         f"Optimization {_done(evidence, change)}: {change.name if change else item.text}", result, (),
         (
             ReportSection("Prerequisites Checked", tuple(_prerequisites(evidence, item, change))),
-            _implementation(item, change),
+            _implementation(evidence, item, change),
             ReportSection("Validation", header=("Metric", "Before", "After", "Change"),
                     rows=tuple(_validation(evidence, change)), lines=tuple(_checks(evidence, change))),
             ReportSection("Result", lines=(result,)),
@@ -70,12 +70,12 @@ def _hardware(evidence: AgentEvidence) -> Sourced:
     return Sourced(f"{machine.gpu} ({machine.arch})", "run/machine/gpu", "run/machine/arch")
 
 
-def _implementation(item: AgentItem, change: AgentChange | None) -> ReportSection:
+def _implementation(evidence: AgentEvidence, item: AgentItem, change: AgentChange | None) -> ReportSection:
     who = change.specialist if change else ", then ".join(item.specialists)
     changes = Sourced(described(change), f"changes/{key(change.id)}/site") if change else "none"
     points = [ReportPoint(who, title="Specialist"), ReportPoint(changes, title="Changes")]
-    if item.tag:
-        points.append(ReportPoint(principle(item), title="Principle"))
+    if said := principle(evidence, item):
+        points.append(ReportPoint(said, title="Principle"))
     return ReportSection("Implementation", tuple(points), diff=change.diff if change else "")
 
 

@@ -93,6 +93,11 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: st
 
 
 def _newest_of(asked: Task | str, file: LedgerFile) -> str:
+    if isinstance(asked, str):  # a program of a run of `agent` is no task, and is not imported
+        program = Path(asked).resolve()
+        for run in file.runs():
+            if run.command == "agent" and Path(run.where) == program:
+                return run.run
     task = task_of(asked)
     where = where_is(task)
     for run in file.runs(task.name):

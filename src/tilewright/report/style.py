@@ -89,6 +89,11 @@ svg .mix3 { fill: var(--mix3); } svg .mix4 { fill: var(--mix4); } svg .mix5 { fi
 svg .mix6 { fill: var(--mix6); } svg .mix7 { fill: var(--mix7); }
 ul.key { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 16px; padding: 0; font-size: .85rem; }
 ul.key svg { display: inline-block; width: 12px; margin-right: 6px; vertical-align: -1px; }
+[data-ledger]:hover::after {
+  content: "ledger:\\A" attr(data-ledger); white-space: pre; position: fixed; right: 12px; bottom: 12px; z-index: 1;
+  max-width: 90vw; max-height: 40vh; overflow: hidden; padding: 6px 10px; text-align: left; border-radius: 6px;
+  border: 1px solid var(--line); background: var(--panel); color: var(--soft); font: 12px/1.4 ui-monospace, monospace;
+}
 @media (max-width: 720px) {
   body { padding: 16px 14px 48px; }
   table.iterations > thead, table.stacked > thead { display: none; }

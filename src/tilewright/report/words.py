@@ -73,10 +73,10 @@ def _within(interval: tuple[float, float] | None, at: str) -> Sourced:
     return Sourced(text) if text == NOTHING else Sourced(text, f"{at}/0", f"{at}/1")
 
 
-def place(iteration: Iteration) -> str:
+def place(iteration: Iteration) -> Sourced:
     """Returns ``site = value`` of the change. A part that the change's name contains is left out."""
     parts = (part for part in (iteration.site, iteration.value) if part and part not in iteration.optimization)
-    return " = ".join(parts)
+    return Sourced(" = ".join(parts), f"iteration/{iteration.n}/site", f"iteration/{iteration.n}/value")
 
 
 def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
