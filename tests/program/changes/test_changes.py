@@ -14,6 +14,11 @@ from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 PHRASES = {
+    "Use inference_mode for evaluation": "no_gradients",
+    "Use bfloat16 autocast": "bf16_autocast",
+    "Use torch.compile": "compiled_model",
+    "Hoist the mask out of the loop": "constants_once",
+    "Fuse the GELU": "functions_by_hand",
     "Avoid .item() calls in the training loop": "host_synchronisation",
     "Use pinned memory for the data loader": "pinned_copies",
     "Use a fused AdamW": "fused_optimizer",

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tests.program.changes.executing import read, rewritten
+from tests.program.changes.executing import outputs, read, rewritten, same
 
 from tilewright.program.changes import change_of
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
+MATH = "import math\n" + HEAD
 TRAIN = """
 torch.manual_seed(0)
 model = nn.Linear(4, 3)
@@ -31,6 +32,8 @@ class Row:
     head: str = HEAD
     runs: bool = False
     """Whether the text runs on a CPU; then what it prints must be the same."""
+    call: str = ""
+    """An expression of x, a float64 tensor, whose value and gradient must be the same."""
 
 
 RIGHT = (
@@ -124,6 +127,85 @@ def accuracy():
 print(accuracy())
 """, runs=True),
     Row("host_synchronisation", "for x in y:\n    f(x)\n    torch.cuda.synchronize()  # wait\n", "for x in y:\n    f(x)\n"),
+    Row("functions_by_hand", "def f(x):\n    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))\n",
+        'def f(x):\n    return F.gelu(x, approximate="tanh")\n', MATH, call="f(x)"),
+    Row("functions_by_hand", "def f(x):\n    # new\n    inner = 0.7978845608028654 * x * (1.0 + 0.044715 * x * x)\n    return x * 0.5 * (torch.tanh(inner) + 1)\n",
+        'def f(x):\n    # new\n    return F.gelu(x, approximate="tanh")\n', MATH, call="f(x)"),
+    Row("functions_by_hand", "def f(x):\n    cdf = 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))\n    return x * cdf\n",
+        "def f(x):\n    return F.gelu(x)\n", MATH, call="f(x)"),
+    Row("functions_by_hand", "def f(x, g):\n    return (x * x.sigmoid()) * g\n", "def f(x, g):\n    return (F.silu(x)) * g\n", MATH, call="f(x, 2)"),
+    Row("functions_by_hand", "def f(x):\n    h = x + 1\n    return h / (1 + torch.exp(-h))\n", "def f(x):\n    h = x + 1\n    return F.silu(h)\n", MATH, call="f(x)"),
+    Row("functions_by_hand", """
+def f(x):
+    shifted = x - x.max(dim=-1, keepdim=True).values
+    e = torch.exp(shifted)
+    return e / e.sum(dim=-1, keepdim=True)
+""", "\ndef f(x):\n    return F.softmax(x, dim=-1)\n", MATH, call="f(x)"),
+    Row("functions_by_hand", """
+class Norm(nn.Module):
+    def __init__(self, n, eps=1e-5):
+        super().__init__()
+        self.w, self.b, self.eps = nn.Parameter(torch.ones(n)), nn.Parameter(torch.zeros(n)), eps
+
+    def forward(self, x):
+        mean = x.mean(-1, keepdim=True)
+        var = ((x - mean) ** 2).mean(-1, keepdim=True)
+        y = (x - mean) / torch.sqrt(var + self.eps)
+        return y * self.w + self.b
+""", """
+class Norm(nn.Module):
+    def __init__(self, n, eps=1e-5):
+        super().__init__()
+        self.w, self.b, self.eps = nn.Parameter(torch.ones(n)), nn.Parameter(torch.zeros(n)), eps
+
+    def forward(self, x):
+        y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
+        return y * self.w + self.b
+""", MATH, call="Norm(5).double()(x)"),
+    Row("functions_by_hand", "def f(x, w):\n    return w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))\n",
+        "def f(x, w):\n    return w * (F.rms_norm(x, x.shape[-1:], eps=1e-06))\n", MATH, call="f(x, 2)"),
+    Row("no_gradients", """
+def accuracy(model, batches):
+    model.eval()
+    right = 0
+    for x, y in batches:
+        right += (model(x).argmax(1) == y).sum().item()
+    return right / len(batches)
+""", """
+@torch.inference_mode()
+def accuracy(model, batches):
+    model.eval()
+    right = 0
+    for x, y in batches:
+        right += (model(x).argmax(1) == y).sum().item()
+    return right / len(batches)
+"""),
+    Row("no_gradients", "m = nn.Linear(3, 3)\nm.eval()\nfor x in xs:\n    print(m(x))\n",
+        "m = nn.Linear(3, 3)\nm.eval()\ntorch.set_grad_enabled(False)\nfor x in xs:\n    print(m(x))\n"),
+    Row("constants_once", "def f(n, xs):\n    for x in xs:\n        m = torch.tril(torch.ones(n, n)).bool()  # causal\n        g(x, m)\n",
+        "def f(n, xs):\n    m = torch.tril(torch.ones(n, n)).bool()\n    for x in xs:\n        g(x, m)\n"),
+    Row("bf16_autocast", """
+for x, y in batches:
+    optimizer.zero_grad()
+    out = model(
+        x
+    )
+    # the loss
+    loss = F.cross_entropy(out, y)
+    loss.backward()
+""", """
+for x, y in batches:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        out = model(
+            x
+        )
+        # the loss
+        loss = F.cross_entropy(out, y)
+    loss.backward()
+"""),
+    Row("compiled_model", "class N(nn.Module):\n    pass\n\n\nm = N().cuda()\no = torch.optim.SGD(m.parameters())\nm = m.to(d)\nfor x in y:\n    m(x)\n",
+        "class N(nn.Module):\n    pass\n\n\nm = N().cuda()\no = torch.optim.SGD(m.parameters())\nm = m.to(d)\nm.compile()\nfor x in y:\n    m(x)\n"),
 )  # fmt: skip
 
 LEFT = (
@@ -162,6 +244,29 @@ LEFT = (
     Row("host_synchronisation", "import time\nfor x in y:\n    t = time.time()\n    torch.cuda.synchronize()\n", "measures times"),
     Row("host_synchronisation", "g = torch.cuda.CUDAGraph()\nt = 0\nfor x in y:\n    t += x.mean().item()\n", "CUDA graph"),
     Row("host_synchronisation", "x.item()\n", ""),
+    Row("functions_by_hand", "def f(x):\n    return 0.5 * x * (1 + torch.tanh(0.79 * (x + 0.044715 * x ** 3)))\n", "", MATH),
+    Row("functions_by_hand", "def f(x):\n    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True) + 1e-5)\n", "n − 1", MATH),
+    Row("functions_by_hand", "def f(x):\n    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-5)\n", "", MATH),
+    Row("functions_by_hand", "def f(x):\n    return x * torch.rsqrt(x.pow(2).mean(-2, keepdim=True) + 1e-6)\n", "", MATH),
+    Row("functions_by_hand", "def f(x):\n    return x * torch.rsqrt(x.pow(2).mean(-1) + 1e-6)\n", "", MATH),
+    Row("functions_by_hand", "def f(x):\n    e = torch.exp(x - x.amax(-1, keepdim=True))\n    return e / e.sum(0, keepdim=True)\n", "", MATH),
+    Row("functions_by_hand", "def f(x):\n    return g(x) * torch.sigmoid(g(x))\n", "", MATH),
+    Row("functions_by_hand", "def f(x):\n    s = torch.sigmoid(x)\n    x = x + 1\n    return x * s\n", "", MATH),
+    Row("functions_by_hand", "def f(x):\n    s = torch.sigmoid(x)\n    x.add_(1)\n    return x * s\n", "", MATH),
+    Row("functions_by_hand", "def sigmoid(x):\n    return x\n\n\ndef f(x):\n    return x * sigmoid(x)\n", "", MATH),
+    Row("no_gradients", "def f(model, xs):\n    model.eval()\n    return [model(x) for x in xs]\n\n\nloss.backward()\n", "computes gradients elsewhere"),
+    Row("no_gradients", "def f(model, xs):\n    model.eval()\n    loss(model(xs)).backward()\n", "computes gradients in line"),
+    Row("no_gradients", "@torch.no_grad()\ndef f(model, xs):\n    model.eval()\n    return model(xs).item()\n", ""),
+    Row("no_gradients", "def f(model, xs):\n    model.eval()\n    for x in xs:\n        yield model(x)\n", "generator"),
+    Row("constants_once", "for n in ns:\n    m = torch.arange(n)\n    g(m)\n", "depends on 'n'"),
+    Row("constants_once", "for n in ns:\n    m = torch.arange(5)\n    m[0] = n\n", "changed in the loop"),
+    Row("constants_once", "for n in ns:\n    m = torch.arange(5)\n    m += n\n", "bound in several"),
+    Row("constants_once", "for n in ns:\n    m = torch.arange(5)\n    torch.add(n, n, out=m)\n", "in place"),
+    Row("constants_once", "for n in ns:\n    m = torch.tensor([random()])\n    g(m)\n", ""),
+    Row("constants_once", "for n in ns:\n    m = torch.tensor(rows[0])\n    g(m)\n", "attribute or an element"),
+    Row("bf16_autocast", "for x in y:\n    loss = x.sum()\n    loss.backward()\n", "no call of a model"),
+    Row("compiled_model", "class N(nn.Module):\n    pass\n\n\nfor i in y:\n    m = N()\n", "in a loop"),
+    Row("compiled_model", "class N(nn.Module):\n    pass\n\n\nm = torch.compile(N())\n", ""),
 )  # fmt: skip
 
 
@@ -183,6 +288,9 @@ def test_a_source_is_changed_as_shown(row: Row) -> None:
     assert rewritten(change, windows) == new.replace("\n", "\r\n")
     if row.runs:
         assert printed(text) == printed(new) != ""
+    if row.call:
+        before, after = (outputs(each, row.call, {"x": (3, 4, 5)}) for each in (text, new))
+        assert same(before, after)
 
 
 @pytest.mark.parametrize("row", LEFT, ids=lambda row: row.change)

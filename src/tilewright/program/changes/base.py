@@ -83,8 +83,15 @@ class ProgramChange(ABC):
         """Yields the places of a file where the change is right, and those that only look so."""
 
     def rewrite(self, module: ReadModule, *sites: ChangeSite) -> str:
-        """Returns the whole new text with the change made at these sites of the file."""
-        return module.edited(edit for site in sites for edit in site.edits)
+        """Returns the whole new text with the change made at these sites of the file.
+
+        A site that changes what an earlier one changes is left for the next time.
+        """
+        edits: list[Edit] = []
+        for site in sites:
+            if not any(new.overlaps(old) for new in site.edits for old in edits):
+                edits += site.edits
+        return module.edited(edits)
 
     def present(self, module: ReadModule) -> str:
         """Returns one line with ``file:line`` if the file already has the mechanism; else an empty text."""

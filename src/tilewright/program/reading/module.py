@@ -37,6 +37,10 @@ class Edit:
     end: int
     new: str
 
+    def overlaps(self, other: Edit) -> bool:
+        """Returns whether both change the same character, or one is inside the other. Equal edits are one."""
+        return self != other and self.start < other.end and other.start < self.end
+
 
 class ReadModule:
     """The syntax tree of one file, and its text. ``unreadable`` says why nothing can be changed; else it is empty."""
@@ -172,12 +176,13 @@ class ReadModule:
         return code[: edit.start - start] + edit.new + code[edit.start - start :]
 
     def edited(self, edits: Iterable[Edit]) -> str:
-        """Returns the whole text with the edits made. They must not overlap."""
-        text, windows = self.text, "\r\n" in self.text
-        for edit in sorted(set(edits), key=lambda each: (each.start, each.end), reverse=True):
-            new = edit.new.replace("\n", "\r\n") if windows else edit.new
-            text = text[: edit.start] + new + text[edit.end :]
-        return text
+        """Returns the whole text with the edits made, which must not overlap. Those at one place keep their order."""
+        pieces, at, windows = [], 0, "\r\n" in self.text
+        for edit in sorted(dict.fromkeys(edits), key=lambda each: (each.start, each.end)):
+            assert edit.start >= at, "edits overlap"
+            pieces += [self.text[at : edit.start], edit.new.replace("\n", "\r\n") if windows else edit.new]
+            at = edit.end
+        return "".join((*pieces, self.text[at:]))
 
     # Names --------------------------------------------------------------------------------------------
 

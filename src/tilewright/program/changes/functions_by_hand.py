@@ -1,0 +1,159 @@
+"""Functions that are written by hand → the fused function of torch: GELU, SiLU, softmax, layer norm, RMS norm.
+
+An expression counts if its normal form is that of the function; so the way it is written does not matter.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
+from tilewright.program.reading.algebra import Form, Forms, add, equal, number, parts_of, power, times, variance
+from tilewright.program.reading.flow import check_move, last_change, used_elsewhere
+from tilewright.program.reading.module import Edit, NotSure, ReadModule
+from tilewright.program.reading.numbers import is_number
+from tilewright.source.source_file import stored
+
+PACKAGE = "torch.nn.functional"
+
+
+@dataclass(frozen=True)
+class HandWritten:
+    """A function: its name, its form for an input (and an axis, and an epsilon), and the arguments of its call."""
+
+    name: str
+    form: Callable[[Form, int, Form], Form]
+    arguments: str
+    axes: tuple[int, ...] = (-1,)
+    epsilon: bool = False
+
+
+def _sigmoid(x: Form) -> Form:
+    return power(add(("exp", times(x, factor=-1.0)), constant=1.0), -1.0)
+
+
+def _gelu_tanh(x: Form, cube: Form) -> Form:
+    return times(x, add(("tanh", times(cube, factor=math.sqrt(2 / math.pi))), constant=1.0), factor=0.5)
+
+
+def _exponentials(x: Form, dim: int) -> Form:
+    return ("exp", add(x, times(("amax", x, dim), factor=-1.0)))
+
+
+def _centred(x: Form) -> Form:
+    return add(x, times(("mean", x, -1), factor=-1.0))
+
+
+LAST = "{x}, {x}.shape[-1:], eps={eps}"
+KNOWN = (
+    HandWritten("gelu", lambda x, d, e: _gelu_tanh(x, add(x, times(power(x, 3.0), factor=0.044715))),
+                '{x}, approximate="tanh"'),
+    HandWritten("gelu", lambda x, d, e: _gelu_tanh(x, times(x, add(times(x, x, factor=0.044715), constant=1.0))),
+                '{x}, approximate="tanh"'),
+    HandWritten("gelu", lambda x, d, e: times(x, add(("erf", times(x, factor=0.5**0.5)), constant=1.0), factor=0.5),
+                "{x}"),
+    HandWritten("silu", lambda x, d, e: times(x, ("sigmoid", x)), "{x}"),
+    HandWritten("silu", lambda x, d, e: times(x, _sigmoid(x)), "{x}"),
+    HandWritten("softmax", lambda x, d, e: times(_exponentials(x, d), power(("sum", _exponentials(x, d), d), -1.0)),
+                "{x}, dim={dim}", (-1, 0, 1, 2, 3, -2)),
+    HandWritten("layer_norm", lambda x, d, e: times(_centred(x), power(add(variance(x, -1), e), -0.5)), LAST,
+                epsilon=True),
+    HandWritten("rms_norm", lambda x, d, e: times(x, power(add(("mean", power(x, 2.0), -1), e), -0.5)), LAST,
+                epsilon=True),
+)  # fmt: skip
+
+
+class FunctionsByHand(ProgramChange):
+    name = "functions_by_hand"
+    about = "computes the function in one kernel instead of one for each operation"
+    words = ("element wise fus*", "elementwise fus*", "fuse* element*", "fuse* small kernel", "fuse* activation*",
+             "fuse* layer norm", "fuse* layernorm", "fuse* rms norm", "fuse* rmsnorm", "fuse* gelu", "fuse* softmax",
+             "fuse* chain", "kernel fusion", "operator fusion", "fuse* operation")  # fmt: skip
+    findings = ("short-kernels", "launch-calls", "host-late")
+    ran = (r"(?i)gelu|silu|softmax|layer_?norm|rms_?norm",)
+    gone = (r"aten::(tanh|erf|pow|mean|rsqrt|sqrt|exp|sigmoid|div)$",)
+    order = 25
+    absent = "the program has no activation, softmax or norm that is written by hand"
+
+    def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
+        done: list[ast.AST] = []
+        for node in module.file.nodes:  # the outer expressions come first
+            if not isinstance(node, (ast.BinOp, ast.Call)) or any(_inside(module, node, each) for each in done):
+                continue
+            try:
+                site = _site(module, node)
+            except NotSure as reason:
+                done.append(node)
+                yield NearMiss(reason.line, reason.reason)
+                continue
+            if site is not None:
+                done.append(node)
+                yield site
+
+
+def _inside(module: ReadModule, node: ast.AST, whole: ast.AST) -> bool:
+    return any(each is whole for each in module.above(node))
+
+
+def _site(module: ReadModule, node: ast.expr) -> ChangeSite | None:
+    forms, final = Forms(module), module.statement(node)
+    whole = forms.of(node, final)
+    if whole[0] not in ("*", "+"):
+        return None
+    parts = list(dict.fromkeys(parts_of(whole)))
+    if any(part[0] == "sample variance" for part in parts):
+        raise NotSure("its variance divides by n − 1, that of a layer norm by n", node)
+    for known in KNOWN:
+        for x in (part for part in parts if part in forms.named):
+            for epsilon in _epsilons(module, forms, parts, x) if known.epsilon else [("", number(0))]:
+                for dim in known.axes:
+                    if equal(whole, known.form(x, dim, epsilon[1])):
+                        values = {"dim": dim, "eps": epsilon[0]}
+                        return _written(module, forms, node, forms.named[x], known, values)
+    return None
+
+
+def _epsilons(module: ReadModule, forms: Forms, parts: list[Form], x: Form) -> list[tuple[str, Form]]:
+    """Returns the texts and forms of all that may be the epsilon: a constant in a sum, or a number with a name."""
+    constants = {part[1] for part in parts if part[0] == "+" and part[1] and part[2]}
+    leaves = [part for part in parts if part in forms.codes and part != x and is_number(module, forms.codes[part])]
+    return [(repr(value), number(value)) for value in sorted(constants)] + [(leaf[1], leaf) for leaf in leaves]
+
+
+def _written(
+    module: ReadModule, forms: Forms, node: ast.expr, name: ast.Name, known: HandWritten, values: dict[str, object]
+) -> ChangeSite:
+    final = module.statement(node)
+    at = module.statement(name)
+    if last_change(module, name.id, final) is not last_change(module, name.id, at):
+        raise NotSure(f"'{name.id}' is bound anew before its last use", node)
+    for statement in forms.followed:
+        check_move(module, name, statement, final, forms.followed)
+    function = module.spelled(f"{PACKAGE}.{known.name}", node)
+    call = f"{function}({known.arguments.format(x=name.id, **values)})"
+    made = last_change(module, name.id, final)
+    unused = _unused(module, {s: n for s, n in forms.followed.items() if s is not made}, node, final)
+    edits = [module.replace(node, call), *unused]
+    return ChangeSite(node.lineno, known.name, tuple(edits))
+
+
+def _unused(module: ReadModule, gone: dict[ast.stmt, str], node: ast.expr, final: ast.stmt) -> list[Edit]:
+    """Makes the edits that delete those of the statements whose values nothing else reads."""
+    while True:
+        inner = {each for whole in (node, *gone) for each in ast.walk(whole) if isinstance(each, ast.Name)}
+        kept = [
+            statement
+            for statement, name in gone.items()
+            if used_elsewhere(module, name, inner, [s for s, n in gone.items() if n == name], final) is not None
+            or not stored(statement) <= {name}
+        ]
+        if not kept:
+            return [module.delete(statement) for statement in gone]
+        for statement in kept:
+            del gone[statement]
+
+
+CHANGE = FunctionsByHand()
