@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
-from tilewright.program.reading.algebra import Form, Forms, add, equal, number, parts_of, power, times, variance
+from tilewright.program.reading.algebra import Form, NormalForms, add, equal, number, parts_of, power, times, variance
 from tilewright.program.reading.flow import check_move, last_change, used_elsewhere
 from tilewright.program.reading.module import Edit, NotSure, ReadModule
 from tilewright.program.reading.numbers import is_number
@@ -99,7 +99,7 @@ def _inside(module: ReadModule, node: ast.AST, whole: ast.AST) -> bool:
 
 
 def _site(module: ReadModule, node: ast.expr) -> ChangeSite | None:
-    forms, final = Forms(module), module.statement(node)
+    forms, final = NormalForms(module), module.statement(node)
     whole = forms.of(node, final)
     if whole[0] not in ("*", "+"):
         return None
@@ -116,7 +116,7 @@ def _site(module: ReadModule, node: ast.expr) -> ChangeSite | None:
     return None
 
 
-def _epsilons(module: ReadModule, forms: Forms, parts: list[Form], x: Form) -> list[tuple[str, Form]]:
+def _epsilons(module: ReadModule, forms: NormalForms, parts: list[Form], x: Form) -> list[tuple[str, Form]]:
     """Returns the texts and forms of all that may be the epsilon: a constant in a sum, or a number with a name."""
     constants = {part[1] for part in parts if part[0] == "+" and part[1] and part[2]}
     leaves = [part for part in parts if part in forms.codes and part != x and is_number(module, forms.codes[part])]
@@ -124,7 +124,12 @@ def _epsilons(module: ReadModule, forms: Forms, parts: list[Form], x: Form) -> l
 
 
 def _written(
-    module: ReadModule, forms: Forms, node: ast.expr, name: ast.Name, known: HandWritten, values: dict[str, object]
+    module: ReadModule,
+    forms: NormalForms,
+    node: ast.expr,
+    name: ast.Name,
+    known: HandWritten,
+    values: dict[str, object],
 ) -> ChangeSite:
     final = module.statement(node)
     at = module.statement(name)

@@ -95,7 +95,7 @@ def equal(a: Form, b: Form) -> bool:
     return bool(a == b)
 
 
-class Forms:
+class NormalForms:
     """Makes forms of the expressions of one file, and remembers the names and the statements that it followed."""
 
     def __init__(self, module: ReadModule) -> None:
