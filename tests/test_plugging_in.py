@@ -27,6 +27,7 @@ from tilewright.optimize.options import Options
 from tilewright.playbook import catalogue
 from tilewright.records import MachineCode
 from tilewright.specialists import specialist_of
+from tilewright.specialists.delegation import Delegation
 from tilewright.strategies import strategy_of
 from tilewright.task.loading import load_task
 from tilewright.testing.entries import facts_of
@@ -166,6 +167,18 @@ def test_a_specialist_is_built_by_the_guide(built: Build, capsys: pytest.Capture
     assert cli.main(["specialists"]) == 0
     assert "structured sparsity of weights" in capsys.readouterr().out
     assert passes(import_module("test_sparsity_specialist").TestSparsity()) >= 5
+
+
+def test_a_change_is_built_by_the_guide(built: Build, tmp_path: Path) -> None:
+    """The profiling specialist proposes it."""
+    built("A change of a program")
+    assert passes(import_module("test_persistent_workers").TestPersistentWorkers()) >= 8
+    script = tmp_path / "train.py"
+    script.write_text("from torch.utils.data import DataLoader\n\nloader = DataLoader(data, num_workers=2)\n")
+    delegation = Delegation("profiling", "Use persistent workers", "one epoch", ("latency",), str(script))
+    (proposal,) = specialist_of("profiling").propose(delegation)  # type: ignore[misc]
+    assert proposal.name == "persistent_workers"
+    assert "num_workers=2, persistent_workers=True)" in proposal.texts[script]
 
 
 def test_a_rule_is_built_by_the_guide(built: Build, capsys: pytest.CaptureFixture[str]) -> None:

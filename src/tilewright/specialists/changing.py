@@ -57,11 +57,14 @@ def proposal_of(change: ProgramChange, modules: Iterable[ReadModule]) -> Program
     found = [(module, sites) for module in modules if not change.never and (sites := change.sites(module))]
     if not found:
         return None
+    texts = {module.path: change.rewrite(module, *sites) for module, sites in found}
+    if any(ReadModule(path, text).unreadable for path, text in texts.items()):
+        return None
     module, sites = found[0]
     more = sum(len(each) for _, each in found) - 1
     return ProgramProposal(
         name=change.name, rationale=_rationale(change, [site for _, each in found for site in each]),
-        texts={module.path: change.rewrite(module, *sites) for module, sites in found}, risk=change.risk,
+        texts=texts, risk=change.risk,
         site=f"{module.path}:{sites[0].line}" + (f" and {more} more" if more else ""), ran=change.ran, gone=change.gone,
     )  # fmt: skip
 

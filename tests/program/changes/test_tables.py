@@ -126,6 +126,26 @@ def accuracy():
 
 print(accuracy())
 """, runs=True),
+    Row("host_synchronisation", TRAIN + """
+mean = None
+for step in range(6):
+    x, y = batches[step]
+    loss = F.cross_entropy(model(x), y)
+    mean = loss.item() if mean is None else 0.9 * mean + 0.1 * loss.item()
+    if step % 2 == 0:
+        print(f"step {step:4d} loss {mean:.4f}", repr(mean))
+""", TRAIN + """
+mean = None
+for step in range(6):
+    x, y = batches[step]
+    loss = F.cross_entropy(model(x), y)
+    mean = loss.detach().double() if mean is None else 0.9 * mean + 0.1 * loss.detach().double()
+    if step % 2 == 0:
+        print(f"step {step:4d} loss {float(mean):.4f}", repr(float(mean)))
+mean = mean.item() if torch.is_tensor(mean) else mean
+""", runs=True),
+    Row("pinned_copies", "def f(loader, device):\n    batches = iter(loader)\n    while True:\n        x, y = next(batches)\n        x = x.to(device)\n        g(x)\n",
+        "def f(loader, device):\n    batches = iter(loader)\n    while True:\n        x, y = next(batches)\n        x = x.to(device, non_blocking=True)\n        g(x)\n"),
     Row("host_synchronisation", "for x in y:\n    f(x)\n    torch.cuda.synchronize()  # wait\n", "for x in y:\n    f(x)\n"),
     Row("functions_by_hand", "def f(x):\n    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))\n",
         'def f(x):\n    return F.gelu(x, approximate="tanh")\n', MATH, call="f(x)"),
@@ -244,6 +264,8 @@ LEFT = (
     Row("host_synchronisation", "import time\nfor x in y:\n    t = time.time()\n    torch.cuda.synchronize()\n", "measures times"),
     Row("host_synchronisation", "g = torch.cuda.CUDAGraph()\nt = 0\nfor x in y:\n    t += x.mean().item()\n", "CUDA graph"),
     Row("host_synchronisation", "x.item()\n", ""),
+    Row("host_synchronisation", "m = 0.0\nfor x in y:\n    m = max(m, x.mean().item())\n", "used at once"),
+    Row("host_synchronisation", "m = 0.0\nfor x in y:\n    m = 0.9 * m + g(m) * x.mean().item()\n", "used at once"),
     Row("functions_by_hand", "def f(x):\n    return 0.5 * x * (1 + torch.tanh(0.79 * (x + 0.044715 * x ** 3)))\n", "", MATH),
     Row("functions_by_hand", "def f(x):\n    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True) + 1e-5)\n", "n − 1", MATH),
     Row("functions_by_hand", "def f(x):\n    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-5)\n", "", MATH),

@@ -2,6 +2,7 @@
 
     total += loss.item()            total += loss.detach().double()
     losses.append(loss.item())      losses.append(loss.detach().clone())
+    mean = 0.9 * mean + 0.1 * loss.item()       … + 0.1 * loss.detach().double()
     torch.cuda.synchronize()        (deleted)
 
 The sum of floats is kept in float64, as Python's is, so that its value does not change. A value that decides a branch
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.reading.flow import block_of
 from tilewright.program.reading.host_reads import HostRead, host_read, in_loop, kind_of
-from tilewright.program.reading.later import accumulated, appended
+from tilewright.program.reading.later import accumulated, appended, averaged
 from tilewright.program.reading.module import NotSure, ReadModule
 
 CLOCKS = ("time.time", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "torch.cuda.Event")
@@ -65,6 +66,11 @@ def _site(module: ReadModule, read: HostRead, loop: ast.stmt) -> ChangeSite:
         case ast.AugAssign(target=ast.Name() as name, op=ast.Add()):
             kind = kind_of(module, read.tensor, loop)
             return ChangeSite(read.call.lineno, f"sum {name.id}", accumulated(module, read, statement, loop, kind))
+        case ast.Assign(targets=[ast.Name() as name]) if any(
+            isinstance(node, ast.Name) and node.id == name.id for node in ast.walk(statement.value)
+        ):
+            edits = averaged(module, read, statement, name, loop)
+            return ChangeSite(read.call.lineno, f"mean {name.id}", edits)
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="append"), args=[value])):
             if value is read.call:
                 return ChangeSite(read.call.lineno, f"list {name.id}", appended(module, read, name, loop))

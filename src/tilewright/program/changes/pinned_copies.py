@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.reading.devices import is_device
+from tilewright.program.reading.flow import after
 from tilewright.program.reading.module import Edit, NotSure, ReadModule
-from tilewright.source.source_file import keywords
+from tilewright.source.source_file import keywords, stored
 
 LOADER = "torch.utils.data.DataLoader"
 PLACE = 7
@@ -32,7 +33,7 @@ class PinnedCopies(ProgramChange):
     absent = "no batch of a DataLoader is copied to a device"
 
     def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
-        copies = [copy for loop in module.file.every(ast.For) for copy in _copies(module, loop)]
+        copies = list(_copies(module))
         for loader in module.calls(LOADER):
             try:
                 edit = _pinned(module, loader) if copies else None
@@ -66,12 +67,21 @@ def _pinned(module: ReadModule, loader: ast.Call) -> Edit | None:
     return module.replace(given, here) if given is not None else module.add_argument(loader, f"pin_memory={here}")
 
 
-def _copies(module: ReadModule, loop: ast.For) -> Iterator[ast.Call]:
-    """Yields the calls in a loop over a loader that copy a part of the batch to a device."""
-    if not _over_loader(module, loop.iter):
-        return
-    fresh = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-    for statement in loop.body:
+def _copies(module: ReadModule) -> Iterator[ast.Call]:
+    """Yields the calls that copy a part of a loader's batch to a device, in a loop over it or behind ``next``."""
+    for loop in module.file.every(ast.For):
+        if _over_loader(module, loop.iter):
+            yield from _copied(module, loop.target, loop.body)
+    for statement in module.file.every(ast.Assign):
+        match statement.value:
+            case ast.Call(func=ast.Name(id="next"), args=[batches]) if _over_loader(module, batches):
+                for target in statement.targets:
+                    yield from _copied(module, target, after(module, statement))
+
+
+def _copied(module: ReadModule, batch: ast.expr, statements: list[ast.stmt]) -> Iterator[ast.Call]:
+    fresh = {node.id for node in ast.walk(batch) if isinstance(node, ast.Name)}
+    for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.comprehension) and _root(node.iter) in fresh:
                 fresh |= {name.id for name in ast.walk(node.target) if isinstance(name, ast.Name)}
@@ -79,26 +89,27 @@ def _copies(module: ReadModule, loop: ast.For) -> Iterator[ast.Call]:
             if isinstance(node, ast.Call) and _is_copy(module, node) and _root(node.func) in fresh:
                 yield node
         if isinstance(statement, ast.Assign) and _root(statement.value) in fresh and not _calls(statement.value):
-            fresh |= {
-                name.id for target in statement.targets for name in ast.walk(target) if isinstance(name, ast.Name)
-            }
+            fresh |= stored(statement)
 
 
 def _calls(node: ast.AST) -> bool:
     return any(isinstance(each, ast.Call) for each in ast.walk(node))
 
 
-def _over_loader(module: ReadModule, node: ast.expr) -> bool:
-    while isinstance(node, ast.Call) and node.args and not module.full(node).startswith("torch"):
+def _over_loader(module: ReadModule, node: ast.AST) -> bool:
+    """Returns whether an expression is a loader, or goes through one: ``enumerate(loader)``, ``iter(loader)``."""
+    if isinstance(node, ast.Call) and node.args and not module.called(node).startswith("torch"):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name not in THROUGH:
-            return False
-        node = node.args[0]
-    values = module.file.values(node)
+        return name in THROUGH and _over_loader(module, node.args[0])
+    values = module.file.values(node) if isinstance(node, ast.Name) else ()
     if values:
-        return all(module.called(value) == LOADER for value in values)
+        return all(module.called(value) == LOADER or _through(module, value) for value in values)
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-    return "loader" in name.lower()
+    return module.called(node) == LOADER or "loader" in name.lower()
+
+
+def _through(module: ReadModule, value: ast.AST) -> bool:
+    return isinstance(value, ast.Call) and not module.full(value.func) and _over_loader(module, value)
 
 
 def _is_copy(module: ReadModule, call: ast.Call) -> bool:

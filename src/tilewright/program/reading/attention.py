@@ -93,6 +93,8 @@ class Attention:
             return node, at, None
         self.reads.append(node)
         self.gone.append((change, node.id))
+        if isinstance(value, ast.Name) and test is None:
+            return self.step(value, change)  # another name for the same value
         return value, change, test
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tilewright.program.reading.flow import loads, scope_of
-from tilewright.program.reading.host_reads import HostRead, NumberKind, host_read, in_loop
+from tilewright.program.reading.host_reads import HostRead, NumberKind, host_read, in_loop, kind_of
 from tilewright.program.reading.module import Edit, NotSure, ReadModule
 from tilewright.program.reading.numbers import is_number
 
@@ -22,10 +22,66 @@ def accumulated(
     kept = f"{tensor}.detach().double()" if kind == "float" else tensor
     edits = [module.replace(read.call, kept)]
     for use in loads(loop, name):
-        _check_rare(module, use, statement, loop)
+        _check_rare(module, use, loop)
         edits.append(module.replace(use, f"{kind}({name})"))
     is_tensor = module.spelled("torch.is_tensor", loop)
     return (*edits, module.insert_after(loop, f"{name} = {name}.item() if {is_tensor}({name}) else {name}"))
+
+
+def averaged(
+    module: ReadModule, read: HostRead, statement: ast.Assign, name: ast.Name, loop: ast.stmt
+) -> tuple[Edit, ...]:
+    """Makes the edits of ``mean = loss.item() if mean is None else 0.9 * mean + 0.1 * loss.item()``.
+
+    Raises NotSure unless the value is made of numbers, of itself, and of reads, all in float64.
+    """
+    scope = scope_of(module, statement)
+    bindings = module.file.bindings(name.id, statement)
+    if name.id in module._declared_global or any(scope_of(module, use) is not scope for use in loads(scope, name.id)):
+        raise NotSure(f"'{name.id}' is also a name of another function", statement)
+    begins = [binding for binding in bindings if binding.place is not statement]
+    for binding in begins:
+        none = isinstance(binding.value, ast.Constant) and binding.value.value is None
+        if binding.kind != "value" or not (none or is_number(module, binding.value)):
+            raise NotSure(f"'{name.id}' does not surely begin as a number", statement)
+    own = {use for use in ast.walk(statement.value) if isinstance(use, ast.Name) and use.id == name.id}
+    if not begins or not own or not _is_mean(module, statement.value, name.id):
+        raise NotSure(f"{module.code(read.call)} is used at once, not summed or collected", read.call)
+    added = (each.target for each in ast.walk(loop) if isinstance(each, ast.AugAssign))
+    if any(ast.unparse(target) == module.code(read.tensor) for target in added):
+        raise NotSure(f"{module.code(read.tensor)} is changed in place", statement)
+    _check_no_try(module, statement, scope)
+    edits = [module.replace(read.call, f"{module.operand(read.tensor)}.detach().double()")]
+    for use in loads(loop, name.id):
+        if use not in own and not _is_none_test(module.parent(use)):
+            _check_rare(module, use, loop)
+            edits.append(module.replace(use, f"float({name.id})"))
+    is_tensor = module.spelled("torch.is_tensor", loop)
+    last = f"{name.id} = {name.id}.item() if {is_tensor}({name.id}) else {name.id}"
+    return (*edits, module.insert_after(loop, last))
+
+
+def _is_none_test(node: ast.AST | None) -> bool:
+    match node:
+        case ast.Compare(ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return True
+    return False
+
+
+def _is_mean(module: ReadModule, node: ast.expr, name: str) -> bool:
+    """Returns whether an expression has only sums, products and quotients of numbers, ``name`` and reads of floats."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
+            return all(_is_mean(module, each, name) for each in (left, right))
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            plain = _is_none_test(test) or not any(isinstance(n, (ast.Call, ast.Name)) for n in ast.walk(test))
+            return plain and all(_is_mean(module, each, name) for each in (body, orelse))
+        case ast.Name(id=found) if found == name:
+            return True
+        case ast.Call() if (read := host_read(module, node)) is not None:
+            loop = in_loop(module, node)
+            return loop is not None and kind_of(module, read.tensor, loop) == "float"
+    return is_number(module, node)
 
 
 def appended(module: ReadModule, read: HostRead, name: ast.Name, loop: ast.stmt) -> tuple[Edit, ...]:
@@ -100,7 +156,7 @@ def _check_no_try(module: ReadModule, statement: ast.stmt, scope: ast.AST) -> No
             raise NotSure("the loop is in a try statement, after which its values may be read", statement)
 
 
-def _check_rare(module: ReadModule, use: ast.Name, statement: ast.stmt, loop: ast.stmt) -> None:
+def _check_rare(module: ReadModule, use: ast.Name, loop: ast.stmt) -> None:
     """A use in the loop is read where it stands, so it must not be read in each step."""
     for each in module.above(use):
         if each is loop:

@@ -109,6 +109,17 @@ class ReadModule:
         return f"({self.code(node)})" if isinstance(node, loose) else self.code(node)
 
     def replace(self, node: ast.AST, new: str) -> Edit:
+        """Makes the edit that gives an expression a new text.
+
+        Raises NotSure where Python (before 3.12) does not know its place in a formatted text.
+        """
+        if any(isinstance(each, ast.JoinedStr) for each in self.above(node)):
+            try:
+                found = ast.dump(ast.parse(f"({self.code(node)})", mode="eval").body)
+            except SyntaxError:
+                found = ""
+            if found != ast.dump(node):
+                raise NotSure("its place in a formatted text is not known", node)
         return Edit(*self.span(node), new)
 
     def delete(self, statement: ast.stmt) -> Edit:
