@@ -135,7 +135,8 @@ class Study:
         for what in ("step_ms", "command_s"):
             after, before = ([row[each][what] for row in rows] for each in ("tree", "original"))
             if all(math.isfinite(ms) for ms in (*after, *before)):
-                ratios[what] = asdict(ratio_interval(after, before, 0.95))
+                found = asdict(ratio_interval(after, before, 0.95))
+                ratios[what] = {name: number if math.isfinite(number) else None for name, number in found.items()}
         self.keep({**self.done, "timing": {"after_over_before": ratios, "load": os.getloadavg()[0]}})
         return True
 
@@ -225,7 +226,7 @@ def row(study: Study) -> str:
     problems, claims = score.get("problems", []), score.get("claims", [])
     count = {v: sum(c["verdict"] == v for c in claims) for v in ("false", "to look at", "real gain", "taken back")}
     ratios = done.get("timing", {}).get("after_over_before", {})
-    speed = {what: f"{1 / r['centre']:.2f} ({1 / r['high']:.2f} to {1 / r['low']:.2f})" for what, r in ratios.items()}
+    speed = {what: _as_fast(interval) for what, interval in ratios.items()}
     found, mended = (sum(each[what] for each in problems) for what in ("found", "mended"))
     same = {True: "equal", False: "DIFFERENT"}.get(done.get("outputs", {}).get("equal"), "-")
     return (
@@ -233,6 +234,12 @@ def row(study: Study) -> str:
         f" {count['to look at']:>10} {same:>9}  {speed.get('step_ms', '-'):22} {speed.get('command_s', '-'):22}"
         f" {done.get('agent', {}).get('seconds', 0):7.0f}"
     )
+
+
+def _as_fast(ratio: Mapping[str, float | None]) -> str:
+    """The reciprocal of a ratio of times, with its interval, if there were rounds enough for one."""
+    centre, slowest, fastest = (f"{1 / r:.2f}" if (r := ratio[name]) else "…" for name in ("centre", "high", "low"))
+    return f"{centre} ({slowest} to {fastest})"
 
 
 HEAD = (

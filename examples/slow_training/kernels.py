@@ -1,25 +1,20 @@
 """Softmax over the rows of a matrix: a plain cuTile kernel on a GPU, torch on a CPU."""
 
+import cuda.tile as ct
 import torch
 
-try:
-    import cuda.tile as ct
-except ImportError:  # a machine without cuTile
-    ct = None
 
-if ct is not None:
-
-    @ct.kernel
-    def softmax(x, y, TILE_N: ct.Constant[int]):
-        row = ct.bid(0)
-        values = ct.load(x, (row, 0), (1, TILE_N), padding_mode=ct.PaddingMode.NEG_INF)
-        part = ct.exp(values - ct.max(values))
-        ct.store(y, (row, 0), part / ct.sum(part))
+@ct.kernel
+def softmax(x, y, TILE_N: ct.Constant[int]):
+    row = ct.bid(0)
+    values = ct.load(x, (row, 0), (1, TILE_N), padding_mode=ct.PaddingMode.NEG_INF)
+    part = ct.exp(values - ct.max(values))
+    ct.store(y, (row, 0), part / ct.sum(part))
 
 
 def softmax_rows(x: torch.Tensor) -> torch.Tensor:
     """The softmax of each row of ``x``, shape (rows, columns), float32."""
-    if ct is None or not x.is_cuda:
+    if not x.is_cuda:
         return torch.softmax(x, dim=1)
     rows, columns = x.shape
     y = torch.empty_like(x)
