@@ -217,7 +217,8 @@ def recorded_trees(tree: Path, home: Path, original: Tree) -> Iterator[Tree]:
     for run in journal_runs(tree, home):
         store = EntryStore(place_of_tree(tree.resolve(), home.absolute()).git, run)
         known: dict[str, Any] = {}
-        for entry in store.entries(store.pointer("next")):
+        begun = store.unfinished()
+        for entry in (*store.entries(), *((begun,) if begun else ())):
             known = dict(folded(known, entry.record))
             yield {**original, **{name: _content(store, file.now) for name, file in known.items()}}
 
