@@ -166,7 +166,8 @@ class Coordinator:
                 return
             self._tried.add((new.name, new.site))
             if new.risk == "lossy" and not self.plan.request.lossy:
-                refusals.append(NoProposal("blocked", f"{new.name} rounds differently; allow it with --allow-lossy"))
+                reason = f"{new.name} rounds differently; allow it with --allow-lossy"
+                refusals.append(NoProposal("blocked", reason, new.site))
             else:
                 yield new
 
