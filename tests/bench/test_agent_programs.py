@@ -140,6 +140,6 @@ def test_printed_results_are_compared() -> None:
     assert different("loss 2.0\n", "exit code 1: no module\n")
 
 
-@pytest.mark.parametrize("script", ["agent_matching", "agent_programs", "agent_latency"])
+@pytest.mark.parametrize("script", ["agent_matching", "agent_programs", "agent_latency", "agent_kills_at_writes"])
 def test_the_text_of_the_bench_is_there(script: str) -> None:
     assert ast.get_docstring(ast.parse((BENCH / f"{script}.py").read_text()))

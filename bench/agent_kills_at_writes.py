@@ -1,6 +1,6 @@
 """kill -9 at drawn moments of `tilewright agent … --yes`: what is left of the user's tree, and whether it resumes.
 
-    python bench/agent_kills.py [--kills 100] [--real] [--seed 0] [--out FILE.json]
+    python bench/agent_kills_at_writes.py [--kills 100] [--real] [--seed 0] [--out FILE.json]
 
 Each kill has a fresh copy of a small program in a git repository (`PROGRAM`: two files with attention by hand, one of
 them not committed). The command runs until its N-th write, and kills itself there with SIGKILL. A write is a file

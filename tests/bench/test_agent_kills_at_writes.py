@@ -1,4 +1,4 @@
-"""bench/agent_kills.py: a sample of its kills, with the real command, journal and ledger; the program is not run."""
+"""bench/agent_kills_at_writes.py: a sample of its kills, with the real command, journal and ledger; the program is not run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bench.kit import bench_module
 
 
 def test_kills_leave_the_tree_at_a_step_and_the_same_command_resumes(tmp_path: Path) -> None:
-    bench = bench_module("agent_kills")
+    bench = bench_module("agent_kills_at_writes")
     kills = bench.Kills(tmp_path, False)
     assert kills.expected["train.py"][1] == bench.PROGRAM["train.py"].encode()
     assert b"scaled_dot_product_attention" in kills.expected["first.py"][1]
@@ -42,7 +42,7 @@ class _Drawn:
 
 def test_a_changed_tree_is_seen(tmp_path: Path) -> None:
     """The bench's own checks can fail."""
-    bench = bench_module("agent_kills")
+    bench = bench_module("agent_kills_at_writes")
     tree = bench.program_in(tmp_path)
     original, git = bench.read_tree(tree), bench.git_state(tree)
     assert original["second.py"][0] == 0o750
@@ -56,7 +56,7 @@ def test_a_changed_tree_is_seen(tmp_path: Path) -> None:
 
 
 def test_the_command_is_killed_at_the_write(tmp_path: Path) -> None:
-    bench = bench_module("agent_kills")
+    bench = bench_module("agent_kills_at_writes")
     tree, log = bench.program_in(tmp_path), tmp_path / "log"
     plan = json.dumps({"at": 2, "late": 0.0, "log": str(log)})
     environment = {**os.environ, "TILEWRIGHT_HOME": str(tmp_path / "home"), bench.PLAN: plan}
