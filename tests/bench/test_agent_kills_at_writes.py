@@ -1,4 +1,4 @@
-"""bench/agent_kills_at_writes.py: a sample of its kills, with the real command, journal and ledger; the program is not run."""
+"""bench/agent_kills_at_writes.py: a sample of its kills: the command, the journal and the ledger are real."""
 
 from __future__ import annotations
 
