@@ -132,6 +132,22 @@ def test_large_files_and_folders_are_links_unless_they_have_code(tree: Path, mon
     assert not new.exists()
 
 
+def test_a_link_becomes_a_file_before_it_is_written(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "COPIED_BYTES", 2)
+    for name in ("a", "b", "c"):
+        (tree / name).write_text("theirs")
+    (tree / "train.py").write_text(
+        "import pathlib\nassert open('a').read() == 'theirs'\nopen('a', 'w').write('new')\n"
+        "open('b', mode='a').write('+')\nf = pathlib.Path('c').open('r+'); f.write('T'); f.close()\n"
+        "print({name: open(name).read() for name in 'abc'})"
+    )
+    with program_copy(ProgramCommand.of("train.py", tree), {}) as copy:
+        assert (copy.root / "a").is_symlink()
+        done = subprocess.run(copy.words, cwd=copy.cwd, env=copy.environment(), capture_output=True, text=True)
+        assert done.stdout == "{'a': 'new', 'b': 'theirs+', 'c': 'Theirs'}\n", done.stderr
+    assert {(tree / name).read_text() for name in "abc"} == {"theirs"}
+
+
 def test_the_mode_of_a_changed_file_stays(tree: Path) -> None:
     (tree / "train.py").chmod(0o755)
     with program_copy(ProgramCommand.of("train.py", tree), {tree / "train.py": "print(1)\r\n"}) as copy:

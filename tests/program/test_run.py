@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.program.command import ProgramCommand
-from tilewright.program.copies import program_copy
+from tilewright.program.copies import COPIED_BYTES, Startable, program_copy
 from tilewright.program.outputs import compare
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
 
@@ -38,11 +38,13 @@ for step in range(12):
     loss.backward()
     optimizer.step()
     print(f"step {step}: loss {loss.item():.4f}")
+torch.save(model.state_dict(), "last.pt")
 """
 SOFTMAX = "(q @ k.transpose(-1, -2) / 3.0).softmax(-1) @ v"
 BETTER = "nn.functional.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], scale=1 / 3.0)[:, 0]"
 CHANGES = {
     "unchanged": ("", ""),
+    "nudged": ("", ""),
     "same": (SOFTMAX, BETTER),
     "other scale": (SOFTMAX, BETTER.replace("1 / 3.0", "0.34")),
     "stops learning": ("loss.backward()", "loss.backward()\n    if step > 8: optimizer.zero_grad()"),
@@ -54,8 +56,8 @@ def command_of(folder: Path, code: str, *words: str) -> ProgramCommand:
     return ProgramCommand.of([sys.executable, "program.py", *words], folder)
 
 
-def ran(command: ProgramCommand, **options: object) -> ProgramRun:
-    run = run_program(command, seconds=120.0, **options)  # type: ignore[arg-type]
+def ran(program: Startable, **options: object) -> ProgramRun:
+    run = run_program(program, seconds=120.0, **options)  # type: ignore[arg-type]
     assert isinstance(run, ProgramRun), run
     return run
 
@@ -65,12 +67,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ProgramRun]:
     """A run of the unchanged program, one whose parameters are nudged, and one of each change."""
     pytest.importorskip("torch")
     command = command_of(tmp_path_factory.mktemp("trains"), TRAINS)
-    found = {"nudged": ran(command, outputs=True, nudged=True)}
+    checkpoint = command.root / "last.pt"
+    checkpoint.write_bytes(b"theirs" * COPIED_BYTES)  # large, so it is a link in the copies
+    found = {}
     for name, (old, new) in CHANGES.items():
         with program_copy(command, {command.script: TRAINS.replace(old, new) if old else TRAINS}) as copy:
-            run = run_program(copy, seconds=120.0, outputs=True)
-            assert isinstance(run, ProgramRun), run
-            found[name] = run
+            found[name] = ran(copy, outputs=True, nudged=name == "nudged")
+            assert (copy.root / "last.pt").stat().st_size < COPIED_BYTES
+    assert checkpoint.read_bytes()[:6] == b"theirs"
     return found
 
 

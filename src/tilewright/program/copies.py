@@ -5,9 +5,10 @@ larger ones are links to the user's. Folders are real, so a new file that the pr
 environments, and folders with more than `MANY` entries and no Python file of the program, are links. ``.git`` and
 caches are left out.
 
-What the program can still write in the user's tree: a large file that it opens by its existing name to overwrite it, or
-anything below a linked folder, or by an absolute path that it does not get from its command, PYTHONPATH, ``__file__``
-or the current folder.
+Before Python's `open` or `torch.save` write to a link, the link becomes a file of the copy. What the program can still
+write in the user's tree: a large file that other code than these overwrites under its name; files below a linked
+folder; and files that it names by an absolute path that is not from its command, PYTHONPATH, ``__file__`` or the
+current folder.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Races two versions of a program: whole runs, interleaved in random order.
 
-A sample is one run: the mean time of its steady steps, or its wall time if it has no steps. Steps of one run are
-correlated, because they share the clock of the chip and the place of their memory; they are no samples of their own. A
-round runs both versions, in random order, and each order is the first as often as the second. The ratios of the rounds
-give a distribution-free interval of their median (`race.stats`). For two equal versions the random order makes a ratio
-above 1 as likely as one below, whatever else the machine does. So a race of equal versions ends as "faster" with a
-probability of at most `TAIL`.
+A sample is one run: the mean time of its steady steps. If it has no steps, it is the time from the import of torch to
+the end, or without torch the wall time. Steps of one run are correlated, because they share the clock of the chip and
+the place of their memory; they are no samples of their own. A round runs both versions, in random order, and each order
+is the first as often as the second. The ratios of the rounds give a distribution-free interval of their median
+(`race.stats`). For two equal versions the random order makes a ratio above 1 as likely as one below, whatever else the
+machine does. So a race of equal versions ends as "faster" with a probability of at most `TAIL`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def looks(rounds: int) -> Iterator[tuple[int, float]]:
 
 
 def time_us(run: ProgramRun) -> float:
-    """Returns the time of a step of a run, in µs: the mean of its steady steps, else its wall time."""
+    """Returns the time of a step of a run, in µs: the mean of its steady steps, else that of the process."""
     steady = run.step_us[int(len(run.step_us) * WARM_UP) :]
     return statistics.fmean(steady) if steady else 1e6 * run.wall_s
 

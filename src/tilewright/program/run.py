@@ -65,7 +65,8 @@ class ProgramRun:
     cut: Literal["", "steps", "seconds"]
     """Why the run was ended before the program's end; empty if it was not."""
     step_us: tuple[float, ...] = field(repr=False)
-    """Times of the steps that were not slowed by recording, in µs and in order; empty if the unit is the process."""
+    """Times of the steps that were not slowed by recording, in µs and in order. If the unit is the process, the one
+    time from the import of torch to the end; empty without torch."""
     wall_s: float
     device: str
     """``cpu``, or the name of the GPU."""

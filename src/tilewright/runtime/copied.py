@@ -1,5 +1,9 @@
-"""Runs in a program that was started in a copy of its tree: what would be imported from the user's tree is imported
-from the copy. So packages of the tree that are installed editable run with the changed texts, too."""
+"""Runs in a program that was started in a copy of its tree.
+
+What would be imported from the user's tree is imported from the copy. So packages of the tree that are installed
+editable run with the changed texts, too. Large files of the copy are links to the user's. Before the program writes to
+one, it becomes a file of the copy.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,61 @@ if TYPE_CHECKING:  # every Python process of the program runs this
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 VARIABLE = "TILEWRIGHT_COPIED"
 """Two lines: the folder of the user's tree, and that of the copy."""
 
 
 def install() -> None:
-    """Redirects the search path and all finders, as the environment variable says."""
+    """Redirects the search path, all finders and `open`, as the environment variable says."""
     root, copy = os.environ[VARIABLE].split("\n")
     sys.path[:] = [_moved(entry, root, copy) for entry in sys.path]
     sys.meta_path.insert(0, TilewrightCopied(root, copy))
+    _open_own_files(copy)
+
+
+def _open_own_files(copy: str) -> None:
+    import builtins
+    import io
+
+    plain = builtins.open
+
+    def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(file, int) and any(letter in mode for letter in "wa+"):
+            _make_own(file, copy, keep="w" not in mode)
+        return plain(file, mode, *args, **kwargs)
+
+    builtins.open = io.open = open
+
+
+def save_to_own_files(torch: Any) -> None:
+    """Makes `torch.save`, which opens files in C++, write to files of the copy."""
+    plain, copy = torch.save, os.environ[VARIABLE].split("\n")[1]
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(f, (str, os.PathLike)):
+            _make_own(f, copy, keep=False)
+        plain(obj, f, *args, **kwargs)
+
+    torch.save = save
+
+
+def _make_own(file: Any, copy: str, keep: bool) -> None:
+    """Replaces a link in the copy by a file, with the same content or by none."""
+    path = os.path.abspath(os.fsdecode(file))
+    if not path.startswith(copy + os.sep) or not os.path.islink(path):
+        return
+    target = os.path.realpath(path)
+    if target.startswith(copy + os.sep) or os.path.isdir(target):
+        return
+    if keep and os.path.exists(target):
+        import shutil
+
+        shutil.copyfile(target, path + ".own")
+        os.replace(path + ".own", path)
+    else:
+        os.unlink(path)
 
 
 def _moved(path: str, root: str, copy: str) -> str:

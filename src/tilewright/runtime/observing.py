@@ -22,6 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tilewright.runtime import copied
 from tilewright.runtime.observed_tensors import ObservedTensors, tensors_in
 from tilewright.runtime.seeding import SEED
 from tilewright.runtime.steps import StepTimes, guarded, on_each_step
@@ -40,6 +41,8 @@ def install() -> None:
     import torch
 
     torch.manual_seed(SEED)
+    if os.environ.get(copied.VARIABLE):
+        copied.save_to_own_files(torch)
     Observer(json.loads(os.environ[VARIABLE])).begin()
 
 
@@ -61,6 +64,7 @@ class Observer:
         self.nudged: set[int] = set()
         self.operations: Counter[str] = Counter()
         self.kernels: Counter[str] = Counter()
+        self._before_call = self._before  # one object: torch.compile compiles again if a hook changes
         self._hook: Any = None
         self._module: int | None = None
         self._profiler: Any = None
@@ -85,6 +89,8 @@ class Observer:
         name, folder = f"process{self.process}", Path(self.settings["folder"])
         (folder / f"{name}.values").write_bytes(self.tensors.values.tobytes())
         us = [us for us, slowed in zip(self.times.us(), self.slowed[1:], strict=False) if not slowed]
+        if self.unit == "process":
+            us = [1e6 * (time.monotonic() - self.began)]
         record = {
             "unit": self.unit, "steps": self.steps, "cut": cut, "step_us": us, "device": _device(),
             "rank": int(os.environ.get("RANK", "0")), "eps": self.eps, "calls": self.calls,
@@ -100,7 +106,7 @@ class Observer:
         if self.unit != "optimizer step":
             self.unit, self.steps, self.times, self.slowed, self.calls = "optimizer step", 0, StepTimes(), [], []
             if not self.settings["outputs"] and not self.settings["nudged"]:
-                self._hook.remove()
+                self._watch_calls(False)
         self._stepped()
         if self.settings["outputs"] and kept(self.steps):
             groups = enumerate(each for group in optimizer.param_groups for each in group["params"])
@@ -129,10 +135,17 @@ class Observer:
 
     # Calls of modules and of backward ---------------------------------------------------------------
 
-    def _watch_calls(self) -> None:
+    def _watch_calls(self, on: bool = True) -> None:
+        """Puts the hook of all modules there, always the same one, or takes it away."""
         from torch.nn.modules.module import register_module_forward_pre_hook
 
-        self._hook = register_module_forward_pre_hook(self._before)
+        if self._hook is None:
+            self._hook = register_module_forward_pre_hook(self._before_call)
+        hooks = self._hook.hooks_dict_ref()
+        if on:
+            hooks[self._hook.id] = self._before_call
+        else:
+            hooks.pop(self._hook.id, None)
 
     def _before(self, module: Any, _: object) -> None:
         """Before an outermost call. Until it ends, there is no hook on other modules."""
@@ -140,7 +153,7 @@ class Observer:
 
         if torch.compiler.is_compiling() or threading.current_thread() is not threading.main_thread():
             return
-        self._hook.remove()
+        self._watch_calls(False)
         inner: list[Any] = []
 
         def after(module: Any, _: object, output: Any) -> None:
