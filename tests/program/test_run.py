@@ -167,6 +167,30 @@ def test_without_an_optimizer_a_call_is_a_step(tmp_path: Path) -> None:
     assert run.stdout.splitlines()[-1] == "call 8" and run.outputs is None and not run.operations
 
 
+PROFILES = """
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+def step():
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+
+for n in range(4): step()
+with torch.profiler.profile() as theirs:
+    for n in range(6): step()
+print(sum(event.name == "aten::linear" for event in theirs.events()))
+"""
+
+
+def test_a_program_may_use_the_profiler_itself(tmp_path: Path) -> None:
+    """It starts its profiler while Tilewright's runs, which gives way."""
+    pytest.importorskip("torch")
+    run = ran(command_of(tmp_path, PROFILES), outputs=True)
+    assert (run.stdout, run.steps) == ("6\n", 10)
+    assert run.operations["aten::linear"] == 1
+
+
 # Without torch ------------------------------------------------------------------------------------
 
 RANDOM = """

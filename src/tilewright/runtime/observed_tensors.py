@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-SAMPLE, BLOCK = 1024, 1 << 22
+SAMPLE, BLOCK = 1024, 1 << 20
 MOST_TENSORS, MOST_VALUES = 4000, 1 << 21
 """Bounds of what a run keeps: tensors, and values of all tensors (16 MiB)."""
 

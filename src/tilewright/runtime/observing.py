@@ -25,13 +25,15 @@ from typing import Any
 from tilewright.runtime import copied
 from tilewright.runtime.observed_tensors import ObservedTensors, tensors_in
 from tilewright.runtime.seeding import SEED
-from tilewright.runtime.steps import StepTimes, guarded, on_each_step
+from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
 
 VARIABLE = "TILEWRIGHT_OBSERVE"
 """The settings as JSON: ``folder``, ``steps``, ``seconds``, ``outputs``, ``nudged``, and ``operations``: ``steps``,
 ``all`` (from the import of torch on) or empty."""
 PROFILED = (3, 5)
 """The operations of the steps behind the third, to the fifth, are counted."""
+PROFILED_SECONDS = 10.0
+"""How long the operations of a program without steps are counted at most."""
 EARLY = 8
 """The first calls and steps whose tensors are kept; later ones are kept at powers of two."""
 
@@ -78,6 +80,7 @@ class Observer:
             self._watch_backward()
         if self.settings["operations"] == "all":
             self._profile()
+            after_seconds(PROFILED_SECONDS, lambda: self._guarded(self._count))
         atexit.register(self._guarded, self.finish)
 
     def finish(self, cut: str = "") -> None:
@@ -225,6 +228,19 @@ class Observer:
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
         self._profiler = profile(activities=[ProfilerActivity.CPU, *gpu])
         self._profiler.start()
+        self._give_way()
+
+    def _give_way(self) -> None:
+        """Ends the profiler before the program starts its own: there may be one at a time."""
+        from torch.autograd.profiler import profile
+
+        prepare = profile._prepare_trace
+
+        def prepared(theirs: Any) -> None:
+            self._guarded(self._count)
+            prepare(theirs)
+
+        profile._prepare_trace = prepared
 
     def _count(self) -> None:
         """Stops the profiler and counts what it saw."""

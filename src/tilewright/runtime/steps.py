@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -34,6 +35,13 @@ def on_each_step(act: Callable[[Any], None]) -> None:
             act(optimizer)
 
     register_optimizer_step_post_hook(stepped)
+
+
+def after_seconds(seconds: float, act: Callable[[], None]) -> None:
+    """Calls ``act`` in the main thread after so many seconds, unless the program uses the alarm itself."""
+    if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
+        signal.signal(signal.SIGALRM, lambda *_: act())
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 class StepTimes:

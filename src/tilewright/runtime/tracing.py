@@ -15,13 +15,12 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.runtime.steps import StepTimes, guarded, on_each_step
+from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
 
 VARIABLE, LAST_STEP, SECONDS = "TILEWRIGHT_PROFILE", "TILEWRIGHT_PROFILE_STEP", "TILEWRIGHT_PROFILE_SECONDS"
 """The folder of the traces; the step before which the recording ends; the most seconds."""
@@ -53,9 +52,8 @@ class TraceRecorder:
         self._start()
         on_each_step(lambda optimizer: guarded(self._stepped))
         atexit.register(guarded, self.finish)
-        if seconds and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:  # else the program uses it
-            signal.signal(signal.SIGALRM, lambda *_: guarded(self._stop))
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+        if seconds:
+            after_seconds(seconds, lambda: guarded(self._stop))
 
     def finish(self) -> None:
         """Writes what is left to write."""
