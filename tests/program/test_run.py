@@ -213,6 +213,25 @@ def test_a_program_without_torch_is_timed_as_a_whole(tmp_path: Path) -> None:
     assert compare(silent, silent, silent).verdict == "unverified"
 
 
+@pytest.mark.parametrize("step", ["", "n, "])
+def test_a_program_that_nobody_can_seed_is_unverified(tmp_path: Path, step: str) -> None:
+    """The numbers of its steps are equal, and prove nothing."""
+    code = f"import random\nfor n in range(9): print({step}random.SystemRandom().random())"
+    one, noise, other = (ran(command_of(tmp_path, code)) for _ in range(3))
+    found = compare(one, other, noise)
+    assert found.verdict == "unverified" and "two runs of the unchanged program differ" in found.reason
+
+
+def test_outputs_that_nobody_can_seed_are_unverified(runs: dict[str, ProgramRun]) -> None:
+    run = runs["unchanged"]
+    assert run.outputs is not None
+    first = run.outputs.tensors[0]
+    noise = with_first(run, digest=first.digest + 1, sample=tuple(2.0 * value for value in first.sample))
+    other = with_first(run, digest=first.digest + 2, sample=tuple(3.0 * value for value in first.sample))
+    found = compare(run, other, noise)
+    assert (found.verdict, found.reason[:52]) == ("unverified", "two runs of the unchanged program differ: call 1 out")
+
+
 def test_times_are_no_outputs(tmp_path: Path) -> None:
     code = "import time\nprint('value 2.5')\nprint(f'took {time.perf_counter_ns()} ns')\nprint(time.time_ns())"
     one, noise, other = (ran(command_of(tmp_path, code)) for _ in range(3))

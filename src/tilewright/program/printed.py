@@ -39,7 +39,9 @@ class JudgedOutput:
     why: str
     equal: bool = False
     skipped: bool = False
-    """The two runs of the unchanged program differ too much to compare anything."""
+    """The two runs of the unchanged program differ too much to compare it."""
+    weak: bool = False
+    """It is no evidence beside others that are skipped: whole numbers, such as those of steps, are equal in any run."""
 
 
 def compare_printed(before: ProgramRun, after: ProgramRun, noise: ProgramRun) -> Iterator[JudgedOutput]:
@@ -91,7 +93,8 @@ def _column(text: str, before: list[str], after: list[str], noise: list[str]) ->
         ratio = 0.0 if one == other else abs(one - other) / tolerance if abs(other) < float("inf") else float("inf")
         if not ratio <= worst.ratio:
             worst = JudgedOutput(ratio if ratio == ratio else float("inf"), f"{text} prints {a} instead of {b}")
-    yield JudgedOutput(worst.ratio, worst.why, equal and worst.ratio == 0.0, worst.skipped)
+    whole = all(number.lstrip("+-").isdigit() for number in before)
+    yield JudgedOutput(worst.ratio, worst.why, equal and worst.ratio == 0.0, worst.skipped, weak=whole)
 
 
 def _last_place(number: str) -> float:
