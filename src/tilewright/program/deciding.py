@@ -98,6 +98,8 @@ def after_the_race(raced: ProgramRace | ProgramFailed, asked: bool) -> ChangeVer
     said = f"{ratio} of the time before"
     if raced.decided == "faster":
         return ChangeVerdict(True, "", "", f"{said}, which is faster beyond the noise")
+    if not ratio.decided and not asked:
+        return ChangeVerdict(False, "validate", "blocked", f"the race could not tell: {raced.reason}")
     if not asked:
         return ChangeVerdict(False, "validate", "applied but no gain", f"{raced.decided}: {said}")
     if ratio.low > SLOWER_THAN_ASKED:

@@ -1,0 +1,99 @@
+"""Changes of a real program are run, compared and counted; only the race is left to tests/program/test_race.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tilewright.errors import MachineError, RequestError
+from tilewright.ledger.agent_records import AgentChange
+from tilewright.program.command import ProgramCommand
+from tilewright.program.trying import ProgramTrials
+
+pytest.importorskip("torch")
+
+PROGRAM = """import torch
+torch.manual_seed(0)
+layer = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+x = torch.randn(4, 8)
+for step in range(4):
+    loss = layer(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def change_of(script: Path, old: str, new: str, ran: str = "aten::square|aten::pow") -> AgentChange:
+    text = script.read_text()
+    assert old in text
+    return AgentChange(id="Q1.1", item="Q1", specialist="profiling", name="change", rationale="", site="train.py:7",
+                       texts={str(script): text.replace(old, new)}, ran=(ran,))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    script = tmp_path_factory.mktemp("program") / "train.py"
+    script.write_text(PROGRAM)
+    return script
+
+
+@pytest.fixture(scope="module")
+def trials(script: Path) -> Iterator[ProgramTrials]:
+    trials = ProgramTrials(ProgramCommand.of("train.py", script.parent), steps=4, race_seconds=0.0)
+    baseline = trials.baseline({}, {})
+    assert (baseline.kind, baseline.device) == ("baseline", "this CPU")
+    assert baseline.values["steps"] == 4
+    yield trials
+    assert script.read_text() == PROGRAM  # every version ran in a copy
+
+
+def test_a_change_that_computes_something_else_is_not_raced(trials: ProgramTrials, script: Path) -> None:
+    trial = trials.judge(change_of(script, "square()", "abs()"), {}, asked=True)
+    assert (trial.kept, trial.failed_at, trial.why, trial.race) == (False, "correctness", "inapplicable", None)
+    assert trial.outputs is not None and trial.outputs.verdict == "different"
+
+
+def test_a_change_that_fails_says_how(trials: ProgramTrials, script: Path) -> None:
+    trial = trials.judge(change_of(script, "square()", "squared()"), {}, asked=True)
+    assert (trial.kept, trial.failed_at) == (False, "implement")
+    assert "has no attribute 'squared'" in trial.reason and "\n" not in trial.reason
+
+
+def test_a_change_that_does_not_run_is_not_kept(trials: ProgramTrials, script: Path) -> None:
+    dead = change_of(script, "import torch\n", "import torch\nif False:\n    torch.fft\n", ran="aten::fft")
+    trial = trials.judge(dead, {}, asked=True)
+    assert (trial.kept, trial.failed_at) == (False, "implement")
+    assert trial.run.values == {"aten::fft, before": 0.0, "aten::fft, after": 0.0}
+
+
+def test_a_right_change_is_raced_and_a_race_without_time_blocks_it(trials: ProgramTrials, script: Path) -> None:
+    changed = change_of(script, "square().mean()", "pow(2).mean() + torch.zeros(())", ran="aten::zeros|aten::add")
+    trial = trials.judge(changed, {}, asked=True)
+    assert trial.outputs is not None and trial.outputs.verdict in ("equal", "within tolerance")
+    assert (trial.failed_at, trial.why) == ("validate", "blocked")
+    assert trial.race is not None and trial.race.verdict == "failed"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("raise SystemExit('no data here')\n", RequestError, "fails as it is, before any change: no data here"),
+        ("print(1)\n", RequestError, "torch"),
+        ("import torch\ntorch.zeros(2, device='cuda')\n", MachineError, "needs a GPU, and there is none here"),
+    ],
+)
+def test_a_program_that_cannot_be_measured_is_one_line(
+    tmp_path: Path, text: str, error: type[Exception], message: str
+) -> None:
+    import torch
+
+    if error is MachineError and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    (tmp_path / "train.py").write_text(text)
+    with pytest.raises(error, match=message) as raised:
+        ProgramTrials(ProgramCommand.of("train.py", tmp_path), steps=2).baseline({}, {})
+    assert "\n" not in str(raised.value)
