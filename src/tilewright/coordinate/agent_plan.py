@@ -120,7 +120,8 @@ def _work(
 ) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:
     if analysis is not None:
         return autopilot.items_of_analysis(analysis, str(request.analysis))
-    return autopilot.items_of_source(program.script, request.question, constraints_of(request)), ()
+    sites = autopilot.items_of_source(program.script, request.question, constraints_of(request))
+    return (*sites, *(autopilot.items_of_kernels(program.python_files()) if detect() is not None else ())), ()
 
 
 def constraints_of(request: AgentRequest) -> tuple[str, ...]:
@@ -190,7 +191,11 @@ def lines_of(plan: AgentPlan) -> Iterator[str]:
         yield f"  {number}. {item.id} [{item.impact}] {item.text} ({', then '.join(item.specialists)})"
     for each in plan.dismissed:
         yield f"  left out: {each.text}: {each.dismissed}"
+    if detect() is None:
+        yield "No GPU here: the program is measured on this CPU, if it runs on one."
     for name, needs in plan.missing.items():
+        if name == autopilot.MEASURES:
+            continue
         yield f"  {name} lacks here: {'; '.join(f'{need.what} ({need.detail})' for need in needs)}"
     yield "Each change: baseline, backup, prerequisites, implement, validate, correctness, finish."
     yield "A change is judged on a copy of the program; what is not faster and right never reaches your files."

@@ -6,11 +6,15 @@ Each of them ends as an item, or is dismissed with its evidence. Items are ranke
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from tilewright.coordinate.analysis import LEVELS, Analysis, Level
+from tilewright.coordinate.facts import kernels_in
 from tilewright.coordinate.priority import EFFORT, ChangeRisk, WorkItem, item_of
+from tilewright.coordinate.texts import read
+from tilewright.errors import RequestError
 from tilewright.ledger.agent_records import AgentFinding, AgentItem, AgentMeasurement
 from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 MEASURES = "profiling"
 """The specialist that reads sources and profiles."""
+IN_KERNELS = ("cuda.tile", "triton")
+"""A file without these words has no kernel of its own."""
 
 
 def items_of_analysis(analysis: Analysis, name: str) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:
@@ -45,6 +51,22 @@ def items_of_source(script: Path, question: str, constraints: tuple[str, ...] = 
         WorkItem(f"S{n}", f"{each.name}: {each.rationale} ({each.site.replace(f'{script.parent}/', '')})", "Medium",
                  effort="Low", risk=each.risk, specialists=(MEASURES,), change=each.name)
         for n, each in enumerate(proposed, 1)
+    ]  # fmt: skip
+
+
+def items_of_kernels(files: Iterable[Path]) -> Sequence[WorkItem]:
+    """Returns an item for each language in which the program has kernels of its own. Reads its files."""
+    found: dict[str, list[str]] = {}
+    for path in files:
+        text = read(path) or ""
+        if any(word in text for word in IN_KERNELS):
+            with suppress(RequestError):
+                for language, names in kernels_in(path).languages.items():
+                    found.setdefault(language, []).extend(names)
+    return [
+        WorkItem(f"K{n}", f"make the program's {language} kernels faster: {', '.join(names)}", "High", effort="High",
+                 specialists=(language,))
+        for n, (language, names) in enumerate(found.items(), 1)
     ]  # fmt: skip
 
 
@@ -84,7 +106,7 @@ def finding_of(finding: ProfileFinding, item: str, evidence: str) -> AgentFindin
 
 def recommended(item: WorkItem) -> AgentFinding:
     """The record of a recommendation, a place in the source, or a question, which became an item."""
-    kind = {"R": "recommendation", "S": "site"}.get(item.id[0], "question")
+    kind = {"R": "recommendation", "S": "site", "K": "kernels"}.get(item.id[0], "question")
     return AgentFinding(id=item.id, kind=kind, level=item.impact, text=item.text, item=item.id)
 
 

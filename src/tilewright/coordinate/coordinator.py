@@ -24,7 +24,7 @@ from tilewright.coordinate.plan import ChangePlan, done, failed, plan_of
 from tilewright.coordinate.priority import WorkItem, ranked
 from tilewright.coordinate.run_book import RunBook
 from tilewright.errors import TilewrightError
-from tilewright.ledger.agent_records import STEPS, AgentChange
+from tilewright.ledger.agent_records import STEPS, AgentChange, AgentMeasurement
 from tilewright.profile.figures import Profile
 from tilewright.program.trial import ChangeTrial, ProgramJudge
 from tilewright.progress import Progress, silent
@@ -72,7 +72,7 @@ class Coordinator:
         self.progress, self._clock, self._until = progress, clock, clock() + seconds
         self.profile: Profile | None = None
         self._baseline = ""
-        self._tried: set[tuple[str, str]] = set()
+        self._tried: set[tuple[str, frozenset[Path]]] = set()
 
     def work(self) -> RunBook:
         """Does the items of the plan, one change at a time, and measures the effect of what was kept."""
@@ -111,10 +111,18 @@ class Coordinator:
 
     def _profile_again(self) -> None:
         """Profiles the incumbent, where autopilot has a GPU. Each new kind of finding becomes an item."""
-        if not self.plan.gpu or (found := self.judge.profile(texts.final(self.book.parts.kept))) is None:
+        about = f"{self.plan.program}, with the changes kept so far"
+        if not self.plan.gpu:
+            return
+        try:
+            found = self.judge.profile(texts.final(self.book.parts.kept))
+        except TilewrightError as error:  # a profiler that fails says nothing about the program
+            self.book.measured(AgentMeasurement(kind="profile", about=about, verdict="failed", reason=str(error)))
+            return
+        if found is None:
             return
         self.profile = found
-        evidence = self.book.measured(autopilot.measured(found, f"{self.plan.program}, with the changes kept so far"))
+        evidence = self.book.measured(autopilot.measured(found, about))
         number = sum(item.id.startswith("F") for item in self.book.parts.items) + 1
         items, dismissed = autopilot.items_of_profile(found, self.book.parts.findings, number, evidence)
         self.book.planned(items)
@@ -144,32 +152,35 @@ class Coordinator:
 
     def _delegations(self, item: WorkItem) -> tuple[Delegation, ...]:
         return plan_of(
-            item, f"{self.plan.program}, one step", file=str(self.plan.program.script), context=self.plan.context,
+            item, str(self.plan.program), file=str(self.plan.program.script), context=self.plan.context,
             constraints=constraints_of(self.plan.request), findings=autopilot.ids_to_quote(item, self.profile),
         ).delegations  # fmt: skip
 
     def _proposals(
         self, item: WorkItem, delegation: Delegation, refusals: list[NoProposal]
     ) -> Iterator[ProgramProposal]:
-        """Yields proposals until there is no new one. Asks again each time: a kept change has changed the files."""
-        while True:
+        """Yields proposals until there is no new one. Asks again after a kept change, which has changed the files."""
+        proposed, kept = _proposed(delegation), len(self.book.parts.kept)
+        if isinstance(proposed, NoProposal):
+            refusals.append(proposed)
+            return
+        while (new := next((each for each in proposed if self._is_new(item, each)), None)) is not None:
             if self._clock() > self._until:
                 refusals.append(NoProposal("blocked", "the time limit was reached; raise it with --seconds"))
                 return
-            proposed = _proposed(delegation)
-            if isinstance(proposed, NoProposal):
-                refusals.append(proposed)
-                return
-            mine = [each for each in proposed if item.change in ("", each.name)]
-            new = next((each for each in mine if (each.name, each.site) not in self._tried), None)
-            if new is None:
-                return
-            self._tried.add((new.name, new.site))
+            if len(self.book.parts.kept) > kept:
+                again, kept = _proposed(delegation), len(self.book.parts.kept)
+                proposed = () if isinstance(again, NoProposal) else again
+                continue
+            self._tried.add(_key(new))
             if new.risk == "lossy" and not self.plan.request.lossy:
                 reason = f"{new.name} rounds differently; allow it with --allow-lossy"
                 refusals.append(NoProposal("blocked", reason, new.site))
             else:
                 yield new
+
+    def _is_new(self, item: WorkItem, proposal: ProgramProposal) -> bool:
+        return item.change in ("", proposal.name) and _key(proposal) not in self._tried
 
     # Decide -----------------------------------------------------------------------------------------
 
@@ -254,6 +265,11 @@ def _proposed(delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposa
         return specialist_of(delegation.specialist).propose(delegation)
     except TilewrightError as error:
         return NoProposal("blocked", str(error))
+
+
+def _key(proposal: ProgramProposal) -> tuple[str, frozenset[Path]]:
+    """Returns what a proposal is known by. Its line is no part of it: kept changes move lines."""
+    return proposal.name, frozenset(proposal.texts)
 
 
 def _left_as_it_was(plan: ChangePlan) -> ChangePlan:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.errors import MachineError, RequestError
@@ -25,7 +26,7 @@ from tilewright.program.measurements import (
     race_measured,
     run_measured,
 )
-from tilewright.program.outputs import compare
+from tilewright.program.outputs import EPS, compare
 from tilewright.program.race import ProgramRace, race_programs
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
 from tilewright.program.trial import ChangeTrial, Texts
@@ -83,7 +84,7 @@ class ProgramTrials:
         changed = {**incumbent, **{Path(path): text for path, text in change.texts.items()}}
         run = self._observed(changed)
         failed = run if isinstance(run, ProgramFailed) else None
-        compared = None if isinstance(run, ProgramFailed) else compare(original, run, self._noise)
+        compared = None if isinstance(run, ProgramFailed) else compare(_expected(original, change), run, self._noise)
         counts = () if isinstance(run, ProgramFailed) else _counted(before, run, (change,))
         observed = run_measured(run, change.id, counts)
         outputs = None if compared is None else outputs_measured(compared, change.id, observed.device)
@@ -119,6 +120,13 @@ class ProgramTrials:
                 for name, texts in (("before", before), ("after", after))
             }
             return race_programs(versions, seconds=self.race_seconds, steps=self.steps, progress=self.progress)
+
+
+def _expected(original: ProgramRun, change: AgentChange) -> ProgramRun:
+    """Returns what a change is compared with. One that rounds differently by design may do so as bfloat16 does."""
+    if change.risk != "lossy" or original.outputs is None:
+        return original
+    return replace(original, outputs=replace(original.outputs, eps=max(original.outputs.eps, EPS["bfloat16"])))
 
 
 def _counted(before: ProgramRun, after: ProgramRun, changes: tuple[AgentChange, ...]) -> tuple[OperationCount, ...]:
