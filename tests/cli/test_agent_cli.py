@@ -78,6 +78,16 @@ def test_a_wrong_request_is_one_line(
     assert message in found["error"]["message"] and "\n" not in found["error"]["message"]
 
 
+def test_a_folder_that_cannot_be_written_is_one_line(
+    script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposing(monkeypatch, slow="fast")
+    monkeypatch.setattr("os.access", lambda path, mode, **_: Path(path) != script.parent)  # root may write everywhere
+    found = printed(capsys, "agent", "speed up train.py", "--yes", code=3)
+    assert "cannot be written" in found["error"]["message"]
+    assert script.read_text() == PROGRAM
+
+
 def test_a_run_that_kept_nothing_has_nothing_to_take_back(
     script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
