@@ -94,7 +94,7 @@ class ScriptedJudge:
     def profile(self, incumbent: Texts) -> Profile | None:
         return self.profiles.pop(0) if self.profiles else None
 
-    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> ChangeTrial:
+    def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
         self.before_each(change.name)
         self.seen.append((change.name, dict(incumbent)))
         self.asked.append(asked)

@@ -52,27 +52,27 @@ def trials(script: Path) -> Iterator[ProgramTrials]:
 
 
 def test_a_change_that_computes_something_else_is_not_raced(trials: ProgramTrials, script: Path) -> None:
-    trial = trials.judge(change_of(script, "square()", "abs()"), {}, asked=True)
+    trial = trials.judge(change_of(script, "square()", "abs()"), {}, asked=True, seconds=0.0)
     assert (trial.kept, trial.failed_at, trial.why, trial.race) == (False, "correctness", "inapplicable", None)
     assert trial.outputs is not None and trial.outputs.verdict == "different"
 
 
 def test_a_change_that_fails_says_how(trials: ProgramTrials, script: Path) -> None:
-    trial = trials.judge(change_of(script, "square()", "squared()"), {}, asked=True)
+    trial = trials.judge(change_of(script, "square()", "squared()"), {}, asked=True, seconds=0.0)
     assert (trial.kept, trial.failed_at) == (False, "implement")
     assert "has no attribute 'squared'" in trial.reason and "\n" not in trial.reason
 
 
 def test_a_change_that_does_not_run_is_not_kept(trials: ProgramTrials, script: Path) -> None:
     dead = change_of(script, "import torch\n", "import torch\nif False:\n    torch.fft\n", ran="aten::fft")
-    trial = trials.judge(dead, {}, asked=True)
+    trial = trials.judge(dead, {}, asked=True, seconds=0.0)
     assert (trial.kept, trial.failed_at) == (False, "implement")
     assert trial.run.values == {"aten::fft, before": 0.0, "aten::fft, after": 0.0}
 
 
 def test_a_right_change_is_raced_and_a_race_without_time_blocks_it(trials: ProgramTrials, script: Path) -> None:
     changed = change_of(script, "square().mean()", "pow(2).mean() + torch.zeros(())", ran="aten::zeros|aten::add")
-    trial = trials.judge(changed, {}, asked=True)
+    trial = trials.judge(changed, {}, asked=True, seconds=0.0)
     assert trial.outputs is not None and trial.outputs.verdict in ("equal", "within tolerance")
     assert (trial.failed_at, trial.why) == ("validate", "blocked")
     assert trial.race is not None and trial.race.verdict == "failed"

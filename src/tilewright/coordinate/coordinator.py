@@ -195,11 +195,16 @@ class Coordinator:
         plan = done(plan, "prerequisites", change.site)
         self.book.stepped(change.id, plan)
         asked = self.plan.mode == "user-specified"
-        trial = self.judge.judge(change, texts.final(self.book.parts.kept), asked)
+        trial = self.judge.judge(change, texts.final(self.book.parts.kept), asked, self._share())
         plan = self._judged(plan, trial)
         self.book.stepped(change.id, plan)
         self.book.stepped(change.id, self._keep(plan, change) if trial.kept else _left_as_it_was(plan))
         return change, trial
+
+    def _share(self) -> float:
+        """Returns the seconds of one race: the time left, shared by the open items and the last race."""
+        left = len(self.book.parts.items) - len(self.book.parts.ends)
+        return max(0.0, self._until - self._clock()) / (left + 1)
 
     def _change_of(self, item: WorkItem, delegation: Delegation, proposal: ProgramProposal) -> AgentChange:
         old, new = texts.on_disk(proposal.texts), proposal.texts

@@ -44,8 +44,9 @@ class ProgramJudge(Protocol):
         """Profiles the incumbent; None if there is no GPU to profile."""
         ...
 
-    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> ChangeTrial:
-        """Judges a change on top of the incumbent. ``asked``: the user asked for this change by name."""
+    def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
+        """Judges a change on top of the incumbent. ``asked``: the user asked for this change by name. ``seconds``: what
+        its race should take, so that others have their turn; it may take the time of the fewest runs that can tell."""
         ...
 
     def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:

@@ -6,6 +6,7 @@ untouched program; times are raced against the incumbent, which is the version w
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,13 +28,15 @@ from tilewright.program.measurements import (
     run_measured,
 )
 from tilewright.program.outputs import EPS, compare
-from tilewright.program.race import ProgramRace, race_programs
+from tilewright.program.race import FIRST_LOOK, ProgramRace, race_programs
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
 from tilewright.program.trial import ChangeTrial, Texts
 from tilewright.progress import Progress, silent
 
 STEPS = 20
 RUN_SECONDS, RACE_SECONDS = 300.0, 600.0
+FEWEST_RUNS = 2 * (FIRST_LOOK + 2)
+"""A race with the time of so many runs can end with a verdict."""
 NEEDS_GPU = re.compile(r"cuda|nvidia|\bGPU\b", re.IGNORECASE)
 """What the last line of a program says that fails because there is no GPU."""
 
@@ -77,7 +80,7 @@ class ProgramTrials:
         with program_copy(self.command, incumbent) as copy:
             return profile_of(copy, self.run_seconds)
 
-    def judge(self, change: AgentChange, incumbent: Texts, asked: bool) -> ChangeTrial:
+    def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
         """Judges a change on top of the incumbent. If it is kept, it is the incumbent of the next call."""
         original, before = self._original, self._incumbent
         assert original is not None and before is not None, "the baseline comes first"
@@ -91,7 +94,7 @@ class ProgramTrials:
         verdict = deciding.before_the_race(failed, compared, counts)
         if verdict is not None:
             return _trial(verdict, observed, outputs)
-        raced = self._race(incumbent, changed)
+        raced = self._race(incumbent, changed, seconds)
         verdict = deciding.after_the_race(raced, asked)
         if verdict.kept and isinstance(run, ProgramRun):
             self._incumbent = run
@@ -113,13 +116,15 @@ class ProgramTrials:
                 copy, steps=self.steps, seconds=self.run_seconds, outputs=True, nudged=nudged, progress=self.progress
             )
 
-    def _race(self, before: Texts, after: Texts) -> ProgramRace | ProgramFailed:
+    def _race(self, before: Texts, after: Texts, seconds: float = math.inf) -> ProgramRace | ProgramFailed:
+        fewest = FEWEST_RUNS * self._original.wall_s if self._original else 0.0
+        seconds = min(self.race_seconds, max(seconds, fewest))
         with ExitStack() as stack:
             versions = {
                 name: stack.enter_context(program_copy(self.command, texts))
                 for name, texts in (("before", before), ("after", after))
             }
-            return race_programs(versions, seconds=self.race_seconds, steps=self.steps, progress=self.progress)
+            return race_programs(versions, seconds=seconds, steps=self.steps, progress=self.progress)
 
 
 def _expected(original: ProgramRun, change: AgentChange) -> ProgramRun:
