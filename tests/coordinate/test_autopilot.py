@@ -44,23 +44,7 @@ def test_every_finding_becomes_an_item_or_is_dismissed(
     )
 
 
-ATTENTION = """import math
-import torch
-
-class Attention(torch.nn.Module):
-    def forward(self, q, k, v):
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        return torch.softmax(scores, dim=-1) @ v
-
-print(Attention()(*(torch.ones(1, 2, 8, 4) for _ in range(3))).sum())
-"""
-ANALYSIS = """Primary bottleneck: memory-bound
-Evidence: Memory bandwidth at 89% of peak, compute at 35%
-Recommendations:
-1. [High] Enable FlashAttention for self-attention layers
-2. [Medium] Apply memory pooling for attention buffers
-3. [Low] Consider gradient checkpointing for memory reduction
-"""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "attention_by_hand"
 
 
 def test_an_analysis_of_attention_is_worked_through_with_the_real_specialists(
@@ -69,11 +53,9 @@ def test_an_analysis_of_attention_is_worked_through_with_the_real_specialists(
     """Each recommendation is applied, or remains with its reason. Only the times are scripted."""
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))
     script = program_in(tmp_path / "program")
-    script.write_text(ATTENTION)
-    report = tmp_path / "analysis.txt"
-    report.write_text(ANALYSIS)
+    script.write_bytes((EXAMPLE / "train.py").read_bytes())
     judge = ScriptedJudge({"scaled_dot_product_attention": FASTER})
-    with coordinator(plan_for(script, analysis=report), tmp_path / "home", judge) as made:
+    with coordinator(plan_for(script, analysis=EXAMPLE / "analysis.txt"), tmp_path / "home", judge) as made:
         book = made.work()
     ends = {end.item: (end.status, end.why) for end in book.parts.ends}
     assert ends["R1"] == ("applied", "")

@@ -35,7 +35,7 @@ def _effect(run: AgentRun, effect: AgentMeasurement | None) -> Iterator[str]:
     before, after = effect.values["step before, µs"], effect.values["step after, µs"]
     unit = str(effect.facts.get("unit", "step"))
     yield (
-        f"Effect on your command, on {effect.device}: {before / 1e3:.3g} ms before, {after / 1e3:.3g} ms after "
+        f"Effect on your command, on {effect.device}: {before / 1e3:.4g} ms before, {after / 1e3:.4g} ms after "
         f"({unit}); {effect.ratio} of the time, {effect.verdict}{_id(effect.id, run)}"
     )
 
