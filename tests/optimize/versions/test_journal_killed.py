@@ -22,7 +22,7 @@ from tests.optimize.versions.kit import program, tree
 from tilewright.optimize.versions.journal import Journal
 
 TRACED = "/optimize/versions/"
-LINES = 60
+LINES = 40
 PATCH = """\
 diff --git a/train.py b/train.py
 old mode 100644
