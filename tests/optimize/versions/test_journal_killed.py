@@ -19,10 +19,12 @@ from typing import Any
 import pytest
 from tests.optimize.versions.kit import program, tree
 
+from tilewright.errors import MachineError
+from tilewright.optimize.versions import locks
 from tilewright.optimize.versions.journal import Journal
 
 TRACED = "/optimize/versions/"
-LINES = 40
+LINES = 10
 PATCH = """\
 diff --git a/train.py b/train.py
 old mode 100644
@@ -64,6 +66,8 @@ STEPS: tuple[Callable[[Journal], object], ...] = (
     lambda journal: journal.revert_all(),
 )
 """Changes of files in each of the ways that there are."""
+CHANGES = (1, 3, 5, 9)
+"""Steps that change a file, make folders, apply a patch, and revert everything."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,37 @@ def test_killed_at_a_line(tmp_path: Path, recorded: Recorded) -> None:
     assert 0 < after < LINES, "some kills came before the entry was finished, some after it"
 
 
+FILE_CALLS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.chmod"}
+
+
+def kill_at_file_call(at: int) -> None:
+    """Kills this process before the journal's call number ``at`` that changes a file or folder."""
+    calls = 0
+
+    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal calls
+        if event in FILE_CALLS and sys._getframe(1).f_code.co_filename.endswith("/user_tree.py"):
+            reading = event == "open" and not arguments[2] & os.O_CREAT
+            calls += not reading
+            if calls == at and not reading:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(heard)
+
+
+def test_killed_before_each_change_of_a_file(tmp_path: Path, recorded: Recorded) -> None:
+    kills = 0
+    for step in CHANGES[1:]:
+        for at in range(1, 99):
+            root = recorded.copy(step, tmp_path / f"step-{step}-call-{at}")
+            ended = child(root, recorded.home, STEPS[step], lambda at=at: kill_at_file_call(at))
+            check_recovered(root, recorded, step, f"step {step}, before call {at}")
+            if ended == 0:
+                break
+            kills += 1
+    assert kills > 20
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_at_a_git_command(
     tmp_path: Path, recorded: Recorded, when: str, monkeypatch: pytest.MonkeyPatch
@@ -181,14 +216,36 @@ def test_killed_at_a_git_command(
     (folder / "git").write_text("\n".join(script) + "\n")
     (folder / "git").chmod(0o755)
     path, rng = f"{folder}:{os.environ['PATH']}", random.Random(9)
-    for step, change in enumerate(STEPS):
+    for step in CHANGES:
         count.unlink(missing_ok=True)
         root = recorded.copy(step, tmp_path / f"counted-{step}")
-        assert child(root, recorded.home, change, lambda: os.environ.update(PATH=path, KILL_AT="0")) == 0
-        at = rng.randint(len(count.read_text().splitlines()) // 2, len(count.read_text().splitlines()))
-        count.unlink()
-        root = recorded.copy(step, tmp_path / f"step-{step}-command-{at}")
-        ended = child(root, recorded.home, change, lambda at=at: os.environ.update(PATH=path, KILL_AT=str(at)))
-        assert ended == -signal.SIGKILL
-        check_recovered(root, recorded, step, f"step {step}, {when} git command {at}")
+        assert child(root, recorded.home, STEPS[step], lambda: os.environ.update(PATH=path, KILL_AT="0")) == 0
+        commands = len(count.read_text().splitlines())
+        for at in rng.sample(range(commands // 2, commands + 1), 2):
+            count.unlink()
+            root = recorded.copy(step, tmp_path / f"step-{step}-command-{at}")
+            ended = child(root, recorded.home, STEPS[step], lambda at=at: os.environ.update(PATH=path, KILL_AT=str(at)))
+            assert ended == -signal.SIGKILL
+            check_recovered(root, recorded, step, f"step {step}, {when} git command {at} of {commands}")
     check_undone(root, recorded)
+
+
+def test_a_git_command_that_outlives_its_process(
+    tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reads the journal before the command has ended: it could still finish the entry."""
+    monkeypatch.setattr(locks, "LOCK_SECONDS", 0.0)
+    folder, go = tmp_path / "bin", tmp_path / "go"
+    folder.mkdir()
+    os.mkfifo(go)
+    wait = f'case "$*" in *update-ref*/head*) kill -9 $PPID; read -r line < "{go}";; esac'
+    (folder / "git").write_text(f'#!/bin/sh\n{wait}\nexec "{shutil.which("git")}" "$@"\n')
+    (folder / "git").chmod(0o755)
+    root = recorded.copy(1, tmp_path / "program")
+    path = f"{folder}:{os.environ['PATH']}"
+    assert child(root, recorded.home, STEPS[1], lambda: os.environ.update(PATH=path)) == -signal.SIGKILL
+    with pytest.raises(MachineError, match="another run is changing files in .*: run run "):
+        Journal.open(root, "run", recorded.home)
+    monkeypatch.setattr(locks, "LOCK_SECONDS", 60.0)
+    go.write_text("go\n")
+    assert check_recovered(root, recorded, 1, "git went on"), "git has finished the entry"

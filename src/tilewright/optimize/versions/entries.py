@@ -187,8 +187,7 @@ class EntryStore:
 
     def finish(self, entry: str, before: str) -> None:
         """Makes the entry the last finished one. before: the last finished entry until now; "" if there is none."""
-        line = f"update {self._refs}/head {entry} {before}" if before else f"create {self._refs}/head {entry}"
-        self._git("update-ref", "--stdin", stdin=f"{line}\n")
+        self._git("update-ref", f"{self._refs}/head", entry, before)  # "" means that there must be none
 
     def unfinished(self) -> JournalEntry | None:
         """Returns the entry whose files a killed process may have changed; None if all entries are finished."""
