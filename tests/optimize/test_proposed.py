@@ -111,8 +111,8 @@ def test_a_patch_that_does_not_fit_any_more_is_a_row_and_the_next_is_tried(file:
     ]  # fmt: skip
     first, late, third = tried(file, changes)
     assert (first.status, late.status, third.status) == ("keep", "crash", "keep")
-    assert "the patch does not fit the incumbent: git apply: error: patch failed: ops.py" in late.reason
-    assert late.reason.endswith("; make it anew from the file as it is")
+    assert "the patch does not fit the files: git apply: error: patch failed: ops.py" in late.reason
+    assert late.reason.endswith("; fix: make the patch anew from the files as they are, e.g. with git diff")
 
 
 def test_a_patch_with_other_line_ends_says_so(file: Path, written: Written) -> None:
@@ -186,7 +186,7 @@ def test_a_patch_of_other_files_is_one_clear_line(
 def test_a_patch_that_deletes_the_file_is_a_row(file: Path, written: Written) -> None:
     deleted = patch(SCALE, "", prefixes=("a/", "b/")).replace("+++ b/ops.py", "+++ /dev/null")
     (one,) = tried(file, [written(deleted)])
-    assert one.status == "crash" and "the patch does not fit the incumbent" in one.reason
+    assert one.status == "crash" and "the patch removes ops.py" in one.reason
 
 
 def test_a_file_that_is_missing_is_one_clear_line(file: Path, tmp_path: Path) -> None:

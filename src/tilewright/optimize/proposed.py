@@ -6,18 +6,17 @@ tilewright optimize FILE --change faster.patch --change rewritten.py
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tilewright.errors import RequestError, TaskError
+from tilewright.errors import RequestError
 from tilewright.ledger.records import Iteration
 from tilewright.optimize.choosing import Proposal
-from tilewright.optimize.versions.git import Git, GitError
+from tilewright.optimize.versions.patches import patched, patched_names
+from tilewright.optimize.versions.user_tree import ChangeRefused, FileContent
 from tilewright.optimize.versions.version import read_source
 from tilewright.playbook.base import KernelFacts, NotApplicable, Risk
 
@@ -122,12 +121,10 @@ def _replaced(file: Path, editable: Collection[Path]) -> Path:
 
 def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, Path]:
     """Maps the file names in a patch to the editable files. The names may have any leading folders."""
-    with _repository() as git:
-        try:
-            stats = git("apply", "--numstat", "-z", "-", stdin=patch)
-        except GitError as error:
-            raise RequestError(f"--change {file} is not a patch that git understands: {error}") from error
-    names = [line.split("\t")[-1] for line in stats.split("\0") if line]
+    try:
+        names = [name for _, name in patched_names(patch)]
+    except ChangeRefused as error:
+        raise RequestError(f"--change {file}: {error}") from error
     return {
         name: _editable_named(name, editable, f"--change {file} changes {name}, which is not editable")
         for name in names
@@ -137,27 +134,16 @@ def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, 
 def patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     """Applies the patch to the incumbent's texts. Raises NotApplicable if the patch does not fit."""
     places = _places(file, patch, texts)
-    with _repository() as git:
-        for name, path in places.items():
-            (git.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (git.folder / name).write_bytes(texts[path].encode())
-        try:
-            git("apply", "--whitespace=nowarn", "-", stdin=patch)
-            return {path: read_source(git.folder / name) for name, path in places.items()}
-        except (GitError, TaskError) as error:
-            other_ends = any(("\r\n" in text) != ("\r\n" in patch) for text in texts.values())
-            fix = "the patch has other line ends than the file" if other_ends else "make it anew from the file as it is"
-            raise NotApplicable(f"the patch does not fit the incumbent: {error}; {fix}") from error
-
-
-@contextmanager
-def _repository() -> Iterator[Git]:
-    """Makes a temporary empty repository, so that `git apply` uses no repository above its folder."""
-    with tempfile.TemporaryDirectory(prefix="tilewright-patch-") as folder:
-        git = Git(Path(folder))
-        git("init", "--quiet")
-        git("config", "core.autocrlf", "false")
-        yield git
+    before = {name: FileContent("file", 0o644, texts[path].encode()) for name, path in places.items()}
+    try:
+        after = patched(patch, before, 0o644)
+        if gone := [name for name, content in after.items() if content.kind != "file"]:
+            raise ChangeRefused(f"the patch removes {gone[0]}")
+        return {places[name]: content.data.decode() for name, content in after.items()}
+    except (ChangeRefused, UnicodeDecodeError) as error:
+        other_ends = any(("\r\n" in text) != ("\r\n" in patch) for text in texts.values())
+        ends = "; the patch has other line ends than the file" if other_ends else ""
+        raise NotApplicable(f"{error}{ends}") from error
 
 
 def _editable_named(name: str, editable: Collection[Path], refused: str) -> Path:

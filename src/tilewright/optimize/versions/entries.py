@@ -15,7 +15,6 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,17 +23,9 @@ from typing import Literal
 from tilewright.errors import MachineError
 from tilewright.ledger.codec import from_json, to_json
 from tilewright.optimize.versions.git import Git
+from tilewright.optimize.versions.patches import git_mode
 from tilewright.optimize.versions.repositories import place_of_tree, run_refs
-from tilewright.optimize.versions.user_tree import FileContent, FileKind
-
-
-@dataclass(frozen=True)
-class FileState:
-    """What is at a path, with git's id of the content: `user_tree.FileContent` without the bytes."""
-
-    kind: FileKind
-    mode: int = 0
-    blob: str = ""
+from tilewright.optimize.versions.user_tree import FileContent, FileState
 
 
 @dataclass(frozen=True)
@@ -166,17 +157,18 @@ class EntryStore:
         """Returns the content of a stored state."""
         if state.kind == "absent":
             return FileContent("absent")
-        return FileContent(state.kind, state.mode, self.data(state.blob))
-
-    def data(self, blob: str) -> bytes:
-        """Returns the bytes of a blob."""
-        return self._git("cat-file", "blob", blob).encode(errors="surrogateescape")
+        data = self._git("cat-file", "blob", state.blob).encode(errors="surrogateescape")
+        return FileContent(state.kind, state.mode, data)
 
     def write(self, record: EntryRecord, known: Mapping[str, KnownFile], parent: str) -> str:
         """Writes the entry's commit, and returns its id. ``known``: what the journal knows after the entry."""
         states = {f"was/{name}": file.was for name, file in known.items()}
         states |= {f"now/{name}": file.now for name, file in known.items()}
-        with self.index(states) as git:
+        rows = [f"{git_mode(state)} {state.blob} 0\t{name}\0" for name, state in states.items() if state.blob]
+        with tempfile.TemporaryDirectory(prefix="tilewright-journal-") as folder:
+            places = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": folder, "GIT_INDEX_FILE": f"{folder}/index"}
+            git = Git(Path(folder), {**self._git.variables, **places}, self._git.passed)
+            git("update-index", "-z", "--index-info", stdin="".join(rows))
             tree = git.line("write-tree")
         message = json.dumps(to_json(record), separators=(",", ":"))
         return self._git.line("commit-tree", tree, *(("-p", parent) if parent else ()), stdin=message)
@@ -201,24 +193,6 @@ class EntryStore:
         common = self._git.folder / self._git.line("rev-parse", "--git-common-dir")
         for left in common.joinpath(self._refs).glob("*.lock"):
             left.unlink(missing_ok=True)
-
-    @contextmanager
-    def index(self, states: Mapping[str, FileState]) -> Iterator[Git]:
-        """Yields git with a temporary index of these files, in an empty worktree."""
-        with tempfile.TemporaryDirectory(prefix="tilewright-journal-") as folder:
-            work = Path(folder, "work")
-            work.mkdir()
-            places = {"GIT_DIR": str(self.directory), "GIT_WORK_TREE": str(work), "GIT_INDEX_FILE": f"{folder}/index"}
-            git = Git(work, {**self._git.variables, **places}, self._git.passed)
-            there = {name: state for name, state in states.items() if state.kind != "absent"}
-            rows = "".join(f"{git_mode(state)} {state.blob} 0\t{name}\0" for name, state in there.items())
-            git("update-index", "-z", "--index-info", stdin=rows)
-            yield git
-
-
-def git_mode(state: FileState) -> str:
-    """Returns the mode with which git stores a file or a link."""
-    return "120000" if state.kind == "link" else "100755" if state.mode & 0o100 else "100644"
 
 
 def _entries(lines: Iterator[str]) -> Iterator[JournalEntry]:

@@ -28,7 +28,6 @@ from tilewright.optimize.versions.entries import (
     EntryKind,
     EntryRecord,
     EntryStore,
-    FileState,
     FileStep,
     JournalEntry,
     KnownFile,
@@ -36,7 +35,7 @@ from tilewright.optimize.versions.entries import (
 )
 from tilewright.optimize.versions.git import Git
 from tilewright.optimize.versions.locks import locked, release
-from tilewright.optimize.versions.patches import apply_to_index, content_after, patched_names, require_complete
+from tilewright.optimize.versions.patches import patched, patched_names
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of_tree
 from tilewright.optimize.versions.user_tree import (
     ABSENT,
@@ -44,6 +43,7 @@ from tilewright.optimize.versions.user_tree import (
     ChangeRefused,
     FileChanged,
     FileContent,
+    FileState,
     UserTree,
     in_a_line,
 )
@@ -158,20 +158,12 @@ class Journal:
         Raises `ChangeRefused` if a line of context differs, or a file has no backup."""
         text = os.fsdecode(patch) if isinstance(patch, bytes) else patch
         strip, pairs = self._named(text)
-        sources = {new: old for old, new in pairs}
-        states = {}
+        before = {}
         for name in (name for pair in pairs for name in pair):
             if self._editable(self._tree.top / name) != name:
                 raise ChangeRefused(f"the patch changes {in_a_line(name)} through a link; fix: name the file itself")
-            states[name] = self._known[name].now
-        with self._store.index(states) as git:
-            after = apply_to_index(git, text, strip)
-        wanted = {}
-        for name, state in states.items():
-            source = state if state.kind == "file" else states[sources.get(name, name)]
-            mode = source.mode if source.kind == "file" else _mode_of_new_files()
-            wanted[name] = content_after(name, mode, after.get(name), self._store.data)
-        return self._change("patch", wanted)
+            before[name] = self._unchanged(name)
+        return self._change("patch", patched(text, before, _mode_of_new_files(), strip))
 
     def files_of(self, patch: str | bytes) -> tuple[Path, ...]:
         """Returns the files that a patch changes, makes, renames or removes: those to back up before `apply_patch`."""
@@ -291,18 +283,16 @@ class Journal:
             )
         return found
 
-    def _named(self, patch: str) -> tuple[int, tuple[tuple[str, str], ...]]:
+    def _named(self, patch: str) -> tuple[int | None, tuple[tuple[str, str], ...]]:
         """Returns how many leading folders the names of a patch have in excess, and its old and new names. A patch
         without git's ``a/`` and ``b/`` has none in excess."""
-        require_complete(patch)
-        with self._store.index({}) as git:
-            stripped = patched_names(git, patch, 1)
-            try:
-                whole = patched_names(git, patch, 0)
-            except ChangeRefused:
-                return 1, stripped
-        there = [sum(os.path.lexists(self._tree.top / old) for old, _ in pairs) for pairs in (stripped, whole)]
-        return (0, whole) if there[1] > there[0] else (1, stripped)
+        guessed = patched_names(patch)
+        try:
+            whole = patched_names(patch, 0)
+        except ChangeRefused:
+            return None, guessed
+        there = [sum(os.path.lexists(self._tree.top / old) for old, _ in pairs) for pairs in (guessed, whole)]
+        return (0, whole) if there[1] > there[0] else (None, guessed)
 
     def _read(self) -> None:
         """Reads the finished entries."""

@@ -1,4 +1,4 @@
-"""Reads unified diffs, and applies them to contents in git's index. No file of a worktree is read or written.
+"""Reads unified diffs, and applies them to contents: names and contents in, contents out. No file of the user is read.
 
 Git applies a patch only if all of its context matches, and all of it or nothing. But git skips what it cannot read:
 lines after a hunk that is longer than its header says are lost silently. So `require_complete` reads the hunks first.
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from tilewright.optimize.versions.git import Git, GitError
-from tilewright.optimize.versions.user_tree import ABSENT, ChangeRefused, FileContent, in_a_line
+from tilewright.optimize.versions.user_tree import ABSENT, ChangeRefused, FileContent, FileState, in_a_line
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _OUTSIDE = ("--- ", "+++ ", "-- ", "--")
 """Lines outside the hunks that begin with + or -: the names of files, and the signature of a mail."""
 
-EXACTLY = ("--whitespace=nowarn", "--no-ignore-whitespace")
 FIX = "make the patch anew from the files as they are, e.g. with git diff"
 
 
@@ -48,47 +50,79 @@ def _skip_hunk(lines: Iterator[tuple[int, str]], start: int, old: int, new: int)
         raise ChangeRefused(f"the hunk in line {start} of the patch has other lines than its header says; fix: {FIX}")
 
 
-def patched_names(git: Git, patch: str, strip: int) -> tuple[tuple[str, str], ...]:
+def patched_names(patch: str, strip: int | None = None) -> tuple[tuple[str, str], ...]:
     """Returns for each file of the patch its old and its new name; equal names if the patch does not rename it.
-    strip: how many leading folders of the names are left out."""
-    old = _names(git, patch, strip, "-R")[::-1]  # git applies a reversed patch from its end (since git 2.30)
-    return tuple(zip(old, _names(git, patch, strip), strict=True))
+    strip: how many leading folders of the names are left out; None for git's guess, which is one as in ``a/ops.py``.
+    Raises `ChangeRefused` if git does not understand the patch."""
+    options = ("--numstat", "-z", *_options(strip), "-")
+    with _scratch() as git:
+        try:
+            old, new = (git("apply", *reverse, *options, stdin=patch) for reverse in (("-R",), ()))
+        except GitError as error:
+            raise ChangeRefused(f"that is not a patch that git understands: {error}; fix: {FIX}") from error
+    names = [[row.split("\t", 2)[2] for row in stats.split("\0") if row] for stats in (old, new)]
+    return tuple(zip(names[0][::-1], names[1], strict=True))  # with -R, git begins at the patch's end (since 2.30)
 
 
-def apply_to_index(git: Git, patch: str, strip: int) -> dict[str, tuple[str, str]]:
-    """Applies the patch to the index of ``git``. Returns name → mode and blob, for all files of the index. Raises
-    `ChangeRefused` if the patch does not fit."""
-    try:
-        git("apply", "--cached", f"-p{strip}", *EXACTLY, "-", stdin=patch)
-    except GitError as error:
-        raise ChangeRefused(f"the patch does not fit the files: {error}; fix: {FIX}") from error
-    rows = (row.partition("\t") for row in git("ls-files", "--stage", "-z").split("\0") if row)
-    return {name: (facts.split()[0], facts.split()[1]) for facts, _, name in rows}
+def patched(
+    patch: str, before: Mapping[str, FileContent], new_mode: int, strip: int | None = None
+) -> Mapping[str, FileContent]:  # fmt: skip
+    """Returns the contents after the patch, for each name in ``before``. All files of the patch must be in ``before``.
+
+    new_mode: the mode of a new file; one that is renamed keeps its mode. Raises `ChangeRefused` if the patch does not
+    fit exactly, or makes a submodule or a link that leads out of the folder.
+    """
+    require_complete(patch)
+    sources = {new: old for old, new in patched_names(patch, strip)}
+    with _scratch() as git:
+        rows = [f"{git_mode(content)} {_blob(git, content)} 0\t{name}\0"
+                for name, content in before.items() if content.kind != "absent"]  # fmt: skip
+        git("update-index", "-z", "--index-info", stdin="".join(rows))
+        try:
+            git("apply", "--cached", *_options(strip), "-", stdin=patch)
+        except GitError as error:
+            raise ChangeRefused(f"the patch does not fit the files: {error}; fix: {FIX}") from error
+        after = {}
+        for row in git("ls-files", "--stage", "-z").split("\0")[:-1]:
+            facts, _, name = row.partition("\t")
+            source = next((at for at in (before[name], before[sources.get(name, name)]) if at.kind == "file"), None)
+            after[name] = _content(git, name, facts.split(), new_mode if source is None else source.mode)
+    return {name: after.get(name, ABSENT) for name in before}
 
 
-def content_after(
-    name: str, mode: int, after: tuple[str, str] | None, data: Callable[[str], bytes]
-) -> FileContent:  # fmt: skip
-    """Returns what a patch makes of a file. mode: the permissions before. after: mode and blob of the file in the
-    index; None if the patch removes it. data: returns the bytes of a blob."""
-    if after is None:
-        return ABSENT
-    kind, blob = after
+def git_mode(file: FileContent | FileState) -> str:
+    """Returns the mode with which git stores a file or a link."""
+    return "120000" if file.kind == "link" else "100755" if file.mode & 0o100 else "100644"
+
+
+def _options(strip: int | None) -> tuple[str, ...]:
+    return ("--whitespace=nowarn", "--no-ignore-whitespace", *(() if strip is None else (f"-p{strip}",)))
+
+
+def _blob(git: Git, content: FileContent) -> str:
+    return git.line("hash-object", "-w", "--stdin", stdin=content.data.decode(errors="surrogateescape"))
+
+
+def _content(git: Git, name: str, facts: Sequence[str], mode: int) -> FileContent:
+    """Returns the content of a file of the index. facts: git's mode and blob. mode: the permissions before."""
+    kind, blob, *_ = facts
+    if kind not in ("100644", "100755", "120000"):
+        raise ChangeRefused(f"the patch makes {in_a_line(name)} a submodule; only files and links are changed")
+    data = git("cat-file", "blob", blob).encode(errors="surrogateescape")
     if kind == "120000":
-        target = os.path.normpath(os.path.join(os.path.dirname(name), os.fsdecode(data(blob))))
+        target = os.path.normpath(os.path.join(os.path.dirname(name), os.fsdecode(data)))
         if os.path.isabs(target) or target.split("/")[0] == "..":
             raise ChangeRefused(f"the patch makes {in_a_line(name)} a link to {in_a_line(target)}, outside the program")
-        return FileContent("link", 0, data(blob))
-    if kind not in ("100644", "100755"):
-        raise ChangeRefused(f"the patch makes {in_a_line(name)} a submodule; only files and links are changed")
+        return FileContent("link", 0, data)
     if (kind == "100755") != bool(mode & 0o100):  # the patch changes the mode
         mode = mode | (mode & 0o444) >> 2 if kind == "100755" else mode & ~0o111
-    return FileContent("file", mode, data(blob))
+    return FileContent("file", mode, data)
 
 
-def _names(git: Git, patch: str, strip: int, *options: str) -> list[str]:
-    try:
-        stats = git("apply", "--numstat", "-z", f"-p{strip}", *EXACTLY, *options, "-", stdin=patch)
-    except GitError as error:
-        raise ChangeRefused(f"that is not a patch that git understands: {error}; fix: {FIX}") from error
-    return [row.split("\t", 2)[2] for row in stats.split("\0") if row]
+@contextmanager
+def _scratch() -> Iterator[Git]:
+    """Makes a temporary empty repository, so that git uses no repository above its folder and none of its settings."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-patch-") as folder:
+        git = Git(Path(folder))
+        git("init", "--quiet", "--template=")
+        yield git

@@ -48,6 +48,15 @@ ABSENT = FileContent("absent")
 
 
 @dataclass(frozen=True)
+class FileState:
+    """What is at a path, with git's id of the content: `FileContent` without the bytes."""
+
+    kind: FileKind
+    mode: int = 0
+    blob: str = ""
+
+
+@dataclass(frozen=True)
 class UserTree:
     """The files below ``root``. Their names are relative to ``top``, which is ``root`` or above it; both are real
     paths. ``closed``: real paths of folders whose files are not the user's, such as git's own."""
