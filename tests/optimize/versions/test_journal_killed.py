@@ -17,11 +17,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.optimize.versions.kit import program, tree
+from tests.optimize.versions.kit import git, program, tree
 
 from tilewright.errors import MachineError
 from tilewright.optimize.versions import locks
 from tilewright.optimize.versions.journal import Journal
+from tilewright.optimize.versions.user_tree import ChangeRefused
 
 TRACED = "/optimize/versions/"
 LINES = 10
@@ -228,6 +229,25 @@ def test_killed_at_a_git_command(
             assert ended == -signal.SIGKILL
             check_recovered(root, recorded, step, f"step {step}, {when} git command {at} of {commands}")
     check_undone(root, recorded)
+
+
+def test_another_run_after_a_kill(tmp_path: Path, recorded: Recorded) -> None:
+    """It begins from a recorded step of the killed run, not from what that left unfinished. In another worktree of the
+    repository, it leaves it alone."""
+    root = recorded.copy(5, tmp_path / "program")
+    git(root, "worktree", "add", "-q", str(tmp_path / "worktree"))
+    for at in range(1, 99):  # to a kill after the first file of the patch
+        assert child(root, recorded.home, STEPS[5], lambda at=at: kill_at_file_call(at)) == -signal.SIGKILL
+        if tree(root) != tree(recorded.copies[5]) and (root / "new").is_dir():
+            break
+        Journal.open(root, "run", recorded.home).close()
+    with Journal.open(tmp_path / "worktree", "other", recorded.home), pytest.raises(MachineError, match="run other"):
+        Journal.open(root, "run", recorded.home)
+    with pytest.raises(ChangeRefused, match="run run is of another worktree of this repository; fix: start it there"):
+        Journal.open(tmp_path / "worktree", "run", recorded.home)
+    assert tree(root) != tree(recorded.copies[5])
+    with Journal.open(root, "another", recorded.home) as journal:
+        assert tree(root) == tree(recorded.copies[5]) and journal.entries == ()
 
 
 def test_a_git_command_that_outlives_its_process(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -42,11 +43,13 @@ EntryKind = Literal["backup", "edit", "patch", "revert"]
 
 @dataclass(frozen=True)
 class EntryRecord:
-    """What the message of an entry's commit says. ``made``: the folders that the entry creates."""
+    """What the message of an entry's commit says. ``made``: the folders that the entry creates. ``worktree``: which of
+    the repository's worktrees has the files, "." for the main one."""
 
     kind: EntryKind
     files: tuple[FileStep, ...]
     made: tuple[str, ...] = ()
+    worktree: str = "."
 
     def in_order(self, *, undo: bool) -> list[tuple[int, FileStep]]:
         """Returns the files with their numbers, removals first: a file may make room for a folder."""
@@ -113,6 +116,14 @@ def journal_runs(root: Path, home: Path) -> tuple[str, ...]:
     return tuple(sorted({ref.split("/")[2] for ref in refs if ref.endswith("/journal/head")}))
 
 
+def unfinished_runs(git: Git) -> tuple[str, ...]:
+    """Returns the runs whose last entry a killed process may have left unfinished."""
+    listed = git("for-each-ref", "--format=%(refname) %(objectname) %(parent)", "refs/tilewright").splitlines()
+    refs = {ref: commits for ref, *commits in (line.split(" ", 2) for line in listed)}
+    nexts = [ref.removesuffix("/next") for ref in refs if ref.endswith("/journal/next")]
+    return tuple(ref.split("/")[2] for ref in nexts if refs[f"{ref}/next"][1] == refs.get(f"{ref}/head", [""])[0])
+
+
 class EntryStore:
     """Reads and writes the entries of one run."""
 
@@ -120,6 +131,8 @@ class EntryStore:
         self._refs = f"{run_refs(run)}/journal"
         self._git = replace(git, variables={**git.variables, "GIT_NO_REPLACE_OBJECTS": "1"}).with_author()
         self.directory = Path(git.line("rev-parse", "--absolute-git-dir"))
+        common = self._git.folder / git.line("rev-parse", "--git-common-dir")
+        self.worktree = os.path.relpath(self.directory, os.path.realpath(common))
         self._hash = "sha1" if len(git.line("hash-object", "--stdin", stdin="")) == 40 else "sha256"
 
     def head(self) -> str:
@@ -170,7 +183,7 @@ class EntryStore:
             git = Git(Path(folder), {**self._git.variables, **places}, self._git.passed)
             git("update-index", "-z", "--index-info", stdin="".join(rows))
             tree = git.line("write-tree")
-        message = json.dumps(to_json(record), separators=(",", ":"))
+        message = json.dumps(to_json(replace(record, worktree=self.worktree)), separators=(",", ":"))
         return self._git.line("commit-tree", tree, *(("-p", parent) if parent else ()), stdin=message)
 
     def intend(self, entry: str) -> None:

@@ -32,6 +32,7 @@ from tilewright.optimize.versions.entries import (
     JournalEntry,
     KnownFile,
     folded,
+    unfinished_runs,
 )
 from tilewright.optimize.versions.git import Git
 from tilewright.optimize.versions.locks import locked, release
@@ -84,7 +85,8 @@ class Journal:
 
     @classmethod
     def open(cls, root: Path, run: str, home: Path) -> Journal:
-        """Opens the journal of ``run``, and puts back what a killed process of this run has left unfinished.
+        """Opens the journal of ``run``, and puts back what a killed process of this run, or of another one in the same
+        repository, has left unfinished.
 
         root: the folder of the user's program. home: Tilewright's folder, for a private repository.
         Raises MachineError if another journal is open in the same repository, or if git fails.
@@ -100,7 +102,12 @@ class Journal:
         with storage(path):
             lock = locked(path, holder, busy)
         try:
-            return cls(place, root, run, home, lock)
+            for other in unfinished_runs(place.git):
+                cls(place, root, other, home, lock)
+            journal = cls(place, root, run, home, lock)
+            if journal._entries and journal._entries[-1].record.worktree != journal._store.worktree:
+                raise ChangeRefused(f"run {run} is of another worktree of this repository; fix: start it there")
+            return journal
         except BaseException:
             release(lock)
             raise
@@ -204,7 +211,7 @@ class Journal:
         self._store.unlock()
         self._read()
         entry = self._store.unfinished()
-        if entry is None:
+        if entry is None or entry.record.worktree != self._store.worktree:
             return Recovered()
         put_back: list[Path] = []
         left: list[Path] = []
