@@ -15,7 +15,7 @@ from typing import Protocol
 from tilewright.errors import RequestError
 from tilewright.ledger.records import Iteration
 from tilewright.optimize.choosing import Proposal
-from tilewright.optimize.versions.patches import patched, patched_names
+from tilewright.optimize.versions.patches import applied, patched_names
 from tilewright.optimize.versions.user_tree import ChangeRefused, FileContent
 from tilewright.optimize.versions.version import read_source
 from tilewright.playbook.base import KernelFacts, NotApplicable, Risk
@@ -136,7 +136,7 @@ def patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path, 
     places = _places(file, patch, texts)
     before = {name: FileContent("file", 0o644, texts[path].encode()) for name, path in places.items()}
     try:
-        after = patched(patch, before, 0o644)
+        after = applied(patch, before, 0o644)
         if gone := [name for name, content in after.items() if content.kind != "file"]:
             raise ChangeRefused(f"the patch removes {gone[0]}")
         return {places[name]: content.data.decode() for name, content in after.items()}

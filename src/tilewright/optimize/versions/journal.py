@@ -36,7 +36,7 @@ from tilewright.optimize.versions.entries import (
 )
 from tilewright.optimize.versions.git import Git
 from tilewright.optimize.versions.locks import locked, release
-from tilewright.optimize.versions.patches import patched, patched_names
+from tilewright.optimize.versions.patches import applied, patched_names
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of_tree
 from tilewright.optimize.versions.user_tree import (
     ABSENT,
@@ -170,7 +170,7 @@ class Journal:
             if self._editable(self._tree.top / name) != name:
                 raise ChangeRefused(f"the patch changes {in_a_line(name)} through a link; fix: name the file itself")
             before[name] = self._unchanged(name)
-        return self._change("patch", patched(text, before, _mode_of_new_files(), strip))
+        return self._change("patch", applied(text, before, _mode_of_new_files(), strip))
 
     def files_of(self, patch: str | bytes) -> tuple[Path, ...]:
         """Returns the files that a patch changes, makes, renames or removes: those to back up before `apply_patch`."""

@@ -64,7 +64,7 @@ def patched_names(patch: str, strip: int | None = None) -> tuple[tuple[str, str]
     return tuple(zip(names[0][::-1], names[1], strict=True))  # with -R, git begins at the patch's end (since 2.30)
 
 
-def patched(
+def applied(
     patch: str, before: Mapping[str, FileContent], new_mode: int, strip: int | None = None
 ) -> Mapping[str, FileContent]:  # fmt: skip
     """Returns the contents after the patch, for each name in ``before``. All files of the patch must be in ``before``.
