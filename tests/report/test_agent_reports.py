@@ -31,7 +31,7 @@ from tilewright.coordinate.principles import PRINCIPLES, principle_of
 from tilewright.ledger.agent_records import STEPS
 from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.profile import findings
-from tilewright.report.agent_views import report_of
+from tilewright.report.agent.views import report_of
 from tilewright.report.report import Evidence, report
 
 ONE = ["Optimization Applied: scaled_dot_product_attention", "Prerequisites Checked", "Implementation", "Validation",

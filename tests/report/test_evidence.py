@@ -23,7 +23,8 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration
 from tilewright.race.stats import median_interval
 from tilewright.report.evidence import OptimizeEvidence, collect, settings, speedup_of
-from tilewright.report.markdown import fenced, markdown, text
+from tilewright.report.markdown import fenced, text
+from tilewright.report.optimize_views import markdown
 
 STEPS = (
     baseline_iteration(20.0),

@@ -17,7 +17,7 @@ from tilewright.machine_code.cubin import CLASSES
 from tilewright.report.charts import OTHERS, in_order, latencies, mix, mix_classes, ranges, roofline
 from tilewright.report.evidence import OptimizeEvidence, collect
 from tilewright.report.markup import diff, tag
-from tilewright.report.page import page
+from tilewright.report.optimize_views import page
 from tilewright.report.svg import Axis, around
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" ]]> --> \x00\x1b[31m \ud800"

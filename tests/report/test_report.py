@@ -19,8 +19,8 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.records import Configuration, TuningResult, WorkloadResult
 from tilewright.report import charts, tune_views
-from tilewright.report.evidence import TuneEvidence, collect_tune, knobs
 from tilewright.report.report import Evidence, report
+from tilewright.report.tune_evidence import TuneEvidence, collect_tune, knobs
 from tilewright.task.loading import load_task
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rms_norm.py"

@@ -21,10 +21,10 @@ from tilewright.inspect.kernel_class import CLASSES, class_of, classification
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.records import Configuration, TuningResult
-from tilewright.report.evidence import collect_tune
 from tilewright.report.report import Evidence, report
-from tilewright.report.sourced import stored_at
-from tilewright.report.two_steps import LEDGER, NOT_MEASURED, to_json_of, two_steps
+from tilewright.report.sourced import LEDGER, NOT_MEASURED, stored_at
+from tilewright.report.tune_evidence import collect_tune
+from tilewright.report.two_steps import to_json_of, two_steps
 from tilewright.task.loading import load_task
 
 ROOT = Path(__file__).parents[2]

@@ -84,9 +84,9 @@ def _json(evidence: Evidence) -> Encodable:
     """Returns the value that `tune` or `optimize` printed with ``--json`` for this run, or the report of a run of
     `agent`. For a Triton kernel, ``two_steps`` has the sections about its way to Tile IR."""
     from tilewright.optimize import optimized
-    from tilewright.report import agent_views
-    from tilewright.report.agent_evidence import AgentEvidence
-    from tilewright.report.evidence import TuneEvidence
+    from tilewright.report.agent import views as agent_views
+    from tilewright.report.agent.evidence import AgentEvidence
+    from tilewright.report.tune_evidence import TuneEvidence
     from tilewright.report.two_steps import to_json_of
     from tilewright.tune.as_json import to_json
 

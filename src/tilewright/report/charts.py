@@ -17,11 +17,12 @@ from tilewright.ledger.records import BaseRun, Metrics
 from tilewright.machine_code.cubin import CLASSES
 from tilewright.records import Candidate, MeasuredTime
 from tilewright.report import svg
-from tilewright.report.evidence import OptimizeEvidence, Point, TunedWorkload, WorkloadChange, knobs
+from tilewright.report.cells import interval_ms, interval_us, number, ordinal, time_ms, time_us
+from tilewright.report.evidence import OptimizeEvidence, Point, WorkloadChange
 from tilewright.report.markup import Child, Markup, joined, tag
 from tilewright.report.sourced import Sourced, citing
 from tilewright.report.svg import BOTTOM, HEIGHT, LEFT, MARK, NARROW, RIGHT, TOP, WIDE, Axis, around
-from tilewright.report.words import interval_ms, interval_us, number, ordinal, time_ms, time_us
+from tilewright.report.tune_evidence import TunedWorkload, knobs
 
 STRIP = 22
 """Height of the strip below the plot of latencies, where iterations without a time are drawn."""

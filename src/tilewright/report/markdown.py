@@ -1,4 +1,4 @@
-"""The report of a run as Markdown, for a pull request or a terminal.
+"""What all reports in Markdown share: the frame, sections, tables, lists and blocks of code.
 
 Text from the ledger is escaped, so it is never read as markup. A diff's fence is longer than any fence in the diff.
 """
@@ -8,20 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from tilewright.report.charts import in_order
-from tilewright.report.evidence import OptimizeEvidence, TuneEvidence
+from tilewright.report.evidence import OptimizeEvidence
+from tilewright.report.tune_evidence import TuneEvidence
 from tilewright.report.two_steps import two_steps
-from tilewright.report.words import (
-    TuneWords,
-    Words,
-    attempts,
-    gain,
-    interval_ms,
-    mix_row,
-    outcome_cells,
-    place,
-    time_ms,
-)
+from tilewright.report.words import TuneWords, Words
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
 """Characters that are markup within a line. An underscore inside a word is not markup."""
@@ -39,22 +29,6 @@ def framed(words: Words | TuneWords, *parts: str) -> str:
         *section(words.command_name, fenced(words.command, "sh")),
     ]
     return "\n\n".join(part for part in whole if part) + "\n"
-
-
-def markdown(report: OptimizeEvidence) -> str:
-    """Returns the report of a run of `optimize`."""
-    words = Words(report)
-    return framed(
-        words,
-        *two_step_sections(report),
-        *section("Workloads", table(*words.workloads())),
-        *section("Candidates to confirm on a GPU", table(*words.to_confirm())),
-        *section("Iterations", _iterations(report, words)),
-        *section("Why, and what else was tried", *_details(report)),
-        *section("What was ruled out", listed(report.ruled_out)),
-        *section("Instructions", _instructions(report)),
-        *section("The patch", fenced(report.patch, "diff") if report.patch.strip() else "Empty."),
-    )
 
 
 def two_step_sections(report: OptimizeEvidence | TuneEvidence) -> Iterator[str]:
@@ -92,41 +66,3 @@ def section(title: str, *parts: str) -> Iterator[str]:
     if content:
         yield f"## {title}"
         yield from content
-
-
-def _iterations(report: OptimizeEvidence, words: Words) -> str:
-    header = ["", "optimization", f"{words.p}ms", "95 %", f"{words.p}gain", "correctness", "status", "reason"]
-    if words.predicted:
-        header = [name for name in header if name not in ("95 %", "predicted gain")]
-    rows = []
-    for iteration in report.iterations:
-        named = iteration.optimization + (f" ({place(iteration)})" if place(iteration) else "")
-        named += ", lossy" if iteration.risk == "lossy" else ""
-        measured = [] if words.predicted else [interval_ms(iteration), gain(iteration)]
-        time = time_ms(iteration, report.run.measured)
-        end = (iteration.correctness, iteration.status, iteration.reason)
-        rows.append([iteration.n, named, time, *measured, *end])
-    return table(header, rows)
-
-
-def _details(report: OptimizeEvidence) -> Iterator[str]:
-    for iteration in report.tried:
-        parts = [f"### {iteration.n}. {text(iteration.optimization)}: {iteration.status}"]
-        parts += [f"Chosen: {text(iteration.why_chosen)}"] if iteration.why_chosen else []
-        header, rows = outcome_cells(iteration)
-        parts.append(table(header[:-1], [row[:-1] for row in rows]))
-        parts.append(table(*attempts(iteration)))
-        parts += [fenced(iteration.comparison)] if iteration.comparison.strip() else []
-        if iteration.status != "keep" and iteration.diff.strip():  # what was kept is in the patch
-            parts.append(fenced(iteration.diff, "diff"))
-        yield "\n\n".join(part for part in parts if part)
-
-
-def _instructions(report: OptimizeEvidence) -> str:
-    rows = [
-        (change.workload, *mix_row(change, kind))
-        for change in report.workloads
-        for kind in in_order(change.before.mix, change.after.mix)
-        if change.before.mix and change.after.mix
-    ]
-    return table(["workload", "class", "before", "after"], rows)

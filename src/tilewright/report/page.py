@@ -1,33 +1,19 @@
-"""The report of a run of `optimize` as one HTML page without scripts, fonts or other files.
+"""What every page has: the frame of one HTML page without scripts, fonts or other files.
 
 Long parts are folded. A browser that cannot fold them shows everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Protocol
 
-from tilewright.ledger.records import Iteration
-from tilewright.report.charts import in_order, latencies, mix, mix_classes, mixes, roofline
-from tilewright.report.evidence import OptimizeEvidence, TuneEvidence, settings
-from tilewright.report.markup import Child, Markup, bullets, diff, folded, scroll, section, settings_table, table, tag
-from tilewright.report.sourced import Sourced, citing
+from tilewright.report.evidence import OptimizeEvidence
+from tilewright.report.markup import Child, Markup, section, settings_table, table, tag
+from tilewright.report.sourced import citing
 from tilewright.report.style import STYLE
+from tilewright.report.tune_evidence import TuneEvidence
 from tilewright.report.two_steps import two_steps
-from tilewright.report.words import (
-    NOTHING,
-    Words,
-    attempts,
-    faster,
-    gain,
-    interval_ms,
-    mix_row,
-    ordinal,
-    outcome_cells,
-    place,
-    time_ms,
-)
 
 
 class PageWords(Protocol):
@@ -74,132 +60,6 @@ def framed(words: PageWords, tiles: Iterable[tuple[str, str]], *sections: Child)
     return f"<!DOCTYPE html>\n{tag('html', head, tag('body', top, sections, environment, again), lang='en')}\n"
 
 
-def page(report: OptimizeEvidence) -> str:
-    """Returns the page of a run of `optimize`."""
-    words = Words(report)
-    header, waiting = words.to_confirm()
-    tiles = [
-        (faster(report.speedup), f"{words.p}speed-up, geometric mean"),
-        *((ms, f"{words.p}ms {when}") for ms, when in zip(words.mean_ms, ("before", "after"), strict=True)),
-        (words.kept, "iterations kept"),
-    ]
-    return framed(
-        words,
-        tiles,
-        two_step_sections(report),
-        _latencies(report, words),
-        section("Workloads", _workloads(report, words)),
-        _before_and_after(report, words),
-        section("Candidates to confirm on a GPU", table(header, waiting)) if waiting else None,
-        section("Iterations", _iterations(report, words)),
-        section("The patch", diff(report.patch) if report.patch.strip() else tag("p", "Empty.")),
-        section("What was ruled out", bullets(report.ruled_out)) if report.ruled_out else None,
-    )
-
-
 def two_step_sections(report: OptimizeEvidence | TuneEvidence) -> list[Markup]:
     """Returns the sections about a Triton kernel's way to Tile IR."""
     return [section(part.heading, table(*part.table())) for part in two_steps(report)]
-
-
-def _latencies(report: OptimizeEvidence, words: Words) -> Markup | None:
-    chart = latencies(report)
-    title = "Predicted latency of each iteration" if words.predicted else "Latency of each iteration"
-    text = "Geometric mean over the workloads. A name is the playbook's entry of a kept change."
-    if not words.predicted:
-        text += " Bars are 95 % intervals."
-    return section(title, tag("p", text, class_="soft"), scroll(chart)) if chart else None
-
-
-def _workloads(report: OptimizeEvidence, words: Words) -> Markup:
-    header, rows = words.workloads()
-    shown: list[list[Child]] = []
-    for n, (row, change) in enumerate(zip(rows, report.workloads, strict=True), 1):
-        bound = change.before.bound
-        at = Sourced(n, change.at[0])
-        shown.append([at, *row[:-1], tag("span", row[-1], title=bound.why if bound else None)])
-    return table(["", *header], shown, numbers=range(2, len(header)))
-
-
-def _before_and_after(report: OptimizeEvidence, words: Words) -> Markup | None:
-    roofs, bars = roofline(report.run, report.workloads), mix(report)
-    title, sides = f"Roofline{', at predicted times' if words.predicted else ''}", []
-    if roofs:
-        sides.append(tag("div", tag("h3", title), scroll(roofs)))
-    if bars:
-        key = [
-            tag("li", tag("svg", tag("rect", class_=f"mix{n}", width=12, height=12), viewBox="0 0 12 12"), name)
-            for n, name in enumerate(mix_classes(report))
-        ]
-        names = tag("ul", key, class_="key")
-        sides.append(tag("div", tag("h3", "Instruction mix"), scroll(bars), names, _mix_counts(report)))
-    return section("Before and after", tag("div", sides, class_="pair")) if sides else None
-
-
-def _mix_counts(report: OptimizeEvidence) -> Markup:
-    tables = []
-    for before, after, workloads in mixes(report):
-        rows = [mix_row(report.workloads[workloads[0]], kind) for kind in in_order(before, after)]
-        names = ", ".join(report.workloads[n].workload for n in workloads)
-        tables.append(table([names, "before", "after"], rows, numbers=(1, 2)))
-    return folded("instructions by class (an instruction in a loop counts once)", tables)
-
-
-# Iterations -----------------------------------------------------------------------------------------------
-
-
-def _iterations(report: OptimizeEvidence, words: Words) -> Markup:
-    measured = [] if words.predicted else ["gain"]
-    names = ["", "optimization", f"{words.p}ms", *measured, "correctness", "status", "reason"]
-    header = tag("tr", [tag("th", name) for name in names])
-    rows = [row for iteration in report.iterations for row in (_row(iteration, words), _more(iteration))]
-    return scroll(tag("table", tag("thead", header), tag("tbody", rows), class_="iterations"))
-
-
-def _row(iteration: Iteration, words: Words) -> Markup:
-    time, interval = time_ms(iteration, not words.predicted), interval_ms(iteration)
-    within = citing(f" ({interval})", interval) if iteration.interval_ms and time != NOTHING else ""
-    lossy = tag("span", "lossy", class_="badge lossy") if iteration.risk == "lossy" else None
-    return tag(
-        "tr",
-        tag("td", ordinal(iteration), class_="number"),
-        tag("td", tag("strong", iteration.optimization), " ", lossy, tag("div", place(iteration), class_="soft")),
-        tag("td", time, tag("span", within, class_="soft"), data_label=f"{words.p}ms"),
-        None if words.predicted else tag("td", gain(iteration), class_="nowrap", data_label="gain"),
-        tag("td", iteration.correctness, data_label="correctness"),
-        tag("td", tag("span", iteration.status, class_=f"badge {iteration.status}")),
-        tag("td", iteration.reason),
-        class_="head",
-        id=f"iteration-{iteration.n}",
-    )
-
-
-def _more(iteration: Iteration) -> Markup:
-    content, tried = [part for part in _evidence(iteration) if part], len(iteration.attempts)
-    summary = f"{tried} value{'' if tried == 1 else 's'} tried" if tried else "evidence"
-    summary += f", {iteration.seconds:.0f} s" if iteration.seconds else ""
-    at = f"iteration/{iteration.n}"
-    more = folded(Sourced(summary, f"{at}/attempts", f"{at}/seconds"), content) if content else None
-    return tag("tr", tag("td"), tag("td", more, colspan=6), class_="more")
-
-
-def _evidence(iteration: Iteration) -> Iterator[Markup | None]:
-    if iteration.why_chosen:
-        yield tag("p", tag("span", "Chosen: ", class_="soft"), iteration.why_chosen)
-    if iteration.outcomes:
-        yield table(*outcome_cells(iteration))
-    if iteration.attempts:
-        yield table(*attempts(iteration))
-    if iteration.comparison.strip():
-        yield tag("pre", iteration.comparison)
-    if iteration.diff.strip():
-        yield diff(iteration.diff)
-    for attempt in iteration.attempts:
-        if attempt.diff.strip() and attempt.diff != iteration.diff:
-            yield folded(f"diff of {attempt.value}", diff(attempt.diff))
-    if iteration.ruled_out:
-        yield tag("div", tag("p", "Ruled out before it:", class_="soft"), bullets(iteration.ruled_out))
-    at = f"iteration/{iteration.n}"
-    around = [("commit", Sourced(iteration.commit, f"{at}/commit"))] if iteration.commit else []
-    if around := [*around, *settings(iteration.environment, f"{at}/environment")]:
-        yield settings_table(around)

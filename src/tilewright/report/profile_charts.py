@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tilewright.profile.figures import Bar, GpuProfile, TimeLine
 from tilewright.report import svg
+from tilewright.report.cells import number
 from tilewright.report.markup import Markup, tag
 from tilewright.report.svg import LEFT, RIGHT, WIDE, Axis
-from tilewright.report.words import number
 
 COLOURS = {
     "compute": "mix0", "exposed communication": "mix1", "communication": "mix1", "exposed copy": "mix2", "copy": "mix2",

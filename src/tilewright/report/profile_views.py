@@ -14,25 +14,25 @@ from tilewright.coordinate.analysis import Analysis, Recommendation
 from tilewright.errors import RequestError
 from tilewright.profile.figures import Figure, GpuProfile, NameRow, Profile, ProfileFinding, percent
 from tilewright.profile.kinds import LAUNCH
+from tilewright.report.cells import NOTHING, number
 from tilewright.report.markdown import fenced, listed, section, table, text
 from tilewright.report.markup import Child, Markup, bullets, folded, scroll, settings_table, tag
 from tilewright.report.markup import section as page_section
 from tilewright.report.markup import table as page_table
 from tilewright.report.page import framed
 from tilewright.report.profile_charts import KEY, split_bar, timeline
-from tilewright.report.words import NOTHING, number
+from tilewright.report.sourced import NOT_MEASURED
 
 TOP = 15
 """Rows of the table of kernels."""
 CALLS = 10
 SPLIT = ("compute", "exposed communication", "exposed copy", "idle")
-UNMEASURED = "not measured"
 
 
 def shown(figure: Figure) -> str:
     """Formats a number with its unit."""
     if figure.value is None:
-        return UNMEASURED
+        return NOT_MEASURED
     if figure.unit == "share":
         return percent(figure.value)
     return f"{number(figure.value)} {figure.unit}".rstrip() if figure.unit else f"{figure.value:,.12g}"
@@ -210,7 +210,7 @@ def _named(gpu: GpuProfile) -> str:
 
 def _calls(file: str, rows: Sequence[NameRow]) -> str:
     if not rows:
-        return text(f"{file}: {UNMEASURED}; the trace has no calls of the host")
+        return text(f"{file}: {NOT_MEASURED}; the trace has no calls of the host")
     return f"{text(file)}\n\n{table(API, call_rows(rows))}"
 
 
@@ -249,7 +249,7 @@ class ProfileWords:
             yield f"Evidence: {evidence(self.profile)}."
         for trace in self.profile.traces:
             if not trace.calls:
-                yield f"{trace.file} has no calls of the host: why the GPU was idle is {UNMEASURED}."
+                yield f"{trace.file} has no calls of the host: why the GPU was idle is {NOT_MEASURED}."
 
     def environment(self) -> tuple[tuple[str, str], ...]:
         """Returns pairs of name and value."""

@@ -12,15 +12,16 @@ from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.runs import LATEST, LedgerFile, write_jsonl
 from tilewright.ledger.tunings import TuneLedger
-from tilewright.report import agent_views, page, tune_views
-from tilewright.report.agent_evidence import AgentEvidence
-from tilewright.report.evidence import OptimizeEvidence, TuneEvidence, collect, collect_tune
-from tilewright.report.markdown import markdown
+from tilewright.report import optimize_views, tune_views
+from tilewright.report.agent import views as agent_views
+from tilewright.report.agent.evidence import AgentEvidence
+from tilewright.report.evidence import OptimizeEvidence, collect
+from tilewright.report.tune_evidence import TuneEvidence, collect_tune
 from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
 
 VIEWS: Mapping[type, tuple[Callable[..., str], Callable[..., str]]] = {
-    OptimizeEvidence: (markdown, page.page),
+    OptimizeEvidence: (optimize_views.markdown, optimize_views.page),
     TuneEvidence: (tune_views.markdown, tune_views.page),
     AgentEvidence: (agent_views.markdown, agent_views.page),
 }

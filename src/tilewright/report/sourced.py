@@ -12,6 +12,10 @@ from typing import Any
 
 from tilewright.records import Json
 
+NOT_MEASURED = "not measured"
+LEDGER = "ledger"
+"""The name of the column with the ids."""
+
 
 class Sourced(str):
     """Text with ``ids``, the places that its numbers come from. ``value``: what it shows; None if it is only text."""
@@ -50,6 +54,18 @@ def shortened(ids: Iterable[str]) -> str:
         f"{record}/{','.join(names)}" if len(names) == 1 else f"{record}/{{{','.join(names)}}}"
         for record, names in fields.items()
     )
+
+
+def row_json(header: Iterable[str], row: Iterable[str]) -> dict[str, Json]:
+    """Returns a row of a table: column → value. `LEDGER` maps a column to the ids of its value."""
+    cells = dict(zip(header, row, strict=True))
+    values: dict[str, Json] = {
+        name: cell.value if isinstance(cell, Sourced) and cell.value is not None else str(cell)
+        for name, cell in cells.items()
+    }
+    return values | {
+        LEDGER: {name: list(cell.ids) for name, cell in cells.items() if isinstance(cell, Sourced) and cell.ids}
+    }
 
 
 def key(name: str) -> str:

@@ -6,22 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.records import Candidate
 from tilewright.report import charts
-from tilewright.report import markdown as as_markdown
-from tilewright.report.evidence import TunedWorkload, TuneEvidence, knobs, settings
+from tilewright.report import markdown as md
+from tilewright.report.cells import NOTHING, both_lights, faster, interval_us, light, number, time_us
+from tilewright.report.evidence import settings
 from tilewright.report.markup import Child, breakable, bullets, folded, scroll, section, settings_table, table, tag
 from tilewright.report.page import framed, two_step_sections
 from tilewright.report.sourced import Sourced, key
-from tilewright.report.words import (
-    NOTHING,
-    WORKLOADS_AT,
-    TuneWords,
-    both_lights,
-    faster,
-    interval_us,
-    light,
-    number,
-    time_us,
-)
+from tilewright.report.tune_evidence import TunedWorkload, TuneEvidence, knobs
+from tilewright.report.words import WORKLOADS_AT, TuneWords
 
 
 def page(report: TuneEvidence) -> str:
@@ -48,18 +40,16 @@ def page(report: TuneEvidence) -> str:
 def markdown(report: TuneEvidence) -> str:
     """Returns the Markdown of a run of `tune`."""
     words = TuneWords(report)
-    parts = [*as_markdown.two_step_sections(report)]
-    parts += [*as_markdown.section("Workloads", as_markdown.table(_summary_header(words), _summary(report)))]
+    parts = [*md.two_step_sections(report)]
+    parts += [*md.section("Workloads", md.table(_summary_header(words), _summary(report)))]
     for workload in report.workloads:
         rows = (
             [name, ", ".join([candidate.status, *roles]), *cells] for candidate, name, roles, cells in _rows(workload)
         )
-        parts += as_markdown.section(
-            f"Workload {as_markdown.text(workload.name)}",
-            as_markdown.listed(_reasons(workload)),
-            as_markdown.table(_header(words), rows),
+        parts += md.section(
+            f"Workload {md.text(workload.name)}", md.listed(_reasons(workload)), md.table(_header(words), rows)
         )
-    return as_markdown.framed(words, *parts)
+    return md.framed(words, *parts)
 
 
 # Parts that Markdown and page share

@@ -14,18 +14,17 @@ from typing import Any
 from tilewright.languages.triton.hints import ON_TILE_IR, PTX, ROUTE, TILE_IR, on_tile_ir
 from tilewright.ledger.records import Iteration
 from tilewright.records import Candidate, Configuration, Json
-from tilewright.report.evidence import OptimizeEvidence, TunedWorkload, TuneEvidence
-from tilewright.report.sourced import Sourced, ids_of, key, shortened, stored_at
-from tilewright.report.words import number
+from tilewright.report.cells import number
+from tilewright.report.evidence import OptimizeEvidence
+from tilewright.report.sourced import LEDGER, NOT_MEASURED, Sourced, ids_of, key, row_json, shortened, stored_at
+from tilewright.report.tune_evidence import TunedWorkload, TuneEvidence
 
-NOT_MEASURED, NOT_STORED = "not measured", "not stored"
+NOT_STORED = "not stored"
 FORM, HINTS = "source form → Tile IR form", "hints tuned"
 PTX_HINTS = "hints of Triton's own compiler"
 HINT_ENTRIES = {"tune_space", "tile_ir_hints", "occupancy", "clusters", "worker_warps", "tile_sizes"}
 """The playbook's entries that change knobs: on Tile IR, the second step. The others change the form or the route."""
 VALIDATED = ("version", "workload", "correct", "how", "error / allowed")
-LEDGER = "ledger"
-"""The name of the column with the ids."""
 UNTUNED = "Tile IR, without hints"
 HOW: Mapping[str, Callable[..., Any]] = {
     "": lambda value: value,
@@ -55,18 +54,7 @@ class ReportTable:
         return [*self.header, LEDGER], [[*row, shortened(ids_of(row))] for row in self.rows]
 
     def to_json(self) -> list[Json]:
-        return [
-            {
-                **{name: _value(cell) for name, cell in zip(self.header, row, strict=True)},
-                LEDGER: {name: list(cell.ids) for name, cell in zip(self.header, row, strict=True)
-                         if isinstance(cell, Sourced)},
-            }
-            for row in self.rows
-        ]  # fmt: skip
-
-
-def _value(cell: str) -> Json:
-    return cell.value if isinstance(cell, Sourced) and cell.value is not None else str(cell)
+        return [row_json(self.header, row) for row in self.rows]
 
 
 def two_steps(details: OptimizeEvidence | TuneEvidence) -> tuple[ReportTable, ...]:

@@ -12,9 +12,8 @@ from typing import Literal, TypeAlias
 from tilewright.coordinate.principles import PRINCIPLES
 from tilewright.ledger.agent_records import AgentChange, AgentItem, AgentMeasurement
 from tilewright.records import Json
-from tilewright.report.agent_evidence import AgentEvidence
-from tilewright.report.agent_impact import NOT_MEASURED
-from tilewright.report.sourced import Sourced, ids_of, key
+from tilewright.report.agent.evidence import AgentEvidence
+from tilewright.report.sourced import NOT_MEASURED, Sourced, ids_of, key, row_json
 
 PROOF = "Proof that the changed code ran"
 Mark: TypeAlias = Literal["- ", "- [x] ", "- [ ] ", "1. "]
@@ -54,18 +53,9 @@ class ReportSection:
              "checked": {"- [x] ": True, "- [ ] ": False}.get(point.mark)}
             for point in self.points
         ]  # fmt: skip
-        rows: list[Json] = [_row_json(self.header, row) for row in self.rows]
+        rows: list[Json] = [row_json(self.header, row) for row in self.rows]
         lines: list[Json] = [str(line) for line in self.lines]
         return {"points": points, "rows": rows, "lines": lines, "ledger": list(self.ids)}
-
-
-def _row_json(header: Sequence[str], row: Sequence[str]) -> dict[str, Json]:
-    cells = dict(zip(header, row, strict=True))
-    values: dict[str, Json] = {
-        name: cell.value if isinstance(cell, Sourced) and cell.value is not None else str(cell)
-        for name, cell in cells.items()
-    }
-    return values | {"ledger": {name: list(ids) for name, cell in cells.items() if (ids := ids_of([cell]))}}
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ledger.agent_records import AgentMeasurement
-from tilewright.report.sourced import Sourced, citing, ids_of, key
-from tilewright.report.words import number
+from tilewright.report.cells import number
+from tilewright.report.sourced import NOT_MEASURED, Sourced, citing, ids_of, key
 
-NOT_MEASURED = "not measured"
 UNITS = {"optimizer step": "steps/s", "forward call": "calls/s", "process": "runs/s"}
 """What a measurement times → its throughput."""
 Value = tuple[float, str] | None

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from tilewright.records import Json
 from tilewright.report import markdown as md
 from tilewright.report import markup
-from tilewright.report.agent_evidence import AgentEvidence
-from tilewright.report.agent_impact import impact_of
-from tilewright.report.agent_multiple import multiple
-from tilewright.report.agent_sections import AgentReport, ReportPoint, ReportSection, kept_of
-from tilewright.report.agent_single import single
-from tilewright.report.evidence import settings
+from tilewright.report.agent.evidence import AgentEvidence
+from tilewright.report.agent.impact import impact_of
+from tilewright.report.agent.multiple import multiple
+from tilewright.report.agent.sections import AgentReport, ReportPoint, ReportSection, kept_of
+from tilewright.report.agent.single import single
+from tilewright.report.evidence import fields_of, settings
 from tilewright.report.markup import Child, Markup, tag
 from tilewright.report.page import framed
 from tilewright.report.sourced import Sourced
-from tilewright.report.words import fields_of
 
 
 def report_of(evidence: AgentEvidence) -> AgentReport:

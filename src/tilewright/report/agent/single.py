@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.ledger.agent_records import AgentChange, AgentItem
-from tilewright.report.agent_evidence import APPLIED, ROLLED_BACK, AgentEvidence
-from tilewright.report.agent_impact import NOT_MEASURED, Impact, gain_of, impact_of
-from tilewright.report.agent_sections import (
+from tilewright.report.agent.evidence import APPLIED, ROLLED_BACK, AgentEvidence
+from tilewright.report.agent.impact import Impact, gain_of, impact_of
+from tilewright.report.agent.sections import (
     PROOF,
     AgentReport,
     ReportPoint,
@@ -16,7 +16,7 @@ from tilewright.report.agent_sections import (
     principle,
     verdict,
 )
-from tilewright.report.sourced import Sourced, citing, key
+from tilewright.report.sourced import NOT_MEASURED, Sourced, citing, key
 
 
 def single(evidence: AgentEvidence) -> AgentReport:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.ledger.agent_records import AgentChange, AgentItem
-from tilewright.report.agent_evidence import ROLLED_BACK, AgentEvidence
-from tilewright.report.agent_impact import NOT_MEASURED, impact_of, latency, share, throughput, value_at
-from tilewright.report.agent_sections import (
+from tilewright.report.agent.evidence import ROLLED_BACK, AgentEvidence
+from tilewright.report.agent.impact import impact_of, latency, share, throughput, value_at
+from tilewright.report.agent.sections import (
     PROOF,
     AgentReport,
     ReportPoint,
@@ -17,7 +17,7 @@ from tilewright.report.agent_sections import (
     principle,
     verdict,
 )
-from tilewright.report.sourced import Sourced, citing, joined, key
+from tilewright.report.sourced import NOT_MEASURED, Sourced, citing, joined, key
 
 VERDICTS = {
     "faster": "the user's own command is faster beyond the noise",
