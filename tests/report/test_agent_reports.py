@@ -28,7 +28,7 @@ from tests.report.test_page import Page
 
 from tilewright.cli.main import main
 from tilewright.coordinate.principles import PRINCIPLES, principle_of
-from tilewright.ledger.agent_records import STEPS
+from tilewright.ledger.agent_records import STEPS, AgentMeasurement
 from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.profile import findings
 from tilewright.report.agent.views import report_of
@@ -211,6 +211,35 @@ def test_a_killed_run_of_several_shows_what_is_open(tmp_path: Path) -> None:
     assert "| Latency | 20.13 ms | not measured | not measured |" in text
     assert evidence.patch == DIFF, "of the change that is kept so far"
     assert unexplained(evidence.html(), evidence.details.records) == []
+
+
+def test_a_run_killed_before_its_last_race(tmp_path: Path) -> None:
+    """The item has ended; the user's own command is measured last."""
+
+    def killed(run: MadeAgentRun) -> None:
+        made = run.applied(ATTENTION, "sdpa", 20_000.0, 15_000.0)
+        ran = AgentMeasurement(kind="operations", about="the changed program", change=made.id, verdict="ran",
+                               reason="scaled_dot_product_attention ran 6 times")  # fmt: skip
+        run.measured(ran)
+
+    evidence = made(tmp_path, lambda ledger: asked(ledger, killed))
+    text = evidence.markdown()
+    assert headings(text) == ["Optimization Applied: sdpa", *ONE[1:]]
+    assert section(text, "Result")[1] == (
+        "NOT FINISHED: the effect on the user's own command is not measured; the same command resumes it"
+    )  # fmt: skip
+    assert "Proof that the changed code ran: ran, scaled_dot_product_attention ran 6 times" in text
+    assert unexplained(evidence.html(), evidence.details.records) == []
+
+
+def test_a_program_without_steps_has_its_whole_time(tmp_path: Path) -> None:
+    def begun(ledger: AgentLedger) -> str:
+        run = MadeAgentRun(ledger)
+        run.measured(AgentMeasurement(kind="baseline", about="train.py", values={"wall time, s": 26.98, "steps": 6.0},
+                                      device="this CPU"))  # fmt: skip
+        return run.run
+
+    assert "**Starting Point**: 26.98 s from start to end; on this CPU; " in made(tmp_path, begun).markdown()
 
 
 def test_a_run_killed_before_its_plan(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def _list(path: Path | None, variable: str, as_json: bool) -> None:
         print_json(runs)
         return
     for run in runs:
-        where = run.gpu or f"{run.arch}, predicted"
+        where = run.gpu or ("this CPU" if run.measured else f"{run.arch}, predicted")
         end = run.stop_reason or ("finished" if run.finished else "not finished")
         print(f"{run.run}  {run.command:8}  {run.task}  {where}  {end}")
 

@@ -81,10 +81,13 @@ class AgentEvidence:
         """The user's own command, the version at the start against the last."""
         return self.parts.measurement(self.run.effect) or self.measured("effect")
 
-    @property
-    def proof(self) -> AgentMeasurement | None:
-        """The count of the operations of the last version."""
-        return self.parts.measurement(self.run.proof)
+    def proof(self, change: AgentChange | None = None) -> AgentMeasurement | None:
+        """The count of the operations of the last version, else of the version with a change."""
+        return self.parts.measurement(self.run.proof) or (self.measured("operations", change.id) if change else None)
+
+    def site(self, change: AgentChange) -> str:
+        """Returns the place of a change, within the folder of the program."""
+        return change.site.removeprefix(f"{self.run.root}/")
 
     def state(self, change: AgentChange) -> str:
         """Returns `APPLIED`, `ROLLED_BACK`, or what an unfinished run does next."""

@@ -85,6 +85,11 @@ def latency(us: Value) -> str:
     return NOT_MEASURED if us is None else Sourced(f"{number(us[0] / 1e3)} ms", us[1], value=us[0] / 1e3)
 
 
+def whole(seconds: tuple[float, str]) -> str:
+    """Formats the time of a whole program, which has no steps."""
+    return Sourced(f"{number(seconds[0])} s from start to end", seconds[1], value=seconds[0])
+
+
 def throughput(us: Value, measurement: AgentMeasurement) -> str:
     """Formats how many of what takes so many µs fit into a second; the measurement says what that is."""
     if us is None or us[0] <= 0:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.ledger.agent_records import AgentChange, AgentItem
 from tilewright.report.agent.evidence import ROLLED_BACK, AgentEvidence
-from tilewright.report.agent.impact import impact_of, latency, share, throughput, value_at
+from tilewright.report.agent.impact import impact_of, latency, share, throughput, value_at, whole
 from tilewright.report.agent.sections import (
     PROOF,
     AgentReport,
@@ -34,7 +34,7 @@ def multiple(evidence: AgentEvidence) -> AgentReport:
         (
             ReportSection("Optimizations Applied (in order)", tuple(_applied(evidence)) or (ReportPoint("none"),)),
             ReportSection("Cumulative Results", header=("Metric", "Baseline", "Final", "Total Change"),
-                    rows=tuple(_cumulative(evidence)), lines=(verdict(PROOF, evidence.proof),)),
+                    rows=tuple(_cumulative(evidence)), lines=(verdict(PROOF, evidence.proof()),)),
             ReportSection("Remaining Opportunities", tuple(_remaining(evidence)) or (ReportPoint("none"),)),
         ),
     )  # fmt: skip
@@ -45,8 +45,9 @@ def _start(evidence: AgentEvidence) -> str:
     baseline = evidence.measured("baseline")
     parts = [NOT_MEASURED]
     if baseline is not None:
-        us = value_at(baseline, ", µs")
-        parts = [latency(us), throughput(us, baseline), Sourced(f"on {baseline.device}", f"{baseline.id}/device")]
+        us, wall = value_at(baseline, ", µs"), value_at(baseline, ", s")
+        parts = [latency(us), throughput(us, baseline)] if us or not wall else [whole(wall)]
+        parts += [Sourced(f"on {baseline.device}", f"{baseline.id}/device")]
     if evidence.run.bottleneck:
         parts += [Sourced(f"{text}", f"run/{name}") for name, text in (
             ("bottleneck", f"primary bottleneck: {evidence.run.bottleneck}"),
@@ -79,7 +80,7 @@ def _applied(evidence: AgentEvidence) -> Iterator[ReportPoint]:
         lines = [citing(f"Impact: {impact}", impact), f"Status: {state}"]
         if state == ROLLED_BACK:
             lines.append(_reason(evidence, change))
-        lines.append(Sourced(f"Change: {described(change)}", f"changes/{key(change.id)}/site"))
+        lines.append(Sourced(f"Change: {described(evidence, change)}", f"changes/{key(change.id)}/site"))
         lines.append(f"Specialist: {change.specialist}")
         if item is not None and (said := principle(evidence, item)):
             lines.append(f"Principle: {said}")

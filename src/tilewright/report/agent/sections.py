@@ -83,10 +83,10 @@ def kept_of(evidence: AgentEvidence) -> Sourced:
     return Sourced(text, *(f"steps/{key(each.id)}" for each in tried))
 
 
-def described(change: AgentChange) -> str:
-    return (
-        f"{change.name} at {change.site}: {change.rationale}" if change.site else f"{change.name}: {change.rationale}"
-    )
+def described(evidence: AgentEvidence, change: AgentChange) -> str:
+    """Says what a change does, and where."""
+    where = f" at {evidence.site(change)}" if change.site else ""
+    return f"{change.name}{where}: {change.rationale}"
 
 
 def principle(evidence: AgentEvidence, item: AgentItem) -> str:

@@ -31,9 +31,16 @@ def single(evidence: AgentEvidence) -> AgentReport:
             _implementation(evidence, item, change),
             ReportSection("Validation", header=("Metric", "Before", "After", "Change"),
                     rows=tuple(_validation(evidence, change)), lines=tuple(_checks(evidence, change))),
-            ReportSection("Result", lines=(result,)),
+            ReportSection("Result", lines=(result, *_unfinished(evidence))),
         ),
     )  # fmt: skip
+
+
+def _unfinished(evidence: AgentEvidence) -> tuple[str, ...]:
+    """Says what a run has not done whose item has ended: it measures the user's own command last."""
+    if evidence.run.finished or any(evidence.open_items()):
+        return ()
+    return (f"NOT FINISHED: the effect on the user's own command is {NOT_MEASURED}; the same command resumes it",)
 
 
 def _done(evidence: AgentEvidence, change: AgentChange | None) -> str:
@@ -58,7 +65,7 @@ def _prerequisites(evidence: AgentEvidence, item: AgentItem, change: AgentChange
         yield ReportPoint(f"Hardware requirements: {reason}", "- [ ] ")
         return
     yield ReportPoint(
-        Sourced(f"Code compatibility verified: {change.site}", f"changes/{key(change.id)}/site"), "- [x] "
+        Sourced(f"Code compatibility verified: {evidence.site(change)}", f"changes/{key(change.id)}/site"), "- [x] "
     )
     yield ReportPoint(citing(f"Hardware requirements met: {_hardware(evidence)}", _hardware(evidence)), "- [x] ")
 
@@ -72,7 +79,7 @@ def _hardware(evidence: AgentEvidence) -> Sourced:
 
 def _implementation(evidence: AgentEvidence, item: AgentItem, change: AgentChange | None) -> ReportSection:
     who = change.specialist if change else ", then ".join(item.specialists)
-    changes = Sourced(described(change), f"changes/{key(change.id)}/site") if change else "none"
+    changes = Sourced(described(evidence, change), f"changes/{key(change.id)}/site") if change else "none"
     points = [ReportPoint(who, title="Specialist"), ReportPoint(changes, title="Changes")]
     if said := principle(evidence, item):
         points.append(ReportPoint(said, title="Principle"))
@@ -96,7 +103,7 @@ def _checks(evidence: AgentEvidence, change: AgentChange | None) -> Iterator[str
     """Yields what else was checked: the outputs, that the changed code ran, and on what it was measured."""
     outputs = evidence.measured("outputs", change.id) if change else None
     yield verdict("Outputs", outputs)
-    yield verdict(PROOF, evidence.proof)
+    yield verdict(PROOF, evidence.proof(change))
     race = evidence.race(change) if change else None
     yield Sourced(f"Measured on: {race.device}", f"{race.id}/device") if race else f"Measured on: {NOT_MEASURED}"
 
