@@ -160,6 +160,15 @@ RIGHT = (
 )  # fmt: skip
 """Programs that are rewritten: twenty."""
 
+CHANGED_BUFFER = layer("a buffer that is changed", """
+    self.register_buffer("tril", torch.tril(torch.ones(8, 8)))
+    self.tril[0] = 1
+""", """
+    s = (q @ k.mT).masked_fill(self.tril[:t, :t] == 0, float("-inf"))
+    return s.softmax(-1) @ v
+""")  # fmt: skip
+"""Its mask is not causal, so the mask itself must be passed on."""
+
 WRONG = (
     function("another axis", "return torch.softmax(q @ k.transpose(-2, -1) * 0.5, dim=-2) @ v", "another axis"),
     function("no axis", "return F.softmax(q @ k.transpose(-2, -1)) @ v", "no axis"),
@@ -222,6 +231,16 @@ WRONG = (
         softmax = lambda t, dim: t / t.sum(dim, keepdim=True)
         return softmax(q @ k.transpose(-2, -1), -1) @ v
     """),
+    function("second derivatives", """
+        out = (q @ k.mT).softmax(-1) @ v
+        (g,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+        return g
+    """, "second derivatives"),
+    layer("a scale that is set from outside", "self.scale = 0.5", """
+        other = nn.Linear(2, 2)
+        other.scale = torch.ones(3, 1, 1)
+        return (q @ k.mT * self.scale).softmax(-1) @ v
+    """, "not surely a number"),
     AttentionProgram("a shadowed name", "import torch\nfrom torch.nn.functional import softmax\n\n\n"
                      "def softmax(x, dim):\n    return x\n\n\n"
                      "def attention(q, k, v):\n    return softmax(q @ k.transpose(-2, -1), dim=-1) @ v\n"),

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.program.changes.attention_programs import RIGHT, WRONG, AttentionProgram
+from tests.program.changes.attention_programs import CHANGED_BUFFER, RIGHT, WRONG, AttentionProgram
 from tests.program.changes.executing import outputs, read, rewritten, same
 
 from tilewright.program.changes.scaled_dot_product_attention import CHANGE
@@ -23,6 +23,13 @@ def test_attention_is_found_and_equal(program: AttentionProgram) -> None:
     assert same(before, after)
     assert not CHANGE.sites(read(new)), "nothing is left to change"
     assert "scaled_dot_product_attention" in CHANGE.present(read(new))
+
+
+def test_a_mask_that_may_be_changed_is_passed_on() -> None:
+    new = rewritten(CHANGE, CHANGED_BUFFER.source)
+    assert "is_causal" not in new and "attn_mask=self.tril[:t, :t] != 0" in new
+    before, after = (outputs(each, CHANGED_BUFFER.call, CHANGED_BUFFER.inputs) for each in (CHANGED_BUFFER.source, new))
+    assert same(before, after)
 
 
 @pytest.mark.parametrize("program", WRONG, ids=lambda each: each.name)

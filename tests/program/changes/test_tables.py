@@ -43,6 +43,8 @@ RIGHT = (
     Row("gradients_to_none", "o.zero_grad(set_to_none=False)\n", "o.zero_grad()\n"),
     Row("float32_matmul_precision", "for x in y:\n    pass\n", '\ntorch.set_float32_matmul_precision("high")\nfor x in y:\n    pass\n',
         "import torch\n", runs=False),
+    Row("float32_matmul_precision", "x = 1\nimport torch\nfor x in y:\n    pass\n", 'x = 1\nimport torch\n\ntorch.set_float32_matmul_precision("high")\nfor x in y:\n    pass\n',
+        "import os\n"),
     Row("cudnn_benchmark", "\nm = torch.nn.Conv2d(3, 4, 3)\nfor x in y:\n    m(x)\n",
         "\ntorch.backends.cudnn.benchmark = True\n\nm = torch.nn.Conv2d(3, 4, 3)\nfor x in y:\n    m(x)\n", "import torch\n"),
     Row("pinned_copies", """
@@ -192,7 +194,7 @@ def accuracy(model, batches):
         right += (model(x).argmax(1) == y).sum().item()
     return right / len(batches)
 """, """
-@torch.inference_mode()
+@torch.no_grad()
 def accuracy(model, batches):
     model.eval()
     right = 0
@@ -200,6 +202,8 @@ def accuracy(model, batches):
         right += (model(x).argmax(1) == y).sum().item()
     return right / len(batches)
 """),
+    Row("no_gradients", "def main():\n    model.eval()\n    print(model(x))\n\n\nif __name__ == '__main__':\n    main()\n",
+        "@torch.inference_mode()\ndef main():\n    model.eval()\n    print(model(x))\n\n\nif __name__ == '__main__':\n    main()\n"),
     Row("no_gradients", "m = nn.Linear(3, 3)\nm.eval()\nfor x in xs:\n    print(m(x))\n",
         "m = nn.Linear(3, 3)\nm.eval()\ntorch.set_grad_enabled(False)\nfor x in xs:\n    print(m(x))\n"),
     Row("constants_once", "def f(n, xs):\n    for x in xs:\n        m = torch.tril(torch.ones(n, n)).bool()  # causal\n        g(x, m)\n",
@@ -263,6 +267,9 @@ LEFT = (
     Row("host_synchronisation", "try:\n    t = 0\n    for x in y:\n        t += x.mean().item()\nexcept E:\n    print(t)\n", "try"),
     Row("host_synchronisation", "import time\nfor x in y:\n    t = time.time()\n    torch.cuda.synchronize()\n", "measures times"),
     Row("host_synchronisation", "g = torch.cuda.CUDAGraph()\nt = 0\nfor x in y:\n    t += x.mean().item()\n", "CUDA graph"),
+    Row("host_synchronisation", "for x in y:\n    z = x.to('cpu', non_blocking=True)\n    torch.cuda.synchronize()\n", "may need the call"),
+    Row("made_on_device", "def f(n, device):\n    return torch.zeros(n, pin_memory=True).to(device)\n", ""),
+    Row("float32_matmul_precision", "import os\nx = 1\nfor x in y:\n    pass\n", "", "import sys\n"),
     Row("host_synchronisation", "x.item()\n", ""),
     Row("host_synchronisation", "m = 0.0\nfor x in y:\n    m = max(m, x.mean().item())\n", "used at once"),
     Row("host_synchronisation", "m = 0.0\nfor x in y:\n    m = 0.9 * m + g(m) * x.mean().item()\n", "used at once"),
@@ -284,6 +291,8 @@ LEFT = (
     Row("constants_once", "for n in ns:\n    m = torch.arange(5)\n    m[0] = n\n", "changed in the loop"),
     Row("constants_once", "for n in ns:\n    m = torch.arange(5)\n    m += n\n", "bound in several"),
     Row("constants_once", "for n in ns:\n    m = torch.arange(5)\n    torch.add(n, n, out=m)\n", "in place"),
+    Row("constants_once", "h = []\nfor n in ns:\n    m = torch.tensor(h)\n    h.append(n)\n", "list with a name"),
+    Row("constants_once", "w = torch.ones(3)\nfor n in ns:\n    m = torch.tril(w)\n    w.mul_(2)\n", "depends on 'w'"),
     Row("constants_once", "for n in ns:\n    m = torch.tensor([random()])\n    g(m)\n", ""),
     Row("constants_once", "for n in ns:\n    m = torch.tensor(rows[0])\n    g(m)\n", "attribute or an element"),
     Row("bf16_autocast", "for x in y:\n    loss = x.sum()\n    loss.backward()\n", "no call of a model"),

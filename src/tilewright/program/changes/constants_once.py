@@ -53,10 +53,12 @@ def _hoisted(module: ReadModule, loop: Loop, statement: ast.Assign, name: ast.Na
         raise NotSure(f"'{name.id}' is changed in the loop", statement)
     reads = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
     for read in sorted(reads):
-        if any(isinstance(n, ast.Name) and n.id == read and not isinstance(n.ctx, ast.Load) for n in ast.walk(loop)):
+        if any(changes_name(each, read) for each in ast.iter_child_nodes(loop) if each is not statement):
             raise NotSure(f"it depends on '{read}', which the loop changes", statement)
     if any(isinstance(node, (ast.Attribute, ast.Subscript)) and not module.full(node) for node in _data(module, value)):
         raise NotSure("it depends on an attribute or an element, which the loop may change", statement)
+    if any(_has_contents(module, call) for call in ast.walk(value)):
+        raise NotSure("its numbers are in a list with a name, which the loop may change", statement)
     for node in ast.walk(scope):
         if isinstance(node, ast.Name) and node.id == name.id and node is not name and _may_change(module, node):
             raise NotSure(f"line {node.lineno} may change '{name.id}' in place", statement)
@@ -66,6 +68,12 @@ def _hoisted(module: ReadModule, loop: Loop, statement: ast.Assign, name: ast.Na
     return ChangeSite(
         statement.lineno, f"constant {name.id}", (module.insert_before(loop, line), module.delete(statement))
     )
+
+
+def _has_contents(module: ReadModule, call: ast.AST) -> bool:
+    """Returns whether a call is ``torch.tensor(rows)`` with contents that are not written there."""
+    contents = call.args if isinstance(call, ast.Call) and module.called(call) == "torch.tensor" else []
+    return any(isinstance(n, ast.Name) and not module.full(n) for each in contents for n in ast.walk(each))
 
 
 def _data(module: ReadModule, value: ast.expr) -> Iterator[ast.AST]:

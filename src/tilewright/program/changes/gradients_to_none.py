@@ -16,6 +16,7 @@ class GradientsToNone(ProgramChange):
     findings = ("short-kernels", "launch-calls")
     gone = (r"_foreach_zero_|aten::zero_",)
     order = 60
+    asked_only = True
     absent = "the program does not keep gradients as zeros"
 
     def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:

@@ -21,6 +21,7 @@ from tilewright.program.reading.later import accumulated, appended, averaged
 from tilewright.program.reading.module import NotSure, ReadModule
 
 CLOCKS = ("time.time", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "torch.cuda.Event")
+STREAMS = ("torch.cuda.Stream", "torch.cuda.stream", "torch.cuda.ExternalStream")
 REPLAYED = ("torch.cuda.CUDAGraph", "torch.cuda.make_graphed_callables")
 
 
@@ -55,6 +56,10 @@ def _synchronisation(module: ReadModule, call: ast.Call, loop: ast.stmt) -> Chan
     statement = module.statement(call)
     if any(module.full(node) in CLOCKS for node in module.file.nodes):
         raise NotSure("the program measures times, for which it waits", call)
+    if any(each.arg == "non_blocking" for each in module.file.every(ast.keyword)) or any(
+        module.full(node) in STREAMS for node in module.file.nodes
+    ):
+        raise NotSure("a copy without waiting, or a stream, may need the call", call)
     if not isinstance(statement, ast.Expr) or len(block_of(module, statement)) < 2:
         raise NotSure("the call is not a statement beside others", call)
     return ChangeSite(call.lineno, "synchronize", (module.delete(statement),))

@@ -34,7 +34,9 @@ class MadeOnDevice(ProgramChange):
             device = _device(module, call)
             if device and module.called(made) in RANDOM:
                 yield NearMiss(call.lineno, "it is random, and the device would draw other numbers")
-            elif device and module.called(made) in CONSTANT and not {"device", "out"} & set(keywords(made)):
+            elif (
+                device and module.called(made) in CONSTANT and not {"device", "out", "pin_memory"} & set(keywords(made))
+            ):
                 made_there = module.added(made, f"device={device}")
                 yield ChangeSite(call.lineno, module.called(made), (module.replace(call, made_there),))
 

@@ -1,7 +1,8 @@
 """Inference without gradients: ``model.eval()`` and no backward pass → ``torch.inference_mode()`` or ``no_grad()``.
 
-A function gets the decorator ``inference_mode`` if it returns only numbers or nothing. If it returns tensors, it gets
-``no_grad``, and that only in a file that never computes gradients. The top of a script is switched as a whole.
+A function that returns only numbers or nothing gets a decorator: ``inference_mode`` in a script that never trains, else
+``no_grad``. One that returns tensors gets it only in a file without gradients. The top of a script is switched as a
+whole.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.reading.module import Function, NotSure, ReadModule
 from tilewright.program.reading.numbers import is_number
+from tilewright.program.reading.scripts import is_script
 from tilewright.source.source_file import own, returned
 
 WITHOUT = tuple(f"torch.{name}" for name in ("no_grad", "inference_mode", "set_grad_enabled"))
@@ -72,7 +74,9 @@ def _in_function(module: ReadModule, function: Function) -> ChangeSite | None:
     numbers = all(_is_number(module, value) for value in returned(function)) and not _stores(function)
     if elsewhere is not None and not numbers:
         raise NotSure(f"{function.name} returns or keeps tensors, and the file computes gradients elsewhere", function)
-    mode = module.spelled("torch.inference_mode" if numbers else "torch.no_grad", function)
+    # What a model keeps in inference mode, such as a cache, could not be used in a later training.
+    alone = numbers and elsewhere is None and is_script(module)
+    mode = module.spelled("torch.inference_mode" if alone else "torch.no_grad", function)
     edit = module.insert_before(function, f"@{mode}()")
     return ChangeSite(function.lineno, f"function {function.name}", (edit,))
 

@@ -43,6 +43,10 @@ class ScaledDotProductAttention(ProgramChange):
                 continue
             try:
                 found = traced(module, node)
+                if found is not None and (call := _second_derivative(module)):
+                    raise NotSure(
+                        f"line {call.lineno} takes second derivatives, which the fused kernels have not", node
+                    )
                 if found is not None:
                     yield _site(found)
             except NotSure as reason:
@@ -51,6 +55,11 @@ class ScaledDotProductAttention(ProgramChange):
     def present(self, module: ReadModule) -> str:
         call = next(module.calls(*PRESENT), None)
         return f"{module.place(call)} calls {module.code(call.func)}" if call else ""
+
+
+def _second_derivative(module: ReadModule) -> ast.Call | None:
+    calls = module.file.every(ast.Call)
+    return next((call for call in calls if any(keyword.arg == "create_graph" for keyword in call.keywords)), None)
 
 
 def _site(found: Attention) -> ChangeSite:

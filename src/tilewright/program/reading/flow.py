@@ -44,7 +44,7 @@ def last_change(module: ReadModule, name: str, at: ast.stmt) -> ast.stmt | None:
     return next((each for each in before(module, at) if changes_name(each, name)), None)
 
 
-def changes_name(statement: ast.stmt, name: str) -> bool:
+def changes_name(statement: ast.AST, name: str) -> bool:
     """Returns whether a statement, or one in it, binds a name, deletes it, or changes its tensor in place."""
     for node in ast.walk(statement):
         match node:

@@ -58,11 +58,21 @@ def _written(module: ReadModule, owner: ast.ClassDef, name: str) -> Iterator[ast
                     yield value
             case ast.Call(func=ast.Name(id="setattr")):
                 yield None
+            case ast.Subscript(value=ast.Attribute(attr=found), ctx=ast.Store() | ast.Del()) if found == name:
+                yield None
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=found), attr=method)) if found == name:
+                if method.endswith("_") and not method.endswith("__"):
+                    yield None
+    if any(_sets_from_outside(module, node, name) for node in module.file.every(ast.Attribute)):
+        yield None
     for statement in owner.body:
-        if isinstance(statement, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == name for t in statement.targets
-        ):
-            yield statement.value
+        for target in statement.targets if isinstance(statement, ast.Assign) else ():
+            if isinstance(target, ast.Name) and target.id == name:
+                yield _assigned(statement, target)
+
+
+def _sets_from_outside(module: ReadModule, node: ast.Attribute, name: str) -> bool:
+    return node.attr == name and not isinstance(node.ctx, ast.Load) and not is_self(module, node.value)
 
 
 def _assigned(statement: ast.stmt, target: ast.expr) -> ast.expr | None:

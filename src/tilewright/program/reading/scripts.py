@@ -22,16 +22,22 @@ def is_script(module: ReadModule) -> bool:
 def after_imports(module: ReadModule, line: str, package: str) -> Edit | None:
     """Makes the edit that adds a line below the first imports of a script; None if the file is none, or imports not
     ``package``. A full name in braces is written as the file can: ``{torch.compile}``."""
-    imports = []
+    imports: list[ast.stmt] = []
     for statement in module.file.tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             imports.append(statement)
-        elif imports:
+        elif any(_binds(each, package) for each in imports):
             break
-    if not is_script(module) or not imports:
+    if not is_script(module) or not any(_binds(each, package) for each in imports):
         return None
     try:
         text = re.sub(r"\{([\w.]+)\}", lambda name: module.spelled(name[1], imports[-1]), line)
         return module.insert_after(imports[-1], "", text)
     except NotSure:
         return None
+
+
+def _binds(statement: ast.stmt, package: str) -> bool:
+    if isinstance(statement, ast.ImportFrom):
+        return (statement.module or "").split(".")[0] == package
+    return isinstance(statement, ast.Import) and any(alias.name.split(".")[0] == package for alias in statement.names)
