@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tilewright.coordinate.casebook import case as cases_of_files
 from tilewright.coordinate.casebook.case import PATTERNS, Precedent
+from tilewright.coordinate.casebook.from_agent_runs import from_agent_runs
 from tilewright.coordinate.casebook.from_ledger import from_ledger
 from tilewright.coordinate.casebook.recall import Match, recall
 from tilewright.errors import RequestError
@@ -59,7 +60,7 @@ class Casebook:
     def cases(self) -> tuple[Precedent, ...]:
         """All cases; those of files that cannot be understood have problems, and are searched all the same."""
         files = (path for folder in (OURS, *self.folders) for path in _files(folder))
-        return (*map(cases_of_files.read, files), *from_ledger(self.ledger))
+        return (*map(cases_of_files.read, files), *from_ledger(self.ledger), *from_agent_runs(self.ledger))
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def cases_of(run: RunRecord, iterations: Iterable[Iteration]) -> Iterator[Preced
 
 def _case(run: RunRecord, entry: str, kept: list[Iteration], reverted: list[Iteration]) -> Precedent:
     measured = tuple(known for one in kept if (known := _measurement(run, one)) is not None)
-    slug = _slug(f"{run.task} {entry} {run.machine.gpu or run.machine.arch} {run.run}")
+    slug = slug_of(f"{run.task} {entry} {run.machine.gpu or run.machine.arch} {run.run}")
     bound = BOUNDS.get(run.kind, "latency-bound")
     return Precedent(
         family=FAMILY, slug=slug, id=f"case-{slug}", maturity="verified-locally" if measured else "stub",
@@ -89,5 +89,6 @@ def _body(run: RunRecord, entry: str, kept: list[Iteration], reverted: list[Iter
     return f"# {entry.replace('_', ' ')} {outcome} in {run.task}\n\n{sections}\n"
 
 
-def _slug(text: str) -> str:
+def slug_of(text: str) -> str:
+    """Returns a text as the name of a file."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
