@@ -16,8 +16,8 @@ from tilewright.ledger.agent_records import AgentChange, AgentMeasurement, Agent
 from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.ledger.file import home
 
-RUNS = 20
-"""The newest runs that are read."""
+RUNS = 10
+"""The newest runs that are read: each question reads them, and one takes some milliseconds."""
 
 
 def from_agent_runs(path: Path | None = None) -> tuple[Precedent, ...]:
