@@ -257,6 +257,8 @@ class Killed:
     git_untouched: bool = False
     beside: list[str] = field(default_factory=list)
     processes: int = 0
+    finished: bool = False
+    """The run had ended by then, so the same command begins another."""
 
 
 @dataclass
@@ -310,6 +312,7 @@ class Kills:
                 for one, other in itertools.pairwise(recorded)
             )
             kill.git_untouched = git_state(tree) == git
+            kill.finished = _finished(home)
             kills.append(kill)
         return kills, self._end(tree, home)
 
@@ -356,6 +359,11 @@ def _changes(home: Path) -> list[Any]:
     return [sorted(kept), ends, run.stop_reason and run.stop_reason.replace(run.run, "")]
 
 
+def _finished(home: Path) -> bool:
+    with AgentLedger(home / "ledger.db") as ledger:
+        return bool(ledger.runs()) and ledger.load("latest")[0].stop_reason is not None
+
+
 def wrong(kills: list[Killed], end: Resumed) -> list[str]:
     """What is not as it must be, in a few words each."""
     found = []
@@ -365,9 +373,10 @@ def wrong(kills: list[Killed], end: Resumed) -> list[str]:
         found += ["processes left"] if kill.processes else []
     found += [f"exit {end.code}: {end.last_line}"] if end.code else []
     found += [] if end.same_tree else ["another tree at the end"]
-    found += [] if end.same_changes else ["other changes or stop reason at the end"]
+    finished = any(kill.finished for kill in kills)
+    found += [] if end.same_changes or finished else ["other changes or stop reason at the end"]
     found += [f"left: {', '.join(end.left)}"] if end.left else []
-    return found + ([f"{end.runs} runs in place of one"] if end.runs != 1 else [])
+    return found + ([f"{end.runs} runs in place of one"] if end.runs != 1 + finished else [])
 
 
 def main() -> None:
