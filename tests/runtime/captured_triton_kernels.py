@@ -137,3 +137,14 @@ def centred(y, x, stride_row, stride_group, n, BLOCK: tl.constexpr):
     place, at = tl.program_id(0) * stride_row + tl.program_id(1) * stride_group, tl.arange(0, BLOCK)
     values = tl.load(x + place + at, mask=at < n, other=0.0)
     tl.store(y + place + at, values - tl.sum(values, 0) / n, mask=at < n)
+
+
+@triton.jit
+def losses(x, labels, loss, stride, n, BLOCK: tl.constexpr):
+    """Leaves the loss of a row without a label as it was."""
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    label = tl.load(labels + row)
+    if label < 0:
+        return
+    values = tl.load(x + row * stride + at, mask=at < n, other=-float("inf"))
+    tl.store(loss + row, tl.log(tl.sum(tl.exp(values), 0)) - tl.load(x + row * stride + label))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from tilewright.errors import MachineError
 from tilewright.records import Built, Configuration, Failed, Value
@@ -77,6 +77,18 @@ Argument: TypeAlias = int | float | ArraySpec | ListArgument
 """An argument of the compiled entry: a number, or an array or list, which is passed as its address."""
 
 
+How: TypeAlias = Literal["reads", "writes", "updates"]
+Place: TypeAlias = tuple[str, int]
+"""The name of a source file without its folder, and a line."""
+
+
+class Waits(Protocol):
+    """Where the threads of a block wait for each other."""
+
+    def between(self, first: tuple[How, Place], second: tuple[How, Place]) -> bool:
+        """Whether all threads wait between an access of ``first`` and any later one of ``second``."""
+
+
 class Language(ABC):
     """One kernel language. Its folder or entry point binds ``LANGUAGE`` to an instance.
 
@@ -108,6 +120,10 @@ class Language(ABC):
     def stand_in(self, hints: Hints) -> str:
         """What `tile_ir_of` is in place of the compiled code, in words. Default: empty, for the same code."""
         return ""
+
+    def waits(self, lowered: Lowered) -> Waits | None:
+        """Where the threads of a block wait in the compiled code. Default: None, not known."""
+        return None
 
     @abstractmethod
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:

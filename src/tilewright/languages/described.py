@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilewright.languages.base import Argument, Hints, Language, Lowered
+from tilewright.languages.base import Argument, Hints, Language, Lowered, Waits
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
 
@@ -56,6 +56,9 @@ class Described(Language):
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         return self.language.assemble(lowered, seconds)
+
+    def waits(self, lowered: Lowered) -> Waits | None:
+        return self.language.waits(lowered)
 
     def kernel_name(self, kernel: DescribedKernel) -> str:
         return kernel.name

@@ -45,6 +45,7 @@ CHANGES = 4  # attempts to find an element that changes the answer by more than 
 
 Compiles = Callable[[Configuration, Dims, Mapping[str, ArraySpec]], Failed | None]
 """Returns why a launch does not compile; None if it does. An engine cannot tell a compiler error from a crash."""
+UNWRITTEN = "memory that nothing wrote"
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,7 @@ class _CaseRun:
         if not self.task.deterministic or not (name := differing(first, second)):
             return
         third = self.outputs(inputs, 0, alias=alias, poison=POISONS[1])
-        why = "memory that nothing wrote" if differing(first, third) else "the order of the blocks"
+        why = UNWRITTEN if differing(first, third) else "the order of the blocks"
         different = np.flatnonzero(bits(first[name]) != bits(second[name]))
         index = tuple(int(i) for i in np.unravel_index(int(different[0]), first[name].shape))
         raise Wrong(

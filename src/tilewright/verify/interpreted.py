@@ -5,18 +5,20 @@ The launch function gets only specifications of arrays. So only the kernel can c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tilewright.compile.compile import hints_of
 from tilewright.hardware.architectures import Board
+from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import Task
+from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import Dims
 from tilewright.tileir.read.tree import KernelEntry, Location
 from tilewright.tileir.run import interpreter, launching
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import Unsupported
-from tilewright.tileir.watch.exchanges import Exchanges
+from tilewright.tileir.watch.exchanges import Exchange, Exchanges
 from tilewright.tileir.watch.findings import Finding
 from tilewright.verify.engine import ONCE, Ran, RunOptions
 from tilewright.verify.images import Image, held_before
@@ -54,12 +56,14 @@ class InterpreterEngine:
                 addresses[name] = memory.allocate(name, image.array, within=image.raw, written=written).address
         arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
         undefined: dict[Location, None] = {}
+        exchanges: list[Exchanges] = []
         findings: tuple[Finding, ...] = ()
         try:
             for number in range(options.launches):
                 if number:
                     memory.next_launch()
-                    memory.exchanges = memory.exchanges and Exchanges(memory.exchanges.first)
+                    exchanges += [memory.exchanges] if memory.exchanges else []
+                    memory.exchanges = memory.exchanges and Exchanges()
                 seed = options.seed + number
                 done = interpreter.run(
                     runnable.module, arguments, grid, memory, seed=seed, poison=options.poison,
@@ -71,10 +75,27 @@ class InterpreterEngine:
         except Unsupported as refused:
             return Ran(refused=f"the interpreter does not run this: {refused}")
         name = runnable.module.entry().name
-        exchanged = memory.exchanges.first if memory.exchanges else None
+        exchanges += [memory.exchanges] if memory.exchanges else []
+        exchanged = self._unordered(
+            runnable.launch, configuration, [each for one in exchanges for each in one.found.values()]
+        )
         return Ran(
             findings, kernels=(name,) * options.launches, declared=name, undefined=tuple(undefined), exchanged=exchanged
         )
+
+    def _unordered(self, launch: Launch, configuration: Configuration, found: Sequence[Exchange]) -> str | None:
+        """Returns the first exchange without a barrier in the compiled code; None if there is none."""
+        if not found:
+            return None
+        language, hints = language_of(launch.kernel), hints_of(self.task, configuration)
+        lowered = language.lower(launch, hints, configuration, self.launcher.board.arch)
+        waits = None if isinstance(lowered, Failed) else language.waits(lowered)
+        for each in found:
+            sides = (each.earlier, each.later)
+            known = [(side.how, side.place) for side in sides if side is not None]
+            if waits is None or len(known) < len(sides) or not waits.between(*known):
+                return each.said
+        return None
 
     def close(self) -> None:
         pass  # the engine has no process

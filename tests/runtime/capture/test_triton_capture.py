@@ -340,6 +340,13 @@ def test_inputs_that_are_all_integers_are_drawn_anew(tmp_path: Path) -> None:
     try_reference(task, task.selected(None)[0].dims)
 
 
+def test_an_output_that_is_filled_in_part_has_contents_before(tmp_path: Path) -> None:
+    labels, loss = whole_numbers(3, -100, 0, 49, -100), torch.zeros(5)
+    task = task_of(tmp_path, lambda: fails(kernels.losses, (5,), torch.zeros(5, 50), labels, loss, 50, 50, BLOCK=64))
+    assert task.outputs["loss"].updates == "loss_before"
+    assert is_correct(task)
+
+
 def test_a_grid_that_two_rules_explain_follows_the_right_one(tmp_path: Path) -> None:
     """Two groups of 120 are two blocks of 128, too, but at other extents they are not."""
     x = torch.zeros(3, 2, 120)

@@ -28,7 +28,7 @@ def work(folder: str) -> None:
     place = Path(folder)
     job = json.loads((place / "job.json").read_text())
     try:
-        cubin, metadata = compiled(place / "kernel.ttir", job["arch"], job["options"])
+        cubin, metadata = compiled(place / "kernel.ttir", job["arch"], job["options"], place / "kernel.ptx")
     except Exception as error:
         (place / "failed").write_text(reason(error))
         raise
@@ -36,8 +36,8 @@ def work(folder: str) -> None:
     (place / "metadata.json").write_text(json.dumps(metadata, default=str))
 
 
-def compiled(ttir: Path, arch: int, given: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """The cubin and Triton's metadata. ``given``: all options of the compiler."""
+def compiled(ttir: Path, arch: int, given: dict[str, Any], ptx: Path) -> tuple[bytes, dict[str, Any]]:
+    """The cubin and Triton's metadata. ``given``: all options of the compiler. ``ptx``: the file for the PTX."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget, Language
     from triton.compiler.compiler import make_backend
@@ -54,6 +54,8 @@ def compiled(ttir: Path, arch: int, given: dict[str, Any]) -> tuple[bytes, dict[
     metadata: dict[str, Any] = dict(options.__dict__)
     for stage in STAGES:
         module = stages[stage](module, metadata)
+        if stage == "ptx":
+            ptx.write_text(module)
     return module, metadata
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tilewright.hardware.architectures import WARP, architecture
 from tilewright.languages.base import DescriptorParameter, Lowered
 from tilewright.languages.triton import child as child_process
 from tilewright.languages.triton.front_end import Parameter, Ttir
+from tilewright.languages.triton.waits import Waits
 from tilewright.records import Built, Configuration, Failed, LaunchFacts, TensorMapLayout
 from tilewright.task.tensors import Descriptor
 from tilewright.tools import child
@@ -61,6 +62,21 @@ def _kind(parameter: Parameter) -> str | DescriptorParameter:
 
 def assembled(given: Lowered, seconds: float) -> Built | Failed:
     """Compiles within ``seconds`` of processor time. A crash, a hang or a refusal is one line."""
+    made = _compiled(given, seconds)
+    return made if isinstance(made, Failed) else made[0]
+
+
+@lru_cache(maxsize=16)
+def waits_of(given: Lowered, seconds: float) -> Waits | Failed:
+    """Compiles, and reads from the PTX where the threads of a block wait for each other."""
+    made = _compiled(given, seconds)
+    if isinstance(made, Failed):
+        return made
+    return Waits(made[1], in_cluster=made[0].facts.cluster != 1)
+
+
+def _compiled(given: Lowered, seconds: float) -> tuple[Built, str] | Failed:
+    """The cubin and the PTX."""
     with child.workplace() as folder:
         (folder / "kernel.ttir").write_bytes(given.code)
         options = {name: json.loads(str(value)) for name, value in given.options}
@@ -76,8 +92,8 @@ def assembled(given: Lowered, seconds: float) -> Built | Failed:
         if done.returncode != 0:
             return _failure(folder, done)
         metadata = json.loads((folder / "metadata.json").read_text())
-        cubin = (folder / "kernel.cubin").read_bytes()
-    return Built(given.configuration, given.arch, cubin, metadata["name"], elapsed, facts=launch_facts(metadata))
+        cubin, text = (folder / "kernel.cubin").read_bytes(), (folder / "kernel.ptx").read_text()
+    return Built(given.configuration, given.arch, cubin, metadata["name"], elapsed, facts=launch_facts(metadata)), text
 
 
 def launch_facts(metadata: dict[str, Any]) -> LaunchFacts:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.hardware.machine import installed_version
-from tilewright.languages.base import Argument, Hints, Language, Lowered
+from tilewright.languages.base import Argument, Hints, Language, Lowered, Waits
 from tilewright.languages.cutile import LANGUAGE as CUTILE
 from tilewright.languages.triton import cubins, ptx, tile_ir
 from tilewright.languages.triton.front_end import parameters_of, private_parts, ttir_of
@@ -17,6 +17,9 @@ from tilewright.languages.triton.kernels import OPTIONS, is_triton, jit_function
 from tilewright.languages.triton.versions import untested
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch
+
+PTX_SECONDS = 60.0
+"""Processor time for a compilation whose PTX a check reads."""
 
 
 class Triton(Language):
@@ -48,6 +51,12 @@ class Triton(Language):
 
     def stand_in(self, hints: Hints) -> str:
         return "" if on_tile_ir(hints) else "its TTIR, through Tile IR"
+
+    def waits(self, lowered: Lowered) -> Waits | None:
+        if lowered.is_tile_ir:
+            return None
+        waits = ptx.waits_of(lowered, PTX_SECONDS)
+        return None if isinstance(waits, Failed) else waits
 
     def ignored(self, hints: Hints) -> Mapping[str, str]:
         route, used = (TILE_IR, tile_ir.HINTS) if on_tile_ir(hints) else (PTX, OPTIONS)

@@ -61,16 +61,18 @@ class CapturedLaunch:
     """How many of the arguments a task passes by position."""
     configured: tuple[str, ...]
     """The other parameters, without those that the kernel object computes: the configuration names them."""
+    partly: frozenset[str] = frozenset()
+    """Arrays that are written in part. Their other elements keep what they were before."""
 
     @property
     def updated(self) -> frozenset[str]:
-        """Arrays that are read and written through one argument."""
-        return self.touched.read & self.touched.written
+        """Arrays whose contents before the launch matter, of those that are written."""
+        return (self.touched.read | self.partly) & self.touched.written
 
     @property
     def filled(self) -> frozenset[str]:
-        """Arrays that are written and not read."""
-        return self.touched.written - self.touched.read
+        """Arrays that are written, and whose contents before the launch do not matter."""
+        return self.touched.written - self.updated
 
 
 def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:

@@ -33,6 +33,7 @@ from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import NeedsData, Unsupported
+from tilewright.verify.examining import UNWRITTEN
 from tilewright.verify.tolerance import draw, reference_outputs
 
 MOST_FORMS = 6
@@ -48,13 +49,24 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
     captured = facts.captured_launch(launch)
-    draft = _with_tiles(captured, heading or f"{launch.kernel} as a program launched it.", folder)
+    draft = _with_contents(captured, heading or f"{launch.kernel} as a program launched it.", folder)
     with _loaded(draft, folder) as task:
         draft = replace(draft, work=work_of(task))
     with _loaded(replace(draft, independent=draft.free), folder) as task:
         small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
         free = [name for name in small if name not in draft.dimensions.indexed]
         return replace(draft, independent=tuple(name for name in free if _is_independent(task, small, name))).text()
+
+
+def _with_contents(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
+    """As `_with_tiles`. If the kernel leaves elements of an output as they were, the output has contents before."""
+    try:
+        return _with_tiles(captured, heading, folder)
+    except RequestError as error:
+        left = {name for name in captured.filled if f"'{name}' depends on {UNWRITTEN}" in str(error)}
+        if not left:
+            raise
+    return _with_contents(replace(captured, partly=captured.partly | left), heading, folder)
 
 
 def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:

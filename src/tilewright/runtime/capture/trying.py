@@ -30,6 +30,9 @@ MOST_ELEMENTS = 1 << 23
 """The largest shape that is interpreted: the number of elements of all its arrays."""
 SECONDS = 60.0
 """How long the tile sizes for one form of the grid may be checked."""
+DECLARED = ("declared",)
+OF_INTEGERS = (*DECLARED, "small integers", "large", "tiny", "mixed signs", "constant rows", "zeros", "rows of zeros")
+"""The kinds of data for which integers are drawn in different ways."""
 GUESSES = 24
 """How many cases with other shapes and numbers are tried for one draft. They take milliseconds each."""
 
@@ -85,5 +88,9 @@ def _guessed(task: Task) -> Iterator[Case]:
     has_integers = any(is_whole(tensor.dtype) and not tensor.distribution.always for tensor in task.inputs.values())
     for step in plan(task, Scope().completed(task)):
         case = step.case
-        if case.run == "plain" and case.layout == ROW_MAJOR and (has_integers or case.data == "declared"):
+        if (
+            case.run == "plain"
+            and case.layout == ROW_MAJOR
+            and case.data in (OF_INTEGERS if has_integers else DECLARED)
+        ):
             yield case

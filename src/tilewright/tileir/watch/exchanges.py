@@ -8,6 +8,7 @@ same way, are taken to be given to threads alike. Each element of memory remembe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -21,20 +22,39 @@ ANOTHER = -2
 """The thread of an atomic update, which is no thread that accesses the element otherwise."""
 
 
+@dataclass(frozen=True)
+class Side:
+    """One of two accesses: how it accesses memory, and where it stands: a file name without its folder, and a line."""
+
+    how: Literal["reads", "writes", "updates"]
+    place: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Two accesses of different threads. earlier: None if several operations accessed the element before."""
+
+    earlier: Side | None
+    later: Side
+    said: str
+
+
 class _Last:
-    """The last accesses of one kind: block, thread and number of barriers before, for each granule."""
+    """The last accesses of one kind: block, thread, operation and number of barriers before, for each granule."""
 
     def __init__(self, size: int) -> None:
         self.blocks, self.barriers = np.zeros(size, np.int32), np.zeros(size, np.int32)
-        self.threads = np.zeros(size, np.int64)
+        self.threads, self.sides = np.zeros(size, np.int64), np.zeros(size, np.int32)
 
     def of_others(self, granules: Indices, blocks: Array, threads: Array, barriers: Array) -> Mask:
         """Returns which granules another thread of the same block accessed since the last barrier."""
         same = (self.blocks[granules] == blocks) & (self.barriers[granules] == barriers)
         return np.asarray(same & (self.threads[granules] != threads))
 
-    def enter(self, granules: Indices, blocks: Array, threads: Array, barriers: Array) -> None:
+    def enter(self, side: int, granules: Indices, blocks: Array, threads: Array, barriers: Array) -> None:
         several = self.of_others(granules, blocks, threads, barriers)
+        since = (self.blocks[granules] == blocks) & (self.barriers[granules] == barriers)
+        self.sides[granules] = np.where(since & (self.sides[granules] != side), SEVERAL, side)
         self.blocks[granules], self.barriers[granules] = blocks, barriers
         self.threads[granules] = threads
         self.threads[granules[(self.threads[granules] != threads) | several]] = SEVERAL
@@ -42,9 +62,10 @@ class _Last:
 
 @dataclass
 class Exchanges:
-    """What threads of one run exchange. ``first``: the first exchange, in words; None if there is none."""
+    """What threads of one run exchange. ``found``: the first exchange of each pair of operations."""
 
-    first: str | None = None
+    found: dict[tuple[int, Side], Exchange] = field(default_factory=dict)
+    _sides: list[Side] = field(default_factory=list)
     _tiles: dict[object, int] = field(default_factory=dict)
     _barriers: dict[int, int] = field(default_factory=dict)
     _last: dict[int, tuple[_Last, _Last]] = field(default_factory=dict)
@@ -68,10 +89,17 @@ class Exchanges:
         blocks = np.repeat(touched.blocks_of_all(), per_element)
         who = blocks, np.repeat(self._threads(touched, tile, elements), per_element), self._barriers_of(blocks)
         writes, reads = self._of(shadow)
+        side = _side(touched)
+        number = self._sides.index(side) if side in self._sides else len(self._sides)
+        self._sides += [side] if number == len(self._sides) else []
         for earlier, word in ((writes, "writes"), (reads, "reads"))[: 1 if touched.how == READ else 2]:
-            if self.first is None and (other := earlier.of_others(granules, *who)).any():
-                self.first = _said(touched, int(np.argmax(other)) // per_element, word)
-        (reads if touched.how == READ else writes).enter(granules, *who)
+            others = np.flatnonzero(earlier.of_others(granules, *who))
+            before, where = np.unique(earlier.sides[granules[others]], return_index=True)
+            for other, at in zip(before.tolist(), others[where].tolist(), strict=True):
+                if (other, side) not in self.found:
+                    known = None if other == SEVERAL else self._sides[other]
+                    self.found[other, side] = Exchange(known, side, _said(touched, at // per_element, word))
+        (reads if touched.how == READ else writes).enter(number, granules, *who)
 
     def _barriers_of(self, blocks: Array) -> Array:
         if not self._barriers:
@@ -83,6 +111,12 @@ class Exchanges:
         if id(shadow) not in self._last:
             self._last[id(shadow)] = _Last(shadow.size), _Last(shadow.size)
         return self._last[id(shadow)]
+
+
+def _side(touched: Touched) -> Side:
+    location = touched.access.op.location
+    place = (location.file.rsplit("/", 1)[-1], location.line) if location else ("", 0)
+    return Side(touched.how, place)  # type: ignore[arg-type]
 
 
 def _said(touched: Touched, element: int, word: str) -> str:
