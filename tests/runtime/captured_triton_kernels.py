@@ -148,3 +148,17 @@ def losses(x, labels, loss, stride, n, BLOCK: tl.constexpr):
         return
     values = tl.load(x + row * stride + at, mask=at < n, other=-float("inf"))
     tl.store(loss + row, tl.log(tl.sum(tl.exp(values), 0)) - tl.load(x + row * stride + label))
+
+
+@triton.jit
+def places(y, n, BLOCK: tl.constexpr):
+    """Reads nothing."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, at, mask=at < n)
+
+
+@triton.jit
+def pairs(xs, y, n, BLOCK: tl.constexpr):
+    """Takes a tuple."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(xs[0] + at, mask=at < n) + tl.load(xs[1] + at, mask=at < n), mask=at < n)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from tilewright.runtime.capture.record import Capture, Recorded
 
 FILE = "capture.json"
-NO_LAUNCH = "no launch was recorded: no Python process of the program launched a cuTile or Triton kernel"
+NO_LAUNCH = (
+    "no launch was recorded: no Python process of the program launched a cuTile or Triton kernel "
+    "(those that torch.compile generates are not recorded)"
+)
 
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The record.  [default: .tilewright/capture.json]")

@@ -332,6 +332,20 @@ def test_a_task_needs_inputs_that_can_change(tmp_path: Path) -> None:
         task_text(one, tmp_path)
 
 
+def test_a_kernel_that_reads_nothing_is_no_task(tmp_path: Path) -> None:
+    (one,) = recorded(tmp_path, lambda: fails(kernels.places, (2,), whole_numbers(*range(32)), 32, BLOCK=16))
+    with pytest.raises(RequestError, match="places reads no array, so its outputs depend on nothing that a check"):
+        task_text(one, tmp_path)
+
+
+def test_a_tuple_is_recorded_and_no_task(tmp_path: Path) -> None:
+    (one,) = recorded(tmp_path, lambda: fails(kernels.pairs, (16,), (X, X), torch.empty_like(X), 1000, BLOCK=64))
+    assert [argument.kind for argument in one.launch.arguments[:2]] == ["tuple", "array"]
+    assert [argument.name for argument in one.launch.arrays()] == ["xs[0]", "xs[1]", "y"]
+    with pytest.raises(RequestError, match="'xs' is a tuple, and tasks support only lists of arrays: pass each item"):
+        task_text(one, tmp_path)
+
+
 def test_inputs_that_are_all_integers_are_drawn_anew(tmp_path: Path) -> None:
     """Not only the captured numbers again, with which no output depends on its inputs."""
     x = whole_numbers(*(n * n % 7 for n in range(30)))

@@ -165,6 +165,9 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
     """Raises RequestError if the launch writes no array, or writes arrays in a way that a task cannot express."""
     if not accesses.written:
         raise RequestError(f"{launch.kernel} writes no array, so there is nothing to compare")
+    if not accesses.read:
+        what = "reads no array, so its outputs depend on nothing that a check could change"
+        raise RequestError(f"{launch.kernel} {what}")
     for argument, other in itertools.permutations(launch.arrays(), 2):
         if argument.storage != other.storage or other.name not in accesses.written:
             continue

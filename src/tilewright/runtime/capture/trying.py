@@ -57,6 +57,10 @@ def verdicts(task: Task, others: Iterable[Configuration], is_sure: bool) -> dict
     if first.verdict != "correct":
         what = f"task '{task.name}': the captured launch itself does not pass on small shapes"
         raise NotAsCaptured(f"{what}: {first.reason}")
+    try:
+        FloatReference(task, captured).refuse_degenerate(dims, seed=0)
+    except TaskError as error:
+        raise NotAsCaptured(str(error)) from error
     if not is_sure:
         _refuse_guess(task, tools, captured)
     changed = [config for config in dict.fromkeys(others) if config != shipped]
