@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.languages.triton.waits import Waits
+from tilewright.languages.triton.waits import WaitsInPtx
 
 STORE, LOAD, WAIT = "@%p1 st.global.b32 [ %rd1 + 0 ], { %r1 };", "ld.global.b32 { %r2 }, [ %rd2 + 0 ];", "bar.sync \t0;"
 FIRST, SECOND = ("writes", ("k.py", 7)), ("reads", ("k.py", 9))
 
 
-def waits(*lines: str, **more: bool) -> Waits:
+def waits(*lines: str, **more: bool) -> WaitsInPtx:
     """The PTX of some instructions: a store stands in line 7, a load in line 9."""
     at = {STORE: ".loc\t1 7 5 // k.py:7:5", LOAD: ".loc\t1 9 5"}
     body = [part for line in lines for part in (at.get(line, ""), line)]
-    return Waits("\n".join(["$L__BB0_0:", *body, "ret;", '.file\t1 "/home/me/k.py"']), **more)
+    return WaitsInPtx("\n".join(["$L__BB0_0:", *body, "ret;", '.file\t1 "/home/me/k.py"']), **more)
 
 
 def test_a_barrier_between_them_orders_them() -> None:

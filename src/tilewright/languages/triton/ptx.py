@@ -18,7 +18,7 @@ from tilewright.hardware.architectures import WARP, architecture
 from tilewright.languages.base import DescriptorParameter, Lowered
 from tilewright.languages.triton import child as child_process
 from tilewright.languages.triton.front_end import Parameter, Ttir
-from tilewright.languages.triton.waits import Waits
+from tilewright.languages.triton.waits import WaitsInPtx
 from tilewright.records import Built, Configuration, Failed, LaunchFacts, TensorMapLayout
 from tilewright.task.tensors import Descriptor
 from tilewright.tools import child
@@ -67,12 +67,12 @@ def assembled(given: Lowered, seconds: float) -> Built | Failed:
 
 
 @lru_cache(maxsize=16)
-def waits_of(given: Lowered, seconds: float) -> Waits | Failed:
+def waits_of(given: Lowered, seconds: float) -> WaitsInPtx | Failed:
     """Compiles, and reads from the PTX where the threads of a block wait for each other."""
     made = _compiled(given, seconds)
     if isinstance(made, Failed):
         return made
-    return Waits(made[1], in_cluster=made[0].facts.cluster != 1)
+    return WaitsInPtx(made[1], in_cluster=made[0].facts.cluster != 1)
 
 
 def _compiled(given: Lowered, seconds: float) -> tuple[Built, str] | Failed:

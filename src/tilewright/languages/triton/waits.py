@@ -40,7 +40,7 @@ class _Step:
 
 
 @dataclass
-class Waits:
+class WaitsInPtx:
     """The accesses, waits and jumps of a kernel's PTX."""
 
     text: str = field(repr=False)

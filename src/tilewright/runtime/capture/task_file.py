@@ -64,7 +64,7 @@ def _with_contents(captured: CapturedLaunch, heading: str, folder: Path) -> Task
         return _with_tiles(captured, heading, folder)
     except RequestError as error:
         left = {name for name in captured.filled if f"'{name}' depends on {UNWRITTEN}" in str(error)}
-        if not left:
+        if not left or any(_unread(captured)):
             raise
     return _with_contents(replace(captured, partly=captured.partly | left), heading, folder)
 
@@ -90,13 +90,20 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
         best = _best([TaskDraft(captured, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
         if best is not None:
             return best
-    unread = (  # a possible reason: in a task, integer arrays with unknown contents are zeros
-        f"; the numbers in '{array.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB "
+    unread = (
+        f"; the numbers in '{name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB "
         "or the launch went into a CUDA graph: capture it smaller, or outside of the graph"
-        for array in launch.arrays()
-        if array.spec.dtype.startswith(WHOLE) and array.contents is None and array.name in captured.touched.read
+        for name in _unread(captured)
     )
     raise RequestError(reasons[-1] + "".join(unread))
+
+
+def _unread(captured: CapturedLaunch) -> Iterator[str]:
+    """Yields the integer arrays that the kernel reads and whose numbers are not known. In a task they are zeros, which
+    may be why it does not work."""
+    for array in captured.launch.arrays():
+        if array.spec.dtype.startswith(WHOLE) and array.contents is None and array.name in captured.touched.read:
+            yield array.name
 
 
 def _best(drafts: list[TaskDraft], folder: Path, seen: set[tuple[str, bool]], reasons: list[str]) -> TaskDraft | None:
