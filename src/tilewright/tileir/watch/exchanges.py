@@ -23,7 +23,7 @@ ANOTHER = -2
 
 
 @dataclass(frozen=True)
-class Side:
+class AccessSide:
     """One of two accesses: how it accesses memory, and where it stands: a file name without its folder, and a line."""
 
     how: Literal["reads", "writes", "updates"]
@@ -34,8 +34,8 @@ class Side:
 class Exchange:
     """Two accesses of different threads. earlier: None if several operations accessed the element before."""
 
-    earlier: Side | None
-    later: Side
+    earlier: AccessSide | None
+    later: AccessSide
     said: str
 
 
@@ -64,8 +64,8 @@ class _Last:
 class Exchanges:
     """What threads of one run exchange. ``found``: the first exchange of each pair of operations."""
 
-    found: dict[tuple[int, Side], Exchange] = field(default_factory=dict)
-    _sides: list[Side] = field(default_factory=list)
+    found: dict[tuple[int, AccessSide], Exchange] = field(default_factory=dict)
+    _sides: list[AccessSide] = field(default_factory=list)
     _tiles: dict[object, int] = field(default_factory=dict)
     _barriers: dict[int, int] = field(default_factory=dict)
     _last: dict[int, tuple[_Last, _Last]] = field(default_factory=dict)
@@ -113,10 +113,10 @@ class Exchanges:
         return self._last[id(shadow)]
 
 
-def _side(touched: Touched) -> Side:
+def _side(touched: Touched) -> AccessSide:
     location = touched.access.op.location
     place = (location.file.rsplit("/", 1)[-1], location.line) if location else ("", 0)
-    return Side(touched.how, place)  # type: ignore[arg-type]
+    return AccessSide(touched.how, place)  # type: ignore[arg-type]
 
 
 def _said(touched: Touched, element: int, word: str) -> str:
