@@ -60,7 +60,7 @@ class ProgramRace:
 
 
 def race_programs(
-    versions: Mapping[str, Startable], *, rounds: int = 24, seconds: float = 600.0, steps: int = 20, seed: int = 0,
+    versions: Mapping[str, Startable], *, rounds: int = 25, seconds: float = 600.0, steps: int = 20, seed: int = 0,
     progress: Progress = silent,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
     """Races two versions of a program. Run the unchanged one in a copy, too, so that both have paths of one length.
@@ -104,12 +104,11 @@ def raced(
 
 def looks(rounds: int) -> Iterator[tuple[int, float]]:
     """Yields after which rounds a race decides, and the error of each side there; these add up to at most `TAIL`."""
-    at = FIRST_LOOK
-    later = [at := at + max(3, at // 4) for _ in range(rounds) if at < rounds]
     if rounds >= FIRST_LOOK:
         yield FIRST_LOOK, 2.0**-FIRST_LOOK
-    for each in later:
-        yield min(each, rounds), (TAIL - 2.0**-FIRST_LOOK) / len(later)
+    later = [*range(13, rounds, 6), *([rounds] if rounds > FIRST_LOOK else [])]
+    for at in later:  # few looks: each takes a part of the error
+        yield at, (TAIL - 2.0**-FIRST_LOOK) / len(later)
 
 
 def time_us(run: ProgramRun) -> float:
