@@ -7,16 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.made_runs import MACHINE, run_record, times
 from tests.specialists.hot.programs import KERNELS, program
 
+from tilewright.optimize.optimized import Optimized
 from tilewright.program.command import ProgramCommand
+from tilewright.records import Bound, Candidate, TuningResult, WorkloadResult
 from tilewright.runtime.capture.record import Recorded
 from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.hot import kernel as hot
 from tilewright.specialists.hot.kernel import HotKernel, changed_text, kernels_of, proposed_kernels
 from tilewright.specialists.hot.launches import launches_of
-from tilewright.specialists.proposal import NoProposal
+from tilewright.specialists.proposal import NoProposal, ProgramProposal
+from tilewright.task.loading import load_task
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -109,3 +113,34 @@ def test_changes_of_a_kernel_in_a_quiet_file_are_its_own_text(
     kernel = kernels_of([file], "cutile")[0]
     text = changed_text(kernel, task, patch_of(file, "* 2.0", "* 2.0 + 0.0"))
     assert text == quiet.replace("* 2.0", "* 2.0 + 0.0")
+
+
+@pytest.mark.parametrize(
+    ("us", "name", "said"),
+    [(5.0, "tuned doubled", "raced faster than"), (20.0, "", "its configuration is the best of run r")],
+)
+def test_a_configuration_that_raced_faster_is_written_at_the_launch(
+    us: float, name: str, said: str, file: Path, captured: tuple[Path, tuple[Recorded, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A race needs a GPU: its record is made up here, and what follows from it is real."""
+    file.write_text(KERNELS.replace("(x, y, 256)", "(x, y, TILE)").replace("\nDEVICE =", "\nTILE = 256\nDEVICE ="))
+    task, kernel = task_of(captured, file), kernels_of([file], "cutile")[0]
+    loaded = load_task(str(task))
+    shipped, faster = loaded.space.shipped, loaded.space.shipped.replace(TILE=512, occupancy=4)
+    candidates = tuple(
+        Candidate(each, "raced", "", measured=times(time)) for each, time in ((shipped, 10.0), (faster, us))
+    )
+    best = min(candidates, key=lambda each: each.measured.us if each.measured else 0.0)
+    found = WorkloadResult(
+        loaded.selected(None)[0], Bound("memory", "made", 1.0, 2.0, 3.0), best, (), candidates, shipped, "made"
+    )
+    run = TuningResult("doubled", MACHINE, True, (found,), "r", {})
+    monkeypatch.setattr("tilewright.tune.tune.tune", lambda task: run)
+    result = hot._configured(kernel, "cutile", task, Optimized(run_record(), (), "", task.parent))
+    if not name:
+        assert isinstance(result, NoProposal) and said in result.reason
+        return
+    assert isinstance(result, ProgramProposal) and result.name == name and said in result.rationale
+    text = result.texts[file]
+    assert "TILE = 512\n" in text and "@ct.kernel(occupancy=4)\ndef doubled" in text

@@ -17,6 +17,7 @@ from tilewright.errors import TilewrightError
 from tilewright.program.command import ProgramCommand
 from tilewright.source.kernels import kernels_by_language
 from tilewright.source.source_file import SourceFile
+from tilewright.specialists.hot.launch_site import NotWritable, with_configuration
 from tilewright.specialists.hot.launches import launches_of
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
@@ -90,8 +91,7 @@ def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool) -> ProgramP
     if not measured:
         return _to_confirm(kernel, result, task)
     if not result.kept:
-        reason = f"no change of {kernel.name} was faster in run {result.record.run}: {result.record.stop_reason}"
-        return NoProposal("inapplicable", reason, result.record.run)
+        return _configured(kernel, recorded.launch.language, task, result)
     text = changed_text(kernel, task, result.patch)
     if isinstance(text, NoProposal):
         return text
@@ -99,6 +99,34 @@ def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool) -> ProgramP
     return ProgramProposal(
         f"optimised {kernel.name}", f"{names}: {result} as captured (run {result.record.run})", {kernel.file: text},
         "lossless", site, ran=(rf"\b{kernel.name}\b",),
+    )  # fmt: skip
+
+
+def _configured(kernel: HotKernel, language: str, task: Path, result: Optimized) -> ProgramProposal | NoProposal:
+    """Proposes another configuration of a kernel whose text the loop did not make faster, if a race found one."""
+    from tilewright.task.loading import load_task
+    from tilewright.tune.tune import tune
+
+    tried = f"no change of {kernel.name} was faster in run {result.record.run}: {result.record.stop_reason}"
+    run = tune(load_task(str(task)))
+    found = run.workloads[0]
+    raced = [each for each in found.candidates if each.measured and each.configuration.get("route", "ptx") == "ptx"]
+    best = min(raced, key=lambda each: each.measured.us if each.measured else 0.0, default=None)
+    changes = {} if best is None else {
+        name: value for name, value in best.configuration.items_ if value != found.shipped.get(name)
+    }  # fmt: skip
+    if best is None or not changes or found.best is None or found.best.configuration == found.shipped:
+        return NoProposal("inapplicable", f"{tried}; its configuration is the best of run {run.run}", run.run)
+    try:
+        text = with_configuration(kernel.file, kernel.name, language, {
+            name: value for name, value in changes.items() if name != "route"})  # fmt: skip
+    except NotWritable as error:
+        return NoProposal(
+            "blocked", f"{kernel.name}: {best.configuration} is faster (run {run.run}); {error}", str(task)
+        )
+    return ProgramProposal(
+        f"tuned {kernel.name}", f"{best.configuration} raced faster than {found.shipped} (run {run.run})",
+        {kernel.file: text}, "lossless", f"{kernel.file}:{kernel.line}", ran=(rf"\b{kernel.name}\b",),
     )  # fmt: skip
 
 

@@ -1,0 +1,34 @@
+"""What `tilewright agent` prints for a question for a new kernel, which is about no program."""
+
+from __future__ import annotations
+
+import typer
+
+from tilewright.cli import terminal
+from tilewright.cli.shared import print_json
+from tilewright.coordinate.kernel_questions import KernelQuestion, answers
+from tilewright.ledger.codec import to_json
+
+NOT_WRITTEN = 1
+
+
+def answered(asked: KernelQuestion, as_json: bool) -> None:
+    """Prints the answer of each specialist as it comes. Exits with code 1 if the kernel was not written."""
+    found = []
+    for delegation, answer in answers(asked):
+        found.append({"specialist": delegation.specialist, **to_json(answer)})
+        if not as_json:
+            print(f"{delegation.specialist}: {answer.outcome}: {answer.summary}")
+            for name, text in answer.findings.items():
+                print(f"  {name}: {text}")
+            for measure in answer.measures:
+                print(f"  {measure.metric}: {measure.before:.4g} → {measure.after:.4g} {measure.unit}")
+        if answer.file and not as_json:
+            terminal.note(f"wrote {answer.file}; next: tilewright optimize {answer.file}")
+    if as_json:
+        print_json({"question": asked.question, "answers": found})
+    if any(
+        each["outcome"] == "not applied" and not each["findings"] and "needs a proposer" in str(each["summary"])
+        for each in found
+    ):
+        raise typer.Exit(NOT_WRITTEN)
