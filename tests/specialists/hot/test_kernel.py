@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.made_runs import MACHINE, run_record, times
+from tests.made_runs import MACHINE, times
 from tests.specialists.hot.programs import KERNELS, program
 
-from tilewright.optimize.optimized import Optimized
 from tilewright.program.command import ProgramCommand
 from tilewright.records import Bound, Candidate, TuningResult, WorkloadResult
 from tilewright.runtime.capture.record import Recorded
@@ -120,8 +119,7 @@ def test_changes_of_a_kernel_in_a_quiet_file_are_its_own_text(
     [(5.0, "tuned doubled", "raced faster than"), (20.0, "", "its configuration is the best of run r")],
 )
 def test_a_configuration_that_raced_faster_is_written_at_the_launch(
-    us: float, name: str, said: str, file: Path, captured: tuple[Path, tuple[Recorded, ...]],
-    monkeypatch: pytest.MonkeyPatch,
+    us: float, name: str, said: str, file: Path, captured: tuple[Path, tuple[Recorded, ...]]
 ) -> None:  # fmt: skip
     """A race needs a GPU: its record is made up here, and what follows from it is real."""
     file.write_text(KERNELS.replace("(x, y, 256)", "(x, y, TILE)").replace("\nDEVICE =", "\nTILE = 256\nDEVICE ="))
@@ -136,8 +134,7 @@ def test_a_configuration_that_raced_faster_is_written_at_the_launch(
         loaded.selected(None)[0], Bound("memory", "made", 1.0, 2.0, 3.0), best, (), candidates, shipped, "made"
     )
     run = TuningResult("doubled", MACHINE, True, (found,), "r", {})
-    monkeypatch.setattr("tilewright.tune.tune.tune", lambda task: run)
-    result = hot._configured(kernel, "cutile", task, Optimized(run_record(), (), "", task.parent))
+    result = hot.configured(kernel, "cutile", task, run, "nothing was faster")
     if not name:
         assert isinstance(result, NoProposal) and said in result.reason
         return

@@ -23,6 +23,7 @@ from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 if TYPE_CHECKING:
     from tilewright.optimize.optimized import Optimized
+    from tilewright.records import TuningResult
     from tilewright.runtime.capture.record import Recorded
 
 MOST = 2
@@ -76,6 +77,8 @@ def proposed_kernels(
 
 def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool) -> ProgramProposal | NoProposal:
     from tilewright.optimize.loop import optimize
+    from tilewright.task.loading import load_task
+    from tilewright.tune.tune import tune
     from tilewright.verify.check import check
 
     site = f"{kernel.file}:{kernel.line}"
@@ -91,7 +94,8 @@ def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool) -> ProgramP
     if not measured:
         return _to_confirm(kernel, result, task)
     if not result.kept:
-        return _configured(kernel, recorded.launch.language, task, result)
+        tried = f"no change of {kernel.name} was faster in run {result.record.run}: {result.record.stop_reason}"
+        return configured(kernel, recorded.launch.language, task, tune(load_task(str(task))), tried)
     text = changed_text(kernel, task, result.patch)
     if isinstance(text, NoProposal):
         return text
@@ -102,28 +106,25 @@ def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool) -> ProgramP
     )  # fmt: skip
 
 
-def _configured(kernel: HotKernel, language: str, task: Path, result: Optimized) -> ProgramProposal | NoProposal:
-    """Proposes another configuration of a kernel whose text the loop did not make faster, if a race found one."""
-    from tilewright.task.loading import load_task
-    from tilewright.tune.tune import tune
+def configured(
+    kernel: HotKernel, language: str, task: Path, run: TuningResult, tried: str
+) -> ProgramProposal | NoProposal:
+    """Proposes the configuration that raced fastest, for a kernel whose text the loop did not make faster.
 
-    tried = f"no change of {kernel.name} was faster in run {result.record.run}: {result.record.stop_reason}"
-    run = tune(load_task(str(task)))
+    run: of the kernel's task, measured. tried: what the loop did, in words.
+    """
     found = run.workloads[0]
     raced = [each for each in found.candidates if each.measured and each.configuration.get("route", "ptx") == "ptx"]
     best = min(raced, key=lambda each: each.measured.us if each.measured else 0.0, default=None)
-    changes = {} if best is None else {
-        name: value for name, value in best.configuration.items_ if value != found.shipped.get(name)
-    }  # fmt: skip
-    if best is None or not changes or found.best is None or found.best.configuration == found.shipped:
+    if best is None or found.best is None or found.shipped in (best.configuration, found.best.configuration):
         return NoProposal("inapplicable", f"{tried}; its configuration is the best of run {run.run}", run.run)
+    new = {name: value for name, value in best.configuration.items_ if value != found.shipped.get(name)}
+    new.pop("route", None)
     try:
-        text = with_configuration(kernel.file, kernel.name, language, {
-            name: value for name, value in changes.items() if name != "route"})  # fmt: skip
+        text = with_configuration(kernel.file, kernel.name, language, new)
     except NotWritable as error:
-        return NoProposal(
-            "blocked", f"{kernel.name}: {best.configuration} is faster (run {run.run}); {error}", str(task)
-        )
+        reason = f"{kernel.name}: {best.configuration} is faster (run {run.run}); {error}"
+        return NoProposal("blocked", reason, str(task))
     return ProgramProposal(
         f"tuned {kernel.name}", f"{best.configuration} raced faster than {found.shipped} (run {run.run})",
         {kernel.file: text}, "lossless", f"{kernel.file}:{kernel.line}", ran=(rf"\b{kernel.name}\b",),
