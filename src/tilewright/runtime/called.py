@@ -25,8 +25,11 @@ VARIABLE = "TILEWRIGHT_CALLS"
 """The folder for the records, one file for each process."""
 KINDS = 64
 """How many kinds of call are kept of one function."""
+BETWEEN_WRITES = 1.0
+"""Seconds. A program that is killed loses the calls after the last write."""
 _calls: dict[tuple[str, str], dict[str, Any]] = {}
 _lock = threading.Lock()
+_written = 0.0
 
 
 def observed(name: str, attributes: tuple[str, ...] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -94,15 +97,17 @@ def _count(name: str, given: Mapping[str, Any], result: Any, seconds: float) -> 
             known = _calls[key] = {"function": name, **kind, "count": 0, "seconds": 0.0}
         known["count"] += 1
         known["seconds"] += seconds
-        if known["count"] == 1 or known["count"] % 256 == 0:
+        if known["count"] == 1 or perf_counter() - _written > BETWEEN_WRITES:
             _write()
 
 
 def _write() -> None:
+    global _written
     file = Path(os.environ[VARIABLE], f"{os.getpid()}.json")
     beside = file.with_suffix(".writing")
     beside.write_text(json.dumps(list(_calls.values())))
     beside.replace(file)
+    _written = perf_counter()
 
 
 @atexit.register

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -15,13 +16,16 @@ from tests.specialists.hot.programs import INFERENCE, program
 
 from tilewright.errors import RequestError
 from tilewright.program.command import ProgramCommand
+from tilewright.program.copies import program_copy
+from tilewright.runtime.called import VARIABLE
 from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.hot import operation
-from tilewright.specialists.hot.calls import CalledTensor, ObservedCall, calls_of
+from tilewright.specialists.hot.calls import CalledTensor, ObservedCall, calls_of, recorded_text
 from tilewright.specialists.hot.functions import files_of_program, functions_of
 from tilewright.specialists.hot.operation import proposed_operations
 from tilewright.specialists.hot.proposing import command_of, patch_of
+from tilewright.specialists.hot.running import started
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
 from tilewright.task.loading import load_task
 
@@ -104,6 +108,18 @@ def test_calls_are_recorded_with_shapes_and_numbers(tmp_path: Path) -> None:
     assert norm.results[0].dtype == "float32" and not norm.needs_gradient
     (softmax,) = next(each for function, each in calls.items() if function.name == "softmax")
     assert softmax.values == {"dim": "-1"}
+
+
+def test_a_program_that_goes_on_is_ended_and_its_record_kept(tmp_path: Path) -> None:
+    endless = "import torch\n\ndef f(x):\n    return x * 2 + 1\n\nwhile True:\n    f(torch.ones(4))\n"
+    file = program(tmp_path / "p", endless)
+    command, record = ProgramCommand.of([str(file)]), tmp_path / "record"
+    record.mkdir()
+    with program_copy(command, {file: recorded_text(file, {"0": functions_of(file)[0]})}) as copy:
+        end = started(copy, {VARIABLE: str(record)}, 100.0, lambda: any(record.glob("*.json")), longer=1.0)
+    assert end.code is None and str(end) == "the program was ended after its time"
+    (row,) = json.loads(next(record.glob("*.json")).read_text())
+    assert row["function"] == "0" and row["count"] >= 1
 
 
 # Proposed -------------------------------------------------------------------------------------------

@@ -67,9 +67,9 @@ def calls_of(
     Raises RequestError if the program cannot be copied or started.
     """
     by_key = {f"{number}": each for number, each in enumerate(functions)}
-    texts = {path: _recorded(path, by_key) for path in dict.fromkeys(each.file for each in functions)}
+    texts = {path: recorded_text(path, by_key) for path in dict.fromkeys(each.file for each in functions)}
     with TemporaryDirectory(prefix="tilewright-calls-") as folder, program_copy(command, texts) as copy:
-        end = started(copy, {VARIABLE: folder}, seconds)
+        end = started(copy, {VARIABLE: folder}, seconds, lambda: any(Path(folder).glob("*.json")))
         rows = [row for file in sorted(Path(folder).glob("*.json")) for row in json.loads(file.read_text())]
     found: dict[HotFunction, list[ObservedCall]] = {}
     for row in sorted(rows, key=lambda row: -row["seconds"]):
@@ -78,7 +78,7 @@ def calls_of(
     return {each: tuple(calls) for each, calls in found.items()}, end
 
 
-def _recorded(path: Path, functions: Mapping[str, HotFunction]) -> str:
+def recorded_text(path: Path, functions: Mapping[str, HotFunction]) -> str:
     """Returns the text of a file with the decorator above each function."""
     text = path.read_text(encoding="utf-8")
     lines, name = text.splitlines(keepends=True), free_name(text, "observed_by_tilewright")

@@ -30,7 +30,7 @@ def launches_of(
     with TemporaryDirectory(prefix="tilewright-capture-") as folder, program_copy(command, {}) as copy:
         record = Path(folder, "capture.json")
         changes = {VARIABLE: str(record), DESCRIBE_VARIABLE: "1" if describe else ""}
-        end = started(copy, changes, seconds)
+        end = started(copy, changes, seconds, lambda: bool(capture_record.parts_of(record)))
         try:
             launches = capture_record.merged(record).launches()
         except RequestError:  # a part that a killed program left unfinished

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from tempfile import TemporaryFile
@@ -13,6 +14,10 @@ from tempfile import TemporaryFile
 from tilewright.errors import RequestError
 from tilewright.program.copies import Startable
 from tilewright.tools.child import running
+
+LONGER = 20.0
+"""How long a program goes on after its record has begun. The kinds of its calls and launches come early."""
+PAUSE = 0.25
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,16 @@ class ProgramEnd:
         return f"the program ended with exit code {self.code}{f' ({self.last_line})' if self.last_line else ''}"
 
 
-def started(program: Startable, changes: Mapping[str, str], seconds: float) -> ProgramEnd:
-    """Runs a program for at most ``seconds``. ``changes``: variables of its environment.
+def started(
+    program: Startable,
+    changes: Mapping[str, str],
+    seconds: float,
+    has_begun: Callable[[], bool],
+    longer: float = LONGER,
+) -> ProgramEnd:
+    """Runs a program for at most ``seconds``, and for at most ``longer`` seconds after its record has begun.
 
+    changes: variables of its environment. has_begun: whether something was recorded.
     Raises RequestError if it cannot be started.
     """
     environment = {**program.environment(), **changes}
@@ -43,9 +55,9 @@ def started(program: Startable, changes: Mapping[str, str], seconds: float) -> P
         except OSError as error:
             raise RequestError(f"cannot start {program}: {error.strerror}") from error
         code: int | None = None
-        with running(process.pid), suppress(subprocess.TimeoutExpired):
+        with running(process.pid):
             try:
-                code = process.wait(seconds)
+                code = _waited(process, seconds, has_begun, longer)
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -53,3 +65,16 @@ def started(program: Startable, changes: Mapping[str, str], seconds: float) -> P
         errors.seek(0)
         lines = errors.read()[-4096:].decode("utf-8", "replace").strip().splitlines()
     return ProgramEnd(code, lines[-1].strip() if lines else "")
+
+
+def _waited(
+    process: subprocess.Popen[bytes], seconds: float, has_begun: Callable[[], bool], longer: float
+) -> int | None:
+    """Waits for the process; None if its time was up."""
+    until, begun = time.monotonic() + seconds, False
+    while time.monotonic() < until:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(PAUSE)
+        if not begun and has_begun():
+            begun, until = True, min(until, time.monotonic() + longer)
+    return None
