@@ -16,6 +16,7 @@ from tilewright.errors import MachineError, RequestError
 
 if TYPE_CHECKING:
     from tilewright.coordinate.agent_plan import AgentPlan
+    from tilewright.coordinate.kernel_questions import KernelQuestion
     from tilewright.coordinate.run_book import RunBook
     from tilewright.ledger.agent_records import AgentParts, AgentRun
     from tilewright.ledger.agent_runs import AgentLedger
@@ -46,12 +47,20 @@ def agent(
     Example: `tilewright agent "speed up train.py"`
 
     Example: `tilewright agent "speed up train.py" --command "python train.py --steps 20" --yes`
+
+    A question for a new kernel needs no program. Its kernel is written, checked and tuned, in Tilewright's folder.
+
+    Example: `tilewright agent "Write a TileIR kernel for fused SiLU-mul" --yes`
     """
     if undo is not None:
         _undo(undo)
         return
     from tilewright.coordinate import agent_plan
+    from tilewright.coordinate.kernel_questions import kernel_question
 
+    if not command and report is None and (asked := kernel_question(question or "")) is not None:
+        _kernel(asked, yes, as_json)
+        return
     request = agent_plan.AgentRequest(question or "", command or "", report, allow_lossy)
     plan = agent_plan.planned(request)
     if not as_json:
@@ -71,6 +80,19 @@ def agent(
 
     for line in agent_table.lines(run, parts):
         print(line)
+
+
+def _kernel(asked: KernelQuestion, yes: bool, as_json: bool) -> None:
+    """Answers a question for a new kernel."""
+    from tilewright.cli.kernel_answers import answered
+
+    if not as_json:
+        print(asked)
+        sys.stdout.flush()
+    if yes or _agreed(as_json):
+        answered(asked, as_json)
+    elif as_json:
+        print_json({"question": asked.question, "specialists": [each.specialist for each in asked.delegations]})
 
 
 def _agreed(as_json: bool) -> bool:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tilewright.errors import RequestError
-from tilewright.report.report import report
-from tilewright.report.two_steps import to_json_of
 from tilewright.specialists import specialist_of
-from tilewright.specialists.delegation import Delegation, handed_on
+from tilewright.specialists.delegation import Delegation, SpecialistAnswer, handed_on
 from tilewright.specialists.writing import attempting
 from tilewright.specialists.writing.answering import reference_in
 from tilewright.specialists.writing.attempting import CorrectTask, first_correct
@@ -135,19 +132,10 @@ def test_the_file_ships_what_it_is_told() -> None:
     assert with_shipped(text, {}) == text and '"TILE_M": 256' in with_tiles(text, max)
 
 
-def test_the_two_steps_go_on_with_the_written_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a TileIR kernel: triton writes it, then Tile IR gets the same file; the answer has both routes."""
-    monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))
-    given = {"dtype": "float16", "dims": {"M": 64, "N": 96}}
-    first, second = (job(each, "Write a TileIR kernel for fused SiLU-mul", **given) for each in ("triton", "tileir"))
-    written = specialist_of("triton").answer(first)
-    assert Path(written.file).is_relative_to(tmp_path / "home")
-    answer = specialist_of("tileir").answer(handed_on(second, written))
-    assert "given by Triton's compiler" in answer.summary and "on Tile IR" in answer.summary
-    run = answer.summary.rpartition(" ")[2]
-    rows: Any = to_json_of(report(run).details)
-    assert {row["backend"] for row in rows["Benchmark Comparison"]} >= {"ptx", "tileir"}
-    assert handed_on(replace(second, file="mine.py"), written).file == "mine.py"
+def test_a_written_file_is_handed_on() -> None:
+    answer, asked = SpecialistAnswer("analysed", "wrote it", (), file="written.py"), job("tileir", "the next step")
+    assert handed_on(asked, answer).file == "written.py" and handed_on(asked, replace(answer, file="")) == asked
+    assert handed_on(replace(asked, file="mine.py"), answer).file == "mine.py"
 
 
 def test_tileir_never_writes() -> None:
