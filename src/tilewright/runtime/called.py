@@ -43,6 +43,8 @@ def observed(name: str, attributes: tuple[str, ...] = ()) -> Callable[[Callable[
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if _is_compiling():
+                return function(*args, **kwargs)
             given: dict[str, Any] | None = None
             with suppress(Exception):
                 bound = signature.bind(*args, **kwargs)
@@ -60,6 +62,13 @@ def observed(name: str, attributes: tuple[str, ...] = ()) -> Callable[[Callable[
         return call
 
     return decorate
+
+
+def _is_compiling() -> bool:
+    """Whether torch.compile reads the function now: then it must see the function alone."""
+    import torch
+
+    return bool(torch.compiler.is_compiling())
 
 
 def described(value: Any) -> dict[str, Any]:
@@ -87,7 +96,11 @@ def _count(name: str, given: Mapping[str, Any], result: Any, seconds: float) -> 
     import torch
 
     results = result if isinstance(result, tuple) else (result,)
-    kind = {"arguments": given, "results": [described(each) for each in results], "grad": torch.is_grad_enabled()}
+    autocast = any(map(torch.is_autocast_enabled, ("cuda", "cpu")))
+    kind = {
+        "arguments": given, "results": [described(each) for each in results], "grad": torch.is_grad_enabled(),
+        "autocast": autocast,
+    }  # fmt: skip
     key = (name, json.dumps(kind, sort_keys=True))
     with _lock:
         known = _calls.get(key)

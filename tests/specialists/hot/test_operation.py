@@ -191,6 +191,7 @@ X = CalledTensor("float32", (4, 8), "cpu", contiguous=True, gradient=False, plai
             {"tensors": {"x": replace(X, gradient=True)}, "grad": True},
         ),
         ("its tensor 'x' is not contiguous", "x * 2 + 1", {"tensors": {"x": replace(X, contiguous=False)}}),
+        ("it is called under autocast", "x * 2 + 1", {"autocast": True}),
         ("its tensor 'x' is of a subclass", "x * 2 + 1", {"tensors": {"x": replace(X, plain=False)}}),
         ("its argument 'x' is neither", "x * 2 + 1", {"tensors": {}, "others": ("x",)}),
         ("does not compute tensors", "x * 2 + 1", {"results": ()}),
@@ -202,7 +203,7 @@ X = CalledTensor("float32", (4, 8), "cpu", contiguous=True, gradient=False, plai
 @pytest.mark.usefixtures("untuned")
 def test_what_cannot_be_a_kernel_says_why(reason: str, body: str, call: dict[str, Any], tmp_path: Path) -> None:
     file = program(tmp_path / "p", f"import torch\n\ndef f(x):\n    return {body}\n")
-    plain = ObservedCall({"x": X}, {}, (), (X,), grad=False, count=1, seconds=1.0)
+    plain = ObservedCall({"x": X}, {}, (), (X,), grad=False, autocast=False, count=1, seconds=1.0)
     (function,) = functions_of(file)
     result = operation._proposed(function, [replace(plain, **call)], ProgramCommand.of([str(file)]), "triton")
     assert isinstance(result, NoProposal) and reason in result.reason and "\n" not in result.reason
@@ -213,7 +214,7 @@ def test_what_cannot_be_a_kernel_says_why(reason: str, body: str, call: dict[str
 def test_a_call_with_gradients_leaves_those_without(tmp_path: Path) -> None:
     """Of a program that trains and evaluates, the kernel gets the calls of the evaluation."""
     file = program(tmp_path / "p", "import torch\n\ndef f(x):\n    return x * 2 + 1\n")
-    plain = ObservedCall({"x": X}, {}, (), (X,), grad=False, count=1, seconds=1.0)
+    plain = ObservedCall({"x": X}, {}, (), (X,), grad=False, autocast=False, count=1, seconds=1.0)
     trained = replace(plain, tensors={"x": replace(X, gradient=True)}, grad=True, seconds=9.0)
     (function,) = functions_of(file)
     result = operation._proposed(function, [trained, plain], ProgramCommand.of([str(file)]), "triton")

@@ -51,6 +51,7 @@ class ObservedCall:
     results: tuple[CalledTensor, ...]
     grad: bool
     """Whether gradients were recorded when it was called."""
+    autocast: bool
     count: int
     seconds: float
 
@@ -97,7 +98,7 @@ def _call(function: HotFunction, row: Mapping[str, Any]) -> ObservedCall:
     values = {name: each["value"] for name, each in given.items() if "value" in each}
     others = tuple(name for name, each in given.items() if not each)
     results = tuple(_tensor(each) for each in row["results"] if "dtype" in each)
-    return ObservedCall(tensors, values, others, results, row["grad"], row["count"], row["seconds"])
+    return ObservedCall(tensors, values, others, results, row["grad"], row["autocast"], row["count"], row["seconds"])
 
 
 def _tensor(row: Mapping[str, Any]) -> CalledTensor:

@@ -69,6 +69,8 @@ def _unfit(call: ObservedCall) -> str:
         return (
             "gradients are recorded in its calls, and a written kernel has no backward; inference needs torch.no_grad()"
         )
+    if call.autocast:
+        return "it is called under autocast, which chooses the dtypes of each operation"
     if call.others:
         return f"its argument '{call.others[0]}' is neither a tensor nor a plain value"
     if not call.results or not call.tensors:
