@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.hardware import executions
 from tilewright.hardware.architectures import (
     ARCHITECTURES,
     BOARDS,
@@ -25,6 +26,8 @@ from tilewright.hardware.architectures import (
     default_board,
 )
 from tilewright.hardware.boards import ACHIEVABLE_BANDWIDTH, ACHIEVABLE_TFLOPS, NUMBERS
+from tilewright.hardware.prediction import predict
+from tilewright.records import CodeLoop, MachineCode
 
 TARGETS = [f"sm_{number}" for number in (80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)]
 
@@ -470,3 +473,34 @@ def test_the_name_of_a_board_is_no_architecture() -> None:
         architecture("h100")
     with pytest.raises(UnknownChoice):
         architecture("rtx")
+
+
+def product(copies: dict[str, int], in_loop: dict[str, int], instructions: int) -> MachineCode:
+    """The code of a 128×128×64 product in bfloat16 with 8 warps, as Triton 3.9 compiles it for sm_90."""
+    loop = CodeLoop(None, {"tensor": 4, "integer": instructions}, in_loop, 262144.0)
+    return MachineCode(
+        "k", 90, 126, 0, 98304, 256, 1, 0, 0, "HGMMA", 8, copies, 900, "h", mix={"tensor": 8, "integer": 800},
+        tensor_flops=524288.0, loops=(loop,),
+    )  # fmt: skip
+
+
+def test_both_forms_of_a_product_stage_their_operands() -> None:
+    """Descriptors were predicted slower than pointers: only their operands came from the L2, and the loads of shared
+    memory that make a descriptor were taken for values that warps exchange."""
+    with_pointers = product(
+        {"LDGSTS.128": 24, "LDS.32": 10, "LDSM.128": 8, "STG.128": 8, "STS.128": 8}, {"LDGSTS.128": 8, "LDS.32": 7}, 110
+    )
+    with_descriptors = product(
+        {"ATOM": 3, "LDS.32": 21, "STS.32": 24, "STS.64": 6, "STSM.128": 8, "UTMALDG.2D": 6, "UTMASTG.2D": 1},
+        {"UTMALDG.2D": 2}, 70,
+    )  # fmt: skip
+    shapes = [executions.shape_of(code, (1024,), board("H200")) for code in (with_pointers, with_descriptors)]
+    shares = [
+        executions.staged_share(code, shape)
+        for code, shape in zip((with_pointers, with_descriptors), shapes, strict=True)
+    ]
+    assert shares[0] == pytest.approx(1 / 128 + 1 / 128)
+    assert shares[1] == pytest.approx(shares[0], rel=0.3)
+    work = executions.Work(2.0 * 4096**3, 3.0 * 4096**2 * 2, "bfloat16", 4096.0**2 * 2)
+    times = [predict(code, (1024,), work, board("H200")).us for code in (with_pointers, with_descriptors)]
+    assert times[1] < times[0]

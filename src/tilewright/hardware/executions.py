@@ -196,10 +196,13 @@ def staged_share(code: MachineCode, shape: Shape) -> float:
     """Bytes (of two-byte elements) staged for each FLOP: 1 / rows + 1 / columns of the tile that a CTA writes.
 
     A TMA box is 128 bytes wide, so the number of boxes gives the columns. With multicast a cluster shares one tile.
-    Where special functions stand between products (a softmax), one operand stays on the SM: 1 / rows.
+    Without TMA the tile is taken for a square: its operands come from the L2, too. Where special functions stand
+    between products (a softmax), one operand stays on the SM: 1 / rows.
     """
-    if not boxes(code, "UTMASTG") or code.tensor_path not in _WARPGROUP_PATHS:
+    if code.tensor_path not in _WARPGROUP_PATHS:
         return 0.0
+    if not boxes(code, "UTMASTG"):
+        return 2 / math.sqrt(tile_elements(code, shape))
     columns = 64 * _stored_boxes(code)
     area = tile_elements(code, shape) * (code.cluster if any("MULTICAST" in kind for kind in code.copies) else 1)
     outside, loops = parts(code)
@@ -219,12 +222,15 @@ def consumers(code: MachineCode, shape: Shape) -> int:
 
 
 def _exchanges(code: MachineCode) -> bool:
-    """Whether warpgroups exchange values through shared memory, which LDS instructions show.
+    """Whether warpgroups exchange values through shared memory, which LDS instructions in a loop show.
 
-    Their operands and TMA need no LDS. With other tensor paths LDS reads something else: the address of tensor memory
-    with UTCMMA, the operands with HMMA. Without STSM it reads for example the table of a list of arrays.
+    Their operands and TMA need no LDS, but descriptors that a kernel makes need some before its loops. With other
+    tensor paths LDS reads something else: the address of tensor memory with UTCMMA, the operands with HMMA. Without
+    STSM it reads for example the table of a list of arrays.
     """
-    exchanged = width(code.copies, "LDS") > 0 and width(code.copies, "STSM") > 0
+    _, loops = parts(code)
+    read = any(width(loop.copies, "LDS") for loop in loops) if code.mix else width(code.copies, "LDS") > 0
+    exchanged = read and width(code.copies, "STSM") > 0
     return code.tensor_path in _WARPGROUP_PATHS and boxes(code, "UTMASTG") > 0 and exchanged
 
 
