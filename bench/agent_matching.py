@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ def _of_item(item: AgentItem, parts: AgentParts, root: Path) -> Claim:
 
 def _gain(parts: AgentParts, change: AgentChange) -> tuple[float, float] | None:
     races = [m.ratio for m in parts.measurements if m.change == change.id and m.kind == "race" and m.ratio]
-    return (races[-1].low, races[-1].high) if races else None
+    return (races[-1].low, races[-1].high) if races and math.isfinite(races[-1].high) else None
 
 
 def _sites(change: AgentChange, original: Texts, now: Texts) -> Iterator[Lines]:
