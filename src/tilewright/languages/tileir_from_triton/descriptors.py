@@ -11,6 +11,9 @@ from tilewright.languages.tileir_from_triton.writer import TOKEN, Handle
 
 ALIGNED_BYTES = 16
 """A descriptor's address and strides are multiples of this, as Triton demands."""
+STRIDE_BYTES = 1 << 40
+"""A descriptor's strides are less, as the hardware demands. Without this bound the compiler does not use TMA for strides
+of 64 bits that the host passes."""
 REDUCTIONS = {1: "ADD", 2: "MIN", 3: "MAX", 6: "AND", 7: "OR", 8: "XOR"}
 """Triton's `DescriptorReduceKind` by its number → Tile IR's mode for integers."""
 
@@ -40,7 +43,9 @@ def view_of(
     block = ValueType(kind.element, kind.shape)
     tensor_type, view_type = t.writer.view_types(block, padding)
     divisor = max(1, ALIGNED_BYTES * 8 // block.bits)
-    steps = [t.writer.assume(one, I64, divisor, None, None) for one in strides[:-1]]
+    most = STRIDE_BYTES * 8 // block.bits - 1
+    bounded = [t.writer.bounded(one, I64, 0, most) for one in strides[:-1]]
+    steps = [t.writer.assume(one, I64, divisor, None, None) for one in bounded]
     address = t.writer.assume(base, ValueType(kind.element, pointer=True), ALIGNED_BYTES, None, None)
     tensor = t.emit("MakeTensorView", tensor_type, address, list(shape), steps)
     return View(t.emit("MakeStridedView", view_type, tensor), block, tensor)

@@ -120,6 +120,10 @@ class Writer:
         """Writes that each number, or each address in bytes, is a multiple of ``divisor``."""
         return self.emit("Assume", kind, value, self.bytecode.DivBy(divisor, every, along))
 
+    def bounded(self, value: Handle, kind: ValueType, least: int, most: int) -> Handle:
+        """Writes that each number is from ``least`` to ``most``."""
+        return self.emit("Assume", kind, value, self.bytecode.Bounded(least, most))
+
     def hints(self) -> Any:
         """The optimisation hints of a load or store; None if there are none."""
         if self.latency is None:
