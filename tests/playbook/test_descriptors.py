@@ -16,8 +16,10 @@ from tests.languages.tileir_from_triton.kit import launch
 from tests.playbook.kit import changed_lines, verdict
 from tests.playbook.triton_tasks import MATMUL, ON_PTX, imported, kernel, right
 
+from tilewright.languages.triton.hints import ON_TILE_IR
+from tilewright.playbook.analyses.triton_routes import WITH_MANY_WARPS
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.entries.descriptors import ENTRY, ON_TILE_IR, descriptors_in
+from tilewright.playbook.entries.descriptors import ENTRY, descriptors_in
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, facts_of, loaded
 
@@ -108,11 +110,15 @@ def test_the_values_name_tensors_and_the_route(tmp_path: Path) -> None:
 
     names = ("a_ptr, b_ptr, c_ptr", "a_ptr, b_ptr", "c_ptr")
     assert values(MATMUL) == names
-    assert values(ON_PTX) == (*(name + ON_TILE_IR for name in names), *names)
+    routes = (ON_TILE_IR, WITH_MANY_WARPS + ON_TILE_IR, "")
+    assert values(ON_PTX) == tuple(name + route for route in routes for name in names)
     source = Source("task.py", ON_PTX)
     [site] = ENTRY.sites(source, facts_of(loaded(ON_PTX, tmp_path)))
     new = " ".join(changed_lines(ON_PTX, ENTRY.apply(source, site, "c_ptr" + ON_TILE_IR))[1])
     assert "'tileir'" in new and '"num_warps": None' in new and '"num_warps": (4, 8, None)' in new
+    assert "num_worker_warps" not in new
+    wide = " ".join(changed_lines(ON_PTX, ENTRY.apply(source, site, "c_ptr" + WITH_MANY_WARPS + ON_TILE_IR))[1])
+    assert "'tileir'" in wide and wide.count('"num_worker_warps": ') == 2 and '"num_worker_warps": 8}' in wide
 
 
 def test_a_store_alone() -> None:

@@ -12,8 +12,8 @@ from tilewright.languages.tileir_from_triton.writer import TOKEN, Handle
 ALIGNED_BYTES = 16
 """A descriptor's address and strides are multiples of this, as Triton demands."""
 STRIDE_BYTES = 1 << 40
-"""A descriptor's strides are less, as the hardware demands. Without this bound the compiler does not use TMA for strides
-of 64 bits that the host passes."""
+"""A descriptor's strides are less, as the hardware demands. Without this bound the compiler does not use TMA for
+strides of 64 bits that the host passes."""
 REDUCTIONS = {1: "ADD", 2: "MIN", 3: "MAX", 6: "AND", 7: "OR", 8: "XOR"}
 """Triton's `DescriptorReduceKind` by its number → Tile IR's mode for integers."""
 

@@ -13,11 +13,10 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.languages.triton.hints import ON_TILE_IR
 from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, reaching
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, tl_call, tl_calls
-from tilewright.playbook.analyses.triton_routes import on_tile_ir, with_route
+from tilewright.playbook.analyses.triton_routes import change_in, routed, with_route
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Expression, Function, Line, Replacement, Source, argument, dotted, elements, number
@@ -50,10 +49,9 @@ class BlockPointersAsDescriptors(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = site.function_here(source)
-        if str(value).removesuffix(ON_TILE_IR) != ALL or site.kernel not in jit_functions(source):
+        if change_in(value) != ALL or site.kernel not in jit_functions(source):
             raise site.refused(source, f"'{value}' is no value of this entry")
-        changed = _with_descriptors(source, function)
-        return on_tile_ir(changed).text if str(value).endswith(ON_TILE_IR) else changed.text
+        return routed(_with_descriptors(source, function), value).text
 
     def findings(self, source: Source, facts: KernelFacts) -> list[str]:
         function = jit_functions(source).get(facts.kernel)

@@ -13,7 +13,6 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.languages.triton.hints import ON_TILE_IR
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import names_read, parameters
 from tilewright.playbook.analyses.index_forms import Scalar
@@ -21,7 +20,7 @@ from tilewright.playbook.analyses.triton_addresses import Statement, Walk
 from tilewright.playbook.analyses.triton_blocks import Block, block_of
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, without_dead_names
 from tilewright.playbook.analyses.triton_forms import Form, Names, plain
-from tilewright.playbook.analyses.triton_routes import on_tile_ir, with_route
+from tilewright.playbook.analyses.triton_routes import change_in, routed, with_route
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import SPACED, Function, Replacement, Source, argument
@@ -58,13 +57,12 @@ class Descriptors(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         site.function_here(source)
-        names, there = str(value).removesuffix(ON_TILE_IR), str(value).endswith(ON_TILE_IR)
+        names = change_in(value)
         blocks, reasons = descriptors_in(source, site.kernel)
         wanted = [block for block in blocks if block.pointer in names.split(", ")]
         if missing := set(names.split(", ")) - {block.pointer for block in wanted}:
             raise site.refused(source, "; ".join([f"no block of {min(missing)} can be replaced", *reasons]))
-        changed = _with_descriptors(source, site.kernel, wanted)
-        return on_tile_ir(changed).text if there else changed.text
+        return routed(_with_descriptors(source, site.kernel, wanted), value).text
 
     def findings(self, source: Source, facts: KernelFacts) -> list[str]:
         function = jit_functions(source).get(facts.kernel)
