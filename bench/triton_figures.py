@@ -104,9 +104,11 @@ def matmul() -> Record:
     configurations = [
         *(each for form in ("pointers", "descriptors", "host")
           for each in tiled(task, TILES, FORM=(form,), route=("ptx",), num_warps=warps, num_stages=stages)),
-        *tiled(task, LARGE_TILES, FORM=("descriptors",), route=("tileir",), num_ctas=(None, 2),
-               num_worker_warps=(None, 8)),
-        *tiled(task, TILES[:3], FORM=("pointers", "host"), route=("tileir",)),
+        *tiled(task, LARGE_TILES, FORM=("descriptors", "host"), route=("tileir",), num_worker_warps=(None, 8)),
+        *tiled(task, LARGE_TILES, FORM=("descriptors",), route=("tileir",), num_ctas=(2,), num_worker_warps=(None, 8)),
+        *tiled(task, LARGE_TILES, FORM=("descriptors", "host"), route=("tileir",), num_stages=(2, 4, 8),
+               num_worker_warps=(8,)),
+        *tiled(task, TILES[:3], FORM=("pointers",), route=("tileir",)),
     ]  # fmt: skip
     forms = ("pointers", "descriptors", "host")
     groups = {f"{route} {form}": {"route": route, "FORM": form} for route in ("ptx", "tileir") for form in forms}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from tilewright.languages.triton.hints import NUM_WORKER_WARPS, ON_TILE_IR, ROUTE, TILE_IR
+from tilewright.languages.cutile.hints import NUM_WORKER_WARPS
+from tilewright.languages.triton.hints import ON_TILE_IR, ROUTE, TILE_IR
 from tilewright.languages.triton.hints import on_tile_ir as is_on_tile_ir
 from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.configuration_sites import current
