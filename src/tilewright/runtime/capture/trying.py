@@ -33,7 +33,7 @@ SECONDS = 60.0
 DECLARED = ("declared",)
 OF_INTEGERS = (*DECLARED, "small integers", "large", "tiny", "mixed signs", "constant rows", "zeros", "rows of zeros")
 """The kinds of data for which integers are drawn in different ways."""
-GUESSES = 24
+GUESSES = 8
 """How many cases with other shapes and numbers are tried for one draft. They take milliseconds each."""
 
 
