@@ -19,11 +19,18 @@ PARSERS = re.compile(r"\b(ast\.parse|parse_module|inspect\.getsource(lines)?)\("
 OTHERS = {
     "cli/example.py": "the first line of a shipped example",
     "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
+    "program/reading/module.py": "whether two expressions mean the same",
     "runtime/store/config_file.py": "a config file that is written as Python",
     "space/space.py": "the text of a lambda; below source in the layers",
+    "specialists/hot/dispatch.py": "whether what is inserted is Python, and how it begins",
+    "specialists/hot/inserting.py": "where the imports of a file end",
+    "specialists/hot/kernel.py": "the names of a file",
+    "specialists/hot/reference.py": "a copy of a function with other names",
     "specialists/writing/answering.py": "which functions a file of references has",
     "specialists/writing/reading.py": "a reference over arrays",
+    "specialists/writing/shipped.py": "the space of a file that was written here",
     "specialists/writing/writing.py": "what a reference needs of its file",
+    "testing/changes.py": "whether a change is Python",
     "testing/entries.py": "whether a change is Python",
 }
 """Modules outside of source/ that parse Python, and what for: none of them looks for kernels or configurations."""

@@ -145,11 +145,28 @@ def _generated(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
     key = (call.function, source_of(call.function), repr(bound.types), repr(sorted(bound.constants.items(), key=repr)),
            repr(bound.attributes), repr(bound.options), arch)  # fmt: skip
     if key not in _GENERATED:
-        made = private_parts().lower(call.function, bound, arch)
+        made = _lowered(call, bound, arch)
         if len(_GENERATED) >= GENERATED:
             _GENERATED.pop(next(iter(_GENERATED)), None)
         _GENERATED[key] = made
     return _GENERATED[key]
+
+
+PARSES = 5
+MISCOUNTED = "AST constructor recursion depth mismatch"
+"""Python 3.11 counts the depth of a tree that `ast.parse` makes for all threads together: if another thread parses
+meanwhile, it raises a SystemError although the source is right (https://github.com/python/cpython/issues/106905)."""
+
+
+def _lowered(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
+    for _ in range(PARSES):
+        try:
+            return private_parts().lower(call.function, bound, arch)
+        except Exception as error:
+            if MISCOUNTED not in "".join(traceback.format_exception(error)):
+                raise
+            last = error
+    raise last
 
 
 def _said(error: BaseException, function: Any) -> str:
