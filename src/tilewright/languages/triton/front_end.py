@@ -161,7 +161,8 @@ meanwhile, it raises a SystemError although the source is right (https://github.
 def _lowered(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
     for _ in range(PARSES):
         try:
-            return private_parts().lower(call.function, bound, arch)
+            made: tuple[str, str] = private_parts().lower(call.function, bound, arch)
+            return made
         except Exception as error:
             if MISCOUNTED not in "".join(traceback.format_exception(error)):
                 raise
