@@ -6,10 +6,12 @@ translates it to Tile IR.
 
 from __future__ import annotations
 
+import gc
 import re
 import struct
+import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -81,7 +83,7 @@ def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> T
     try:
         call = called(launch.kernel, launch.args, _options(hints), config)
         bound = private.bind(call.function, call.args, call.keywords, number)
-        symbol, text = _generated(call, bound, number)
+        symbol, text = _again(lambda: _generated(call, bound, number))
         parameters = tuple(_parameters(bound.types.values(), bound.values))
     except TaskError as error:
         return Failed("front end", str(error))
@@ -145,29 +147,35 @@ def _generated(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
     key = (call.function, source_of(call.function), repr(bound.types), repr(sorted(bound.constants.items(), key=repr)),
            repr(bound.attributes), repr(bound.options), arch)  # fmt: skip
     if key not in _GENERATED:
-        made = _lowered(call, bound, arch)
+        made: tuple[str, str] = private_parts().lower(call.function, bound, arch)
         if len(_GENERATED) >= GENERATED:
             _GENERATED.pop(next(iter(_GENERATED)), None)
         _GENERATED[key] = made
     return _GENERATED[key]
 
 
-PARSES = 5
+PARSES = 20
 MISCOUNTED = "AST constructor recursion depth mismatch"
 """Python 3.11 counts the depth of a tree that `ast.parse` makes for all threads together: if another thread parses
 meanwhile, it raises a SystemError although the source is right (https://github.com/python/cpython/issues/106905)."""
 
 
-def _lowered(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
-    for _ in range(PARSES):
-        try:
-            made: tuple[str, str] = private_parts().lower(call.function, bound, arch)
-            return made
-        except Exception as error:
-            if MISCOUNTED not in "".join(traceback.format_exception(error)):
-                raise
-            last = error
-    raise last
+def _again(made: Callable[[], tuple[str, str]]) -> tuple[str, str]:
+    """Calls ``made``, and again if Python miscounted. Without garbage collection no thread gives way in `ast.parse`."""
+    collects = gc.isenabled()
+    try:
+        for _ in range(PARSES):
+            try:
+                return made()
+            except Exception as error:
+                if MISCOUNTED not in "".join(traceback.format_exception(error)):
+                    raise
+                gc.disable()
+                time.sleep(0.1)
+        return made()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _said(error: BaseException, function: Any) -> str:
