@@ -61,7 +61,10 @@ __all__ = [
 
 
 class _Package(ModuleType):
-    """Keeps `tilewright.tune` a function: importing the folder `tune/` would replace it by a module."""
+    """The class of this package's module object. It keeps `tilewright.tune` a function.
+
+    Without it, importing the folder `tune/` would replace the function by a module.
+    """
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _HOMES or not isinstance(value, ModuleType):
@@ -80,5 +83,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Lists the public names, without the helpers of this module."""
+    """Returns the public names, without the helpers of this module."""
     return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

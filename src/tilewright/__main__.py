@@ -1,4 +1,4 @@
-"""``tilewright`` and ``python -m tilewright``."""
+"""Starts the command line, for ``tilewright`` and ``python -m tilewright``."""
 
 import gc
 import sys
@@ -6,11 +6,15 @@ import sys
 from tilewright.cli.interruption import Signalled, interruptible
 
 COLLECT_AFTER = 100_000
-"""Objects. Python's default of 700 costs a tenth of the time of imports and front ends, and frees next to nothing."""
+"""Objects between two garbage collections. With Python's default of 700, collecting takes a tenth of the time of
+imports and front ends, and frees almost nothing."""
 
 
 def main() -> int:
-    """The command line, imported here so that Ctrl-C or SIGTERM in that tenth of a second is one line as well."""
+    """Runs the command line and returns the exit code.
+
+    The command line is imported inside the ``try`` block: Ctrl-C or SIGTERM during the import also prints one line.
+    """
     try:
         with interruptible([]):
             from tilewright.worker import early

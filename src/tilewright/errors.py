@@ -83,7 +83,7 @@ def first_line(text: str, otherwise: str = "") -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Returns the type of an exception and the first line of its message."""
+    """Returns the type of an exception and the first line of its message, in one line."""
     said = first_line(str(error))
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 

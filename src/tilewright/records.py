@@ -17,8 +17,8 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 """The values that `json` reads and writes."""
 
 Stage: TypeAlias = Literal["launch", "front end", "compile", "machine code", "tool", "verify", "race"]
-"""The stages in which a candidate can fail, in the order of the main path. ``tool``: a compiler or disassembler crashed
-or took too long; this is no verdict on the candidate."""
+"""The stages in which a candidate can fail, in the order of the main path. At stage ``tool``, a compiler or
+disassembler crashed or took too long; this says nothing about the candidate."""
 
 TensorPath: TypeAlias = Literal[
     "none", "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA", "unknown"
@@ -28,9 +28,9 @@ TensorPath: TypeAlias = Literal[
 
 @dataclass(frozen=True, eq=True)
 class Configuration(Mapping[str, Value]):
-    """One point of a space: knob name → value, also readable as attributes.
+    """One point of a space: knob name → value. Knobs are also attributes.
 
-    A compiler hint with the value None is chosen by the compiler.
+    If a compiler hint has the value None, the compiler chooses its value.
     """
 
     items_: tuple[tuple[str, Value], ...]
@@ -68,7 +68,7 @@ class Configuration(Mapping[str, Value]):
 
 @dataclass(frozen=True)
 class Workload:
-    """A named set of dimensions, and flags such as ``causal``, that the kernel is tuned for."""
+    """A named set of dimensions and flags (such as ``causal``) for which the kernel is tuned."""
 
     name: str
     dims: Mapping[str, Value]
@@ -79,7 +79,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Failed:
-    """An error in one candidate: the stage, and the reason in one line with the place in the source."""
+    """An error in one candidate: the stage, and the reason in one line with its place in the source."""
 
     stage: Stage
     reason: str
@@ -101,19 +101,21 @@ class TensorMapLayout:
     """How a kernel reads and writes a tensor through a tensor map. The compiler chooses it."""
 
     box: tuple[int, ...]
-    """Extents of what one copy moves; the swizzle limits the last one. It may be smaller than the block."""
+    """Extents of the box that one copy moves. The swizzle limits the last extent. The box may be smaller than the
+    block."""
     swizzle: int
-    """The number of a CUtensorMapSwizzle."""
+    """The value in the enumeration CUtensorMapSwizzle."""
     element: int
-    """The number of a CUtensorMapDataType."""
+    """The value in the enumeration CUtensorMapDataType."""
     element_bytes: int
     pairs: bool = False
-    """Whether a byte holds two numbers of 4 bits, which the map counts one by one."""
+    """Whether a byte holds two 4-bit numbers. Extents then count the numbers, not the bytes."""
 
 
 @dataclass(frozen=True)
 class LaunchFacts:
-    """What a launch must know besides the cubin. The defaults are for cuTile, whose cubins contain everything."""
+    """Facts that a launch needs and the cubin does not contain. The defaults are for cuTile, whose cubins contain
+    everything."""
 
     threads: int | None = None
     """Threads per CTA; None if the cubin has the number."""
@@ -124,13 +126,13 @@ class LaunchFacts:
     tensor_columns: int = 0
     """Columns of tensor memory per CTA."""
     scratch: tuple[tuple[int, int], ...] = ()
-    """Scratch memory, addressed by the kernel's last parameters: for each, bytes per CTA and alignment."""
+    """Scratch buffers, whose addresses are the kernel's last parameters: bytes per CTA and alignment of each."""
     tensor_maps: tuple[TensorMapLayout, ...] = ()
-    """For each descriptor that the host makes, its layout; empty if the compiler replaced them by pointers."""
+    """The layout of each tensor map that the host makes. Empty if the compiler replaced the tensor maps by pointers."""
     cooperative: bool = False
     """Whether all CTAs must be resident at the same time."""
     overlaps: bool = False
-    """Whether the kernel may start before the kernel ahead of it ends (programmatic dependent launch)."""
+    """Whether the kernel may start before the previous kernel ends (programmatic dependent launch)."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Built:
 
 @dataclass(frozen=True)
 class CodeLoop:
-    """The instructions of one iteration of a loop in machine code, without those of inner loops."""
+    """The instructions of one iteration of a loop in machine code. Instructions of inner loops are not counted."""
 
     inside: int | None
     """Index in `MachineCode.loops` of the enclosing loop; None for an outermost loop."""
@@ -159,22 +161,22 @@ class CodeLoop:
     """Number of instructions by class (`machine_code.cubin.CLASSES`)."""
     copies: Mapping[str, int]
     tensor_flops: float
-    """FLOP of the tensor instructions, per warp; 0 if the instructions do not show their shape."""
+    """FLOP of the tensor instructions per warp. 0 if the instructions do not show their shape."""
 
 
 @dataclass(frozen=True)
 class MachineCode:
-    """The facts about a kernel that its cubin shows (`machine_code.cubin.read`)."""
+    """The facts about a kernel that its cubin contains (read by `machine_code.cubin.read`)."""
 
     symbol: str
     sm: int
-    """Compute capability as one number: 80, 90, 100, 120 …"""
+    """Compute capability as one number: 80, 90, 100, 120 and so on."""
     registers: int
     """Registers per thread at launch."""
     stack_bytes: int
     """Local memory (stack frame) per thread."""
     shared_bytes: int
-    """Shared memory per CTA: the cubin's, plus that of `LaunchFacts`."""
+    """Shared memory per CTA: that of the cubin plus that of `LaunchFacts`."""
     threads: int
     """Threads per CTA."""
     cluster: int
@@ -187,9 +189,9 @@ class MachineCode:
     """Global and shared copy instructions by kind and width, e.g. ``{"LDG.128": 8, "UTMALDG.2D": 2}``."""
     instructions: int
     code_hash: str
-    """SHA-256 of the instructions and launch properties; kernels with the same hash behave alike."""
+    """SHA-256 of the instructions and launch properties. Kernels with the same hash behave alike."""
     tensor_columns: int = 0
-    """Columns of tensor memory per CTA; 0 if the launch need not know them."""
+    """Columns of tensor memory per CTA. 0 if the launch does not have to know the number."""
 
     mix: Mapping[str, int] = field(default_factory=dict)
     """Number of instructions by class; empty in records of earlier versions."""
@@ -198,16 +200,17 @@ class MachineCode:
     loops: tuple[CodeLoop, ...] = ()
     """The loops, outer loops first; empty in records of earlier versions."""
     unread: str = ""
-    """Why the instructions were not read; ``tensor_path`` is then ``unknown``, and the other counts are 0 or empty."""
+    """The reason why the instructions were not read, or "". If they were not read, ``tensor_path`` is ``unknown``, and
+    counts of instructions are 0 or empty."""
 
     @property
     def known(self) -> dict[str, Any]:
-        """Field name → value; None for what only the instructions would tell, if these were not read."""
+        """Returns field name → value. If the instructions were not read, the fields that need them are None."""
         unknown = OF_INSTRUCTIONS if self.unread else ()
         return {name: None if name in unknown else value for name, value in vars(self).items()}
 
     def launched_with(self, facts: LaunchFacts) -> MachineCode:
-        """Returns the facts of the cubin together with those of its launch."""
+        """Returns these facts together with those of the launch."""
         if facts == LaunchFacts():
             return self
         return replace(
@@ -223,7 +226,7 @@ class MachineCode:
 OF_INSTRUCTIONS = frozenset(
     ("local_loads", "local_stores", "tensor_path", "tensor_instructions", "copies", "mix", "tensor_flops", "loops")
 )
-"""The fields of `MachineCode` that come from the instructions; the others come from the cubin's headers."""
+"""The fields of `MachineCode` that come from the instructions. The others come from the headers of the cubin."""
 
 
 @dataclass(frozen=True)
@@ -235,11 +238,11 @@ class Bound:
     intensity: float
     """FLOP of a launch for each byte of memory that the launch touches."""
     ridge: float
-    """FLOP per byte at which the architecture's tensor rate and bandwidth meet."""
+    """FLOP per byte at which the times for computation and for memory traffic are equal on the architecture."""
     speed_of_light_us: float
     """The shortest possible time: FLOP / tensor rate or bytes / bandwidth, whichever is longer."""
     source: str = ""
-    """The source of FLOP and bytes: counted in Tile IR, or declared in the task."""
+    """Where FLOP and bytes come from: counted in Tile IR, or declared in the task."""
     flops: float | None = None
     """FLOP of one launch."""
     bytes: float | None = None
@@ -248,7 +251,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class PredictedTime:
-    """A time that a model computed; ``why`` names its terms."""
+    """A time that a model computed. ``why`` names the terms of the model."""
 
     us: float
     why: str
@@ -256,11 +259,11 @@ class PredictedTime:
 
 @dataclass(frozen=True)
 class MeasuredTime:
-    """A time that a clock measured; ``us`` is the median of ``samples_us``."""
+    """A time that a clock measured. ``us`` is the median of ``samples_us``."""
 
     us: float
     interval_us: tuple[float, float]
-    """95 % confidence interval of the median; it assumes no distribution."""
+    """95 % confidence interval of the median. It assumes no distribution of the samples."""
     samples_us: tuple[float, ...] = field(repr=False)
 
 
@@ -271,13 +274,14 @@ class Screened:
     code: MachineCode
     predicted: PredictedTime
     verdict: Literal["race", "last", "out"]
-    """``race``: is raced. ``last``: is raced after all candidates with ``race``. ``out``: is never raced."""
+    """``race``: the candidate is raced. ``last``: it is raced after all candidates with ``race``. ``out``: it is not
+    raced."""
     reason: str
     duplicate_of: Configuration | None = None
 
 
 Correctness: TypeAlias = Literal["correct", "correct on reduced shapes", "unverified", "incorrect"]
-"""The verdicts of a check, from the best to the worst. ``correct`` needs cases of the workload's full size."""
+"""The verdicts of a check, from the best to the worst. ``correct`` requires cases of the workload's full size."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +291,7 @@ class Checked:
     verdict: Correctness
     reason: str
     error: float | None = None
-    """The largest ratio of an error to its tolerance; above 1 is incorrect."""
+    """The largest ratio of an error to its tolerance. A ratio above 1 is incorrect."""
     cases: tuple[str, ...] = ()
     """Names of the cases whose outputs were compared."""
 
@@ -316,7 +320,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class WorkloadResult:
-    """The result for one workload. ``best`` is one of ``candidates``; None if all failed."""
+    """The result for one workload. ``best`` is one of ``candidates``. It is None if all candidates failed."""
 
     workload: Workload
     bound: Bound

@@ -27,16 +27,16 @@ Entered = TypeVar("Entered", bound="Executor")
 
 
 def ignore(advanced: Advanced) -> None:
-    """Does nothing: the default of ``on_progress``."""
+    """Does nothing. This is the default of ``on_progress``."""
 
 
 class StepRunner(Protocol):
-    """Answers steps. All that `worker.client` needs of an executor."""
+    """Runs steps and returns their answers. `worker.client` needs no other method of an executor."""
 
     def run(
         self, step: Step[Answer], *, silence: float | None = None, on_progress: Callable[[Advanced], None] = ignore
     ) -> Answer | Lost:
-        """As `Executor.run`."""
+        """Runs a step; see `Executor.run`."""
 
 
 class Executor(ABC):
@@ -46,7 +46,7 @@ class Executor(ABC):
 
     @abstractmethod
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
-        """Starts the executor for one task, against which all results are checked.
+        """Starts the executor for one task. All results are checked against the reference of this task.
 
         task, files: the file of the task, and copies of files to load, as in `loading.load_task`.
         """
@@ -57,15 +57,15 @@ class Executor(ABC):
     ) -> Answer | Lost:
         """Runs a step. Returns its answer, or `Lost` with the reason.
 
-        silence: the seconds without progress after which the step counts as hung; None: the executor's default.
-        on_progress: called with each report of progress.
+        silence: a step counts as hung after so many seconds without progress; None: the executor's default.
+        on_progress: called with each progress report.
 
         Raises TaskError for an error in the task, MachineError if no step can run.
         """
 
     @abstractmethod
     def close(self, wait: bool = True) -> None:
-        """Ends the executor. With ``wait``, returns only after the end."""
+        """Ends the executor. With ``wait``, returns only when it has ended."""
 
     def __enter__(self: Entered) -> Entered:
         return self

@@ -16,5 +16,5 @@ EXECUTOR = Local
 
 
 def local(process: subprocess.Popen[str] | None) -> Local | None:
-    """Makes the executor for a worker process that was started early; returns None if ``process`` is None."""
+    """Returns an executor for a worker process that was started early. Returns None if ``process`` is None."""
     return None if process is None else Local(process=process)

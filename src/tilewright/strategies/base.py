@@ -30,13 +30,13 @@ Search: TypeAlias = Generator[Batch, Outcomes, None]
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The configurations of one workload that predictions and machine code did not rule out."""
+    """The configurations of one workload that were not ruled out by predictions or machine code."""
 
     ranked: Batch
-    """The configurations to choose from, the shortest predicted time first, without duplicates."""
+    """The configurations to choose from, without duplicates. The shortest predicted time is first."""
     predicted: Mapping[Configuration, PredictedTime]
     baseline: Configuration | None
-    """The configuration shipped today, or one with the same machine code; None if neither is in ``ranked``."""
+    """The shipped configuration, or one with the same machine code. None if neither is in ``ranked``."""
     top: int
     """The number of configurations that the user asked for."""
     measured: bool
@@ -50,7 +50,10 @@ class Strategy(ABC):
 
     @abstractmethod
     def search(self, space: SearchSpace) -> Search:
-        """Yields batches of configurations from ``space.ranked``, none twice; receives the outcomes of each batch."""
+        """Yields batches of configurations from ``space.ranked``, and receives the outcomes of each batch.
+
+        No configuration may be yielded twice.
+        """
 
 
 def batches(search: Search, outcomes: Callable[[Sequence[Configuration]], Outcomes]) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""Defines the default strategy of `tune`."""
+"""Defines the default search strategy of `tune`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Predicted(Strategy):
     def search(self, space: SearchSpace) -> Search:
         """Yields the ``top`` configurations with the shortest predicted times.
 
-        If times are measured, adds the baseline. Otherwise yields further configurations, one at a time, while all
-        outcomes of the last batch are wrong.
+        If times are measured, adds the baseline. If not, yields one more configuration at a time until one is not
+        wrong.
         """
         first = space.ranked[: space.top]
         if space.measured:

@@ -36,9 +36,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _running: set[int] = set()
-"""Process groups of the running tools."""
+"""Process group ids of the running tools."""
 _hung: dict[str, ToolFailed] = {}
-"""Path of a tool that did not end in time → the error, if the tool is not to be run again."""
+"""Path of a tool that did not end in time → the error. Such a tool is not run again."""
 _lock = threading.Lock()
 
 
@@ -198,7 +198,7 @@ class ToolPool(ThreadPoolExecutor):
 
     def end(self) -> None:
         self.shutdown(wait=False, cancel_futures=True)
-        while not all(future.done() for future in self._asked):  # a thread may be about to start its tool
+        while not all(future.done() for future in self._asked):  # a thread may be just starting its tool
             kill_all()
             time.sleep(0.01)
 
@@ -223,7 +223,9 @@ def _kill(group: int) -> None:
 
 @dataclass
 class _Keeper:
-    """The pipe to the keeper process (`keeper`). This process starts ``starter``, which forks the keeper and ends."""
+    """The pipe to the keeper process (see `keeper`). This process starts ``starter``, which forks the keeper and
+    ends.
+    """
 
     starter: subprocess.Popen[bytes] | None = None
     pipe: int = -1
@@ -246,7 +248,7 @@ class _Keeper:
             os.close(read)
 
     def settle(self) -> None:
-        """Waits for the starter to end, so that no ``os.wait`` of the user's program returns it."""
+        """Waits for the starter to end. Otherwise an ``os.wait`` of the user's program could return the starter."""
         if self.starter is not None:
             with suppress(subprocess.TimeoutExpired):
                 self.starter.wait(KEEPER_SECONDS)
@@ -256,7 +258,7 @@ _KEEPER = _Keeper()
 
 
 def _forget() -> None:
-    """Clears the tools and the keeper in a forked copy of this process."""
+    """Clears the lists of tools and the keeper in a forked copy of this process."""
     global _lock
     _lock = threading.Lock()
     _running.clear()
@@ -268,7 +270,7 @@ os.register_at_fork(after_in_child=_forget)
 
 @contextmanager
 def kept(duty: str) -> Iterator[None]:
-    """Makes the keeper do ``duty``, such as ``kill 123``, if this process ends inside the block."""
+    """Makes the keeper process do ``duty``, such as ``kill 123``, if this process ends inside the ``with`` block."""
     _KEEPER.told(f"+ {duty}")
     try:
         yield

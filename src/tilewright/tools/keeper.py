@@ -1,9 +1,9 @@
 """Cleans up after a Tilewright process that was killed: kills its tools and removes their folders.
 
 The keeper is a process of its own. It reads duties from its standard input: ``+ kill 123`` adds a duty, ``- kill 123``
-withdraws the duty. A duty is ``kill GROUP`` or ``remove FOLDER``. When the Tilewright process has ended, the keeper
-does the duties that were not withdrawn. PR_SET_PDEATHSIG cannot replace the keeper: a tool's own children would run on,
-and a process with threads cannot set it safely between fork and exec.
+removes it. A duty is ``kill GROUP`` or ``remove FOLDER``. When the Tilewright process has ended, the keeper carries out
+the remaining duties. PR_SET_PDEATHSIG cannot replace the keeper: it does not end the children of a tool, and a process
+with threads cannot set it safely between fork and exec.
 """
 
 import os
@@ -15,9 +15,9 @@ from contextlib import suppress
 
 
 def keep(parent: int) -> None:
-    """Waits for the end of the process ``parent`` (its id), and cleans up."""
+    """Waits until the process with the id ``parent`` has ended, and cleans up."""
     ends, duties, rest = [0], dict[str, None](), b""
-    with suppress(OSError):  # an old Linux has no pidfd: then the end of the input shows that the parent has ended
+    with suppress(OSError):  # an old Linux has no pidfd: there the end of the input shows that the parent has ended
         ends.append(os.pidfd_open(parent))
     while True:
         ready, _, _ = select.select(ends, [], [])
@@ -38,6 +38,6 @@ def keep(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    if os.fork() == 0:  # the keeper is a grandchild, since the user's program may wait for all of its children
+    if os.fork() == 0:  # the keeper is a grandchild, because the user's program may wait for all of its children
         keep(int(sys.argv[1]))
     os._exit(0)

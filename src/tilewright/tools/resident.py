@@ -1,7 +1,8 @@
-"""Runs jobs in forks of a process that stays alive, for a compiler that is a Python package and slow to import.
+"""Runs jobs in forks of one long-lived process. This is for a compiler that is a Python package and slow to import.
 
-The process (`resident_server`) imports the package once. Each job runs in a fork of the process, in its own folder. So
-a crash, a hang or a leak ends with the job, and other jobs continue if a job is killed. Budgets are those of `child`.
+The process (`resident_server`) imports the package once. Each job runs in its own fork and its own folder. A crash, a
+hang or a memory leak therefore ends with its job, and a killed job does not stop the others. Budgets are those of
+`child`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ START_SECONDS = 120.0
 
 
 class Resident:
-    """A child process that does jobs until this process ends.
+    """A child process that does jobs. It lives as long as this process.
 
-    module: a file with two functions. ``prepare()`` imports what all jobs need; ``work(folder)`` does one job.
+    module: a file with two functions. ``prepare()`` imports the modules that every job needs. ``work(folder)`` does one
+        job.
     path: folders to import from, before those of the interpreter.
     name: the name of the process in messages. fix: what the user can do if it does not start.
     """
@@ -40,8 +42,11 @@ class Resident:
         os.register_at_fork(after_in_child=self._forget)
 
     def run(self, folder: Path, seconds: float, patience: float = PATIENCE) -> Finished:
-        """Does one job in ``folder``, for at most ``seconds`` of processor time, and ``patience`` times as much wall
-        time. Raises CompilerMissing if the process does not start, ToolFailed if the job does not end in time."""
+        """Does one job in ``folder``, for at most ``seconds`` of processor time and ``patience`` times as much wall
+        time.
+
+        Raises CompilerMissing if the process does not start, ToolFailed if the job does not end in time.
+        """
         ours, theirs = socket.socketpair()
         with ours, ours.makefile("r") as answers:
             with theirs:
@@ -69,7 +74,7 @@ class Resident:
     def _ask(self, order: dict[str, object], answers: socket.socket) -> None:
         line = json.dumps(order).encode()
         with self._lock:
-            for _ in range(2):  # the second time, a process that was killed is started again
+            for _ in range(2):  # if the process was killed, the second turn starts it again
                 if self._control is None:
                     self._start()
                 assert self._control is not None
@@ -100,7 +105,7 @@ class Resident:
         self._control = ours
 
     def _forget(self) -> None:
-        """Makes a forked copy of this process start a child process of its own."""
+        """Clears the child process in a forked copy of this process, so that the copy starts its own."""
         self._lock = threading.Lock()
         if self._control is not None:
             self._control.close()

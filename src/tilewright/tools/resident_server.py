@@ -1,8 +1,9 @@
-"""Imports a package once, and does each job in a fork of itself, as the process of `resident`.
+"""The process of `resident`: imports a package once, and does each job in a fork of itself.
 
-This file runs as a script and imports nothing of tilewright. Its arguments are the number of the control socket, and
-the settings. An order is one packet with a socket for two answers: the process group of the job when the job starts,
-and later how the job ended. When the control socket is closed, the process ends all jobs and itself.
+This file runs as a script and imports nothing of tilewright. Its arguments are the number of the control socket and the
+settings. An order is one packet that carries a socket for two answers. The first answer is the process group of the
+job, sent at the start. The second says how the job ended. When the control socket is closed, the process ends all jobs
+and itself.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def main() -> None:
                 _work(module, **json.loads(packet))
             jobs[process] = answers
             with suppress(OSError):
-                os.setpgid(process, process)  # the fork does so too; the first call counts
+                os.setpgid(process, process)  # the child calls this, too, because either process may run first
             _say(answers, {"group": process})
 
 
@@ -102,7 +103,7 @@ def _end(jobs: dict[int, socket.socket]) -> None:
 
 
 def _work(module: ModuleType, folder: str, seconds: float) -> None:
-    """Does the job in the forked process, and ends the process. ``seconds``: the budget of processor time."""
+    """Does the job in the forked process, and ends this process. ``seconds``: the budget of processor time."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

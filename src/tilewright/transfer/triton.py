@@ -1,10 +1,10 @@
 """Translates configurations of a Triton kernel for the same kernel in cuTile, and back.
 
-Tile sizes are transferred under new names (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M). Other constants of the kernel
-and ``num_ctas`` are transferred, too: in both languages one element of the grid is one cluster of ``num_ctas`` CTAs.
-(Triton launches gridX × num_ctas CTAs; `ct.bid` in cuTile is the cluster's number.) Other fields have no equivalent,
-see `NO_CUTILE` and `NO_TRITON`. Each field of the input is in the output, or in `Transferred.dropped` with a reason.
-Configurations that become equal are merged.
+Tile sizes get new names (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M). Other constants of the kernel and ``num_ctas``
+are kept: in both languages, one element of the grid is one cluster of ``num_ctas`` CTAs. (Triton launches gridX ×
+num_ctas CTAs; `ct.bid` in cuTile is the number of the cluster.) Other fields have no equivalent; see `NO_CUTILE` and
+`NO_TRITON`. Each field of the input is in the output, or in `Transferred.dropped` with a reason. Configurations that
+become equal are merged.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Transferred:
-    """The result of `transfer`. ``origins[i]``: the indices of the inputs that became ``configurations[i]``."""
+    """The result of `transfer`. ``origins[i]``: the indices of the input configurations that became
+    ``configurations[i]``."""
 
     to: Target
     configurations: tuple[Configuration, ...]
@@ -216,7 +217,8 @@ class _Transfer:
         return tuple(origins), tuple(map(tuple, origins.values()))
 
     def _ending_problem(self, name: str, value: FieldValue) -> str | None:
-        """Returns the reason why a field's whole configuration must be dropped; None or "" if it need not be."""
+        """Returns the reason why the whole configuration of a field must be dropped. None or "" if there is no such
+        reason."""
         if name in _WITHOUT[self.to]:
             return None
         if isinstance(value, Unread):
@@ -244,12 +246,12 @@ class _Transfer:
 
 
 def _plain(value: FieldValue) -> Value:
-    """Returns a number, text or None unchanged. Other values become text, which no knob accepts."""
+    """Returns a number, a text or None unchanged. Turns other values into text, which no knob accepts."""
     return value if value is None or isinstance(value, (int, float, str)) else _text(value)
 
 
 def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Returns the mapping old name → new name, which is the same for all configurations, and notes about names."""
+    """Returns old name → new name, the same for all configurations, and notes about the names."""
     every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in _WITHOUT[to]]
     for name in names:
         if name not in every:

@@ -1,4 +1,4 @@
-"""The output of `tune --json`. Scripts rely on its names."""
+"""Makes the JSON object that `tune --json` prints. Scripts rely on the names of its fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The candidates of one workload, with the results of the screen, the verification and the race."""
+"""The candidates of one workload, with the results of screening, verification and race."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _PREDICTED = {
 
 
 class Field:
-    """The candidates of one workload that have compiled so far, screened.
+    """The candidates of one workload that have compiled so far, with their screening verdicts.
 
-    compiled: in the order of the space, because the first of several equal codes represents them.
-    judge: verifies and races them.
+    compiled: in the order of the space. Of several candidates with equal machine code, the first represents the others.
+    judge: verifies and races the candidates.
     """
 
     def __init__(
@@ -73,9 +73,10 @@ class Field:
     # Verify ---------------------------------------------------------------------------------------
 
     def verify(self, batch: Sequence[Configuration], *, ahead: bool) -> bool:
-        """Verifies the candidates of ``batch``. Returns whether all of them have a verdict.
+        """Verifies the candidates of ``batch``. Returns whether each of them has a verdict.
 
-        ahead: compilers still run. Verifies at most one new candidate, because better ones may have arrived by then.
+        ahead: True while compilers are running. Then at most one new candidate is verified, because a better one may be
+            compiled meanwhile.
         """
         judge = self.judge
         self.tried += batch
@@ -121,7 +122,7 @@ class Field:
         return tuple(self.candidates[config] for config in batch)
 
     def note(self, race: RaceResult | None) -> None:
-        """Stores the results of a race in its candidates."""
+        """Stores the results of a race in the candidates."""
         if race is None:
             return
         self.race = race
@@ -139,7 +140,11 @@ class Field:
 
     @property
     def needs_unfit(self) -> bool:
-        """Whether some were left out because their accumulators cannot fit, and no correct one has less stack."""
+        """Whether the candidates that were not compiled, because their accumulators cannot fit in registers, are
+        needed.
+
+        They are needed if no correct candidate has less stack.
+        """
         if not any(isinstance(each.built, HasToSpill) for each in self.compiled.values()):
             return False
         tried = map(self.candidates.__getitem__, self.tried)
@@ -149,7 +154,7 @@ class Field:
     # Decide ---------------------------------------------------------------------------------------
 
     def decided(self, seed: int) -> WorkloadResult:
-        """The result of the workload. ``seed``: the one that drew its inputs."""
+        """Returns the result of the workload. ``seed``: the seed of the inputs."""
         if not self.measured:
             return self._predicted()
         race = self.race
@@ -173,7 +178,10 @@ class Field:
         return replace(self._result(best, reason), tied=tied, race={**race.record, "seed": seed})
 
     def _predicted(self) -> WorkloadResult:
-        """The result without a GPU: the best predicted of the correct candidates, else of the unverified ones."""
+        """Returns the result without a GPU: the correct candidate with the shortest predicted time.
+
+        If none is correct, takes the unverified one with the shortest predicted time.
+        """
         for verdict in ("correct", "correct on reduced shapes", "unverified"):
             for config in self.tried:
                 best = self.candidates[config]

@@ -1,4 +1,5 @@
-"""The judge, which verifies and races candidates: the worker process, or without a GPU the interpreter."""
+"""Defines the judges, which verify and race candidates. With a GPU, the worker process is the judge; without one, the
+Tile IR interpreter is."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Interpreted:
-    """The judge without a GPU: it verifies with the interpreter and races nothing."""
+    """The judge without a GPU. It verifies with the interpreter and does not race."""
 
     steps = 0
 
@@ -53,7 +54,8 @@ class Interpreted:
 
 
 class MeasuringJudge(RaceClient):
-    """The judge with a GPU: the worker process. ``limit``: refuses times that are too short."""
+    """The judge with a GPU: the worker process. ``limit``: the shortest possible time; shorter measured times are
+    refused."""
 
     def __init__(
         self, task: Task, executor: Executor, policy: Policy, seed: int, progress: Progress, limit: SpeedLimit
@@ -63,7 +65,7 @@ class MeasuringJudge(RaceClient):
         self._sources: dict[tuple[str, Configuration], Source] = {}
 
     def source(self, compiled: Compiled) -> Source:
-        """Returns what the worker launches for a candidate, made once."""
+        """Returns what the worker launches for a candidate. It is made once and kept."""
         key = compiled.unit.workload.name, compiled.unit.configuration
         if key not in self._sources:
             self._sources[key] = source_of(self.task, compiled, self.policy)
@@ -75,7 +77,8 @@ Judge: TypeAlias = MeasuringJudge | Interpreted
 
 @contextmanager
 def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress) -> Iterator[Judge]:
-    """The judge for a request. It closes ``executor``, which by default is a worker process on this machine."""
+    """Makes the judge for a request, and closes it at the end. ``executor``: the default is a worker process on this
+    machine."""
     task, seed = request.task, secrets.randbits(31) if request.seed is None else request.seed
     if request.target.measured:
         with executor or executor_of("local")() as opened:
@@ -85,7 +88,7 @@ def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress
         return
     if executor is not None:
         executor.close(wait=False)
-    from tilewright.verify.check import InterpreterChecker  # not loaded where a GPU verifies
+    from tilewright.verify.check import InterpreterChecker  # imported late: not needed where a GPU verifies
 
     with closing(InterpreterChecker(task, request.target.board, seed)) as checker:
         yield Interpreted(checker, seed, progress)

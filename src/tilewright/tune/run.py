@@ -1,4 +1,4 @@
-"""The request and the ledger record of a tuning run: it is begun or resumed, saved workload by workload, finished."""
+"""The request of a tuning run, and the run's record in the ledger."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TuneRequest:
     """The name of the language of the task's kernel."""
 
     def key(self, machine: Machine) -> str:
-        """Two requests with the same key have the same result, except for noise."""
+        """Returns the key of the request. Requests with the same key have the same result, except for noise."""
         return key_of(
             {
                 "task": file_of(self.task).read_text(),
@@ -56,7 +56,7 @@ class TuneRequest:
         )
 
     def command(self) -> str:
-        """The command that repeats the run."""
+        """Returns the command that repeats the run."""
         words = ["tilewright", "tune", where_is(self.task), "--arch", self.target.board.arch]
         words += ["--top", str(self.top), "--fresh"]
         if len(self.workloads) < len(self.task.workloads):
@@ -73,9 +73,9 @@ class TuneRequest:
 
 
 class TuningRun:
-    """The results of one run; without a ledger they are kept in memory only.
+    """The results of one run. Without a ledger they are kept in memory only.
 
-    An interrupted run with the same key continues where it stopped, unless ``fresh``.
+    An interrupted run with the same key continues where it stopped, unless ``fresh`` is True.
     """
 
     def __init__(self, ledger: TuneLedger | None, request: TuneRequest, machine: Machine, fresh: bool) -> None:
@@ -101,12 +101,12 @@ class TuningRun:
 
     @property
     def open(self) -> list[Workload]:
-        """The workloads that are not done."""
+        """The workloads that have no result yet."""
         return [workload for workload in self.request.workloads if workload.name not in self.done]
 
     def begin(self) -> None:
-        """Writes a new run to the ledger. Called after the first workload was prepared, so that a refused request
-        leaves no run."""
+        """Writes a new run to the ledger. Call it after the first workload was prepared: a refused request then leaves
+        no run."""
         if self.ledger is not None and self._record is not None:
             self.name, self._record = self.ledger.begin(self._record).run, None
 

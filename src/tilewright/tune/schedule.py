@@ -1,8 +1,9 @@
 """Verifies and races one workload while others compile.
 
-A second thread runs the compilers. The caller's thread takes the workloads one by one. While some candidates of a
-workload still compile, the best of the others are verified, and raced once most have arrived. The late ones mostly
-spill, so they rarely change the field; then nothing is verified or raced again, because the judge remembers both.
+A second thread runs the compilers. The caller's thread takes the workloads one by one. It verifies the best candidates
+of a workload before all of them have compiled, and races them once most have compiled. Candidates that compile last
+mostly spill, so they rarely change the result. If they do not change it, nothing is verified or raced again, because
+the judge remembers its results.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from tilewright.tune.field import Field
 from tilewright.tune.judge import Judge
 
 ENOUGH_TO_RACE = 0.7
-"""Share of the candidates that must have arrived before the best of them are raced."""
+"""Share of the candidates that must have compiled before the best of them are raced."""
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """The candidates of a workload that have compiled or are left out so far, in the order of the space."""
+    """The candidates of a workload whose compilation has ended or was skipped so far, in the order of the space."""
 
     so_far: list[Compiled]
     expected: int
@@ -45,22 +46,24 @@ class Arrived:
         return compiled_of(self.so_far) >= ENOUGH_TO_RACE * (self.expected - left_out)
 
     def batches(self, search: Search, field: Field) -> Iterator[Batch]:
-        """The strategy's batches; only the first one while candidates are missing."""
+        """Yields the strategy's batches. While candidates are missing, yields only the first batch."""
         return islice(batches(search, field.outcomes), None if self.all else 1)
 
 
 def compiled_of(arrived: list[Compiled]) -> int:
-    """How many of the arrived candidates are not left out because their accumulators cannot fit."""
+    """Returns the number of candidates that were not skipped. A candidate is skipped if its accumulators cannot fit."""
     return sum(not isinstance(compiled.built, HasToSpill) for compiled in arrived)
 
 
 class Schedule:
-    """A context manager that compiles ``units`` in a second thread. Leaving it early ends the compilers."""
+    """A context manager that compiles ``units`` in a second thread. If the block ends early, the compilers are
+    ended.
+    """
 
     def __init__(self, task: Task, units: list[Unit], jobs: int, seconds: float, progress: Progress) -> None:
         self.task, self.units, self.jobs, self.budget, self.progress = task, units, jobs, seconds, progress
         self.seconds = 0.0
-        """Wall time from the first to the last compiler."""
+        """Wall time from the start of the first compiler to the end of the last."""
         self._arrived: dict[str, list[Compiled]] = {unit.workload.name: [] for unit in units}
         self._place = {(unit.workload.name, unit.configuration): at for at, unit in enumerate(units)}
         self._changed = threading.Condition()
@@ -76,7 +79,7 @@ class Schedule:
     def __exit__(self, kind: object, *_: object) -> None:
         self._left.set()
         while self._thread.is_alive():
-            if kind is not None:  # after Ctrl-C or an error nobody needs the other results
+            if kind is not None:  # after Ctrl-C or an error, the other results are not needed
                 child.kill_all()
             self._thread.join(0.02)
 
@@ -86,9 +89,10 @@ class Schedule:
         self._raise()
 
     def compiled(self, workload: Workload, judge: Judge, *, ahead: bool) -> Iterator[Arrived]:
-        """Yields the candidates of a workload repeatedly as they arrive, the last time all of them.
+        """Yields the compiled candidates of a workload repeatedly, as more arrive. The last time, yields all of them.
 
-        ahead: whether to begin before all have arrived. After a turn without work for the judge it waits for more.
+        ahead: whether to begin before all have arrived. If the judge had no work since the last time, waits for more
+            candidates.
         """
         expected = sum(unit.workload == workload for unit in self.units)
         more_than = int(ENOUGH_TO_START * expected) if ahead else expected - 1
@@ -101,8 +105,8 @@ class Schedule:
             more_than = -1 if judge.steps > steps else compiled_of(arrived.so_far)
 
     def compile_unfit(self, workload: Workload) -> None:
-        """Compiles the candidates of a workload that were left out, in the caller's thread. `compiled` then yields all
-        candidates once more."""
+        """Compiles the skipped candidates of a workload in the caller's thread. `compiled` then yields all candidates
+        again."""
         arrived = self._arrived[workload.name]
         units = [compiled.unit for compiled in arrived if isinstance(compiled.built, HasToSpill)]
         others = [compiled for compiled in arrived if not isinstance(compiled.built, HasToSpill)]

@@ -1,10 +1,10 @@
-"""The tuning path, from a task to the best configuration of each workload with its evidence.
+"""The main path of `tune`: from a task to the best configuration of each workload, with its evidence.
 
     task → space → compile → screen → verify → race → decide → ledger
 
-`tune` names the stages in this order. `schedule.py` compiles some workloads while others are verified and raced;
-`field.py` collects the results of the stages for the candidates of a workload. Without a GPU, or for another
-architecture than the GPU's, the interpreter verifies and nothing is raced: the result is predicted, not measured.
+`tune` calls the stages in this order. `schedule.py` compiles some workloads while others are verified and raced.
+`field.py` collects the results for the candidates of a workload. Without a GPU of the requested architecture, the
+interpreter verifies and nothing is raced. The result is then predicted, not measured.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def tune(
     """Finds the best configuration for each workload.
 
     task: a task, or ``FILE[:TASK]``.
-    workloads: names, or one name; default all workloads of the task.
-    top: how many of the best predicted configurations are verified and raced.
+    workloads: names, or one name; the default is all workloads of the task.
+    top: the number of configurations, best predicted first, that are verified and raced.
     strategy: name of the search strategy that chooses them.
-    seeds: a source of more configurations than those of the space; one of `heuristics.SEEDS`.
-    seconds: processor time for one candidate's compiler.
-    seed: draws the inputs to verify and time with; default random. It is recorded.
-    store: the ledger for the result; default the one in `ledger.file.home`; False keeps nothing. An interrupted run
-        with the same key continues where it stopped, unless ``fresh``.
-    executor: runs the verification and the race, and is closed at the end; default a worker process on this machine.
+    seeds: a source of configurations in addition to the space; one of `heuristics.SEEDS`.
+    seconds: processor time for the compiler of one candidate.
+    seed: seed of the inputs for verification and timing; the default is random. It is recorded.
+    store: the ledger for the result; the default is the ledger in `ledger.file.home`; False stores nothing. An
+        interrupted run with the same key continues where it stopped, unless ``fresh`` is True.
+    executor: runs verification and race, and is closed at the end; the default is a worker process on this machine.
     """
     task = task_of(task)
     target, policy, search = target_of(arch, detect()), policy or Policy(), strategy_of(strategy).search
@@ -97,7 +97,7 @@ def tune(
 
 
 def _space(request: TuneRequest, workloads: Sequence[Workload]) -> list[Unit]:
-    """The compile jobs: every configuration of the workloads, and the seeds."""
+    """Returns the compile jobs: one for each workload and configuration, including the configurations of the seeds."""
     space, board, dtype = request.task.space, request.target.board, request.task.compute_dtype
     return [
         Unit(workload, config, board)
@@ -108,7 +108,7 @@ def _space(request: TuneRequest, workloads: Sequence[Workload]) -> list[Unit]:
 
 def _before_all(request: TuneRequest, workloads: Sequence[Workload], schedule: Schedule) -> None:
     task = request.task
-    if workloads and not request.target.measured:  # checks the shapes of the reference before anything is predicted
+    if workloads and not request.target.measured:  # checks the shapes of the reference before any prediction
         cheapest = min(workloads, key=lambda workload: task.work(workload.dims))
         verify.try_reference(task, cheapest.dims)
     if request.target.measured and request.policy.launch == "eager":  # compilers would slow down the timed CPU part
@@ -116,12 +116,13 @@ def _before_all(request: TuneRequest, workloads: Sequence[Workload], schedule: S
 
 
 def _bound(request: TuneRequest, workload: Workload) -> Bound:
-    from tilewright.inspect.work import bound_of  # the interpreter loads while the first compilers run
+    from tilewright.inspect.work import bound_of  # late import: it loads the interpreter while the first compilers run
 
     return bound_of(request.task, workload, request.target.board)
 
 
 def _jobs(measured: bool) -> int:
-    """Compilers at a time: all cores, less one if the worker process starts up and verifies at the same time."""
+    """Returns how many compilers run at a time: one per core. If the worker process verifies meanwhile, it gets one
+    core."""
     cores = os.cpu_count() or 1
     return cores - 1 if measured and cores > 4 else cores
