@@ -54,7 +54,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Forbidden(RequestError):
-    """A version changed a part of the task that must stay the same: its name, or whether it has a backward."""
+    """A version changed a part of the task that must stay the same: its name, or whether it has a backward pass."""
 
 
 class VersionError(TaskError):
@@ -277,8 +277,10 @@ def _ending(status: int | None) -> str:
 
 
 class VersionLaunch:
-    """The launch function of a version. It asks the version's process once for each different launch. ``in_place``: as
-    in `Launch`, of the baseline, because a version cannot change what outputs may overwrite."""
+    """The launch function of a version. It asks the version's process once for each different launch.
+
+    in_place: which outputs may overwrite inputs, as in `Launch`. It is the baseline's, so a version cannot change it.
+    """
 
     def __init__(
         self, candidates: Candidates, source: _VersionFiles, in_place: Mapping[str, str], *, backward: bool

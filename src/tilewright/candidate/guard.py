@@ -12,7 +12,7 @@ from pathlib import Path
 FILES = 2000
 """The most files that are watched."""
 FILE_BYTES = 1 << 20
-"""Files larger than this are not watched: they are data."""
+"""Bytes. Larger files are assumed to be data and are not watched."""
 
 
 class FileGuard:

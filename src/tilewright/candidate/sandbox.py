@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 
 MEMORY_BYTES = 6 << 30
-"""The most private memory of a process that runs a version."""
+"""The most private memory of a process that runs a version, in bytes."""
 
 _SECCOMP = Path("/proc/sys/kernel/seccomp/actions_avail")
 """This file exists if Linux can filter system calls."""

@@ -1,10 +1,11 @@
-"""Recognises candidates whose accumulators cannot fit into registers, from their Tile IR, before they are compiled.
+"""Finds candidates whose accumulators cannot fit into registers, from their Tile IR, before they are compiled.
 
 On sm_90 an accumulator is in the registers of the threads that issue the product, in every iteration of its loop. A
-kernel with larger ones has to spill, and takes up to ten times as long to compile as the winner. So `tune` and the
-search in the caller's process compile such candidates only if no correct one has less stack than `LEAST_STACK`. What
-is shipped is always compiled. Of the 40 configurations of examples/matmul.py this leaves out 11, and half of the
-compilers' processor time (15 of 31 s on a machine with 2 cores, 2026-11-22).
+kernel with too large accumulators has to spill, and takes up to ten times as long to compile as the winner. So `tune`
+and the search in the user's process do not compile such candidates at first. They compile them only if every correct
+candidate has at least `LEAST_STACK` bytes of stack. The shipped configuration is always compiled. In
+examples/matmul.py, 11 of 40 configurations are left out, and this saves half of the compilers' processor time (15 of 31
+s on a machine with 2 cores, 2026-11-22).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import KernelEntry, Op
 
 LEAST_STACK = 640
-"""The least stack of the recorded candidates whose accumulators do not fit (matmul on an H200, 1.9 to 9.2 times slower
-than the best)."""
-SMALLEST = 1 << 15  # elements of a tile; no smaller one is too large
-REGISTERS = 254  # of a thread: 255, less one for the stack's address
-WORKER_WARPS = 4  # without the hint: every sm_90 product kernel in bench/recorded/ has this number
+"""Bytes of stack per thread. The recorded candidates whose accumulators do not fit have at least this much stack
+(matmul on an H200; they are 1.9 to 9.2 times slower than the best)."""
+SMALLEST = 1 << 15  # elements; the accumulators in smaller tiles always fit
+REGISTERS = 254  # per thread: 255, less one for the address of the stack
+WORKER_WARPS = 4  # if no hint sets it; all sm_90 product kernels in bench/recorded/ use 4
 WORD_BITS = 32
 BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "tf32": 32, "f16": 16, "bf16": 16}
 LEAVES = ("continue", "break")
@@ -51,10 +52,11 @@ def entry_of(lowered: Lowered) -> KernelEntry | None:
 
 
 class Accumulators:
-    """Tells which of several candidates have to spill. ``read``: decodes a kernel.
+    """Finds the candidates that have to spill. ``read``: decodes a kernel.
 
-    To read a kernel takes as long as its front end. So only those are read whose two largest constants could be the
-    extents of such a tile, and of a kernel without products only the first.
+    Reading a kernel takes as long as its front end, so few kernels are read: those whose two largest constants could be
+    the extents of a too large tile. If one candidate of a kernel has no matrix products, its other candidates are not
+    read.
     """
 
     def __init__(self, read: Callable[[Lowered], KernelEntry | None] = entry_of) -> None:
@@ -77,13 +79,17 @@ class Accumulators:
 
 
 def needs_unfit(stack_bytes: Iterable[int]) -> bool:
-    """Whether candidates that have to spill are compiled too. ``stack_bytes``: those of the correct candidates."""
+    """Returns whether candidates that have to spill should be compiled too. ``stack_bytes``: the stack per thread of
+    each correct candidate."""
     return min(stack_bytes, default=LEAST_STACK) >= LEAST_STACK
 
 
 def accumulator_words(entry: KernelEntry) -> int:
-    """Returns the 32-bit registers that the accumulators of a loop need, over all threads of a cluster. Accumulators
-    are the results of matrix products that a loop carries. The loop that needs most counts."""
+    """Returns the number of 32-bit registers that the accumulators of a loop need, over all threads of a cluster.
+
+    An accumulator is the result of a matrix product that a loop carries to its next iteration. If the kernel has
+    several loops, the number is that of the loop that needs most.
+    """
     products = {name: op for op in entry.walk() if op.name.startswith("mma") for name in op.results}
 
     def words(loop: Op) -> int:
@@ -96,12 +102,13 @@ def accumulator_words(entry: KernelEntry) -> int:
 
 
 def registers(entry: KernelEntry, arch: str) -> int:
-    """Returns the registers of all threads of a cluster that issue products, by the hints in the code."""
+    """Returns how many registers all threads of a cluster that issue products have. The hints in the code set the
+    number of these threads."""
     hints = {**entry.hints.get("default", {}), **entry.hints.get(arch, {})}
     warps = hints.get("num_worker_warps_per_cta", WORKER_WARPS) * hints.get("num_cta_in_cga", 1)
     return REGISTERS * WARP * warps
 
 
 def _extent(value: object) -> bool:
-    """Whether a tile may have this extent: a power of two."""
+    """Whether ``value`` can be an extent of a tile: a power of two."""
     return type(value) is int and value > 0 and not value & (value - 1)

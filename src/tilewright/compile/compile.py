@@ -1,8 +1,8 @@
-"""Compiles candidates: the front end in the caller's thread, the compilers as parallel child processes.
+"""Compiles candidates: the front end runs in the calling thread, the compilers run as parallel child processes.
 
-The front end holds Python's lock for 10 to 50 ms a candidate, so threads would not make it faster. It feeds a pool of
-threads, each of which waits for one compiler (`compile.pool`). An error in a candidate fails that candidate only. No
-GPU, driver or torch is needed.
+The front end holds Python's global lock for 10 to 50 ms per candidate, so more threads would not make it faster. It
+feeds a pool of threads, each of which waits for one compiler (`compile.pool`). An error in a candidate fails that
+candidate only. No GPU, driver or torch is needed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ BUDGET_SECONDS = 10.0
 """Processor time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
 _TILE = re.compile("tile|block", re.IGNORECASE)
 WARP_HINTS, WARPS = ("num_worker_warps", "num_warps"), 4
-"""Hints for the warps of a kernel, and their number if the compiler chooses."""
+"""The names of the hints that set the number of a kernel's warps, and the number to assume if the compiler chooses."""
 
 
 class Stopped(Exception):
-    """The caller asked to stop compiling."""
+    """Raised when ``stopped`` of `compile_all` returned True."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,15 @@ class Compiled:
 
 
 def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, Value]]:
-    """The launch on array specifications, and the compiler hints."""
+    """Returns the launch of a unit, with array specifications as arguments, and its compiler hints."""
     dims = unit.workload.dims
     launch = task.launched(unit.configuration, dims, task.arrays(dims), unit.board)
     return launch, hints_of(task, unit.configuration)
 
 
 def hints_of(task: Task, config: Configuration) -> dict[str, Value]:
-    """The compiler hints of a configuration. None overrides a value in the kernel's decorator: the compiler chooses."""
+    """Returns the compiler hints of a configuration. None removes a value that the kernel's decorator sets: the
+    compiler chooses."""
     return {name: config[name] for name in task.space.hints}
 
 
@@ -76,17 +77,17 @@ def compile_all(
     """Compiles every unit; the results are in the order of the units.
 
     tasks: the task of all units, or one task for each unit.
-    jobs: compilers at a time (default: the cores of this machine).
-    seconds: processor time for one compiler run.
+    jobs: the number of compilers at a time (default: the cores of this machine).
+    seconds: the limit of processor time for one compiler run.
     on_done: called in this thread as units finish, for progress.
     stopped: called between units. Once it returns True, the compilers are ended and Stopped is raised.
-    unfit: False leaves out units whose accumulators cannot fit, but never what a task ships.
+    unfit: False leaves out units whose accumulators cannot fit, but never a configuration that a task ships.
     """
     each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
 
     def finish(index: int, built: Built | Failed, code: MachineCode | Failed) -> None:
-        if isinstance(built, Built):  # units that share bytecode share the cubin, not the configuration
+        if isinstance(built, Built):  # units with the same bytecode share the cubin, but not the configuration
             built = replace(built, configuration=units[index].configuration)
             code = code if isinstance(code, Failed) else code.launched_with(built.facts)
         done[index] = Compiled(units[index], built, code)
@@ -121,7 +122,7 @@ def one_language(task: Task, workloads: Sequence[Workload], board: Board) -> str
         for config in task.space.configurations(board.sm, workload.dims):
             try:
                 launched = _launched(task, Unit(workload, config, board))
-            except TaskError:  # whoever compiles or checks this configuration says so
+            except TaskError:  # compiling or checking this configuration reports the error
                 continue
             if isinstance(launched, Failed):
                 continue
@@ -149,7 +150,8 @@ def refuse_broken(task: Task, units: Sequence[Unit]) -> None:
 
 
 def refuse_broken_tools(compiled: Sequence[Compiled]) -> None:
-    """Raises ToolFailed where nothing was compiled because a tool failed, which is no verdict on the candidates."""
+    """Raises ToolFailed if no unit was compiled because a tool failed. Such a failure says nothing about the
+    candidates."""
     failures = [each.code for each in compiled if isinstance(each.code, Failed)]
     broken = [failed for failed in failures if failed.stage in ("tool", "machine code")]
     if broken and len(failures) == len(compiled):
@@ -157,7 +159,8 @@ def refuse_broken_tools(compiled: Sequence[Compiled]) -> None:
 
 
 def remember(task: Task, compiled: Sequence[Compiled]) -> int:
-    """Stores cubins of one task where its launches find them, so that a worker compiles nothing; returns how many."""
+    """Stores the cubins of one task where its launches find them, so that a worker need not compile. Returns how
+    many."""
     built = [each.built for each in compiled if isinstance(each.built, Built)]
     if not built:
         return 0
@@ -165,8 +168,11 @@ def remember(task: Task, compiled: Sequence[Compiled]) -> int:
 
 
 def effort(constants: Iterable[tuple[str, object]]) -> float:
-    """Returns a number that is larger for kernels that take longer to compile, from names and values of constants and
-    hints. Large tiles take longest, long ones above all; of more warps, each has less to do."""
+    """Estimates how long a kernel takes to compile, as a number without a unit; larger is longer.
+
+    constants: names and values of the kernel's constants and hints. Large tiles take longest, above all long ones. With
+    more warps, each warp has less work.
+    """
     named = {name: value for name, value in constants if type(value) is int and value > 0}
     sizes = [value for name, value in named.items() if _TILE.search(name)]
     warps = next((named[hint] for hint in WARP_HINTS if hint in named), WARPS)
@@ -174,14 +180,14 @@ def effort(constants: Iterable[tuple[str, object]]) -> float:
 
 
 def _longest_first(units: Sequence[Unit]) -> list[int]:
-    """Returns the indices by workload, in each those first that probably take longest to compile."""
+    """Returns the indices of the units: workload by workload, and within each workload the slowest to compile first."""
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
     order = [(position[unit.workload.name], -effort(unit.configuration.items())) for unit in units]
     return sorted(range(len(units)), key=order.__getitem__)
 
 
 def lower(task: Task, unit: Unit) -> tuple[Language, Lowered, Launch] | Failed:
-    """Runs the launch function and the front end of one unit."""
+    """Runs the launch function and the front end of one unit. Returns Failed if one of them fails."""
     launched = _launched(task, unit)
     if isinstance(launched, Failed):
         return launched
@@ -203,7 +209,7 @@ def _launched(task: Task, unit: Unit) -> tuple[Launch, dict[str, Value]] | Faile
 
 
 def _mixed(launch: Launch, language: Language, hints: Mapping[str, Value]) -> str | None:
-    """What of a launch is another language's; None if nothing."""
+    """Describes the part of a launch that belongs to another language; None if there is no such part."""
     known = [hint.name for hint in language.hints]
     if known and (foreign := [name for name in hints if name not in known]):
         return f"'{foreign[0]}' is no hint of language '{language.name}'; {choices(foreign[0], known)}"

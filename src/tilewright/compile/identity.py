@@ -1,4 +1,5 @@
-"""The digest of all code that a run's results depend on. An interrupted run is continued only where it is the same."""
+"""The digest of all code that a run's results depend on. An interrupted run is continued only if its digest is the
+same."""
 
 from __future__ import annotations
 
@@ -15,8 +16,12 @@ from tilewright.task.task import Task
 
 
 def code_of(task: Task, workloads: Sequence[Workload], board: Board) -> str:
-    """SHA-256 of the task's functions, editable files and space, and of what the shipped configuration launches on each
-    workload: kernel, grid, arrays and bytecode. Functions count with their helpers and constants, in any module."""
+    """Returns the SHA-256 of the task's code: its functions, editable files and space, and the launches of its shipped
+    configuration.
+
+    The functions include their helpers and constants, from any module. Each workload has one launch: kernel, grid,
+    arrays and bytecode.
+    """
     space = task.space
     parts = [repr((space.constants, space.hints, space.shipped, space.include, space.only))]
     parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in editable_files(task)]
@@ -25,7 +30,7 @@ def code_of(task: Task, workloads: Sequence[Workload], board: Board) -> str:
         unit = Unit(workload, space.shipped, board)
         lowered = lower(task, unit)
         parts.append(repr((workload.name, sorted(workload.dims.items()), task.arrays(workload.dims))))
-        if isinstance(lowered, Failed):  # the run says so
+        if isinstance(lowered, Failed):  # the run reports this failure
             parts.append(lowered.reason)
             continue
         _, code, launch = lowered

@@ -1,4 +1,4 @@
-"""Compiles candidates in parallel child processes, for `tune` and for the search in the caller's process."""
+"""Compiles candidates in parallel child processes, for `tune` and for the search in the user's process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Outcome: TypeAlias = tuple[Built | Failed, MachineCode | Failed]
 class CompilerPool:
     """Threads that each wait for one compiler, and threads that read the cubins. Candidates are known by index.
 
-    Starting nvdisasm costs 0.25 s or more of processor time, however many cubins it reads, and each cubin 0.02 s. So a
-    reader takes its share of the waiting cubins in one run. Equal bytecode is compiled once.
+    Each start of nvdisasm costs 0.25 s or more of processor time, and each cubin that it reads 0.02 s. So a reader
+    reads its share of the waiting cubins in one run. Equal bytecode is compiled once.
 
-    read: for each cubin its machine code, or a `MachineCodeError`.
+    read: returns the machine code of each cubin, or a `MachineCodeError`.
     entry_of: decodes Tile IR.
     """
 
@@ -49,7 +49,7 @@ class CompilerPool:
         self.readers.__exit__(*raised)
 
     def add(self, index: int, language: Language, lowered: Lowered, launch: Launch, *, always: bool = False) -> None:
-        """Compiles a candidate, unless its accumulators cannot fit. ``always``: compiles it nevertheless."""
+        """Compiles a candidate, unless its accumulators cannot fit. ``always``: compiles it even then."""
         new = lowered.identity not in self.seen
         if new and not always and self.accumulators.unfit(language, launch, lowered):
             self._unfit[index] = language, lowered
@@ -59,19 +59,21 @@ class CompilerPool:
     def left_out(self) -> dict[int, HasToSpill]:
         """Returns the candidates that are not compiled, and why."""
         for index, (language, lowered) in list(self._unfit.items()):
-            if lowered.identity in self.seen:  # the same code as one that is always compiled
+            if lowered.identity in self.seen:  # an identical candidate is compiled anyway
                 del self._unfit[index]
                 self._submit(index, language, lowered)
         return dict.fromkeys(self._unfit, UNFIT)
 
     def compile_unfit(self) -> None:
-        """Compiles the candidates in `left_out` too."""
+        """Compiles the candidates that `left_out` returns, too."""
         for index in self.left_out():
             self._submit(index, *self._unfit.pop(index))
 
     def outcomes(self, index: int | None = None) -> Iterator[tuple[int, Built | Failed, MachineCode | Failed]]:
-        """Yields the candidates with their cubins and facts as they are done, each once; or those with the same code as
-        the one with ``index``."""
+        """Yields each candidate once, when it is done, with its cubin and the facts from its machine code.
+
+        index: yields only this candidate and those with the same bytecode.
+        """
         wanted = [future for future, indices in self._added.items() if index is None or index in indices]
         for future in as_completed(wanted):
             for each in self._added.pop(future):
@@ -92,7 +94,7 @@ class CompilerPool:
             else:
                 self.unread.put((built, outcome))
                 self.readers.submit(self._read_waiting)
-        except BaseException as error:  # a missing compiler, a full disk: raised in the caller's thread
+        except BaseException as error:  # such as a missing compiler or a full disk: raised again in the caller's thread
             outcome.set_exception(error)
 
     def _read_waiting(self) -> None:

@@ -1,11 +1,12 @@
 """Screening: decides from the machine code, before anything runs, which candidates are raced.
 
-`tune` and the search in the caller's process screen alike. Equal work is timed once, because many hints change nothing.
-The other rules compare a candidate with the best predicted one, so some candidates always stay. Spilling alone drops
-nothing: of a 4000×4097×2000 product on an H200, 32 of 40 candidates spill, and so does the fastest. Where the
-instructions are not known, `most_stack` says which candidates spill.
+`tune` and the search in the user's process use the same rules. Many hints change nothing, so candidates with the same
+code and launch are timed once. The other rules compare a candidate with the best predicted one, so some candidates
+always stay. A candidate is not dropped because it spills: of a 4000×4097×2000 product on an H200, 32 of 40 candidates
+spill, and one of these is the fastest. If the instructions are not known, the size of the stack tells which candidates
+spill (`most_stack`).
 
-The thresholds were chosen and are checked on the races in bench/recorded/: none of them drops a winner there.
+The thresholds were chosen, and are checked, on the races in bench/recorded/: no threshold drops a winner there.
 """
 
 from __future__ import annotations
@@ -28,22 +29,24 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 
 RACED = 10
-"""How many of the best predicted candidates are verified and raced, besides the shipped one."""
+"""How many of the best predicted candidates are verified and raced, in addition to the shipped one."""
 ENOUGH_TO_START = 0.3
-"""Share of the candidates that must have arrived before the best of them are verified. With fewer, most of those
-verified would not be among the best in the end."""
+"""The share of the candidates that must be compiled before the best of them are verified. With a smaller share, most of
+the verified candidates would not be among the best in the end."""
 SLOWER = 2.0
-"""A candidate predicted at more than this many times the shortest time is out. In the recorded cases the fastest is
-predicted at up to 1.14 times the shortest, whether or not its kernel was left out of the fit."""
+"""A candidate is out if its predicted time is more than this many times the shortest. In the recorded cases, the
+predicted time of the fastest is at most 1.14 times the shortest, even if its kernel was not used for the fit."""
 SPILL_SHARE = 0.10
-"""Spilling below this share of the predicted time is ignored: spills before and after the loop cost little."""
+"""Spills that take less than this share of the predicted time are ignored: spills before and after the loop cost
+little."""
 SPILLS_SLOWER = 1.5
 """`SLOWER` for candidates that spill more than `SPILL_SHARE`."""
 KEEP = 8
-"""At least so many distinct codes stay, if so many can be launched."""
+"""At least this many different codes stay, if that many can be launched."""
 SPILL_BYTES = 128
-"""Without instructions, a candidate with more stack per thread counts as spilling. Of the 158 recorded candidates that
-spill, those above this are 1.19 to 76 times slower than the best; one with 40 bytes is the fastest of its workload."""
+"""Bytes of stack per thread. If the instructions are not known, a candidate with more stack counts as spilling. Of the
+158 recorded candidates that spill, those with more are 1.19 to 76 times slower than the best; one with 40 bytes is the
+fastest of its workload."""
 
 Verdict: TypeAlias = Literal["race", "last", "out"]
 
@@ -58,28 +61,32 @@ class ScreenRow:
     occupancy: int | None = None
     """CTAs per SM that a hint asks for; None if the compiler chooses."""
     arguments: tuple[Argument, ...] = ()
-    """The arguments of the compiled entry (`Language.arguments`)."""
+    """The arguments of the compiled kernel (`Language.arguments`)."""
 
 
 def same_work(code_hash: str, grid: tuple[int, ...], arguments: Iterable[Argument]) -> Hashable:
-    """Returns a key that is equal for launches that do the same: machine code, grid, and what the code is passed."""
+    """Returns a key that is equal for launches that do the same work: same machine code, grid and arguments of the
+    code."""
     return code_hash, grid, tuple((argument, type(argument)) for argument in arguments)
 
 
 def most_stack(stack_bytes: Iterable[int]) -> int:
-    """Returns the most stack of a candidate that is worth a launch, where only headers are known: `SPILL_BYTES`, or
-    twice the least of ``stack_bytes`` where all candidates spill."""
+    """Returns the most stack per thread, in bytes, of a candidate that is worth a launch, if only headers are known.
+
+    This is `SPILL_BYTES`, or twice the least of ``stack_bytes`` if all candidates spill.
+    """
     least = min(stack_bytes, default=0)
     return SPILL_BYTES if least <= SPILL_BYTES else 2 * least
 
 
 def same_code_as(other: object) -> str:
-    """The reason of a candidate that does the same work as another one, which is raced in its place."""
+    """Returns the reason for a candidate that does the same work as ``other``, which is raced in its place."""
     return f"same machine code as {other}"
 
 
 def not_raced(place: int, ranked: int, top: int) -> str:
-    """The reason of the candidate that is predicted as number ``place`` of ``ranked``, of which ``top`` are raced."""
+    """Returns the reason for a candidate that is not raced: its rank ``place`` among ``ranked`` candidates is not in
+    the first ``top``."""
     return f"predicted {place}. of {ranked}; the first {top} were raced"
 
 
@@ -109,7 +116,7 @@ def screen(
 
 
 def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Configuration, ...]:
-    """The configurations that race: "race" before "last", then by predicted time."""
+    """Returns the configurations that race: those with the verdict "race" before "last", then by predicted time."""
     racing = [
         (result.verdict != "race", result.predicted.us, str(config), config)
         for config, result in screened.items()
@@ -120,11 +127,11 @@ def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Config
 
 @dataclass(frozen=True)
 class _Group:
-    """Rows that do the same work, and therefore run alike."""
+    """Rows that do the same work, and therefore take the same time."""
 
     members: tuple[ScreenRow, ...]
     row: ScreenRow
-    """The representative: the shipped configuration if it is a member, else the first."""
+    """The representative: the shipped configuration if it is in the group, else the first row."""
     predicted: records.PredictedTime
     spill_us: float
     fits: Occupancy
@@ -156,7 +163,8 @@ _Objection: TypeAlias = tuple[Verdict, str] | None
 
 
 def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound) -> _Objection:
-    """Objects to slower tensor instructions than others use, unless the workload is bound by memory."""
+    """Objects if the tensor instructions are slower than those of other candidates, unless memory bounds the
+    workload."""
     path = group.row.code.tensor_path
     if bound.kind == "memory" or path == "unknown" or _strength(path) >= strongest:
         return None
@@ -166,7 +174,8 @@ def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound)
 
 
 def _spills(group: _Group, times: float, most: int) -> _Objection:
-    """Objects to spills by their share of the predicted time, and where that is not known by the stack."""
+    """Objects to spills by their share of the predicted time. If this share is not known, objects by the size of the
+    stack."""
     code, share = group.row.code, group.spill_us / group.predicted.us
     if code.unread and code.stack_bytes > most:
         return "last", f"spills: {code.stack_bytes:,} B of stack"
@@ -196,7 +205,8 @@ def _by_time(group: _Group) -> tuple[float, str, tuple[int, ...]]:
 
 
 def _keep_baseline(groups: Sequence[_Group], shipped: Configuration | None) -> list[_Group]:
-    """Makes the shipped configuration the representative of its group, whose verdict is then "last" at worst."""
+    """Makes the shipped configuration the representative of its group, and makes the group's verdict "last" at
+    worst."""
     kept = []
     for group in groups:
         if baseline := next((row for row in group.members if row.configuration == shipped), None):
@@ -230,7 +240,7 @@ def _us(group: _Group) -> str:
 def screen_compiled(
     task: Task, workload: records.Workload, board: Board, bound: Bound, compiled: Sequence[Compiled]
 ) -> dict[Configuration, Screened | Failed]:
-    """Configuration → verdict, or the failure of one that did not compile, for one workload and board."""
+    """Returns the verdict for each configuration, or its failure if it did not compile, for one workload and board."""
     work = work_of(task, workload.dims)
     outcomes: dict[Configuration, Screened | Failed] = {}
     ignored: dict[Configuration, str] = {}
@@ -261,7 +271,7 @@ def work_of(task: Task, dims: Dims) -> Work:
 
 
 def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:
-    """The row of the result before the race."""
+    """Returns the candidate's row of the result, as it is before the race."""
     config = compiled.unit.configuration
     seconds = compiled.built.seconds if isinstance(compiled.built, records.Built) else None
     if isinstance(screened, HasToSpill):

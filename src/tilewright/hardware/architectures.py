@@ -180,13 +180,13 @@ _GPU_NAMES = (
     (r"\bRTX 5080\b", "RTX 5080"), (r"\bRTX 5090\b", "RTX 5090"),
     (r"\bRTX PRO 6000 Blackwell\b", "RTX PRO 6000 Blackwell"), (r"\bGB10\b", "GB10"),
 )  # fmt: skip
-"""(Pattern in the driver's name of a GPU, name of the board). The first match counts."""
+"""(Pattern for the GPU's name in the driver, name of the board). The first match counts."""
 _VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
 """Words in a GPU's name that mark a slower variant of the board, or a slice of it."""
 
 
 def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | None = None) -> Board:
-    """Returns the board for a driver's name of a GPU ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
+    """Returns the board for a GPU's name in the driver ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
 
     Unknown GPUs, slices (MIG) and variants (laptop, NVL, fewer SMs) get an estimate: the rates of the known board, or
     else of the default board of ``arch``, are scaled by the number of SMs. The sources of an estimate start with

@@ -1,4 +1,5 @@
-"""Loads the library of the CUDA driver. Imports little, because a command asks for it before it loads anything else."""
+"""Loads the library of the CUDA driver. Imports little, because commands ask for a driver before they import other
+modules."""
 
 import ctypes
 from functools import cache

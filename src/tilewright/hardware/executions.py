@@ -1,4 +1,4 @@
-"""How often the parts of a machine code run in one launch, and what else the code says about its launch.
+"""Computes how often the parts of a machine code run in one launch, and other numbers of the launch.
 
 The machine code has no trip counts. `Executions` computes them from the work: how often a loop has to run until the
 whole launch has done its FLOP, stored its output or read its input.
@@ -22,8 +22,10 @@ WARPGROUP = 4 * WARP
 
 @dataclass(frozen=True)
 class Work:
-    """The least work of a workload: its FLOP, the bytes to and from memory, and the dtype of its products. ``written``:
-    the bytes of its outputs; if 0, half of ``bytes`` is assumed."""
+    """The least work of a workload: its FLOP, the bytes to and from memory, and the dtype of its products.
+
+    written: the bytes of its outputs; if 0, half of ``bytes`` is assumed.
+    """
 
     flops: float
     bytes: float
@@ -32,20 +34,21 @@ class Work:
 
 
 LOOPED_SHARE = 0.037
-"""Share of the instructions that a loop repeats, for code whose loops were not read."""
+"""Assumed share of the instructions that are in a loop, for code whose loops were not read."""
 DENSE = 50.0
-"""FLOP per byte above which a loop without tensor instructions is taken for a product on the CUDA cores."""
+"""FLOP per byte of the workload. Above this, a loop without tensor instructions is assumed to be a matrix product on
+the CUDA cores."""
 FEWEST_RUNS = 0.05
-"""How often a loop runs at least. CTAs that find no work left run it less than once on average."""
+"""The least number of times that a loop runs per CTA. CTAs that find no work left lower the average below 1."""
 SHARED_TILE = 0.5
-"""Factor for the tile's elements where the warpgroups of a CTA exchange values of it."""
+"""Factor for the number of elements in a tile if the warpgroups of a CTA exchange values of the tile."""
 _FLOPS_PER_WARP: Mapping[TensorPath, float] = {
     "DMMA": 2 * 8 * 8 * 4, "HMMA": 2 * 16 * 8 * 16, "IMMA": 2 * 16 * 8 * 32, "QMMA": 2 * 16 * 8 * 32,
     "OMMA": 2 * 16 * 8 * 64, "HGMMA": 2 * 64 * 128 * 16 / 4, "QGMMA": 2 * 64 * 128 * 32 / 4,
     "IGMMA": 2 * 64 * 128 * 32 / 4, "UTCMMA": 2 * 128 * 256 * 16 / 4,
 }  # fmt: skip
-"""Assumed FLOP of one tensor instruction per warp, where its name does not say the shape. One thread issues UTCMMA for
-the CTA; four warps are assumed to share it."""
+"""Assumed FLOP per warp of one tensor instruction whose name does not state the shape. One thread issues UTCMMA for the
+whole CTA, so its FLOP are divided by an assumed four warps."""
 _WARPGROUP_PATHS = ("HGMMA", "QGMMA", "IGMMA")
 LOADS, STORES = ("LDG", "LDGSTS", "LD"), ("STG", "ST")
 
@@ -56,16 +59,17 @@ class Shape:
 
     ctas: int
     resident: int
-    """CTAs on one SM at a time; 1 if none fits, which the screen reports."""
+    """CTAs on one SM at a time; 1 if none fits, because the screen reports that case."""
     waves: int
     busy: float
-    """CTAs over the number that all waves could hold, at most 1. The last wave may be partly filled."""
+    """CTAs divided by the number that all waves could hold; at most 1. It is below 1 if the last wave is partly
+    filled."""
     threads: int
-    """Threads per CTA; one warpgroup if the code does not say."""
+    """Threads per CTA; one warpgroup if the code does not state the number."""
 
 
 def shape_of(code: MachineCode, grid: Sequence[int], board: Board) -> Shape:
-    """CTAs, residency and waves of ``code`` over ``grid``."""
+    """Returns the number of CTAs of ``code`` over ``grid``, how many fit on an SM, and the waves."""
     fits = occupancy_of(code, board).ctas
     ctas = math.prod(grid) * max(code.cluster, 1)
     resident = max(1, min(fits, math.ceil(ctas / board.sms)))
@@ -75,17 +79,18 @@ def shape_of(code: MachineCode, grid: Sequence[int], board: Board) -> Shape:
 
 
 def occupancy_of(code: MachineCode, board: Board) -> Occupancy:
-    """The CTAs of ``code`` that fit on one SM of ``board``."""
+    """Returns how many CTAs of ``code`` fit on one SM of ``board``."""
     threads, limits = code.threads or WARPGROUP, architecture(board.arch)
     return attainable_ctas(limits, registers=code.registers, threads=threads, shared_bytes=code.shared_bytes,
                            tensor_columns=code.tensor_columns)  # fmt: skip
 
 
 class Executions:
-    """How often the parts of a code run in one CTA: the code outside loops once, each loop as the work asks.
+    """How often each part of a code runs in one CTA. Code outside loops runs once; the work gives the runs of each
+    loop.
 
-    warps: those that compute. In a CTA with more than one warpgroup tileiras uses one for the TMA copies, whose loops
-    run beside the others and are not counted.
+    warps: the warps that compute. In a CTA with more than one warpgroup, tileiras uses one warpgroup for the TMA
+    copies. Its loops run at the same time as the others and are not counted.
     """
 
     def __init__(self, code: MachineCode, shape: Shape, work: Work) -> None:
@@ -100,7 +105,7 @@ class Executions:
         return sum(runs * of(region) for runs, region in zip(self.runs, self.regions, strict=True))
 
     def iterations(self) -> float:
-        """Iterations of all loops that are more than a few instructions."""
+        """Returns the iterations of all loops, without loops of only a few instructions."""
         loops = zip(self.runs[1:], self.regions[1:], strict=True)
         return sum(runs for runs, loop in loops if sum(loop.mix.values()) > WARP / 2)
 
@@ -127,7 +132,11 @@ class Executions:
         return [runs[place] for place in range(len(loops))]
 
     def _of_input(self, loop: CodeLoop, runs: Mapping[int, float]) -> float:
-        """Iterations of a loop that reads or computes, without products or stores; as those around it if neither."""
+        """Returns the iterations of a loop that has no products and no stores.
+
+        They follow from the bytes that it loads, or the float operations that it computes. A loop without these runs as
+        often as the loop around it.
+        """
         read = max(0.0, self.work.bytes - (self.work.written or self.work.bytes / 2)) / self.ctas
         floats, size = loop.mix.get("float32", 0), sum(loop.mix.values()) - spills(loop)
         if self.code.tensor_path == "none" and floats > size / 2 and self.work.flops > DENSE * self.work.bytes:
@@ -139,15 +148,18 @@ class Executions:
         return runs.get(loop.inside, 1.0) if loop.inside is not None else 1.0
 
     def _stored(self, region: CodeLoop) -> float:
-        """Bytes of the output that a CTA stores in one run of a region, through shared memory if TMA stores."""
+        """Returns the bytes of the output that a CTA stores in one run of a region. With TMA stores, the stores to
+        shared memory are counted."""
         if boxes(self.code, "UTMASTG"):
             return (width(region.copies, "STSM") or width(region.copies, "STS")) * self.consumers
         return width(region.copies, *STORES) * self.threads
 
 
 def parts(code: MachineCode) -> tuple[CodeLoop, tuple[CodeLoop, ...]]:
-    """The code outside its loops, and the loops. Where loops were not read (records of earlier versions), a share of
-    the code is taken for a loop that has all tensor instructions."""
+    """Returns the code outside the loops, and the loops.
+
+    Earlier versions recorded no loops. Then an assumed share of the code is one loop with all tensor instructions.
+    """
     flops = code.tensor_flops or code.tensor_instructions * _FLOPS_PER_WARP.get(code.tensor_path, 0.0)
     if not code.mix:
         spills = {"local load": code.local_loads, "local store": code.local_stores}
@@ -156,7 +168,7 @@ def parts(code: MachineCode) -> tuple[CodeLoop, tuple[CodeLoop, ...]]:
         loops = (CodeLoop(None, looped, {}, flops),) if flops else ()
         return CodeLoop(None, mix, code.copies, 0.0), loops
     inner = code.loops
-    if not code.tensor_flops and flops:  # the instructions do not say their shape: by their number
+    if not code.tensor_flops and flops:  # the instructions do not state their shape, so divide the FLOP by their number
         each = flops / max(1, code.mix.get("tensor", 0))
         inner = tuple(replace(loop, tensor_flops=each * loop.mix.get("tensor", 0)) for loop in inner)
     outside = CodeLoop(
@@ -172,7 +184,7 @@ def _less(whole: Mapping[str, Number], others: Sequence[Mapping[str, Number]]) -
 
 
 def spills(region: CodeLoop) -> int:
-    """The local loads and stores of a region. They say nothing about the work that it does."""
+    """Returns the number of local loads and stores of a region. They are no part of the workload's work."""
     return region.mix.get("local load", 0) + region.mix.get("local store", 0)
 
 
@@ -183,7 +195,7 @@ def copies_only(loop: CodeLoop) -> bool:
 
 
 def tile_elements(code: MachineCode, shape: Shape) -> float:
-    """Elements (of two bytes) of the tile that a CTA writes."""
+    """Returns the number of two-byte elements of the tile that a CTA writes."""
     stores = boxes(code, "UTMASTG")
     if not stores:
         return max(width(code.copies, *STORES), 8) * consumers(code, shape) / 2
@@ -193,11 +205,11 @@ def tile_elements(code: MachineCode, shape: Shape) -> float:
 
 
 def staged_share(code: MachineCode, shape: Shape) -> float:
-    """Bytes (of two-byte elements) staged for each FLOP: 1 / rows + 1 / columns of the tile that a CTA writes.
+    """Returns the bytes that are staged for each FLOP: 1 / rows + 1 / columns of the tile that a CTA writes.
 
-    A TMA box is 128 bytes wide, so the number of boxes gives the columns. With multicast a cluster shares one tile.
-    Without TMA the tile is taken for a square: its operands come from the L2, too. Where special functions stand
-    between products (a softmax), one operand stays on the SM: 1 / rows.
+    Elements are assumed to have two bytes. A TMA box is 128 bytes wide, so the number of boxes gives the columns. With
+    multicast, a cluster shares one tile. Without TMA, the tile is assumed to be square; its operands come from the L2,
+    too. If special functions stand between products (a softmax), one operand stays on the SM: 1 / rows.
     """
     if code.tensor_path not in _WARPGROUP_PATHS:
         return 0.0
@@ -211,22 +223,24 @@ def staged_share(code: MachineCode, shape: Shape) -> float:
 
 
 def _stored_boxes(code: MachineCode) -> int:
-    """TMA boxes in one tile. More TMA stores than that belong to copies of the same code."""
+    """Returns the number of TMA boxes in one tile. Further TMA stores belong to copies of the same code, such as those
+    of an unrolled loop."""
     return max(1, min(boxes(code, "UTMASTG"), boxes(code, "UTMALDG") - 1))
 
 
 def consumers(code: MachineCode, shape: Shape) -> int:
-    """Threads that compute. In a CTA with more than one warpgroup, tileiras uses one for the TMA copies."""
+    """Returns the number of threads that compute. In a CTA with more than one warpgroup, tileiras uses one warpgroup
+    for the TMA copies."""
     apart = any(map(copies_only, code.loops)) if code.mix else uses_tma(code)
     return shape.threads - (WARPGROUP if apart and shape.threads > WARPGROUP else 0)
 
 
 def _exchanges(code: MachineCode) -> bool:
-    """Whether warpgroups exchange values through shared memory, which LDS instructions in a loop show.
+    """Whether warpgroups exchange values through shared memory. The sign is an LDS instruction in a loop.
 
-    Their operands and TMA need no LDS, but descriptors that a kernel makes need some before its loops. With other
-    tensor paths LDS reads something else: the address of tensor memory with UTCMMA, the operands with HMMA. Without
-    STSM it reads for example the table of a list of arrays.
+    wgmma and TMA do not use LDS. A kernel that makes TMA descriptors uses LDS, but before its loops. The sign does not
+    hold for other tensor paths: UTCMMA code loads the address of tensor memory by LDS, and HMMA code loads its
+    operands. In code without STSM, LDS may read the table of a list of arrays.
     """
     _, loops = parts(code)
     read = any(width(loop.copies, "LDS") for loop in loops) if code.mix else width(code.copies, "LDS") > 0
@@ -235,7 +249,8 @@ def _exchanges(code: MachineCode) -> bool:
 
 
 def width(copies: Mapping[str, int], *kinds: str) -> int:
-    """Bytes that a thread copies in one pass by instructions of ``kinds``; ``LDG`` means all of its widths."""
+    """Returns the bytes that a thread copies in one pass by instructions of ``kinds``. A kind includes all its widths:
+    ``LDG`` is ``LDG.32``, ``LDG.64`` and so on."""
     return sum(bits * count // 8 for kind, bits, count in by_width(copies) if kind in kinds)
 
 

@@ -23,7 +23,7 @@ class Target:
 
     board: Board
     gpu: Gpu | None
-    """This machine's GPU if ``board`` is its board. None means that nothing is measured."""
+    """This machine's GPU if it is of the type ``board``. None means that nothing is measured."""
     note: str | None = None
 
     @property

@@ -1,21 +1,21 @@
 """Predicts the time of a compiled kernel from its machine code, without running it.
 
-The model is a roofline with more terms. They overlap, so all but the last two are combined as a root of the sum of
-their powers, which is little more than the longest:
+The model is a roofline with more terms. The first four terms overlap. They are combined by a power norm (the root of
+the sum of their powers), which is a little more than the longest term. The last two are added:
 
-    memory     the work's bytes at the achievable bandwidth, longer where few warps take turns in loading and storing
+    memory     the work's bytes at the achievable bandwidth, longer if few warps take turns in loading and storing
     compute    the work's FLOP at the achievable rate of the code's tensor instructions, longer for small tiles and a
-               partly filled last wave; and the instructions beside them, each at the rate of its unit (`CLOCKS`)
-    staging    the operands of the products from the L2
-    latency    waves × the life of one CTA, which limits few CTAs per SM
-    spill      local loads and stores as traffic of L2 and memory
+               partly filled last wave; and the other instructions, each at the rate of its unit (`CLOCKS`)
+    staging    loads of the products' operands from the L2
+    latency    waves × the duration of one CTA; this term is long if an SM has few CTAs
+    spill      local loads and stores, as traffic of L2 and memory
     launch     launch, start and end of a grid
 
-The machine code has no trip counts; `executions` computes them from the work. If its instructions were not read, the
-products run at the full tensor rate, and staging and spills are left out: the time is a lower estimate.
+The machine code has no trip counts; `executions` computes them from the work. If the instructions were not read, the
+model assumes the full tensor rate and leaves out staging and spills: the time is a lower estimate.
 
-bench/fit_predictions.py fits the coefficients to recordings of an H200, and tries them on kernels that the fit never
-saw; bench/recorded/README.md has what came out. On other boards the order is more reliable than the times.
+bench/fit_predictions.py fits the coefficients to recordings of an H200, and tests them on kernels that were not used
+for the fit; the results are in bench/recorded/README.md. On other boards the order is more reliable than the times.
 """
 
 from __future__ import annotations
@@ -42,65 +42,77 @@ from tilewright.records import CodeLoop, MachineCode, PredictedTime, TensorPath
 
 # The fitted coefficients: bench/fit_predictions.py, 2026-11-22.
 LAUNCH_US = 5.03
-"""Launch, start and end of a grid with cold L2: the time of the smallest kernels minus that for their bytes."""
+"""Launch, start and end of a grid with cold L2. It is the time of the smallest kernels minus the time that their bytes
+take."""
 START_US = 0.4
-"""From the start of a CTA to its first data."""
+"""Time from the start of a CTA until its first data arrive."""
 CLOCKS_PER_INSTRUCTION = 3.6
-"""Clocks between two instructions of a warp, on average."""
+"""Clocks between two instructions of one warp, on average."""
 ITERATION_US = 0.033
-"""What an iteration of a loop takes beside its instructions: barriers and the last result."""
+"""Time of one loop iteration in addition to its instructions: barriers, and the wait for the last result."""
 WAIT_US = 3.46
-"""Wait for memory where the loads of a thread fill its registers once. Registers limit the loads in flight."""
+"""Wait for memory while the loads of a thread fill its registers once. Registers limit the loads in flight."""
 TURN_US = 0.96
-"""Filling, using and storing a CTA's shared memory once in a TMA pipeline."""
+"""Time to fill, use and store a CTA's shared memory once in a TMA pipeline."""
 TURNS_OF_WARPS = 0.35
-"""Relative extra time of memory if the 8 warps of an SM load, compute and store in turn, without TMA."""
+"""Relative extra time of memory without TMA, if an SM has 8 warps. Such warps load, compute and store in turn."""
 ISSUED_SHARE = 0.69
-"""Time of the instructions beside the tensor cores over the sum of their times at peak rates. Units overlap."""
+"""Factor for the summed time of all instructions but tensor instructions at peak rates. It is below 1 because units
+overlap."""
 NARROW = 1.45
-"""Extra clocks of an SM for a load or store of less than 32 bits a thread, as a multiple of those of a wide one."""
+"""Extra clocks of an SM for a load or store of less than 32 bits per thread, as a multiple of the clocks of a wide
+one."""
 TOGETHER = 1.94
-"""Exponent with which tensor instructions and others are combined: 1 is one after the other, more overlaps them."""
+"""Exponent that combines the time of tensor instructions with that of the others. With 1 they run one after the other;
+a larger exponent means more overlap."""
 ONE_AFTER_OTHER = 0.57
-"""Share of the shorter of the two that is added where one warpgroup is on an SM: it cannot overlap them."""
+"""Share of the shorter time that is added if an SM has only one warpgroup. One warpgroup does not overlap tensor
+instructions with others."""
 ALONE = 0.3
-"""Relative extra time of the products where an SM's tiles have 8192 elements. Smaller tiles hide less latency."""
+"""Relative extra time of the products if the tiles on an SM have 8192 elements in total. Smaller tiles hide less
+latency."""
 CACHE_RATE = 4.56
-"""Rate of staging tiles from the L2 over the rate of memory: a fitted number, higher than the L2's real rate."""
+"""Ratio of the rate of staging tiles from the L2 to the rate of memory. It is fitted, and higher than the L2's real
+rate."""
 SPILLED_L1, SPILLED_L2 = 0.26, 1.23
-"""Time of local loads and stores over that of as many bytes of memory: where all of them fit into the caches, and what
-is added as their footprint outgrows half of the L2."""
+"""Time of local loads and stores, relative to the time for as many bytes of memory. The first number applies if all of
+them fit into the caches. The second is added as their footprint outgrows half of the L2."""
 OVERLAP, OVERLAP_STRAIGHT = 2.52, 6
-"""Exponents with which memory, compute, staging and latency are combined; the second without TMA and tensor cores."""
+"""Exponents that combine memory, compute, staging and latency. The second is for code without TMA and tensor
+instructions."""
 
 CLOCKS: Mapping[str, float] = {
     "float32": 1, "special function": 8, "conversion": 2, "integer": 2, "uniform": 0.5, "control": 0.5, "tensor": 0,
     "local load": 0, "local store": 0, "global load": 5, "global store": 5,
 }  # fmt: skip
-"""Clocks of a sub-partition for one instruction of a warp, by class: 32 lanes over the results per clock and SM of the
-CUDA C Programming Guide's table of arithmetic throughput (9.0: float32 128, integer and conversion to 16 bits 64,
-special functions 16), 4 sub-partitions an SM. Loads and stores take one clock of the whole SM. Other classes take 1."""
+"""Class of instructions → clocks that a sub-partition (a quarter of an SM) needs for one instruction of a warp.
+
+The clocks are 32 lanes divided by a quarter of the results per clock and SM. These results are from the table of
+arithmetic throughput in the CUDA C Programming Guide (9.0: float32 128, integer and conversion to 16 bits 64, special
+functions 16). Loads and stores take one clock of the whole SM. Other classes take 1.
+"""
 SHARED_BYTES_A_CLOCK = 128
-"""Bytes that an SM's shared memory moves in a clock."""
+"""Bytes that the shared memory of an SM moves per clock."""
 MMA_SYNC_SHARE: Mapping[tuple[TensorPath, TensorPath], float] = {("HGMMA", "HMMA"): 0.62, ("UTCMMA", "HMMA"): 0.25}
-"""(the architecture's path, the code's path) → assumed share of the full tensor rate that the code reaches on its older
-path. Hopper's share follows Luo et al., arXiv 2402.13499: mma.sync is much slower than wgmma. No recorded kernel tests
-these shares."""
+"""(the architecture's tensor path, the code's older tensor path) → assumed share of the full tensor rate that the code
+reaches. Hopper's share follows Luo et al., arXiv 2402.13499: mma.sync is much slower than wgmma. No recorded kernel
+tests these shares."""
 _SHARED = ("LDS", "LDSM", "STS", "STSM")
 Term = tuple[float, str]
 """Microseconds, and a text that explains them."""
 
 
 def predict(code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> PredictedTime:
-    """The time of one launch of ``code`` over ``grid`` on ``board``, with cold L2.
+    """Returns the predicted time of one launch of ``code`` over ``grid`` on ``board``, with cold L2.
 
-    grid: in blocks of the tile language, each of which is a cluster of ``code.cluster`` CTAs.
+    grid: the number of blocks of the tile language in each dimension. Each block is a cluster of ``code.cluster`` CTAs.
     """
     return Launched(code, grid, work, board).predicted()
 
 
 class Launched:
-    """One launch of a code: what its machine code and the work say, and the terms of its time that follow."""
+    """One launch of a compiled code: numbers from its machine code and its work, and the terms of the predicted
+    time."""
 
     def __init__(self, code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> None:
         self.code, self.shape, self.board = code, shape_of(code, grid, board), board
@@ -109,20 +121,20 @@ class Launched:
         clocks_per_us = board.sms * SUB_PARTITIONS * board.boost_clock_mhz
         self.bytes_us = work.bytes / bytes_per_us
         self.peak_us = executed.total(_clocks) * lanes / clocks_per_us
-        """The instructions beside the tensor cores, each at the rate of its unit."""
+        """Time of all instructions but tensor instructions, each at the rate of its unit."""
         self.flops_us = work.flops / (board.fp32_tflops * 1e6) if code.tensor_path == "none" else 0.0
         self.narrow_us = SUB_PARTITIONS * executed.total(_narrow) * lanes / clocks_per_us
         self.path_us = executed.total(lambda region: sum(region.mix.values())) / board.boost_clock_mhz
-        """The instructions of one warp, a clock each."""
+        """Time of the instructions of one warp, at one clock each."""
         self.iterations = executed.iterations()
         self.refills = executed.total(_loaded_registers) / max(code.registers, WARP // 2)
-        """How often the loads of a thread fill its registers."""
+        """How often the loads of a thread fill all its registers."""
         self.spilled_bytes = 4 * WARP * lanes * executed.total(spills)
         self.spilled_us = self.spilled_bytes / bytes_per_us
         self.footprint = code.stack_bytes * shape.threads * shape.resident * board.sms
         self.warps_on_sm = max(1.0, shape.resident * executed.warps)
         self.straight = code.tensor_path == "none" and not uses_tma(code)
-        """Neither TMA nor tensor cores: a CTA loads, computes and stores in turn."""
+        """Whether the code uses neither TMA nor tensor instructions. Then a CTA loads, computes and stores in turn."""
         self.turns = self.products_us = self.staged_us = self.rate = 0.0
         self.tile = 1.0
         if code.tensor_path != "none":
@@ -130,7 +142,7 @@ class Launched:
             self.products_us = work.flops / (self.rate * 1e6)
             self.staged_us = work.flops * staged_share(code, shape) / bytes_per_us
             self.tile = math.inf if code.unread else tile_elements(code, shape) * shape.resident
-            """Elements of the tiles on an SM."""
+            """Number of elements of all tiles on an SM."""
         elif uses_tma(code):
             self.turns = work.bytes / (shape.ctas * max(code.shared_bytes, KIB))
 
@@ -146,7 +158,8 @@ class Launched:
         return self.together_us() + self.spill_us() + LAUNCH_US
 
     def together_us(self) -> float:
-        """The time of memory, compute, staging and latency together: they overlap, so it is less than their sum."""
+        """Returns the combined time of memory, compute, staging and latency. It is less than their sum because they
+        overlap."""
         terms = (self.memory_us(), self.compute_us(), self.staging_us(), self.latency_us())
         return _power(OVERLAP_STRAIGHT if self.straight else OVERLAP, *terms)
 
@@ -154,7 +167,8 @@ class Launched:
         return self.bytes_us * (1 + TURNS_OF_WARPS * 8 / self.warps_on_sm if self.straight else 1.0)
 
     def compute_us(self) -> float:
-        """Tensor instructions and others. Warps overlap them; a single warpgroup does one after the other."""
+        """Returns the time of tensor and other instructions. Several warps overlap them; a single warpgroup runs one
+        after the other."""
         tensor, others = self.tensor_us(), self.others_us()
         alone = ONE_AFTER_OTHER * min(tensor, others) / max(1.0, self.warps_on_sm / 4)
         return _power(TOGETHER, tensor, others) + alone
@@ -193,19 +207,20 @@ class Launched:
         yield latency, f"{_us(latency)} latency ({waves} of {_us(latency / shape.waves)}, {ctas} an SM)"
 
     def _longer(self) -> float:
-        """Time of the products over the ideal: small tiles hide less latency, the last wave is partly filled."""
+        """Returns the factor by which the products take longer than ideal: small tiles hide less latency, and the last
+        wave may be partly filled."""
         return (1 + ALONE * 8192 / self.tile) / self.shape.busy
 
 
 def _achievable(code: MachineCode, work: Work, board: Board) -> float:
-    """TFLOP/s of the code's tensor instructions."""
+    """Returns the TFLOP/s that the code's tensor instructions can reach."""
     dtype = "tfloat32" if work.dtype == "float32" else work.dtype
     slower = MMA_SYNC_SHARE.get((architecture(board.arch).tensor_path, code.tensor_path), 1.0)
     return board.achievable_tflops(dtype) * slower
 
 
 def _clocks(region: CodeLoop) -> float:
-    """Clocks of a sub-partition for the instructions of a warp."""
+    """Returns the clocks that a sub-partition needs for the instructions of one warp."""
     clocks = sum(CLOCKS.get(name, 1.0) * count for name, count in region.mix.items())
     return clocks + SUB_PARTITIONS * width(region.copies, *_SHARED) * WARP / SHARED_BYTES_A_CLOCK
 

@@ -1,9 +1,10 @@
-"""How far predictions are off: every predicted time or speed-up that is printed takes its error from here.
+"""The errors of predictions. Every predicted time or speed-up that is printed takes its error from here.
 
-An *error factor* is exp(mean |log(predicted / measured)|): how far off a prediction typically is, either way. Many
-are further off. The *margin* of a kind of change is the predicted difference beyond which the predicted
-order of two versions was right in 9 of 10 pairs. Both come from kernels on which the coefficients were not fitted,
-recorded on an H200 (`python bench/fit_predictions.py`, bench/recorded/README.md). docs/predictions.md explains them.
+An *error factor* is exp(mean |log(predicted / measured)|): the factor by which a prediction is typically too high or
+too low. Many predictions are further off. The *margin* of a kind of change is a predicted difference between two
+versions. Above it, the predicted order of the two was right in 9 of 10 pairs. Both numbers come from kernels that were
+not used to fit the coefficients, recorded on an H200 (`python bench/fit_predictions.py`, bench/recorded/README.md).
+docs/predictions.md explains them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 ChangeKind: TypeAlias = Literal["hints", "tiles", "form"]
-"""``hints``: to the compiler alone. ``tiles``: tile sizes and other constants, maybe with hints. ``form``: the code."""
+"""The kind of a change. ``hints``: only hints to the compiler. ``tiles``: tile sizes and other constants, perhaps with
+hints. ``form``: the code."""
 
 
 @dataclass(frozen=True)
 class KindError:
-    """The errors of predicted differences between two versions. ``margin``: None if no prediction suffices."""
+    """The errors of predicted differences between two versions. ``margin``: None if no predicted difference is
+    reliable."""
 
     words: str
     factor: float
@@ -39,7 +42,8 @@ def times() -> str:
 
 
 def speedup(ratio: float, kind: ChangeKind = "tiles") -> str:
-    """Writes ``1.80× (typical error: a factor of 1.25)``, for a predicted time before over that after."""
+    """Returns a text such as ``1.80× (typical error: a factor of 1.25)``. ``ratio``: predicted time before over
+    after."""
     return f"{ratio:.2f}× ({typical(kind)})"
 
 

@@ -55,7 +55,7 @@ class LatencyChange:
 
 @dataclass(frozen=True)
 class LatencyComparison:
-    """The changes of all tests of the current run, with notes about the comparison as a whole."""
+    """The changes of all tests of the current run, with notes about the whole comparison."""
 
     results: tuple[LatencyChange, ...]
     notes: tuple[str, ...]

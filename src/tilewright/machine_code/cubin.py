@@ -74,7 +74,8 @@ def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, .
 
 
 def _header(cubin: Cubin, unread: str) -> MachineCode:
-    """Returns what is known without the instructions. The padding at the end counts as instructions, too."""
+    """Returns the facts that are known without the instructions. The number of instructions includes the padding at the
+    end."""
     return MachineCode(
         symbol=cubin.kernel.name, sm=cubin.sm, **_launch(cubin), code_hash=_hash(cubin), local_loads=0, local_stores=0,
         instructions=len(cubin.code()) // INSTRUCTION_BYTES, tensor_path="unknown", tensor_instructions=0, copies={},
@@ -105,7 +106,8 @@ def _described(cubin: Cubin, listing: Sequence[Instruction]) -> MachineCode:
 
 
 def _region(counts: Counter[str], inside: int | None) -> CodeLoop:
-    """Describes a part of the code by the number of its opcodes."""
+    """Describes a part of the code from the number of its opcodes. ``inside``: index of the loop around it; None if
+    there is none."""
     copies: Counter[str] = Counter()
     for opcode, count in counts.items():
         if kind := _copy_kind(opcode):
@@ -115,11 +117,12 @@ def _region(counts: Counter[str], inside: int | None) -> CodeLoop:
 
 
 def _tensor_flops(opcode: str) -> float:
-    """FLOP of one tensor instruction for each warp, by the shape in its name; 0 if there is none or it has no shape."""
+    """Returns the FLOP of one tensor instruction per warp, from the shape in its name; 0 for other opcodes and without
+    a shape."""
     base, _, modifiers = opcode.partition(".")
     if not _TENSOR.fullmatch(base):
         return 0.0
-    if shape := re.search(r"(\d+)x(\d+)x(\d+)", modifiers):  # of a warpgroup: four warps
+    if shape := re.search(r"(\d+)x(\d+)x(\d+)", modifiers):  # a warpgroup's instruction: divide by four warps
         return 2 * math.prod(map(int, shape.groups())) / 4
     if shape := re.search(r"(?:^|\.)(8|16)(8)(4|8|16|32|64|128)(?:\.|$)", modifiers):
         return 2.0 * math.prod(map(int, shape.groups()))

@@ -1,7 +1,7 @@
-"""Finds the loops of machine code, and what an iteration of each one executes.
+"""Finds the loops of machine code, and the instructions of each loop.
 
-The branches of the code give its basic blocks. A branch back to a block that dominates it closes a loop. Loops that
-only wait (for a barrier, with no work in them) belong to the code around them.
+The branches of the code give its basic blocks. A branch back to a block that dominates it closes a loop. A loop that
+only waits for a barrier and does no work counts as part of the code around it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 INSTRUCTION_BYTES = 16  # since sm_70
 WAITING = 8
-"""A loop of at most so many instructions with a synchronisation in it waits for a barrier."""
+"""A loop with a synchronisation and at most this many instructions counts as a wait for a barrier."""
 _TARGET = re.compile(r"(?:^|,)0x([0-9a-f]+)$")
 _CONDITION = re.compile(r"!?U?P\d")
 _ENDS = ("EXIT", "RET")
@@ -22,7 +22,7 @@ _WAITS = ("SYNCS", "NANOSLEEP", "WARPSYNC", "BAR", "ATOM", "LD")
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """``target``: the place in the code to which it branches, if it is known."""
+    """One instruction. ``target``: the index of the instruction to which it branches; None if unknown or no branch."""
 
     opcode: str
     target: int | None = None
@@ -40,7 +40,7 @@ class Instruction:
         return cls(opcode, target, "predicate" in listed or _CONDITION.match(operands) is not None)
 
     def moved(self, by: int) -> Instruction:
-        """The instruction in code that begins ``by`` instructions later."""
+        """Returns this instruction for code that begins ``by`` instructions later: a smaller ``target``."""
         return self if self.target is None or not by else replace(self, target=self.target - by)
 
     @property
@@ -50,15 +50,15 @@ class Instruction:
 
 @dataclass(frozen=True)
 class LoopSpan:
-    """A loop: the places of its own instructions, without those of loops inside it. ``inside``: the place of the loop
-    around it in the list of loops."""
+    """A loop. ``own``: the indices of its instructions, without those of inner loops. ``inside``: the index of the loop
+    around it in the list of loops; None if there is none."""
 
     own: tuple[int, ...]
     inside: int | None
 
 
 def loops(code: Sequence[Instruction]) -> tuple[LoopSpan, ...]:
-    """The loops of ``code``, outer ones first."""
+    """Returns the loops of ``code``, outer loops first."""
     if not code:
         return ()
     graph = _Graph(code)
@@ -101,7 +101,7 @@ class _Graph:
             yield from range(self.starts[block], self.ends[block])
 
     def loops(self) -> dict[int, set[int]]:
-        """Head of each loop → its blocks."""
+        """Returns the blocks of each loop, by the loop's first block."""
         found: dict[int, set[int]] = {}
         for block in self.order:
             for head in self.after[block]:
@@ -118,7 +118,7 @@ class _Graph:
         return len(mine) <= WAITING and any(base.startswith(_WAITS) for base in mine)
 
     def _order(self) -> list[int]:
-        """The blocks that can be reached, each before those that only it leads to (reverse postorder)."""
+        """Returns the reachable blocks in reverse postorder."""
         done: list[int] = []
         seen, path = {0}, [(0, iter(self.after[0]))]
         while path:
@@ -140,7 +140,8 @@ class _Graph:
         return before
 
     def _dominators(self) -> dict[int, int]:
-        """Block → its immediate dominator, after Cooper, Harvey and Kennedy, A Simple, Fast Dominance Algorithm."""
+        """Returns the immediate dominator of each block (Cooper, Harvey and Kennedy, A Simple, Fast Dominance
+        Algorithm)."""
         rank = {block: place for place, block in enumerate(self.order)}
         found, changed = {0: 0}, True
         while changed:

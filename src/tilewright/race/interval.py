@@ -1,5 +1,7 @@
-"""The interval of a median, and the mean of ratios: what ledgers and reports know of statistics, without NumPy, whose
-import takes as long as a plan."""
+"""The interval of a median, and the geometric mean. Ledgers and reports need no other statistics.
+
+This module does not import NumPy, because that import takes as long as planning a tuning run.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
     rounds → look → drop the slow → rounds → look … → the most preferred of the tied
 
 A candidate is *live* while it is still timed. Every round times each live candidate once, in a new random order. So
-drift and other programs influence all candidates alike. The leader is the live candidate with the smallest median. At
-planned looks the paired ratios decide (`rules.look`) whether a candidate is
+drift and other programs influence all candidates alike. The leader is the live candidate with the smallest median. A
+*look* judges all samples so far. Looks are planned before the race. A look decides from the paired ratios
+(`rules.look`) whether a candidate is
 
 - screened out: in each of the first 6 rounds it took more than 1.5 × the leader's time. So a slow candidate costs 6
   launches. Even if 1 % of its samples are so slow, the fastest is screened out with a probability of only 1e-12.
@@ -14,11 +15,12 @@ planned looks the paired ratios decide (`rules.look`) whether a candidate is
 - given up: it is so near the tie band that the remaining rounds cannot prove a tie.
 
 The winner is the most preferred of the leader and the tied: the shipped one, else the cheapest, else the lowest index.
-Candidates that are dropped or given up cannot win. The race is settled once the most preferred of the others is tied.
+Candidates that are dropped or given up cannot win. The race is settled once the most preferred of the candidates that
+can still win is tied.
 
 All comparisons and looks of a race share one error budget, 1 - confidence (`stats.tail_per_look`). With that confidence
-the fastest is not dropped, and the winner of a settled race is within the tie band of the fastest. A race that uses up
-its rounds or seconds says so, and its undecided candidates do not win.
+the fastest is not dropped, and the winner of a settled race is within the tie band of the fastest. If a race uses up
+its rounds or seconds, the result says so, and its undecided candidates do not win.
 """
 
 from __future__ import annotations
@@ -121,7 +123,7 @@ class Budget:
     fewest: int
 
     def share(self, parts: int) -> Budget:
-        """Returns the budget divided by ``parts``, with at least one round."""
+        """Returns a budget with 1/``parts`` of the rounds and seconds, but at least one round."""
         return Budget(max(1, self.rounds // parts), self.seconds / parts, max(1, self.fewest // parts))
 
 

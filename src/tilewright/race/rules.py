@@ -17,7 +17,7 @@ from tilewright.race.stats import Array, Interval
 from tilewright.records import Json, MachineCode
 
 SCREEN_ROUNDS = 6
-"""The fewest samples with a distribution-free 95 % interval, so that screened-out candidates have an interval too."""
+"""The fewest samples with a distribution-free 95 % interval. So screened-out candidates have an interval too."""
 SCREEN_RATIO = 1.5
 GIVE_UP_TAIL = 1e-3  # probability of giving up a candidate wrongly; this costs only a tie
 
@@ -62,7 +62,7 @@ class Plan:
 def plan(policy: Policy, n: int) -> Plan:
     """Plans the looks of a race of ``n`` candidates: an early look to screen, and later looks to decide."""
     tail = stats.tail_per_look(policy.confidence, n, len(_looks(policy, policy.min_rounds)))
-    # A later first look does not add looks, so the tail stays valid.
+    # If the first look is later, there are not more looks, so the tail stays valid.
     return Plan(_looks(policy, max(policy.min_rounds, stats.fewest(tail))), tail)
 
 
@@ -75,7 +75,8 @@ def _looks(policy: Policy, first: int) -> tuple[int, ...]:
 
 
 def cost_of(code: MachineCode | None) -> tuple[int, ...]:
-    """Returns a configuration's cost: CTAs in a cluster, then registers and shared memory of a CTA, instructions."""
+    """Returns the cost of a configuration, to sort by: CTAs per cluster, registers per CTA, bytes of shared memory per
+    CTA, number of instructions."""
     if code is None:
         return (1 << 30,)
     return (code.cluster, code.registers * code.threads, code.shared_bytes, code.instructions)

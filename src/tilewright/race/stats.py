@@ -54,7 +54,8 @@ def rank(n: int, tail: float) -> int:
 
 
 def fewest(tail: float) -> int:
-    """Returns the fewest samples that bound a median on one side with error ``tail``: the least n with 2^-n <= tail."""
+    """Returns the fewest samples that bound a median on one side with error probability ``tail``: the least n with 2^-n
+    <= tail."""
     return max(1, math.ceil(-math.log2(tail)))
 
 
@@ -128,7 +129,7 @@ def measured_of(samples_us: Sequence[float]) -> MeasuredTime:
 def fastest(times: Array) -> int:
     """Returns the index of the column with the smallest median. ``times``: paired, shape (rounds, n)."""
     first = int(np.argmin(np.median(times, axis=0)))
-    # Ratios to times of the same rounds cancel a drift of the clock.
+    # A ratio of two times of the same round cancels a drift of the clock.
     return int(np.argmin(np.median(times / times[:, [first]], axis=0)))
 
 
