@@ -85,11 +85,11 @@ def versions(
     wheres: tuple[str, str], tasks: tuple[Task, Task], configs: tuple[str | None, str | None],
     workload: str | None = None,
 ) -> tuple[Side, Side]:  # fmt: skip
-    """Returns both versions. Knobs that a text in ``configs`` does not name keep the values that the task ships.
+    """Returns both versions. Knobs that are missing in ``configs`` keep the values that the task ships.
 
-    workload: the name of the workload in both tasks. By default, the first workload of the first task; in the second
-        task, the workload of the same name, or the first if there is none.
-    Raises UnknownChoice for an unknown workload or knob, SpaceError for a bad value.
+    workload: the name of the workload in both tasks. The default for the first task is its first workload. The default
+        for the second task is the workload of the same name, or its first workload if there is none. Raises
+        UnknownChoice for an unknown workload or knob, SpaceError for a bad value.
     """
     a, b = tasks
     first = a.workload(workload) if workload else a.selected(None)[0]

@@ -1,7 +1,7 @@
-"""What kind of kernel a Triton kernel is, read from its Tile IR, and the hints of Tile IR to try for this kind.
+"""Finds the class of a Triton kernel in its Tile IR, and the Tile IR hints to try for this class.
 
-The classes and their hints are those that NVIDIA's specialist for Triton on Tile IR tries. ``num_warps`` has no effect
-there, so its place is taken by ``num_worker_warps``.
+The classes and their hints come from NVIDIA's specialist for Triton on Tile IR. ``num_warps`` has no effect in Tile IR,
+so ``num_worker_warps`` is used instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REDUCTIONS = {"reduce", "scan"}
 
 @dataclass(frozen=True)
 class KernelClass:
-    """A kind of kernel. ``fewest`` and ``most``: how many configurations of hints are worth trying."""
+    """A class of kernels. ``fewest`` and ``most``: how many configurations of hints are worth trying."""
 
     name: str
     about: str
@@ -31,7 +31,7 @@ class KernelClass:
 
     @property
     def configurations(self) -> tuple[dict[str, Value], ...]:
-        """Every combination of the hints."""
+        """All combinations of the hints."""
         return tuple(dict(zip(self.hints, values, strict=True)) for values in itertools.product(*self.hints.values()))
 
 
@@ -51,7 +51,8 @@ CLASSES = {
 
 
 def class_of(task: Task, workload: Workload, board: Board) -> KernelClass | None:
-    """Returns the class of the shipped configuration's kernel; None if it cannot be translated to Tile IR."""
+    """Returns the class of the shipped configuration's kernel. Returns None if the kernel cannot be translated to Tile
+    IR."""
     arrays = task.arrays(workload.dims)
     runnable = Launcher(task, board).runnable(task.space.shipped, workload.dims, arrays)
     if isinstance(runnable, Failed):
@@ -67,8 +68,10 @@ def class_of(task: Task, workload: Workload, board: Board) -> KernelClass | None
 
 
 def classification(language: str, task: Task, workload: Workload, board: Board) -> dict[str, Value]:
-    """Returns what the ledger stores: the class, how many configurations it has, and the shipped configuration. Empty
-    for a kernel that is not in Triton."""
+    """Returns the entry for the ledger: the class, its number of configurations, and the shipped configuration.
+
+    The entry is empty for a kernel that is not written in Triton.
+    """
     if language != "triton":
         return {}
     found = class_of(task, workload, board)

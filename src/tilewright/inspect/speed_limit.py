@@ -42,7 +42,8 @@ def highest_tflops(dtypes: Iterable[str], board: Board) -> float:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Computes the least times on one board. ``policy`` says whether the L2 is cold or warm at a timed launch."""
+    """Computes the shortest possible times on one board. ``policy``: whether the L2 is cold or warm at a timed
+    launch."""
 
     board: Board
     policy: Policy
@@ -53,22 +54,24 @@ class Roofline:
     def cold(self, bytes_: float, stored: float) -> float:
         """Returns the bytes that must move between L2 and memory during a timed launch.
 
-        With a warm L2 these are none. Otherwise, ``stored`` bytes do not count if they may stay in the L2.
+        With a warm L2 the number is 0. With a cold L2, the ``stored`` bytes do not count if they may stay in the L2.
         """
         return 0.0 if self.policy.l2 == "warm" else max(0.0, bytes_ - min(stored, self.board.l2_bytes))
 
     def counted(self, work: CountedWork) -> tuple[float, float] | None:
-        """Returns the bytes (see `cold`) and FLOP of ``work``; None if not counted, or if addresses depend on data."""
+        """Returns the bytes (see `cold`) and FLOP of ``work``. Returns None if they were not counted, or if addresses
+        depend on data."""
         if work.counts is None or not work.static:
             return None
         return self.cold(work.bytes, work.written), work.flops
 
     def refused(self, us: float, works: Iterable[tuple[float, float]], tflops: float) -> str | None:
-        """Returns the reason why ``us`` (µs) is too short even for the least work; None if it is long enough.
-        The estimated rates of an unknown board refuse nothing.
+        """Returns the reason why ``us`` (µs) is too short even for the least work. Returns None if it is long enough.
+
+        On an unknown board, whose rates are estimates, no time is too short.
 
         works: pairs of bytes and FLOP.
-        tflops: the rate of the FLOP.
+        tflops: the rate for the FLOP.
         """
         bytes_, flops = map(min, zip(*works, strict=True))
         limit = self.least_us(bytes_, flops, tflops)

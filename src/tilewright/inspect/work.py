@@ -36,9 +36,10 @@ from tilewright.verify.tolerance import draw
 
 SAMPLED_BLOCKS = 64
 DRY_ELEMENTS = 1 << 22
-"""The most blocks × elements of the largest tile of addresses. For more, a dry run takes a sample of the blocks."""
+"""The most blocks × elements of the largest tile of addresses. If a kernel has more, the dry run takes a sample of the
+blocks."""
 DRY_BLOCKS = 1 << 17
-"""The most blocks of a dry run. With 50 tiles in each block, so many blocks take some seconds."""
+"""The most blocks of a dry run. With 50 tiles in each block, a dry run of so many blocks takes some seconds."""
 DATA_BYTES = 1 << 28
 """The most bytes of inputs for which random data is made."""
 
@@ -61,12 +62,13 @@ class CountedWork:
 
     @property
     def written(self) -> float:
-        """The bytes that are stored, each counted once."""
+        """The bytes that are stored. Each byte counts once."""
         return self.counts.scaled(self.counts.distinct_stored_bytes) if self.counts else 0.0
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtypes of the factors in products, by FLOP, the most first. tf32 is called tfloat32, as in a task."""
+        """The dtypes of the factors in products, the dtype with the most FLOP first. tf32 is called tfloat32, as in a
+        task."""
         products = sorted(self.counts.ops if self.counts else (), key=lambda op: -op.tensor_flop)
         elements = [op.op.tile("lhs").element for op in products if op.tensor_flop]
         return tuple(dict.fromkeys("tfloat32" if each == "tf32" else dtype_of(each).name for each in elements))
@@ -132,7 +134,7 @@ def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
 def _counts(
     task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]
 ) -> tuple[Counts | str, bool]:  # fmt: skip
-    """Returns the counts, or the reason why counting is impossible; and whether no data was needed.
+    """Returns the counts, or the reason why counting is impossible. Also returns whether counting needed no data.
 
     Counts all blocks, or a sample if tiles of addresses are large. Makes data only for inputs on which addresses or
     control flow depend. If these depend on values that the kernel itself writes, runs a sample with all data.
@@ -221,5 +223,5 @@ def classify(
 
 
 def _number(value: float) -> str:
-    """Writes a number with three significant digits, or as a whole number from 100 on: 1365, 206, 4.37."""
+    """Writes a number with three significant digits, or from 100 on as a whole number: 1365, 206, 4.37."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

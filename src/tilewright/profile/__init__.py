@@ -1,1 +1,1 @@
-"""Where the time of a program goes on its GPUs, read from a trace of torch.profiler (Kineto)."""
+"""Shows on what a program spends its time on the GPUs, from a trace of torch.profiler (Kineto)."""

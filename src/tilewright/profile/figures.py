@@ -16,12 +16,12 @@ Level: TypeAlias = Literal["High", "Medium", "Low"]
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One number.
+    """One number of a profile.
 
     value: None if it was not measured.
-    unit: ``ms``, ``share`` (of 1), or "" for a count.
-    how: how it follows from the trace.
-    lines: the sources of some of the events, among them the first and the longest.
+    unit: ``ms``, ``share`` (from 0 to 1), or "" for a count.
+    how: how the number was computed from the trace.
+    lines: the places in the trace of some events behind the number, including the first and the longest event.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Figure:
 
 
 def percent(share: float) -> str:
-    """Formats a share of 1, such as ``12.5 %``."""
+    """Formats a share from 0 to 1 in percent, such as ``12.5 %``."""
     return f"{share:.1%}".replace("%", " %")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NameRow:
-    """All activities or calls of one name. Times are µs; ``share`` is of the time of all rows of the table."""
+    """All activities or calls of one name. Times are in µs. ``share``: of the summed time of all rows of the table."""
 
     name: str
     count: int
@@ -49,14 +49,15 @@ class NameRow:
     max_us: float
     share: float
     kind: Kind | None = None
-    """None for calls of the host."""
+    """The kind of the activity; None for calls of the host."""
     lines: tuple[str, ...] = ()
-    """The longest of them."""
+    """The place in the trace of the longest of these events."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GapRow:
-    """One gap: ``at_us`` after the first activity, between the activities ``before`` and ``after``."""
+    """One gap between the activities ``before`` and ``after``. ``at_us``: its start, in µs after the start of the first
+    activity."""
 
     at_us: float
     us: float
@@ -64,24 +65,25 @@ class GapRow:
     before: str
     after: str
     lines: tuple[str, ...]
-    """The activities before and after, and the call that launched the latter, if it is known."""
+    """The places in the trace of both activities and, if known, of the call that launched the later one."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Activities of one kind that lie so close that they are drawn as one. Times are µs from the line's start."""
+    """Activities of one kind with so little time between them that they are drawn as one bar. Times are in µs from the
+    start of the time line."""
 
     kind: str
     at_us: float
     us: float
     count: int
     name: str
-    """The longest of them."""
+    """The name of the longest activity."""
 
 
 @dataclass(frozen=True)
 class TimeLine:
-    """What happens in one step: on each stream of the GPU, and on the host. ``lanes``: name → bars."""
+    """The activities of one step, for each stream of the GPU and for the host. ``lanes``: name → bars."""
 
     name: str
     us: float
@@ -90,23 +92,23 @@ class TimeLine:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuProfile:
-    """One GPU in one trace."""
+    """The profile of one GPU in one trace."""
 
     trace: str
     device: int
     rank: int | None
     board: str
     figures: Mapping[str, Figure]
-    """By name: ``compute``, ``idle``, ``host late`` and so on."""
+    """Name (``compute``, ``idle``, ``host late`` and so on) → figure."""
     kernels: tuple[NameRow, ...]
-    """All activities by name, the longest total first."""
+    """All activities by name. The name with the longest total time is first."""
     gaps: tuple[GapRow, ...]
-    """The longest."""
+    """The longest gaps."""
     timeline: TimeLine
 
     @property
     def label(self) -> str:
-        """Such as ``GPU 0`` or ``rank 3, GPU 0``."""
+        """The name of the GPU in reports, such as ``GPU 0`` or ``rank 3, GPU 0``."""
         return f"rank {self.rank}, GPU {self.device}" if self.rank is not None else f"GPU {self.device}"
 
     def value(self, name: str) -> float | None:
@@ -115,7 +117,7 @@ class GpuProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFacts:
-    """One trace file."""
+    """Facts about one trace file."""
 
     file: str
     digest: str
@@ -123,20 +125,20 @@ class TraceFacts:
     events: int
     steps: int
     span_us: float
-    """From the first activity or call to the last."""
+    """Time in µs from the start of the first activity or call to the end of the last."""
     calls: tuple[NameRow, ...]
-    """The calls of the host into CUDA, by name."""
+    """The host's calls of CUDA functions, by name."""
     counters: tuple[Figure, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileFinding:
-    """Something that costs time, and what to do.
+    """A cause of lost time, and the advice to remove it.
 
-    id: the beginning of the trace's hash, the kind, and the GPU; the same trace gives the same ids.
-    impact: the share of the GPU's time that it concerns.
-    evidence: the numbers that made it a finding, with their thresholds.
-    specialist: who can mend it. tag: the principle by which.
+    id: the beginning of the trace's hash, the kind, and the GPU. The same trace gives the same ids.
+    impact: the share of the GPU's time that the finding concerns.
+    evidence: the numbers behind the finding. threshold: the limits that they exceed.
+    specialist: the specialist who can remove the cause. tag: the principle of the remedy, such as fusion.
     """
 
     id: str
@@ -153,12 +155,12 @@ class ProfileFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Where the time goes.
+    """The result of `profile`: how the GPUs spend their time.
 
     command: the program, if Tilewright started it.
-    steps_us: the times of optimizer steps that no profiler disturbed, by events.
-    rung: how it was measured. why_not_higher: what the next rung would need.
-    raw: the quoted lines.
+    steps_us: the times of optimizer steps that ran without a profiler, measured with CUDA events.
+    rung: the method of measurement (`ladder`). why_not_higher: the reason why no more detailed method was used.
+    raw: the quoted lines of the trace.
     """
 
     traces: tuple[TraceFacts, ...]
@@ -172,5 +174,5 @@ class Profile:
 
     @property
     def bottleneck(self) -> ProfileFinding | None:
-        """The finding with the greatest impact; None without one."""
+        """The finding with the greatest impact; None if there is no finding."""
         return self.findings[0] if self.findings else None

@@ -1,6 +1,7 @@
-"""The findings of a profile: a number beyond its threshold, what it means, and who can mend it.
+"""Finds causes of lost time in a profile: numbers beyond a threshold, their meaning, and advice.
 
-Each rule is one function, which takes a GPU of a trace and yields at most one finding, or one for each hot kernel.
+Each rule is one function. It takes a GPU and its trace, and yields its findings: one for each hot kernel in
+`hot_kernels`, at most one in the other rules.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tilewright.profile.kinds import LAUNCH
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule says; `findings` adds id and level."""
+    """The result of a rule. `findings` adds id and level."""
 
     kind: str
     impact: float
@@ -31,7 +32,7 @@ Rule = Callable[[GpuProfile, TraceFacts], Iterator[Found]]
 
 
 def findings(gpus: Iterable[GpuProfile], traces: Iterable[TraceFacts]) -> tuple[ProfileFinding, ...]:
-    """Returns the findings of all GPUs, the greatest impact first."""
+    """Returns the findings of all GPUs. The finding with the greatest impact is first."""
     of = {trace.file: trace for trace in traces}
     every = []
     for gpu in gpus:

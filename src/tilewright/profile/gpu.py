@@ -1,4 +1,4 @@
-"""The numbers of one GPU in one trace."""
+"""Computes the figures of one GPU in one trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.profile.timeline import timeline
 from tilewright.profile.trace import Events, KinetoTrace
 
 GAPS = 5
-"""Gaps that are listed."""
+"""The number of gaps that are listed."""
 CAUSES: dict[Cause, str] = {
     "host late": "idle time before activities whose launching call began after the gap did",
     "dependency": "idle time before activities that were launched earlier",
@@ -28,7 +28,7 @@ CAUSES: dict[Cause, str] = {
 
 
 def gpu_profile(trace: KinetoTrace, device: int, sources: Sources) -> GpuProfile | None:
-    """Returns the profile of one GPU; None if no activity on it took any time."""
+    """Returns the profile of one GPU. Returns None if no activity on the GPU has a duration."""
     every = trace.activities
     table = every.where((every.device == device) & (every.end > every.start))
     if not len(table):
@@ -57,14 +57,14 @@ def _row(gap: Gap, parts: Split, trace: KinetoTrace, table: Events, sources: Sou
 
 
 def _cited(gap: Gap, trace: KinetoTrace, table: Events, sources: Sources) -> tuple[str, ...]:
-    """Cites the two activities around a gap, and the call that ended it."""
+    """Returns the places of the two activities around a gap, and of the call that ended the gap."""
     places = [table.place(gap.before), table.place(gap.after)]
     places += [] if gap.launch is None else [trace.calls.place(gap.launch)]
     return sources.cite(*places)
 
 
 class _Figures:
-    """The single numbers of one GPU."""
+    """Computes the figures of one GPU."""
 
     def __init__(self, trace: KinetoTrace, table: Events, parts: Split, found: list[Gap], sources: Sources):
         self.trace, self.table, self.parts, self.gaps, self.sources = trace, table, parts, found, sources
@@ -104,7 +104,10 @@ class _Figures:
         yield self._percent("host waited", sum(gap.length for gap in waited), how, self._cite_gaps(waited))
 
     def _after_waits(self) -> Iterator[Gap]:
-        """Yields the gaps in which a waiting call of the same trace ended, before the late launch began."""
+        """Yields the gaps caused by the host waiting for the GPU.
+
+        In such a gap a call that waits returns, and then the host launches the next activity.
+        """
         calls = self.trace.calls
         waits = self._calls_like(WAIT)
         ends = np.sort(calls.end[waits])
@@ -146,7 +149,7 @@ class _Figures:
         yield Figure(name="host waits", value=len(waits), unit="", how=how, lines=self.sources.cite(*cited))
 
     def _named(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-        """Returns which activities have such a name."""
+        """Returns a mask of the activities whose name matches."""
         fits = np.array([bool(pattern.search(name)) for name in self.table.names], bool)
         return fits[self.table.name]
 
@@ -159,7 +162,7 @@ class _Figures:
         return self._percent(name, intervals.total(times), how, self._cite(chosen))
 
     def _union(self, name: str, chosen: NDArray[np.bool_], how: str) -> Figure:
-        """Returns the share of the time in which one of the chosen activities runs."""
+        """Returns the share of the time during which at least one of the chosen activities runs."""
         return self._share(name, intervals.union(self.table.start[chosen], self.table.end[chosen]), chosen, how)
 
     def _percent(self, name: str, length: int, how: str, lines: tuple[str, ...]) -> Figure:
@@ -174,7 +177,7 @@ class _Figures:
         return Figure(name=name, value=value, unit=unit, how=how, lines=lines)
 
     def _cite(self, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
-        """Cites the first and the longest of the chosen activities."""
+        """Returns the places of the first and the longest of the chosen activities."""
         rows = np.flatnonzero(chosen)
         if not len(rows):
             return ()
@@ -182,7 +185,7 @@ class _Figures:
         return self.sources.cite(*(self.table.place(int(row)) for row in (rows[0], longest)))
 
     def _cite_gaps(self, found: list[Gap]) -> tuple[str, ...]:
-        """Cites the two activities around the longest gap, and the call that ended it."""
+        """Returns the places of the two activities around the longest gap, and of the call that ended the gap."""
         if not found:
             return ()
         return _cited(max(found, key=lambda gap: gap.length), self.trace, self.table, self.sources)

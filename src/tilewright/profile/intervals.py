@@ -1,7 +1,7 @@
-"""Arithmetic on sets of time: unions, differences and gaps of intervals of whole nanoseconds.
+"""Arithmetic on sets of times: unions, differences and gaps of intervals in whole nanoseconds.
 
-A set is an array of shape (n, 2) of starts and ends, sorted and disjoint; an interval contains its start and not its
-end. `union` makes one from any intervals.
+A set is a sorted array of shape (n, 2): starts and ends of disjoint intervals. An interval contains its start but not
+its end. `union` makes a set from any intervals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EMPTY: Times = np.empty((0, 2), np.int64)
 
 
 def union(starts: Times, ends: Times) -> Times:
-    """Returns the set of all times in the intervals. Intervals that touch become one; empty ones are left out."""
+    """Returns the set of all times in the intervals. Intervals that touch are merged; empty ones are left out."""
     some = ends > starts
     order = np.argsort(starts[some], kind="stable")
     starts, ends = starts[some][order], ends[some][order]
@@ -30,13 +30,13 @@ def union(starts: Times, ends: Times) -> Times:
 
 
 def both(one: Times, other: Times) -> Times:
-    """Returns the set of times in either."""
+    """Returns the union of two sets."""
     whole = np.concatenate((one, other))
     return union(whole[:, 0], whole[:, 1])
 
 
 def without(one: Times, other: Times) -> Times:
-    """Returns the set of times in ``one`` and not in ``other``."""
+    """Returns the times that are in ``one`` but not in ``other``."""
     if not len(one) or not len(other):
         return one
     low, high = min(one[0, 0], other[0, 0]), max(one[-1, 1], other[-1, 1])
@@ -44,7 +44,7 @@ def without(one: Times, other: Times) -> Times:
 
 
 def common(one: Times, other: Times) -> Times:
-    """Returns the set of times in both."""
+    """Returns the intersection of two sets."""
     first = np.searchsorted(other[:, 1], one[:, 0], "right")
     behind = np.searchsorted(other[:, 0], one[:, 1], "left")
     counts = np.maximum(behind - first, 0)
@@ -57,7 +57,7 @@ def common(one: Times, other: Times) -> Times:
 
 
 def gaps(times: Times, start: int, end: int) -> Times:
-    """Returns the set of times from ``start`` to ``end`` that are not in ``times``, which lie within."""
+    """Returns the times from ``start`` to ``end`` that are not in ``times``. ``times`` must lie between them."""
     starts = np.concatenate(([start], times[:, 1]))
     ends = np.concatenate((times[:, 0], [end]))
     some = ends > starts
@@ -65,5 +65,5 @@ def gaps(times: Times, start: int, end: int) -> Times:
 
 
 def total(times: Times) -> int:
-    """Returns the length of a set in nanoseconds."""
+    """Returns the total length of a set in nanoseconds."""
     return int((times[:, 1] - times[:, 0]).sum())

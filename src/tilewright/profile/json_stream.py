@@ -1,8 +1,9 @@
-"""Reads a chrome trace event by event, so that a trace of gigabytes needs megabytes.
+"""Reads a Chrome trace event by event. A trace of gigabytes then needs only megabytes of memory.
 
-The bytes are decoded as Latin-1, one character a byte: the place of an event is then its offset in the file, and
-`as_text` decodes the few texts that are kept. Numbers with a point stay text: a time in µs since 1970 has more digits
-than a float. NaN and infinity become None, also as Kineto writes them (``nan``, ``inf``), which JSON does not know.
+The bytes are decoded as Latin-1, one character for each byte, so an event's position in the text is its offset in the
+file. `as_text` decodes the few texts that are kept. Numbers with a decimal point stay text, because a time in µs since
+1970 has more digits than a float. NaN and infinity become None, also in Kineto's spelling (``nan``, ``inf``), which is
+not valid JSON.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from tilewright.errors import RequestError
 from tilewright.progress import Progress, silent
 
 CHUNK = 1 << 22
-"""Characters that are read at a time."""
+"""The number of characters read at a time."""
 LONGEST_VALUE = 1 << 26
-"""A value of more characters than this is no event of a trace."""
+"""The most characters of one value. A longer value is an error."""
 RECORD = "record one with tilewright profile -- PROGRAM, or with torch.profiler's export_chrome_trace"
 
 EVENTS = "traceEvents"
@@ -40,8 +41,7 @@ _DECODER = json.JSONDecoder(parse_float=str, parse_constant=lambda _: None, stri
 
 
 class EventPlace(NamedTuple):
-    """Where a value lies in the (decompressed) file: offset and length in bytes, and line and column of its beginning,
-    from 1."""
+    """The place of a value in the decompressed file: offset and length in bytes, line and column counted from 1."""
 
     offset: int
     length: int
@@ -50,7 +50,7 @@ class EventPlace(NamedTuple):
 
 
 class JsonStream:
-    """The events of a trace, in the order of the file.
+    """Iterates over the events of a trace, in the order of the file.
 
     head: the other fields of the trace, such as ``deviceProperties``; complete after the last event.
     digest: a hash of the file; complete after the last event.
@@ -132,7 +132,7 @@ class JsonStream:
             except json.JSONDecodeError as error:
                 self._mend(error)
                 continue
-            if end == len(self._text) and not self._ended:  # a number may go on in the next chunk
+            if end == len(self._text) and not self._ended:  # a number may continue in the next chunk
                 self._more()
                 continue
             at = self._base + self._at
@@ -141,7 +141,10 @@ class JsonStream:
             return value, place
 
     def _mend(self, error: json.JSONDecodeError) -> None:
-        """Makes the decoder's next try get further, or raises RequestError."""
+        """Repairs the text at which the decoder failed, so that it can be called again.
+
+        Reads more of the file, or replaces ``nan`` and ``inf``. Raises RequestError if neither helps.
+        """
         left = len(self._text) - self._at
         unfinished = error.msg.startswith("Unterminated") or error.pos + 16 > len(self._text)
         if unfinished and not self._ended and left < LONGEST_VALUE:
@@ -157,7 +160,7 @@ class JsonStream:
             raise RequestError(f"{self.path} line {line}: {error.msg}; the trace is not valid JSON, {RECORD}") from None
 
     def _next(self) -> str:
-        """Returns the next character that is no space; "" at the end of the file."""
+        """Returns the next character that is not white space; "" at the end of the file."""
         while True:
             end = cast("re.Match[str]", _SPACE.match(self._text, self._at)).end()
             self._go_to(end)
@@ -185,7 +188,7 @@ class JsonStream:
         self._step()
 
     def _more(self) -> None:
-        """Reads the next chunk, and forgets what was decoded."""
+        """Reads the next chunk, and drops the decoded text."""
         chunk = self._file.read(CHUNK)
         self._hash.update(chunk)
         self._ended = not chunk
@@ -207,7 +210,7 @@ class JsonStream:
 
 
 class opened:
-    """Opens a file, through gzip if its content is gzip: gives the file itself and its decompressed content."""
+    """Opens a file, and decompresses it if its content is gzip. Gives the file itself and the decompressed content."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -225,18 +228,18 @@ class opened:
 
 
 def as_text(value: object) -> str:
-    """Decodes a text of the trace, which was read as Latin-1."""
+    """Decodes a text of the trace from UTF-8. The trace was read as Latin-1."""
     text = str(value)
     if text.isascii():
         return text
     try:
         return text.encode("latin-1").decode()
-    except UnicodeError:  # it has an escape such as \u2192 and is decoded already
+    except UnicodeError:  # it has an escape such as \u2192, so it is decoded already
         return text
 
 
 def nanoseconds(value: object) -> int | None:
-    """Turns a time in µs, as `JsonStream` gives it, into whole nanoseconds; None for what is no number."""
+    """Converts a time in µs, as `JsonStream` yields it, to whole nanoseconds. Returns None if it is not a number."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -252,7 +255,7 @@ def nanoseconds(value: object) -> int | None:
 
 
 def number(value: object) -> float | None:
-    """Returns a number of the trace; None for what is none, or not finite."""
+    """Returns a number of the trace. Returns None if the value is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None
     return float(value) if isinstance(value, int) or NUMBER_RE.fullmatch(value) else None

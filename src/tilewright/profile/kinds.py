@@ -1,7 +1,7 @@
-"""What an activity of the GPU is: computation, communication or a copy; and what a call of the host is.
+"""Classifies activities of the GPU (computation, communication, copy) and calls of the host.
 
-The names of communication kernels are those of NCCL, NVSHMEM and of the all-reduces that vLLM, SGLang, TensorRT-LLM
-and torch's symmetric memory bring themselves.
+The names of communication kernels are those of NCCL, of NVSHMEM, and of the all-reduce kernels in vLLM, SGLang,
+TensorRT-LLM and torch's symmetric memory.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ CATEGORIES = {
     "cuda_runtime": "call", "cuda_driver": "call", "runtime": "call",
     "user_annotation": "annotation", "cuda_profiler_range": "counters",
 }  # fmt: skip
-"""Category of an event, in small letters → what Tilewright reads from it. Traces before torch 1.12 have Kernel, Memcpy,
-Memset and Runtime."""
+"""Category of an event, in lower case → how Tilewright uses the event. Traces before torch 1.12 have the categories
+Kernel, Memcpy, Memset and Runtime."""
 
 COMMUNICATION = re.compile(
     r"nccl|nvshmem|cross_device_reduce|(one|two)_?shot_?all_?reduce|multimem_(all|one_shot)|all_?reduce_?fusion"
@@ -33,7 +33,7 @@ WAIT = re.compile(r"c(uda|u)(Device|Stream|Event|Ctx)Synchronize|cudaMemcpy$|cuM
 """Calls in which the host waits for the GPU."""
 PAGEABLE = re.compile(r"\bPageable\b")
 SINGLE_PRECISION = re.compile(r"sgemm|simt_s|_s\d+gemm_f32|gemm_f32f32_f32f32_f32(?!.*tf32)", re.IGNORECASE)
-"""Matrix products of float32 on the CUDA cores: the names that cuBLAS and CUTLASS give them."""
+"""Names that cuBLAS and CUTLASS give to float32 matrix products on the CUDA cores."""
 STEP = re.compile(r"ProfilerStep#(\d+)")
 
 

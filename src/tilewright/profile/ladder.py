@@ -1,4 +1,7 @@
-"""The ladder of tools: each rung sees more and disturbs more, so the lightest that answers comes first."""
+"""Lists the ways to measure a program, from the lightest to the heaviest.
+
+A heavier way shows more and disturbs the program more. So the lightest way that answers the question is used.
+"""
 
 from __future__ import annotations
 

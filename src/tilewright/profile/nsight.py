@@ -1,7 +1,7 @@
-"""Nsight Compute on the hot kernels alone: the top rung of the ladder.
+"""Measures the hot kernels with Nsight Compute, the heaviest way of `ladder`.
 
 The program runs again under ``ncu``, which runs each chosen launch several times. It measures the use of the compute
-units and of the memory in percent of their peaks; from these follows what bounds the kernel.
+units and of the memory in percent of their peaks. These numbers show which resource limits the kernel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIME = "gpu__time_duration.sum"
 METRICS = {COMPUTE: "compute", MEMORY: "memory", OCCUPANCY: "occupancy", TIME: "time"}
 MOST_KERNELS = 3
 SKIP, COUNT = 5, 3
-"""Launches of each kernel that are left out, as warm-up, and that are measured."""
+"""Launches of each kernel: how many are skipped as warm-up, and how many are then measured."""
 
 _REASONS = (
     ("ERR_NVGPUCTRPERM", "the driver lets only root read counters; see NVIDIA's page on ERR_NVGPUCTRPERM"),
@@ -41,7 +41,7 @@ _REASONS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """One launch under Nsight Compute: metric → value; None for a counter that is absent or NaN."""
+    """One launch measured by Nsight Compute: metric → value. The value is None if the counter is absent or NaN."""
 
     kernel: str
     values: Mapping[str, float | None]
@@ -50,9 +50,9 @@ class Measured:
 
 
 def with_counters(profile: Profile) -> Profile:
-    """Returns the profile with the counters of its hot kernels, if Nsight Compute can measure them.
+    """Returns the profile with hardware counters of its hot kernels, if Nsight Compute can measure them.
 
-    Raises RequestError for a profile of a trace, whose program is not known.
+    Raises RequestError if the profile was read from a trace, because the program is then unknown.
     """
     if not profile.command:
         raise RequestError("--counters runs the program again: tilewright profile --counters -- PROGRAM")
@@ -75,7 +75,7 @@ def with_counters(profile: Profile) -> Profile:
 
 
 def hot_kernels(profile: Profile) -> list[str]:
-    """Returns the names of the kernels that are worth the effort: those beyond the threshold, the longest first."""
+    """Returns the names of the kernels whose share of the time is above the threshold, the longest first."""
     rows = [row for gpu in profile.gpus for row in gpu.kernels if row.kind == "compute"]
     rows = sorted((row for row in rows if row.share > limits.HOT_KERNEL.limit), key=lambda row: -row.total_us)
     return list(dict.fromkeys(row.name for row in rows))[:MOST_KERNELS]
@@ -92,7 +92,8 @@ def command(kernel: str, log: Path, program: Sequence[str]) -> list[str]:
 
 
 def base_name(kernel: str) -> str:
-    """Returns the name of a kernel as Nsight Compute filters it: without type, namespace, templates and parameters."""
+    """Returns the name by which Nsight Compute filters kernels: without type, namespace, template arguments and
+    parameters."""
     plain = kernel.replace("(anonymous namespace)::", "")
     while (shorter := re.sub(r"<[^<>]*>", "", plain)) != plain:
         plain = shorter
@@ -100,7 +101,8 @@ def base_name(kernel: str) -> str:
 
 
 def measured(profile: Profile, texts: Mapping[str, str]) -> Profile:
-    """Returns the profile with what Nsight Compute printed (``--csv --page raw``). ``texts``: by the name to cite."""
+    """Returns the profile with the output of Nsight Compute (``--csv --page raw``). ``texts``: name to cite →
+    output."""
     rows = [row for file, text in texts.items() for row in launches(file, text)]
     if not rows:
         text = "\n".join(texts.values())
@@ -114,7 +116,8 @@ def measured(profile: Profile, texts: Mapping[str, str]) -> Profile:
 
 
 def launches(file: str, text: str) -> Iterator[Measured]:
-    """Yields what Nsight Compute says of each launch. The first row has the names, the second the units."""
+    """Yields each launch in the output of Nsight Compute. The first row of the output has the names, the second the
+    units."""
     lines = text.splitlines()
     begin = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     table = list(csv.reader(lines[begin:]))
@@ -127,7 +130,8 @@ def launches(file: str, text: str) -> Iterator[Measured]:
 
 
 def _scaled(text: str, unit: str) -> float | None:
-    """Returns a share of 1 for a percentage, and µs for a time; None if the text is no finite number."""
+    """Converts a percentage to a share from 0 to 1, and a time to µs. Returns None if the text is not a finite
+    number."""
     try:
         value = float(text.replace(",", ""))
     except ValueError:
@@ -155,7 +159,7 @@ def _figures(rows: Sequence[Measured]) -> Iterator[Figure]:
 
 
 def bound(compute: float | None, memory: float | None, occupancy: float | None) -> str:
-    """Says what bounds a kernel, from its shares of the peaks."""
+    """Returns a sentence that names the resource that limits a kernel, from the kernel's shares of the peaks."""
     if compute is None or memory is None:
         return "not measured: a counter is absent"
     near, far = limits.NEAR_THE_LIMIT.limit, limits.FAR_FROM_THE_LIMIT.limit

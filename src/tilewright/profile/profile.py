@@ -1,6 +1,6 @@
-"""`tilewright.profile`: reads traces and returns where the time goes.
+"""Implements `tilewright.profile`: reads traces and shows how the GPUs spend their time.
 
-traces → split each GPU's time → attribute its gaps → tables → findings
+traces → split each GPU's time → find causes of its gaps → tables → findings
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def profile(
     *paths: Path | str, steps: tuple[int, int] | None = None, command: Sequence[str] = (),
     steps_us: Sequence[float] = (), progress: Progress = silent,
 ) -> Profile:  # fmt: skip
-    """Returns the profile of one trace, or of the traces of the processes of one program.
+    """Returns the profile of one trace, or of the traces of several processes of one program.
 
-    steps: only the steps from the first of them to before the second. A program that made fewer is shown whole.
-    command, steps_us: what is known of the program, if Tilewright ran it (`figures.Profile`).
-    Raises RequestError if a file cannot be read, or is no trace with activities of a GPU.
+    steps: (first, end): only the steps from ``first`` to before ``end``. A program with fewer steps is shown whole.
+    command, steps_us: the program and its step times, if Tilewright ran it (see `figures.Profile`). Raises RequestError
+        if a file cannot be read, or is not a trace with activities of a GPU.
     """
     facts: list[TraceFacts] = []
     gpus: list[GpuProfile] = []
@@ -60,7 +60,8 @@ def profile(
 
 
 def _chosen(trace: KinetoTrace, steps: tuple[int, int] | None, lenient: bool) -> KinetoTrace:
-    """Returns the part of a trace that the steps launched. Raises RequestError if it has no such steps."""
+    """Returns the part of a trace that the chosen steps launched. Raises RequestError if the trace lacks these
+    steps."""
     chosen = within_steps(trace, *steps) if steps else trace
     if chosen is not None and len(chosen.activities):
         return chosen

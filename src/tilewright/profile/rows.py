@@ -1,4 +1,4 @@
-"""Tables by name: how often, how long in all, and the spread of single times."""
+"""Makes tables with one row for each name: count, total time, and distribution of the single times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tilewright.profile.trace import Events
 
 
 def by_name(table: Events, sources: Sources, kinds: bool) -> tuple[NameRow, ...]:
-    """Returns a row for each name, the longest total first. ``kinds``: the rows get the kind of the activity."""
+    """Returns a row for each name, the longest total time first. ``kinds``: whether rows get the kind of the
+    activity."""
     lasted = table.end - table.start
     whole = max(1, int(lasted.sum()))
     order = np.argsort(table.name, kind="stable")

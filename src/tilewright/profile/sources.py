@@ -1,4 +1,4 @@
-"""The lines of a trace that a number comes from: each number cites events, whose text is quoted from the file."""
+"""Collects the lines of a trace behind the numbers. Each number cites events, whose text is quoted from the file."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pathlib import Path
 from tilewright.profile.json_stream import CHUNK, EventPlace, opened
 
 LONGEST_QUOTE = 2000
-"""Bytes of an event that are quoted at most."""
+"""The most bytes of an event that are quoted."""
 
 
 @dataclass(frozen=True)
 class RawLine:
-    """An event of a trace as it stands there, put on one line. ``source``: file, line and column."""
+    """The text of an event in the trace file, put on one line. ``source``: file, line and column."""
 
     source: str
     text: str
 
 
 class Sources:
-    """Collects the events of one trace that numbers come from."""
+    """Collects the cited events of one trace."""
 
     def __init__(self, path: Path):
         self.path = path
         self._cited: dict[EventPlace, str] = {}
 
     def cite(self, *places: EventPlace) -> tuple[str, ...]:
-        """Returns the sources of these events, such as ``trace.json:4711:3``, without repetitions."""
+        """Returns the places of these events, such as ``trace.json:4711:3``, without duplicates."""
         for place in places:
             self._cited.setdefault(place, f"{self.path.name}:{place.line}:{place.column}")
         return tuple(dict.fromkeys(self._cited[place] for place in places))

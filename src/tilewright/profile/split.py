@@ -1,13 +1,13 @@
-"""Splits the time of one GPU: computation, exposed communication, exposed copies and idle time, which add up to it.
+"""Splits the time of one GPU into computation, exposed communication, exposed copies and idle time.
 
-The time of a GPU runs from the start of its first activity to the end of its last. Communication is exposed while
-nothing computes; a copy is exposed while nothing computes or communicates.
+The time of a GPU runs from the start of its first activity to the end of its last. The four parts add up to it.
+Communication is exposed while nothing computes. A copy is exposed while nothing computes or communicates.
 
 A gap is idle time between two activities. The activity after a gap has a cause:
 
     host late    the call that launched the activity began after the gap did: the GPU waited for the host
     dependency   the activity was launched before the gap: it waited for another stream, for an event or for its start
-    unknown      the trace does not have the call
+    unknown      the trace does not contain the call
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Cause: TypeAlias = Literal["host late", "dependency", "unknown"]
 
 @dataclass(frozen=True)
 class Split:
-    """The time of one GPU from ``start`` to ``end``, in disjoint sets of nanoseconds."""
+    """The time of one GPU from ``start`` to ``end``, as disjoint sets of times in nanoseconds."""
 
     start: int
     end: int
     compute: Times
     communication: Times
-    """Exposed; like ``copy``."""
+    """Exposed communication. ``copy`` also holds only exposed copies."""
     copy: Times
     idle: Times
 
@@ -61,14 +61,14 @@ def split(activities: Events) -> Split:
 
 
 def busy_with(activities: Events, kind: Kind) -> Times:
-    """Returns the times at which an activity of this kind runs."""
+    """Returns the times during which an activity of this kind runs."""
     mine = activities.kind == KINDS.index(kind)
     return intervals.union(activities.start[mine], activities.end[mine])
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Idle time between two activities. ``before``, ``after`` and ``launch`` are rows; None if unknown."""
+    """Idle time between two activities. ``before``, ``after`` and ``launch`` are indices of events; None if unknown."""
 
     start: int
     end: int
@@ -98,7 +98,8 @@ def gaps(split: Split, activities: Events, launches: Launches) -> list[Gap]:
 
 
 def within_steps(trace: KinetoTrace, first: int, last: int) -> KinetoTrace | None:
-    """Returns the part of a trace that the steps from ``first`` to before ``last`` launched; None without such steps.
+    """Returns the part of a trace that the steps from ``first`` to before ``last`` launched. Returns None if there are
+    no such steps.
 
     An activity without a known call belongs to the steps if it runs during them.
     """
@@ -123,7 +124,7 @@ class Launches:
         self._sorted = calls.correlation[self._order]
 
     def of(self, correlations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the rows of the calls; `NONE` where the trace does not have one."""
+        """Returns the indices of the launching calls; `NONE` if the trace does not contain the call."""
         if not len(self._sorted):
             return np.full(len(correlations), NONE)
         at = np.minimum(np.searchsorted(self._sorted, correlations, "left"), len(self._sorted) - 1)

@@ -1,4 +1,4 @@
-"""The limits beyond which a number is a finding, with their sources."""
+"""The limits beyond which a number becomes a finding, with their sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ OURS = "Tilewright; a round number, not fitted"
 
 @dataclass(frozen=True)
 class Threshold:
-    """``limit``: a share from 0 to 1, or a time in µs. ``of``: what it is a share of."""
+    """A limit of a number. ``limit``: a share from 0 to 1, or a time in µs. ``of``: the quantity of which it is a
+    share, or ``µs``."""
 
     limit: float
     of: str
@@ -29,7 +30,7 @@ HOT_KERNEL = Threshold(0.30, "the time of all activities", SKILLS)
 SHORT_KERNEL_US = Threshold(10.0, "µs", SKILLS)
 SHORT_KERNELS = Threshold(0.50, "the kernels", OURS)
 IMPACT = Threshold(0.05, "the GPU's time", SKILLS)
-"""Less than this is a recommendation of level Low."""
+"""A finding with a smaller impact has the level Low."""
 HIGH_IMPACT = Threshold(0.20, "the GPU's time", OURS)
 PAGEABLE = Threshold(0.01, "the GPU's time", OURS)
 

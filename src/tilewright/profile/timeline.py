@@ -1,4 +1,5 @@
-"""The time line of one step: what runs on each stream of a GPU, and what the host does meanwhile."""
+"""Makes the time line of one step: the activities on each stream of a GPU, and the calls of the host at the same
+time."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from tilewright.profile.split import Launches
 from tilewright.profile.trace import NONE, Events, KinetoTrace, ProfilerStep
 
 MOST_BARS = 600
-"""Bars of one kind on one lane: activities with less than this part of the time between them become one bar."""
+"""The most bars of one kind on one lane. Activities become one bar if the time between them is less than the step's
+length divided by this number."""
 
 
 def timeline(trace: KinetoTrace, table: Events, launches: Launches) -> TimeLine:
-    """Returns the time line of the step of median length; of the whole time if the trace has no steps.
+    """Returns the time line of the step of median length. If the trace has no steps, returns that of the whole time.
 
-    A step of the GPU begins with the first activity that the step of the host launched, and ends with the last.
+    On the GPU, a step begins with the first activity that the step's host code launched, and ends with the last.
     """
     step, launched = _median_step(trace, table, launches)
     name = f"step {step.number}" if step else "the whole trace"
@@ -39,7 +41,8 @@ def _kind_of_call(name: str) -> str:
 
 
 def _median_step(trace: KinetoTrace, table: Events, launches: Launches) -> tuple[ProfilerStep | None, Events]:
-    """Returns the step of median length with its activities; None and all activities without a step."""
+    """Returns the step of median length with its activities. Returns None and all activities if the trace has no
+    steps."""
     rows = launches.of(table.correlation)
     known = rows != NONE
     called = np.zeros(len(rows), np.int64)

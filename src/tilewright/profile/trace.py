@@ -1,7 +1,7 @@
-"""What a trace says: the activities of the GPUs, the calls of the host that caused them, and the steps.
+"""Reads a trace: the activities of the GPUs, the host's calls that launched them, and the steps.
 
-Times are whole nanoseconds. An activity and the call that launched it have the same correlation. All activities of a
-CUDA graph have the correlation of the call that launched the graph.
+Times are whole nanoseconds. An activity and the call that launched it have the same correlation id. All activities of a
+CUDA graph have the correlation id of the call that launched the graph.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from tilewright.profile.kinds import CATEGORIES, KINDS, STEP, kind_of
 from tilewright.progress import Progress, silent
 
 NONE = -1
-"""The number of a field that an event does not have."""
+"""The value of a field that an event lacks."""
 NO_OTHERS = (NONE,) * 4
 
 
 class Events:
-    """Events of one sort, column by column, sorted by start. ``name`` and ``kind`` are indices."""
+    """Events of one sort, as columns sorted by start. ``name`` and ``kind`` are indices into `names` and
+    `kinds.KINDS`."""
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -36,7 +37,7 @@ class Events:
     device: NDArray[np.int64]
     stream: NDArray[np.int64]
     graph: NDArray[np.int64]
-    """Number of the CUDA graph; 0 or `NONE` outside of graphs."""
+    """Number of the CUDA graph; 0 or `NONE` for events outside of graphs."""
     offset: NDArray[np.int64]
     length: NDArray[np.int64]
     line: NDArray[np.int64]
@@ -55,7 +56,7 @@ class Events:
         return len(self.start)
 
     def where(self, chosen: NDArray[Any]) -> Events:
-        """Returns the chosen events: a mask or indices."""
+        """Returns the events chosen by a mask or by indices."""
         return Events({column: getattr(self, column)[chosen] for column in self.COLUMNS}, self.names)
 
     def place(self, index: int) -> EventPlace:
@@ -66,14 +67,14 @@ class Events:
 
 
 class _GrowingEvents:
-    """`Events` that are being read, row after row."""
+    """Collects rows for an `Events` table while the trace is being read."""
 
     def __init__(self) -> None:
         self.rows = array("q")
         self.names: dict[str, int] = {}
 
     def add(self, place: EventPlace, name: str, start: int, end: int, correlation: int, *others: int) -> None:
-        """Adds an event. ``others``: kind, device, stream and graph, or none of them."""
+        """Adds an event. ``others``: kind, device, stream and graph; omitted for calls of the host."""
         named = self.names.setdefault(name, len(self.names))
         self.rows.extend((start, end, correlation, named, *(others or NO_OTHERS), *place))
 
@@ -94,7 +95,7 @@ class ProfilerStep:
 
 @dataclass(frozen=True)
 class Counted:
-    """The hardware counters of one range of kernels. A counter that is NaN is None."""
+    """The hardware counters of one range of kernels. The value of a counter is None if the trace has NaN."""
 
     name: str
     counters: Mapping[str, float | None]
@@ -103,7 +104,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class KinetoTrace:
-    """One trace: of one process, on all the GPUs that it used."""
+    """One trace: of one process, with all GPUs that it used."""
 
     path: Path
     digest: str
@@ -115,14 +116,14 @@ class KinetoTrace:
     """Number of a GPU → its name."""
     rank: int | None
     events: int
-    """Number of all events, also of those that are not read."""
+    """Number of all events, including those that are skipped."""
 
     def devices(self) -> Iterator[int]:
         yield from map(int, np.unique(self.activities.device))
 
 
 def read(path: Path, progress: Progress = silent) -> KinetoTrace:
-    """Reads a trace. Raises RequestError if it is none, is cut off, or has no activity of a GPU."""
+    """Reads a trace. Raises RequestError if the file is not a trace, is incomplete, or has no activity of a GPU."""
     reader = _TraceReader(JsonStream(path, progress))
     trace = reader.read()
     if len(trace.activities):
@@ -206,7 +207,7 @@ class _TraceReader:
 
 
 def _field(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns a field that should be an object; an empty one if it is not."""
+    """Returns a field that should be an object; an empty object if it is not one."""
     value = values.get(name)
     return value if isinstance(value, dict) else {}
 

@@ -71,10 +71,11 @@ class Seed:
     predicted: PredictedTime
 
     def points(self) -> tuple[Configuration, ...]:
-        """Returns the points that this seed may mean in cuTile, where one element of the grid is a whole cluster.
+        """Returns the points that this seed may stand for in cuTile, where one element of the grid is a whole cluster.
 
-        First the tile without a cluster. Then the same tile shared by the cluster's CTAs (256x128 spills only without a
-        cluster). Then a larger tile for the whole cluster, so that each CTA has the model's tile.
+        The first point is the tile without a cluster. The second is the same tile, shared by the CTAs of the cluster:
+        256x128, for example, spills only without a cluster. The third is a larger tile for the whole cluster, so that
+        each CTA gets the model's tile.
         """
         m, n, k = self.tile
         along_m, along_n = self.cluster

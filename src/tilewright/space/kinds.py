@@ -90,7 +90,7 @@ def advise(kind: str) -> Advice:
 
 
 def template_for(kind: str) -> str:
-    """Returns the name of a kind's template, such as ``"elementwise"`` for ``"norm"``."""
+    """Returns the name of the template for a kind, such as ``"elementwise"`` for ``"norm"``."""
     return find(kind).template
 
 

@@ -81,8 +81,10 @@ def cluster_problem(num_ctas: Value, arch: int) -> str | None:
 
 
 def read(name: str, text: str, known: Sequence[Value]) -> Value:
-    """Returns the value of a constant that ``text`` spells: one of ``known``, or a new value of the same type. Raises
-    SpaceError."""
+    """Returns the value of a constant that ``text`` means: one of ``known``, or a new value of the same type.
+
+    Raises SpaceError for other texts.
+    """
     for value in known:
         if text == spell(value):
             return value

@@ -30,8 +30,10 @@ MOST_POINTS = 1_000_000  # a larger product is treated as a mistake
 
 
 class Predicate:
-    """One constraint: a function such as ``lambda TILE_N, N: TILE_N <= N``. The function's parameters have the names of
-    knobs, workload dimensions or ``arch``."""
+    """One constraint: a function such as ``lambda TILE_N, N: TILE_N <= N``.
+
+    The names of its parameters are knobs, workload dimensions or ``arch``.
+    """
 
     def __init__(self, function: Callable[..., bool]):
         if not callable(function):
@@ -62,7 +64,7 @@ class Predicate:
 
 
 def _parameters(function: Callable[..., bool], text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of the parameters without a default, and of those with one (it may bind a loop variable)."""
+    """Returns two lists of parameter names: without a default, and with a default (which may bind a loop variable)."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:

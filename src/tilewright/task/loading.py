@@ -189,10 +189,10 @@ def _origin(name: str) -> tuple[Path, str]:
 
 
 class _FreshLoader(SourceFileLoader):
-    """Compiles the source each time, and writes no cache file.
+    """Compiles the source at each import, and writes no cache file.
 
-    Python reuses a cached compilation if the source has the same size and was written in the same second. Two versions
-    can agree in both.
+    Python reuses a cached compilation if the source has the same size and was written in the same second. Both can be
+    equal for two versions of a file.
     """
 
     def get_code(self, fullname: str) -> CodeType:

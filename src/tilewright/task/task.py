@@ -54,7 +54,9 @@ class Launch(Declaration):
 
 @dataclass(frozen=True)
 class Task(Declaration):
-    """A kernel to tune, and everything needed to build, verify and time it. (a → b: a function of a that returns b.)
+    """A kernel to tune, and everything needed to build, verify and time it.
+
+    In this list, a → b means: a function that takes a and returns b.
 
     reference: NumPy arrays of the inputs, and dimensions → the output, or a tuple of outputs in the order of
         declaration. Float inputs arrive as float64, integers as int64, booleans as bool.
@@ -63,8 +65,8 @@ class Task(Declaration):
     bytes_moved: dimensions → the least number of bytes. By default each input is read once, each output written once.
     independent: dimensions along which the outputs do not depend on one another (rows of a product, heads of an
         attention). Large outputs are checked by slices along these dimensions.
-    trusted: tensors on the device → outputs. A correct implementation in the declared precision. Its error against
-        the float64 reference sets the error that a candidate may have.
+    trusted: tensors on the device → outputs. A correct implementation in the declared precision. Its error against the
+        float64 reference sets the error that a candidate may have.
     edit: the files that `optimize` may change: the task file, or names given to `editable`.
     serves: dimensions → whether the kernel supports them. By default it supports all positive extents that compile.
     layouts: names in `LAYOUTS` of the memory layouts that the kernel supports besides row-major and aligned.
@@ -121,7 +123,7 @@ class Task(Declaration):
         self._check_backward()
 
     def _check_memory(self, name: str, spec: Output) -> None:
-        """Refuses an output that does not fit the input whose memory or contents it takes."""
+        """Raises TaskError if an output does not fit the input that it overwrites or updates."""
         if spec.in_place_of and spec.updates:
             raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}' and updates '{spec.updates}': keep "
                             "in_place_of if the kernel has an argument for each of the two tensors, updates if it has "
@@ -190,7 +192,8 @@ class Task(Declaration):
         return self.inputs[name].distribution.under(dims, name)
 
     def promises(self, dims: Dims) -> bool:
-        """Tells whether the task serves ``dims``: no tensor is empty, inputs can be drawn, and ``serves`` agrees."""
+        """Returns whether the task supports ``dims``: no tensor is empty, inputs can be drawn, and ``serves``
+        agrees."""
         arrays = self.arrays(dims)
         if any(0 in array.shape for array in arrays.values()):
             return False
@@ -215,15 +218,17 @@ class Task(Declaration):
 
     @property
     def in_place(self) -> dict[str, str]:
-        """Output → the input that the deployed kernel overwrites with it."""
+        """Output → the input that the deployed kernel overwrites with this output."""
         return {name: output.in_place_of for name, output in self.outputs.items() if output.in_place_of}
 
     def _refuse_sharing(self, launch: Launch, tensors: Mapping[str, Any]) -> None:
-        """Raises TaskError if the launch passes an output more than once: compilers assume that a kernel's arguments do
-        not share memory that it writes. An input may be passed more than once, because a kernel that writes an input is
-        incorrect anyway."""
+        """Raises TaskError if the launch passes an output more than once.
+
+        Compilers assume that no other argument shares the memory that a kernel writes. An input may be passed more than
+        once, because a kernel that writes an input is incorrect anyway.
+        """
         passed = Counter(map(_memory, _flat(launch.args)))
-        given = Counter(map(_memory, tensors.values()))  # in a run in place, two names have the same memory
+        given = Counter(map(_memory, tensors.values()))  # in a run in place, two names share memory
         for name in self.outputs.keys() & tensors.keys():
             memory = _memory(tensors[name])
             if passed[memory] > given[memory] == 1:
@@ -252,7 +257,7 @@ class Task(Declaration):
 
 
 def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
-    """Yields the arguments, and those in lists and descriptors."""
+    """Yields the arguments, including those inside lists and descriptors."""
     for argument in arguments:
         if isinstance(argument, list | tuple):
             yield from _flat(argument)
@@ -261,7 +266,7 @@ def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
 
 
 def _memory(argument: Any) -> Hashable:
-    """Returns a key that is equal for arguments with the same memory."""
+    """Returns a key of an argument's memory. Arguments that share memory have equal keys."""
     return argument.name if isinstance(argument, ArraySpec) else id(argument)
 
 
@@ -275,7 +280,8 @@ def _answer(function: Callable[..., Any], dims: Dims, as_: Callable[[Any], Retur
 
 
 def call_by_name(function: Callable[..., Returned], offered: Mapping[str, Any], what: str) -> Returned:
-    """Calls ``function`` with the values in ``offered`` that its parameters name. ``what``: its name in messages."""
+    """Calls ``function``. Each parameter gets the value of the same name in ``offered``. ``what``: the name of the
+    function in messages."""
     arguments = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:

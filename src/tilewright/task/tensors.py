@@ -40,10 +40,10 @@ order; ``even`` steps are equal. For other kinds of data the steps are random.""
 
 @dataclass(frozen=True)
 class OffsetSteps:
-    """The parameters of `offsets`, without the last number.
+    """The parameters of `offsets`, except ``last``.
 
-    Offsets are drawn as steps with a given sum. Numbers drawn independently would not increase, and a kernel would read
-    at arbitrary addresses.
+    Offsets are drawn as steps with a given sum, so they increase. Independent random numbers would not increase, and a
+    kernel would then read at arbitrary addresses.
     """
 
     starts: bool = True
@@ -73,9 +73,9 @@ class OffsetSteps:
         return ends.reshape(shape)
 
     def _room(self, shape: tuple[int, ...], last: int) -> tuple[int, int, int] | None:
-        """Returns the number of steps, the sum of their units, and the most units of one step; None if impossible.
+        """Returns how the steps can be drawn: their number, the sum of their units, and the most units in one step.
 
-        A step is ``least`` plus a number of units. A unit is ``step``.
+        A step is ``least`` plus some units. A unit is ``step``. Returns None if no such steps exist.
         """
         count = (shape[-1] if shape else 0) - self.starts
         if count < 1 or (beyond := last - count * self.least) < 0 or beyond % self.step:
@@ -110,7 +110,7 @@ class Distribution:
     upto: str | None = None  # an expression of dimensions, from which `under` computes ``b``
     steps: OffsetSteps | None = None  # for offsets only
     like: tuple[int, ...] = ()  # numbers to use, in order, if the shape has as many elements and all are allowed
-    always: bool = False  # hostile data uses ``like``, too, and no other shape can be drawn
+    always: bool = False  # hostile data uses ``like``, too; no other shape can be drawn
 
     def under(self, dims: Dims, tensor: str) -> Distribution:
         """Returns this distribution with its limits for ``dims``. ``tensor``: the name for a TaskError's message."""
@@ -119,7 +119,7 @@ class Distribution:
         return replace(self, b=float(extent_of(self.upto, dims, tensor)), upto=None)
 
     def kept(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns ``like`` if its numbers fit ``shape`` and the limits, otherwise (). Call `under` first."""
+        """Returns ``like`` if its numbers fit the shape and the limits, otherwise (). Call `under` first."""
         fits = len(self.like) == math.prod(shape) > 0
         ends = self.like[-1:] == (self.b,) if self.steps else all(self.a <= number < self.b for number in self.like)
         return self.like if fits and ends else ()
@@ -130,7 +130,7 @@ class Distribution:
         return self.kind == "integers" and self.steps is None and self.b - self.a == 1
 
     def possible(self, shape: tuple[int, ...]) -> bool:
-        """Tells whether values of this shape can be drawn. Call `under` first."""
+        """Returns whether values of this shape can be drawn. Call `under` first."""
         if self.always:
             return bool(self.kept(shape))
         if self.steps is not None:
@@ -161,17 +161,21 @@ def uniform(low: float = 0.0, high: float = 1.0) -> Distribution:
 
 
 def integers(low: int, high: int | str, *, like: Sequence[int] = ()) -> Distribution:
-    """Draws integers from ``low`` to below ``high``. ``high`` may be an expression of dimensions, such as ``"S"``.
+    """Draws integers from ``low`` (included) to ``high`` (excluded). ``high`` may be an expression of dimensions, such
+    as ``"S"``.
 
     like: numbers to use instead, row by row, if the tensor has as many elements and the limits allow all numbers. Give
-        them if the numbers decide how long the kernel takes. Hostile data does not use them.
+        them if the kernel's time depends on the numbers. Hostile data does not use them.
     """
     return _up_to("integers", low, high, None, like)
 
 
 def fixed(numbers: Sequence[int]) -> Distribution:
-    """Uses the same integers for every draw, row by row: for arrays whose numbers are valid only together, such as the
-    offsets of groups and the tables made from them. Shapes with another number of elements cannot be checked."""
+    """Uses the same integers for every draw, row by row.
+
+    This is for arrays whose numbers are valid only together, such as the offsets of groups and the tables made from
+    them. Shapes with another number of elements cannot be checked.
+    """
     if not numbers:
         raise TaskError("fixed() needs at least one number")
     how = _up_to("integers", min(numbers), max(numbers) + 1, None, numbers)
@@ -259,11 +263,11 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """The size of the elements in bytes, without the gaps between them."""
+        """The size of the elements in bytes. Gaps between elements do not count."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
     def as_compiled(self: Specification) -> Specification:
-        """Returns the array as compilers see it: of its address, only the value modulo `DIVISOR` counts."""
+        """Returns the array as compilers see it: its address is reduced modulo `DIVISOR`."""
         return replace(self, address_offset=alignment_of(self.address_offset))
 
 
@@ -283,12 +287,12 @@ def descriptor(array: Any, block_shape: Sequence[int], padding: str = "zero") ->
 
 
 def alignment_of(address: int) -> int:
-    """Returns what compilers see of the address of an array's first element."""
+    """Returns the part of an array's address that compilers see: the address of the first element modulo `DIVISOR`."""
     return address % DIVISOR
 
 
 def is_whole(dtype: str) -> bool:
-    """Tells whether a dtype holds only integers or booleans."""
+    """Returns whether a dtype holds only integers or booleans."""
     return dtype == "bool" or dtype.startswith(("int", "uint"))
 
 
@@ -316,7 +320,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Returns the number of elements from the first to the last, gaps included. ``strides`` are not negative."""
+    """Returns the number of elements from the first to the last, including gaps. ``strides`` must not be negative."""
     if 0 in shape:
         return 0
     return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))

@@ -1,9 +1,9 @@
-"""Defines the contract of changes of programs. Inherit `ChangeContract` in a test file of your change.
+"""Defines the contract of program changes. Inherit `ChangeContract` in a test file of your change.
 
     class TestPersistentWorkers(ChangeContract):
         change = CHANGE
         changed = {"two workers": (BEFORE, AFTER)}     # whole files, before and after
-        left = {"no workers": "DataLoader(data)\\n"}    # whole files that look alike, and must stay
+        left = {"no workers": "DataLoader(data)\\n"}    # whole files that the change must not touch
 
 Write your own test that runs both texts and compares their results. No test needs a GPU.
 """
@@ -23,12 +23,12 @@ from tilewright.testing.rules import ODD
 
 
 def module_of(text: str) -> ReadModule:
-    """Reads a text as a file of a program."""
+    """Returns a text as a file of a program."""
     return ReadModule(Path("program.py"), text)
 
 
 class ChangeContract:
-    """Tests one change on texts that it changes and texts that it leaves."""
+    """Tests one change: on texts that it changes, and on texts that it must not touch."""
 
     change: ClassVar[ProgramChange]
     changed: ClassVar[Mapping[str, tuple[str, str]]]

@@ -128,7 +128,7 @@ class EntryContract:
             assert self.entry.kind(value) in prediction_error.KINDS
 
     def test_what_is_not_changed_stays_as_it_was_written(self) -> None:
-        """Tests that statements with the same meaning keep their text, and that no comment is lost."""
+        """Tests that unchanged statements keep their text, and that no comment is lost."""
         for before, site, value, text in self._changes():
             old, new = _statements(before), _statements(text)
             for meaning in old.keys() & new.keys():
@@ -165,7 +165,7 @@ class EntryContract:
                     raise AssertionError(f"{foreign} is not refused")
 
     def test_what_was_done_is_not_offered_again(self) -> None:
-        """Tests that the entry does not offer a value that the changed source already has."""
+        """Tests that the entry does not offer a value that the source already has."""
         for before, site, value, text in self._changes():
             if value not in (values_of(site)[0], values_of(site)[-1]):
                 continue
@@ -203,7 +203,7 @@ class EntryContract:
 
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="tilewright-entries-")  # kept until the process ends: kernels' sources are read
+    return TemporaryDirectory(prefix="tilewright-entries-")  # kept until the process ends: kernels are read from it
 
 
 @cache
@@ -212,7 +212,7 @@ def _known_facts(text: str, on: Board) -> KernelFacts:
 
 
 def _statements(text: str) -> Mapping[str, list[str]]:
-    """Returns the texts of each simple statement, by its syntax tree. Lines after the first keep their indentation."""
+    """Returns each simple statement: its syntax tree → its texts. Lines after the first keep their indentation."""
     texts: dict[str, list[str]] = defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):

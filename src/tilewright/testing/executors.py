@@ -23,7 +23,8 @@ from tilewright.worker.messages import Lost, Step
 
 
 class ExecutorContract(ABC):
-    """Tests one executor. ``broken_task`` is a task that does not load; None skips the test that needs one."""
+    """Tests one executor. ``broken_task``: a task that does not load. If it is None, the test that needs it is
+    skipped."""
 
     task: str
     broken_task: str | None = None

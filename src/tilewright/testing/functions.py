@@ -21,7 +21,7 @@ from tilewright.verify.images import Image
 
 @dataclass(frozen=True)
 class FunctionLaunch:
-    """One launch, the argument of the function."""
+    """One launch. It is the argument of the function."""
 
     arrays: Mapping[str, Array]  # writable; an output that shares memory with an input is the input's array
     images: Mapping[str, Image]

@@ -1,7 +1,7 @@
 """Clocks that need no GPU: `SimulatedClock` has known true times, `ReplayedClock` replays recorded times.
 
-Both implement `tilewright.race.protocol.Clock`, and equal seeds give equal times. A test can check whether the winner
-was truly within the tie band, and whether 20 processes agree. `SimulatedMachines` times the same candidates on many
+Both implement `tilewright.race.protocol.Clock`. Equal seeds give equal times. A test can check whether the true time of
+the winner is within the tie band, and whether 20 processes agree. `SimulatedMachines` times the same candidates on many
 machines at once, for statistics of decisions.
 """
 

@@ -66,13 +66,14 @@ class SpecialistContract:
             assert "\n" not in need.what + need.detail
 
     def test_what_it_cannot_do_is_one_line(self) -> None:
-        """The delegation is about a file that does not exist."""
+        """Tests that an impossible delegation ends with a one-line reason. The delegation names a file that does not
+        exist."""
         with pytest.raises((MachineError, RequestError)) as raised:
             assert isinstance(self.specialist.answer(delegation_to(self.specialist)), SpecialistAnswer)
         assert str(raised.value) and "\n" not in str(raised.value)
 
     def test_what_it_proposes_is_a_proposal_or_a_reason(self) -> None:
-        """The delegation is about a file that does not exist, so no text can be proposed for it."""
+        """Tests that the answer is a proposal or a reason. The delegation names a file that does not exist."""
         try:
             proposed = self.specialist.propose(delegation_to(self.specialist))
         except (MachineError, RequestError) as error:

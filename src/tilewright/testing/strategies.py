@@ -30,7 +30,7 @@ def outcome(configuration: Configuration, status: Status) -> Candidate:
 
 
 def searched(strategy: Strategy, space: SearchSpace, status: Callable[[Configuration], Status]) -> list[Batch]:
-    """Returns the batches of a strategy if each configuration ends with the status that ``status`` returns."""
+    """Returns the batches of a strategy, if ``status(configuration)`` is the status of each configuration's outcome."""
 
     def outcomes(batch: Sequence[Configuration]) -> Outcomes:
         return tuple(outcome(config, status(config)) for config in batch)
