@@ -40,7 +40,7 @@ class NotApplicable(Exception):
 
 
 def unless_refused(function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result | None:
-    """Returns what ``function`` returns, or None if it raises `NotApplicable`."""
+    """Returns the result of ``function``, or None if it raises `NotApplicable`."""
     try:
         return function(*args, **kwargs)
     except NotApplicable:
@@ -63,7 +63,7 @@ class Effect:
     def assumed(cls, low: float, high: float, *, kept: int = 0, of: int = 0) -> Effect:
         """Makes an effect that is assumed from general experience.
 
-        In the recorded runs on an H200 the change was tried ``of`` times and kept ``kept`` times.
+        kept, of: in the recorded runs on an H200, the change was tried ``of`` times and kept ``kept`` times.
         """
         recorded = f"kept in {kept} of {of} tries in bench/recorded/h200-naive-2026-11-21.json"
         return cls(low, high, f"assumed; {recorded if of else 'not tried in the recorded runs'}", "2026-11-21")
@@ -220,7 +220,7 @@ class Entry(ABC):
         return with_short_lines(source.text, self.apply(source, site, value))
 
     def kind(self, value: Value) -> ChangeKind:
-        """Returns what changing to ``value`` changes, which says how far a prediction of its effect is trusted."""
+        """Returns the kind of the change to ``value``. The margin of a predicted difference depends on this kind."""
         return "form"
 
     def findings(self, source: Source, facts: KernelFacts) -> Sequence[str]:

@@ -1,9 +1,9 @@
 """Compiles and ranks more configurations than the space declares, to find the few that are worth racing.
 
-Most kernels ship one configuration. For such a kernel, tile sizes around the shipped ones and the configurations of a
-template are compiled for the workload that takes longest. The best of these are compiled again, with compiler hints.
-The best of both are compiled for every workload and ranked by the geometric mean of their predicted times. Of
-configurations with equal machine code on all workloads, only one is kept. No kernel is run.
+Most kernels ship one configuration. For such a kernel, other tile sizes near the shipped ones and the configurations of
+a template are compiled for the workload that takes longest. The best of these are compiled again, with compiler hints.
+The best with and without hints are then compiled for every workload and ranked by the geometric mean of their predicted
+times. Of configurations with equal machine code on all workloads, only one is kept. No kernel is run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tilewright.task.task import Task
 
 TILES = 32  # the most combinations of tile sizes that are compiled; 16 cores need about 3 s for them
 LEADERS = 4  # how many of the best predicted are compiled with hints
-KNOWN = 3  # template configurations that are offered whatever their predicted time, because others have measured them
-SECONDS = 5.0  # for one compiler run; most take 0.2 to 0.5 s, and a kernel that takes longer mostly spills
+KNOWN = 3  # template configurations that are kept at any predicted time, because others measured them as fast
+SECONDS = 5.0  # limit of one compiler run; most take 0.2 to 0.5 s, and kernels that take longer mostly spill
 FINALISTS = 12  # configurations without hints, and as many with hints, that are compiled for all workloads
 ALIKE = 3  # the most offered configurations that differ only in hints; several, because hints are hard to predict
 SMALLEST, LARGEST = 16, 256  # tile extents worth trying
@@ -117,7 +117,7 @@ def _is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
 
 
 def _axis(name: str) -> str:
-    """Returns ``M`` for ``TILE_M`` and ``BLOCK_SIZE_M``."""
+    """Returns the axis in the name of a tile size: ``M`` for ``TILE_M`` and ``BLOCK_SIZE_M``."""
     return name.upper().rpartition("_")[2]
 
 
@@ -148,10 +148,8 @@ def _templates(facts: KernelFacts) -> tuple[Configuration, ...]:
 
 
 def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
-    """Returns the doublings between the shipped sizes and ``point``. A halving counts as two doublings.
-
-    So larger tiles are tried first, because most kernels ship small tiles.
-    """
+    """Returns the distance between the shipped sizes and ``point``, counted in doublings. A halving counts as two
+    doublings, so larger tiles are tried first: most kernels ship small tiles."""
     changed = [(value, shipped[name]) for name, value in point.items() if value != shipped[name]]
     ratios = [math.log2(value / before) for value, before in changed]  # type: ignore[operator]
     return sum(ratio if ratio > 0 else -2 * ratio for ratio in ratios)
@@ -199,7 +197,7 @@ def _ranked(
     """Compiles configurations and sorts them by predicted time, the shortest first.
 
     Leaves out the incumbent, duplicates (equal machine code and grid), and configurations that do not compile or are
-    screened out. Others found the ``measured`` configurations fast on a GPU. So these are kept even if they are
+    screened out. The ``measured`` configurations are known to be fast on a GPU, so they are kept even if they are
     screened out, unless they spill.
     """
     task = facts.task

@@ -106,9 +106,10 @@ def _looped(
 ) -> Source:
     """Returns the source with the kernel's body inside the loop that begins with ``header``.
 
-    ``texts`` holds two mappings from an axis to an expression: for ``ct.bid(axis)`` and for ``ct.num_blocks(axis)``.
-    If the loop may run beyond the last item, ``guard`` is the parameter with the number of items: the body is skipped
-    for items beyond it. If the kernel gives its only block id a name, the loop's variable takes that name.
+    ``texts`` holds two mappings from an axis to an expression: one for ``ct.bid(axis)``, one for
+    ``ct.num_blocks(axis)``. ``guard`` is used if the loop may run beyond the last item: it names the parameter with the
+    number of items, and the body is skipped for later items. If the kernel gives its only block id a name, the loop's
+    variable takes that name.
     """
     named = _only_name(source, kernel) if set(texts[0].values()) <= {"{item}", "0"} else None
     item = named or fresh_in(source, kernel, "item")
@@ -156,7 +157,7 @@ def _invariant(source: Source, function: Function, statements: Sequence[Statemen
     found: list[Statement] = []
     for index, statement in enumerate(statements):
         if any(source.every(kind, statement) for kind in (cst.Return, cst.Continue, cst.Break)):
-            break  # the statements after it may be skipped
+            break  # a branch may skip the statements after it
         targets, reads = _targets(statement), dataflow.names_read(statement)
         if not targets or not effects.is_pure(statement):
             continue
@@ -180,7 +181,8 @@ def _targets(statement: Statement) -> set[str]:
 
 
 def _continued(source: Source, statements: Sequence[Statement], kernel: str, guard: str | None) -> list[Statement]:
-    """Returns the statements with ``continue`` in place of ``return``, which would end the block and not the item."""
+    """Returns the statements with ``continue`` in place of ``return``, because ``return`` would end all items of the
+    block."""
     changed: list[Statement] = []
     for statement in statements:
         returns = source.every(cst.Return, statement)

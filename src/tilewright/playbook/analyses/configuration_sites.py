@@ -310,7 +310,8 @@ def _loops(source: Source, node: cst.CSTNode) -> dict[str, _Loop]:
 
 
 def _replaced_hints(source: Source, kernel: str = "") -> dict[cst.Call, set[str]]:
-    """Returns the ``replace_hints`` calls (of one kernel, if named), each with the hints that it sets to a literal."""
+    """Returns the ``replace_hints`` calls, each with the hints that it sets to a literal. ``kernel``: only the calls
+    for this kernel."""
     calls = [call for call in source.every(cst.Call) if _replaces_hints(call) and kernel in source.code(call)]
     return {
         call: {

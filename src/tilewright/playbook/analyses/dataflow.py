@@ -1,8 +1,8 @@
-"""Analyses which names a piece of tile code reads and assigns, and which arrays it accesses.
+"""Finds the names that a piece of tile code reads and assigns, and the arrays that it accesses.
 
-Entries use the results to move code safely. Code that is not understood counts as accessing every array.
-`reaching` finds the assignment that gives a name its value at a place. `without_dead` removes assignments that nothing
-reads after a change.
+Entries use the results to move code safely. Code that is not understood counts as accessing every array. `reaching`
+finds the assignment that gives a name its value at a place. `without_dead` removes assignments that nothing reads after
+a change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IMPURE = (
     "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "print", "printf", "assert_", "launch",
     "grid_dependency_control_wait", "grid_dependency_control_launch_dependents", "static_assert",
 )  # fmt: skip
-"""Functions of cuda.tile that do more than return a value."""
+"""Functions of cuda.tile with effects other than their result."""
 _PURE_METHODS = (
     "astype", "reshape", "permute", "transpose", "item", "slice", "tiled_view", "extract", "insert", "num_tiles",
     "load",
@@ -139,7 +139,7 @@ def values_by_name(source: Source, inside: cst.CSTNode) -> dict[str, list[Expres
 
 
 class Effects:
-    """Tells what the code of one function may do to memory.
+    """Tells whether the code of one function reads or writes memory, and which arrays.
 
     ``written`` holds the names of the arrays that the function may store to; None if that is not known.
     """
@@ -242,10 +242,10 @@ class Effects:
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """The ``node`` that gives a name its value: an assignment, a loop, or, for a parameter, the function.
+    """The ``node`` that gives a name its value: an assignment, a loop, or the function itself for a parameter.
 
-    Within one iteration of a loop, the same ``node`` means the same value. ``value`` is None for a loop's variable, a
-    parameter, a name from outside the function, and an assignment such as ``+=``.
+    Within one iteration of a loop, the same ``node`` means the same value. ``value`` is the assigned expression. It is
+    None for a loop's variable, a parameter, a name from outside the function, and an assignment such as ``+=``.
     """
 
     node: cst.CSTNode

@@ -95,7 +95,8 @@ def fused_exponent(source: Source, inside: Expression, log2_e: str) -> str:
 
 
 def scaled_exponent(source: Source, inside: Expression, log2_e: str) -> str:
-    """Writes ``inside * log2_e``, with log2_e beside a constant factor of ``inside``: the compiler folds the two."""
+    """Writes ``inside * log2_e``. If ``inside`` has a constant factor, puts log2_e beside it, so that the compiler
+    multiplies the two constants."""
     match inside:
         case cst.UnaryOperation(operator=cst.Minus(), lpar=()):
             return f"{factor_of(source, inside.expression)} * -{log2_e}"

@@ -92,12 +92,12 @@ ONE = Scalar({(): 1})
 
 @dataclass
 class Forms:
-    """Reads the indices of the access ``at``. ``shapes`` tells which names of its function are tiles."""
+    """Reads the indices of one access. ``at``: the access. ``shapes``: the shapes of the tiles in its function."""
 
     source: Source
     at: cst.CSTNode
     shapes: Shapes
-    open_: set[int] = field(default_factory=set)  # definitions that are being read: a name may depend on itself
+    open_: set[int] = field(default_factory=set)  # names that are being read: a name may depend on itself
 
     def of(self, node: Expression, where: cst.CSTNode | None = None) -> Form:
         """Returns ``node`` as a `Scalar` or `Span`. Names have their values at ``where`` (default: at ``node``).
@@ -151,7 +151,8 @@ class Forms:
     def _divided(self, node: cst.BinaryOperation, where: cst.CSTNode) -> Form:
         """Divides a range by its size, if it begins at a multiple of that size.
 
-        ``//`` gives the same number for all lanes, the number of the range. ``%`` gives a lane's position in the range.
+        The result of ``//`` is the same for all lanes: the number of the range. The result of ``%`` is a lane's
+        position in the range.
         """
         left = self.of(node.left, where)
         if isinstance(left, Scalar):
@@ -266,7 +267,7 @@ def _sum(left: Form, right: Form) -> Form:
     spans = [form for form in (left, right) if isinstance(form, Span)]
     if not spans:
         return total
-    # Of two spans, one must be the same for all lanes, and both must lie along the same axis.
+    # One of two spans must be the same for all lanes. Both must lie along the same axis.
     axes = [(span.size, span.rank, span.axis) for span in spans]
     if len(spans) == 2 and (axes[0] != axes[1] or spans[0].same == spans[1].same):
         raise NotApplicable("the indices are not consecutive")

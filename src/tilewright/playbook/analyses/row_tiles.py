@@ -64,7 +64,7 @@ class RowTiles(cst.CSTTransformer):
         return shape
 
     def _new(self, shape: Sequence[str]) -> tuple[str, ...]:
-        """Returns the new shape of a value that had ``shape``."""
+        """Returns the new shape of a value whose old shape was ``shape``."""
         return ("1",) * (len(shape) - 2) + (self.count, shape[-1] if shape else "1")
 
     def _code(self, node: cst.CSTNode) -> str:

@@ -162,7 +162,8 @@ def _comma(comma: object) -> cst.Comma:
 
 
 def with_kernel_constant(source: Source, kernel: str, name: str) -> Source:
-    """Returns the source with the constant ``name`` as new last parameter of the kernel; passes ``config.<name>``."""
+    """Returns the source in which ``name`` is a new constant: the kernel's last parameter, for which the launch passes
+    ``config.<name>``."""
     annotation = f"{source.tile_module}.Constant[int]"
     return with_kernel_argument(with_launch_parameter(source, "config"), kernel, name, f"config.{name}", annotation)
 

@@ -1,4 +1,4 @@
-"""Finds how many elements each access takes along the axes of its array, and whether its tiles end with the array.
+"""Finds how many elements an access takes along each axis of its array, and whether its last tile ends with the array.
 
 An access may count its tiles with a block id or a loop's variable. The last tile ends exactly with the array if the
 array's extent is a multiple of the tile's. This module finds both extents. It does not prove that the count stops at
@@ -62,7 +62,8 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
 
 
 def _block(form: Form) -> tuple[Form | None, str]:
-    """Returns number and size of the block of elements that an index selects; None as number for other indices."""
+    """Returns the number and the size of the block of elements that an index selects. The number is None if the index
+    selects no whole block."""
     if isinstance(form, Scalar):
         return form, "1"
     block, rest = form.start.over(form.size)

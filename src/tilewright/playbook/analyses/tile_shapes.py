@@ -34,7 +34,8 @@ SCALARS = ("bid", "num_blocks", "cdiv", "min", "max", "int", "float", "bool", "a
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile's shape (None if it is not known), and whether the tile depends on a name in `Shapes.varying`."""
+    """A tile. ``shape``: None if it is not known. ``varies``: whether the tile depends on a name in
+    `Shapes.varying`."""
 
     shape: Shape | None
     varies: bool = False
@@ -259,7 +260,8 @@ def _joined(first: Tile | None, second: Tile) -> Tile:
 
 
 def _together(tiles: Sequence[Tile | None]) -> Tile | None:
-    """Returns the tile of an elementwise result. Ignores operands whose tile is not known yet."""
+    """Returns the tile that an elementwise operation on ``tiles`` gives. Ignores operands whose tile is not known
+    yet."""
     known = [tile for tile in tiles if tile is not None]
     if not known:
         return None

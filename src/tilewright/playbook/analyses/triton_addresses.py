@@ -1,8 +1,9 @@
-"""Follows pointers and masks through a Triton kernel, as far as its text shows them.
+"""Finds the addresses and masks of the loads and stores in a Triton kernel, from its text.
 
-An address is a sum: a pointer, products of integers, and for each axis of the tile a stride times the lane. `Walk`
-reads the statements in order. A pointer that a loop advances by the same amount each time is its first value plus the
-number of iterations times that amount. What is not such a sum has no form (`triton_forms`).
+An address is read as a sum: a pointer, products of integers, and for each axis of the tile a stride times the lane.
+`Walk` reads the statements in order. If a loop adds the same amount to a pointer in each iteration, the pointer is its
+first value plus the number of iterations times that amount. Values that are not such a sum get the form None
+(`triton_forms`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ Statement: TypeAlias = cst.BaseStatement
 
 @dataclass(frozen=True)
 class PointerAccess:
-    """One load or store. ``path`` holds the statements around it, from the outermost to its own."""
+    """One load or store through a pointer.
+
+    path: the statements around it, from the outermost to its own statement.
+    """
 
     call: cst.Call
     kind: str
@@ -52,7 +56,8 @@ class PointerAccess:
 
 @dataclass
 class Walk:
-    """Reads one function: its loads and stores, and the values of its names ``before`` each statement."""
+    """Reads one function. Finds its loads and stores (``accesses``), and the values of its names ``before`` each
+    statement."""
 
     source: Source
     function: Function
@@ -64,7 +69,7 @@ class Walk:
     """The names and calls whose values have 64 bits."""
 
     ends: dict[str, tuple[Scalar, Scalar]] = field(default_factory=dict)
-    """The variable of each loop from 0 → its end and its step."""
+    """For each loop that starts from 0: its variable → its end and its step."""
 
     def __post_init__(self) -> None:
         self._counter = count(1)
@@ -123,7 +128,8 @@ class Walk:
         self._forget(loop)
 
     def _advanced(self, loop: cst.For) -> dict[str, Form]:
-        """Returns the names that each iteration advances once, with the amount, which no iteration changes."""
+        """Returns the names to which each iteration adds an amount once, with the amount. The amount is the same in all
+        iterations."""
         changed, found = names_assigned(loop.body), {}
         for line in loop.body.body:
             for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
@@ -139,7 +145,8 @@ class Walk:
         return found
 
     def _turn(self, loop: cst.For) -> Callable[[Scalar], Scalar | None] | None:
-        """Binds the loop's variable. Returns a function that multiplies a scalar by the number of iterations done."""
+        """Binds the loop's variable. Returns a function that multiplies a scalar by the number of finished
+        iterations."""
         called = loop.iter
         if not isinstance(called, cst.Call) or not isinstance(loop.target, cst.Name):
             return None
@@ -190,7 +197,8 @@ class Walk:
                 self._forget(statement)
 
     def _bind(self, name: str, value: Expression | None, known: Known) -> None:
-        """Binds a name. One whose value is made by a call or a division stands for itself in sums."""
+        """Binds a name to its value. If a call or a division computes the value, sums contain the name itself, not its
+        value."""
         atom = self._new(name)
         if (
             isinstance(known, Form)
@@ -237,7 +245,7 @@ class Walk:
     # Expressions ----------------------------------------------------------------------------------
 
     def value(self, node: Expression) -> Known:
-        """Returns the form of an expression with the present values of its names; None if it has none."""
+        """Returns the form of an expression with the present values of its names; None if it has no form."""
         match node:
             case cst.Integer():
                 return Form(Scalar({(): node.evaluated_value}) if node.evaluated_value else ZERO)
@@ -285,7 +293,7 @@ class Walk:
         return None
 
     def _atom(self, node: Expression, nonnegative: bool, wide: bool = False) -> Form:
-        """Returns the scalar that stands for the whole expression."""
+        """Returns a scalar of one term: the text of the whole expression, with numbered names."""
         named = node.visit(_Numbered(self.numbers))
         assert isinstance(named, cst.BaseExpression)
         text = " ".join(self.source.code(named).split())
@@ -333,12 +341,12 @@ class Walk:
         return Mask(((left, right.start),))
 
     def not_negative(self, value: Scalar) -> bool:
-        """Returns whether the text shows that a value is 0 or more. A constexpr counts as 0 or more."""
+        """Returns whether a value is 0 or more, as far as the text shows it. A constexpr is assumed to be 0 or more."""
         return _plus(value) and all(text in self.nonnegative for term in value.terms for text in term)
 
 
 class _Numbered(cst.CSTTransformer):
-    """Adds to each assigned name the number of its assignment."""
+    """Writes the number of the assignment after each assigned name: ``row·2`` for ``row``."""
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         super().__init__()
@@ -376,7 +384,7 @@ def _advance(small: cst.BaseSmallStatement) -> tuple[str, Expression | None]:
 
 
 def _is_made(source: Source, value: Expression) -> bool:
-    """Returns whether a value is made by a call or a division, so that its name is simpler than its text."""
+    """Returns whether a value contains a call or a division. The name of such a value is shorter than its text."""
     operations = source.every(cst.BinaryOperation, value)
     divided = any(isinstance(each.operator, (cst.FloorDivide, cst.Modulo)) for each in operations)
     return divided or bool(source.every(cst.Call, value))

@@ -1,9 +1,9 @@
-"""Reads a load or store through pointers as a block of a tensor, if the text shows that both are the same.
+"""Reads a load or store through pointers as a load or store of a block, if the text shows that both do the same.
 
-A block has a tensor, with base, shape and strides, and the offsets of its first element. The shape is the mask's: an
-element is loaded or stored if its offset along each axis is below one bound. An axis without a mask is as long as the
-block, or as all blocks of a loop that takes one after the other. Rows that wrap round (``% M``) count as rows beyond
-the end if nothing that is stored depends on them.
+A block has a tensor, with base, shape and strides, and the offsets of its first element. The mask gives the shape: it
+must load or store the elements whose offset along each axis is below one bound. An axis without a mask is as long as
+the block. If a loop takes one block after the other, the axis is as long as all blocks together. Rows that wrap round
+(``% M``) are treated as rows beyond the end, if no stored value depends on them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ _KEEPS_ROWS = (
     "minimum", "multiple_of", "num_programs", "program_id", "range", "rsqrt", "sigmoid", "sqrt", "store", "where",
     "zeros",
 )  # fmt: skip
-"""Functions whose result in one row or column depends on that row of the left or column of the right operand alone."""
+"""Functions that do not mix rows and columns: a row of the result depends only on that row of the left operand, a
+column only on that column of the right operand."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What ``access`` loads or stores. ``pointer``: name of the parameter that holds the tensor's address."""
+    """The block that ``access`` loads or stores. ``pointer``: the parameter that holds the tensor's address."""
 
     access: PointerAccess
     pointer: str
@@ -86,7 +87,8 @@ def block_of(walk: Walk, access: PointerAccess) -> Block:
 
 
 def _in_loop(walk: Walk, access: PointerAccess, lane: Lane, base: Scalar) -> tuple[Scalar, Scalar] | None:
-    """Returns offset and end of an axis without a mask along which a loop takes one block after the other."""
+    """Returns the offset and the end of an axis without a mask, if a loop takes one block after the other along this
+    axis."""
     for name, (end, step) in walk.ends.items():
         turn = Scalar({(name,): 1})
         moved = Scalar({term: factor for term, factor in base.terms.items() if name in term})
@@ -120,7 +122,8 @@ def _bounds(walk: Walk, access: PointerAccess, lanes: list[Lane], text: str) -> 
 
 
 def _pointer(walk: Walk, access: PointerAccess, form: Form) -> str:
-    """Returns the parameter that the address begins with. Raises `NotApplicable` if the tensor may overlap another."""
+    """Returns the parameter at the beginning of the address. Raises `NotApplicable` if the tensor may overlap
+    another."""
     source, function = walk.source, walk.function
     text = " ".join(source.code(access.call).split())
     pointer = plain(form.lead)
@@ -133,7 +136,8 @@ def _pointer(walk: Walk, access: PointerAccess, form: Form) -> str:
 
 
 def tensors_used(source: Source, function: Function) -> tuple[set[str], set[str]]:
-    """Returns the parameters that the kernel may read memory through, and those that it may write through."""
+    """Returns two sets of the kernel's parameters: those through which it may read memory, and those through which it
+    may write."""
     given: dict[str, set[str]] = {}
     for statement in source.every(cst.BaseSmallStatement, function.body):  # type: ignore[type-abstract]
         for name in names_assigned(statement):
@@ -159,7 +163,7 @@ def tensors_used(source: Source, function: Function) -> tuple[set[str], set[str]
 
 
 def _origins(node: Expression | None, given: dict[str, set[str]]) -> set[str]:
-    """Returns the names that the value of ``node`` may be made of."""
+    """Returns the names from which the value of ``node`` may be computed."""
     pending, found = names_read(node) if node is not None else set(), set[str]()
     while pending:
         found |= pending
@@ -168,9 +172,9 @@ def _origins(node: Expression | None, given: dict[str, set[str]]) -> set[str]:
 
 
 def _keep_apart(walk: Walk, access: PointerAccess, axis: int, lane: Lane, text: str) -> None:
-    """Raises `NotApplicable` unless what is stored does not depend on the rows (or columns) that wrap round.
+    """Raises `NotApplicable` unless the stored values do not depend on the rows (or columns) that wrap round.
 
-    That is shown if the block goes straight into one side of a product, and all stores mask the same rows.
+    This is shown if the block goes directly into one side of a product, and all stores mask the same rows.
     """
     source, function = walk.source, walk.function
     assert lane.wrapped is not None

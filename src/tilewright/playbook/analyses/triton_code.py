@@ -1,4 +1,5 @@
-"""Reads Triton source: the functions under ``@triton.jit``, the calls of `triton.language`, and dead assignments."""
+"""Reads Triton source: the functions with ``@triton.jit``, calls of `triton.language`, and assignments that nothing
+reads."""
 
 from __future__ import annotations
 
@@ -45,12 +46,13 @@ def tl_call(source: Source, call: cst.CSTNode) -> str:
 
 
 def tl_calls(source: Source, function: cst.CSTNode, *names: str) -> list[cst.Call]:
-    """Returns the calls of these functions of `triton.language` below ``function``."""
+    """Returns the calls of the functions ``names`` of `triton.language` inside ``function``."""
     return [call for call in source.every(cst.Call, function) if tl_call(source, call) in names]
 
 
 def spelled(source: Source, call: cst.Call, name: str) -> str:
-    """Returns ``name`` of `triton.language`, written as the function of ``call`` is: ``tl.name`` beside ``tl.load``."""
+    """Returns ``name`` of `triton.language`, written with the prefix of ``call``: ``tl.name`` if ``call`` is
+    ``tl.load(…)``."""
     module = dotted(call.func).rpartition(".")[0]
     return f"{module}.{name}" if module else f"{_MODULE}{name}"
 
@@ -65,7 +67,8 @@ def is_pure(source: Source, node: cst.CSTNode) -> bool:
 
 
 def without_dead_names(source: Source, function: str, names: Iterable[str]) -> Source:
-    """Returns the source without the assignments to ``names`` that nothing reads, and to what only these read.
+    """Returns the source without assignments that nothing reads: those to ``names``, and those whose values only these
+    read.
 
     ``p += n`` does not count as a read of ``p``.
     """
@@ -85,7 +88,7 @@ def without_dead_names(source: Source, function: str, names: Iterable[str]) -> S
 
 
 def _assigns(line: Line, name: str) -> bool:
-    """Returns whether a line is ``name = …`` or ``name += …`` alone."""
+    """Returns whether a line has only one statement, ``name = …`` or ``name += …``."""
     match line.body:
         case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))])]:
             return target == name

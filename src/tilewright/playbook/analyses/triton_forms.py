@@ -1,7 +1,7 @@
-"""What is known of an integer, address or mask in a Triton kernel: a sum of products, and for each axis a stride.
+"""Forms of integers, addresses and masks in a Triton kernel: a sum of products, and for each axis a stride.
 
-An integer is a `Scalar`. Its names carry the number of their assignment, ``row·2``, if they are assigned at all: so two
-equal texts are equal values. `plain` removes the numbers, and `Names.holds` says whether a text is valid at a place.
+An integer is a `Scalar`. A name that the kernel assigns carries the number of its assignment, such as ``row·2``. So
+equal texts have equal values. `plain` removes the numbers. `Names.holds` tells whether a text is valid at a place.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ _NUMBERED = re.compile(r"(\w+?)·(\d+)")
 
 @dataclass(frozen=True)
 class Lane:
-    """One axis of a tile: ``step`` × lane, for ``size`` lanes. With ``wrapped`` (start, length) the axis is ``step`` ×
-    ((start + lane) % length)."""
+    """One axis of a tile. Lane i of ``size`` lanes adds ``step`` × i.
+
+    wrapped: (start, length), if lane i adds ``step`` × ((start + i) % length).
+    """
 
     step: Scalar
     size: Scalar
@@ -29,9 +31,9 @@ class Lane:
 
 @dataclass(frozen=True)
 class Form:
-    """An integer or address, or a tile of them: ``start`` plus what the axes add. An axis of one element is None.
+    """An integer or address, or a tile of them: ``start`` plus the products that the axes add.
 
-    ``lead`` is the first name of the sum: that of the pointer, if the form is an address.
+    An axis of one element is None. ``lead`` is the first name of the sum; for an address this is the pointer.
     """
 
     start: Scalar
@@ -46,7 +48,7 @@ class Mask:
     parts: tuple[tuple[Form, Scalar], ...]
 
     def mapped(self, change: Callable[[Form], Form | None]) -> Mask | None:
-        """Returns the mask with its indices changed; None if one of them cannot be."""
+        """Returns the mask with its indices changed; None if one index cannot be changed."""
         changed = [(change(index), limit) for index, limit in self.parts]
         known = tuple((index, limit) for index, limit in changed if index is not None)
         return Mask(known) if len(known) == len(changed) else None
@@ -57,7 +59,7 @@ Known: TypeAlias = Form | Mask | None
 
 @dataclass(frozen=True)
 class Names:
-    """The values of a function's names before a statement, and the number of the assignment of each."""
+    """The values of a function's names before a statement, and for each name the number of its last assignment."""
 
     values: Mapping[str, Known]
     numbers: Mapping[str, int]
@@ -70,12 +72,12 @@ class Names:
 
 
 def plain(text: str) -> str:
-    """Returns a text without the numbers of assignments."""
+    """Returns ``text`` without the numbers of assignments."""
     return _NUMBERED.sub(r"\1", text)
 
 
 def mapped(value: Known, change: Callable[[Form], Form | None]) -> Known:
-    """Returns a form or mask with its axes changed; None if they cannot be."""
+    """Returns a form or mask with its axes changed; None if an axis cannot be changed."""
     if isinstance(value, Mask):
         return value.mapped(change)
     return change(value) if isinstance(value, Form) else None
@@ -96,7 +98,7 @@ def inserted_axis(form: Form, axis: int) -> Form | None:
 
 
 def total_of(left: Form, right: Form) -> Form | None:
-    """Returns the sum of two forms; None if an axis of both has several elements."""
+    """Returns the sum of two forms; None if both have several elements along the same axis."""
     lead = left.lead or right.lead
     if not (left.axes and right.axes):
         return Form(left.start + right.start, left.axes or right.axes, lead)

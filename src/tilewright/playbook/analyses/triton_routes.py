@@ -1,4 +1,7 @@
-"""Ships the Tile IR route of a Triton task, alone or together with a change of the source."""
+"""Changes the shipped route of a Triton task to Tile IR, alone or together with a change of the source.
+
+A route is the way from Triton source to machine code: by PTX, Triton's own compiler, or by Tile IR, cuTile's compiler.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,16 @@ IGNORED = ("num_warps", "maxnreg")
 """The hints that only the PTX route uses."""
 MANY_WARPS = 8
 WITH_MANY_WARPS = f" with {MANY_WARPS} worker warps"
-"""With the compiler's own number of warps, 4, large tiles spill: 3,033 instead of 203 µs for 128 × 256 (H200)."""
+"""The suffix of a value for the Tile IR route with 8 warps. The compiler's own number is 4: large tiles then spill
+(3,033 instead of 203 µs for 128 × 256 on an H200)."""
 
 
 def with_route(source: Source, facts: KernelFacts, changes: Sequence[str]) -> tuple[Value, ...]:
-    """Returns the values of changes of the source: if another route than Tile IR is shipped, each on Tile IR with the
-    compiler's number of warps and with many, and each on the shipped route."""
+    """Returns the values of a site for ``changes`` of the source.
+
+    If the task ships another route than Tile IR, there are three values for each change: on Tile IR with the compiler's
+    number of warps, on Tile IR with 8 warps, and on the shipped route.
+    """
     if is_on_tile_ir(current(facts)) or unless_refused(on_tile_ir, source) is None:
         return tuple(changes)
     routes = (ON_TILE_IR, WITH_MANY_WARPS + ON_TILE_IR, "")
@@ -32,12 +39,12 @@ def with_route(source: Source, facts: KernelFacts, changes: Sequence[str]) -> tu
 
 
 def change_in(value: Value) -> str:
-    """Returns the change of the source in a value of `with_route`."""
+    """Returns the change of the source that a value from `with_route` contains."""
     return str(value).removesuffix(ON_TILE_IR).removesuffix(WITH_MANY_WARPS)
 
 
 def routed(source: Source, value: Value) -> Source:
-    """Returns the source on the route that a value of `with_route` names."""
+    """Returns the source on the route that a value from `with_route` names."""
     if not str(value).endswith(ON_TILE_IR):
         return source
     source = on_tile_ir(source)
@@ -47,7 +54,8 @@ def routed(source: Source, value: Value) -> Source:
 
 
 def on_tile_ir(source: Source) -> Source:
-    """Returns the source whose space ships ``route="tileir"``, without the hints that this route ignores.
+    """Returns the source with ``route="tileir"`` in the shipped configuration, without the hints that this route
+    ignores.
 
     Raises `NotApplicable` if the space is not in this file.
     """

@@ -52,7 +52,7 @@ class Approximate(Entry):
         function = site.function(source)
         divides = site.what.startswith(
             "quotient"
-        )  # a quotient and its dividend, perhaps a root, begin at the same place
+        )  # a quotient, its dividend and perhaps a root may begin at the same place
         nodes = [node for node in _candidates(source, function) if isinstance(node, cst.BinaryOperation) == divides]
         node = site.node(source, nodes, nothing := f"nothing here to make {value}")
         if value not in _values(source, function, node, _tile_names(source, function)):

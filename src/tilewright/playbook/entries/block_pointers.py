@@ -24,7 +24,7 @@ from tilewright.source.syntax import Expression, Function, Line, Replacement, So
 ALL = "all block pointers"
 PARTS = ("base", "shape", "strides", "offsets", "block_shape")
 PADDING = {"": "", "zero": "", "nan": ', padding_option="nan"'}
-"""The padding of a load → the argument of the descriptor."""
+"""The padding of a load → the padding argument of the descriptor."""
 
 
 class BlockPointersAsDescriptors(Entry):
@@ -65,9 +65,11 @@ class BlockPointersAsDescriptors(Entry):
 
 @dataclass(frozen=True)
 class MadeBlockPointer:
-    """The variable ``name`` that the statement ``line`` makes a block pointer; ``parts``: the arguments.
+    """The variable ``name``, which the statement ``line`` sets to a new block pointer.
 
-    ``moved`` names the variable of the offset for each axis that `tl.advance` moves. ``turned``: the first stride is 1.
+    parts: the arguments of ``call``.
+    moved: for each axis that `tl.advance` moves, the variable that will hold its offset.
+    turned: whether the first stride is 1, so that the descriptor is that of the transposed matrix.
     """
 
     name: str
@@ -79,7 +81,8 @@ class MadeBlockPointer:
 
 
 def _with_descriptors(source: Source, function: Function) -> Source:
-    """Returns the source without the block pointers of a function. Raises `NotApplicable` with the first reason."""
+    """Returns the source without the block pointers of a function. Raises `NotApplicable` with the first reason, if
+    any."""
     pointers = _block_pointers(source, function)
     changes: dict[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]] = {}
     known, checked, padding = set[cst.CSTNode](), dict[str, set[int]](), dict[str, str]()
@@ -97,7 +100,7 @@ def _with_descriptors(source: Source, function: Function) -> Source:
             changes[call] = partial(_access, source, pointer, _offsets(source, call, pointer))
     for call in tl_calls(source, function, "advance"):
         known.add(call.args[0].value)
-    for attribute in source.every(cst.Attribute, function.body):  # a descriptor's dtype is that of its elements
+    for attribute in source.every(cst.Attribute, function.body):  # replaces p.dtype.element_ty by p.dtype
         if dotted(attribute) in {f"{name}.dtype.element_ty" for name in pointers}:
             changes[attribute] = attribute.value
             known.add(source.every(cst.Name, attribute)[0])
@@ -150,7 +153,7 @@ def _block_pointers(source: Source, function: Function) -> dict[str, MadeBlockPo
 
 
 def _steps(source: Source, call: cst.Call, rank: int) -> dict[int, Expression]:
-    """Returns the steps of a `tl.advance` that are not 0, by axis."""
+    """Returns the steps of a `tl.advance` call by axis, without those that are 0."""
     steps = elements(argument(call, "offsets", 1))
     if steps is None or len(steps) != rank:
         raise _refused(source, call, "its steps are not written as a tuple")
@@ -158,7 +161,7 @@ def _steps(source: Source, call: cst.Call, rank: int) -> dict[int, Expression]:
 
 
 def _made(source: Source, pointer: MadeBlockPointer, checked: set[int], padding: str) -> list[Line]:
-    """Returns the statements that make the descriptor and the variables of its offsets."""
+    """Returns the statements that make the descriptor and set its offset variables."""
     parts, lines = pointer.parts, list[str]()
     shape = [source.code(extent) for extent in parts["shape"]]
     for axis in range(len(shape)):
@@ -194,7 +197,7 @@ def _offsets(source: Source, call: cst.Call, pointer: MadeBlockPointer) -> list[
 
 
 def _access(source: Source, pointer: MadeBlockPointer, offsets: list[str], call: cst.CSTNode) -> cst.BaseExpression:
-    """Returns the load or store through the descriptor in place of ``call``."""
+    """Returns a load or store through the descriptor, which replaces ``call``."""
     assert isinstance(call, cst.Call)
     trans = spelled(source, call, "trans")
     where = ", ".join(offsets[::-1] if pointer.turned else offsets)
@@ -229,7 +232,7 @@ def _padding(source: Source, call: cst.Call) -> str:
 def _advanced(
     source: Source, line: Line, call: Expression, pointer: MadeBlockPointer
 ) -> cst.FlattenSentinel[cst.CSTNode]:
-    """Returns the statements that advance the offsets."""
+    """Returns the statements that advance the offsets, which replace ``line``."""
     assert isinstance(call, cst.Call)
     steps = _steps(source, call, len(pointer.parts["shape"]))
     if dotted(call.args[0].value) != pointer.name:
@@ -239,7 +242,7 @@ def _advanced(
 
 
 def _instead(line: Line, texts: Sequence[str]) -> list[Line]:
-    """Returns statements in place of ``line``, with its comments."""
+    """Returns the statements ``texts``, which replace ``line``. They keep the comments of ``line``."""
     lines = [Line([*cst.ensure_type(cst.parse_statement(text), Line).body]) for text in texts]
     if lines:
         lines[0] = lines[0].with_changes(leading_lines=line.leading_lines)
@@ -248,7 +251,7 @@ def _instead(line: Line, texts: Sequence[str]) -> list[Line]:
 
 
 def _target(line: Line) -> cst.CSTNode:
-    """Returns the name that a plain assignment assigns."""
+    """Returns the node of the name that a plain assignment assigns."""
     [statement] = line.body
     assert isinstance(statement, cst.Assign)
     return statement.targets[0].target

@@ -74,7 +74,7 @@ class CheckBounds(Entry):
         own = {*names_assigned(task_code.launch_of(source).function.body), *source.functions}
         asked = [name for each in conditions for name in sorted(names_read(cst.parse_expression(each)))]
         for parameter in dict.fromkeys(asked):
-            if parameter not in own:  # a dimension, a tensor, ``config``
+            if parameter not in own:  # not a parameter of the launch: a dimension, a tensor or ``config``
                 changed = task_code.with_launch_parameter(changed, parameter)
         launch, ragged = task_code.launch_of(changed).function, " or ".join(conditions)
         if isinstance(launch, cst.FunctionDef):  # a lambda cannot assign a variable

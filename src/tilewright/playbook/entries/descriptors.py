@@ -1,8 +1,8 @@
 """Turns pointer loads and stores of a Triton kernel into loads and stores of a tensor descriptor.
 
-``tl.load(x + rows[:, None] * stride + columns[None, :], mask=…, other=0)`` reads a block of a matrix. A descriptor says
-so to the compiler, which then copies the block by TMA instead of computing an address for each element. The last stride
-must be 1: the descriptor gets the kernel's own stride, and Triton compiles that only if the launch passes 1.
+``tl.load(x + rows[:, None] * stride + columns[None, :], mask=…, other=0)`` reads a block of a matrix. With a descriptor
+the compiler knows this, and copies the block by TMA instead of computing an address for each element. The descriptor
+gets the kernel's own strides. The last one must be 1, and Triton compiles the descriptor only if the launch passes 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewright.source.syntax import SPACED, Function, Replacement, Source, argu
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
 ALIGNMENT = 16
-"""The strides of a descriptor are multiples of so many bytes."""
+"""The strides of a descriptor must be multiples of this many bytes."""
 
 
 class Descriptors(Entry):
@@ -90,7 +90,7 @@ def descriptors_in(source: Source, kernel: str) -> tuple[list[Block], list[str]]
 
 
 def _misfit(function: Function, facts: KernelFacts, block: Block) -> str:
-    """Returns why a descriptor does not take what the launch passes for some shape; "" if it does for all."""
+    """Returns why a descriptor cannot take the launch's arguments for some shape; "" if it can for all shapes."""
     names = parameters(function)
     rest = block.base + -Scalar({(block.pointer,): 1})
     for launch in task_code.served_launches(facts):
@@ -114,7 +114,8 @@ def _misfit(function: Function, facts: KernelFacts, block: Block) -> str:
 
 
 def _number(value: Scalar, given: Mapping[str, object]) -> int | None:
-    """Returns the value of a stride for one launch; None if it does not depend on numbers that the launch passes."""
+    """Returns the value of a stride in one launch; None if it depends on more than the numbers that the launch
+    passes."""
     total = 0
     for term, factor in value.terms.items():
         known = [_known(name, given) for name in term]
@@ -130,7 +131,8 @@ def _known(name: str, given: Mapping[str, object]) -> int | None:
 
 
 def _place(walk: Walk, block: Block) -> tuple[Statement, str]:
-    """Returns the outermost statement before which the block's descriptor can be made, and the text of its base."""
+    """Returns the statement before which the block's descriptor can be made, and the text of its base. Of several such
+    statements, it is the outermost."""
     source, own = walk.source, block.access.path[-1]
     texts = [value.text for value in (*block.shape, *block.strides, *block.sizes)]
     for statement in block.access.path:
@@ -143,7 +145,8 @@ def _place(walk: Walk, block: Block) -> tuple[Statement, str]:
 
 
 def _text(names: Names, value: Scalar) -> str:
-    """Writes a value at a place, by the name that holds it if there is one; "" if it cannot be written there."""
+    """Writes a value as text valid at a place: the name that holds it, if there is one. Returns "" if the place cannot
+    refer to the value."""
     for name, known in names.values.items():
         if isinstance(known, Form) and not known.axes and known.start == value:
             return name
@@ -153,7 +156,7 @@ def _text(names: Names, value: Scalar) -> str:
 def _with_descriptors(source: Source, kernel: str, blocks: Sequence[Block]) -> Source:
     """Returns the source in which descriptors load and store the blocks. Equal blocks share one descriptor."""
     walk = Walk(source, source.functions[kernel])
-    made: dict[str, str] = {}  # descriptor, its names with the numbers of their assignments → its name
+    made: dict[str, str] = {}  # its arguments, with numbered names → the name of the descriptor
     changes: dict[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]] = {}
     before: dict[Statement, list[cst.BaseStatement | cst.SimpleStatementLine]] = {}
     taken, read = {name.value for name in source.every(cst.Name)}, set[str]()
@@ -181,7 +184,7 @@ def _with_descriptors(source: Source, kernel: str, blocks: Sequence[Block]) -> S
 
 
 def _through(text: str, call: cst.CSTNode) -> cst.Call:
-    """Returns the load or store ``text``, with the value that ``call`` stores."""
+    """Returns the load or store ``text``. A store gets the value that ``call`` stores."""
     new = cst.parse_expression(text)
     assert isinstance(new, cst.Call) and isinstance(call, cst.Call)
     value = argument(call, "value", 1)

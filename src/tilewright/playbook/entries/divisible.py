@@ -73,7 +73,7 @@ class Divisible(Entry):
 
 
 def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
-    """Yields the arguments that the launch passes to the parameter at ``place``, for several shapes."""
+    """Yields the argument at position ``place`` of the launch, for several shapes."""
     for launch in served_launches(facts):
         yield launch.args[place] if place < len(launch.args) else None
 

@@ -56,7 +56,8 @@ class Persistent(Entry):
 
 
 def _clusters(source: Source, kernel: str) -> str:
-    """Writes the division by num_ctas, or "". A block is a cluster of num_ctas CTAs, so fewer blocks fill the GPU."""
+    """Writes the division of the grid by num_ctas; "" if the kernel has no such hint. A block is a cluster of num_ctas
+    CTAs, so fewer blocks fill the GPU."""
     hints = argument(task_code.space_of(source), "hints")
     if hints is not None and '"num_ctas"' in source.code(hints).replace("'", '"'):
         return " // (config.num_ctas or 1)"

@@ -1,7 +1,8 @@
-"""Tunes the hints of Tile IR's compiler for a Triton kernel, by the kind of the kernel: the second of two steps.
+"""Tunes the hints of Tile IR's compiler for a Triton kernel: the second of two steps.
 
-The first step takes the kernel to Tile IR (`descriptors`, `tile_ir_route`). The hints to try are those of its class
-(`inspect.kernel_class`): a product of matrices gains from clusters, an elementwise kernel from occupancy.
+The first step takes the kernel to Tile IR (`descriptors`, `tile_ir_route`). The class of the kernel
+(`inspect.kernel_class`) decides which hints are tried: clusters for products of matrices, occupancy for elementwise
+kernels.
 """
 
 from __future__ import annotations

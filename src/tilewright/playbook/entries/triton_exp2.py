@@ -1,7 +1,7 @@
-"""Writes tl.exp(x) as tl.exp2(x · log₂ e), the factor in a subtraction or beside a constant.
+"""Writes tl.exp(x) as tl.exp2(x · log₂ e), with the factor in a subtraction or beside a constant.
 
-The hardware has an instruction for 2ˣ only, so every exp costs a multiplication by log₂ e. In a subtraction of the
-maximum it becomes one fused multiply-add. The result rounds differently.
+The hardware has an instruction for 2ˣ only, so every exp costs a multiplication by log₂ e. If x subtracts the maximum,
+subtraction and multiplication become one fused multiply-add. The result rounds differently.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TritonExp2(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         calls = [call for function in jit_functions(source).values() for call in _exponentials(source, function)]
         call = site.node(source, calls, "no call of tl.exp begins here")
-        # Triton reads no constant of the module that is not a constexpr, so the number is written where it is used.
+        # Triton can read a constant of the module only if it is a constexpr, so the number is written at its use.
         make = fused_exponent if value == FUSED else scaled_exponent
         exponent = make(source, call.args[0].value, repr(LOG2_E))
         return source.replaced({call: cst.parse_expression(f"{dotted(call.func)}2({exponent})")})

@@ -1,7 +1,7 @@
-"""Computes the row offsets of a Triton kernel in 64 bits, where a tensor has 2³¹ elements or more.
+"""Computes the row offsets of a Triton kernel in 64 bits, if a tensor has 2³¹ elements or more.
 
-``row * stride`` with ``row = tl.program_id(0)`` is a product of 32 bits. It wraps round beyond 2³¹ − 1, and the kernel
-then reads and writes elsewhere. The change makes a kernel right, not faster, so it is the last to be tried.
+``row * stride`` with ``row = tl.program_id(0)`` is a 32-bit product. It wraps round beyond 2³¹ − 1, and then the kernel
+reads and writes at wrong addresses. The change makes a kernel right, not faster, so it is tried last.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class WideOffsets(Entry):
 
 
 def _multiplied(source: Source, function: cst.CSTNode) -> Iterator[tuple[str, cst.Call]]:
-    """Yields the names that are assigned ``tl.program_id(…)`` and are a factor of a product, with the call."""
+    """Yields the names that are set to ``tl.program_id(…)`` and used as a factor of a product, each with this call."""
     products = [each for each in source.every(cst.BinaryOperation, function) if isinstance(each.operator, cst.Multiply)]
     factors = {dotted(side) for product in products for side in (product.left, product.right)}
     for _, name, value in assignments(source, function):

@@ -11,7 +11,7 @@ from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungries
 from tilewright.playbook.base import ANY_LANGUAGE, Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
-MANY_REGISTERS = 200  # per thread; with so many or more, twice the threads may be faster
+MANY_REGISTERS = 200  # per thread; above this, twice as many threads may be faster
 
 
 class WorkerWarps(OneHint):

@@ -238,7 +238,10 @@ class _Indexed:
 
 
 def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
-    """Returns the same place in the other version, or None if that lacks it. ``lines``: line → line in the other."""
+    """Returns the same place in the other version; None if the other version has no such place.
+
+    lines: line → line in the other version.
+    """
     if place.line == 0:
         return place
     helper = lines.get(place.helper_line) if place.helper_line is not None else None
@@ -300,8 +303,8 @@ def _accesses(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[Acce
 
 
 def _chains(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[ChainChange]:
-    """Yields changed waits. Operations are compared, not their lines, so a shifted line is no change. If an operation
-    now waits for another operation through a third, that is no change either."""
+    """Yields changed waits. Operations are compared, not their lines, so a shifted line is no change. It is no change
+    either if an operation still waits for another one, but now only indirectly, through a third operation."""
     for old, new in sorted(pairs.items(), key=lambda pair: pair[1].text_line):
         formerly = {(pairs.get(w.op, w.op), w.earlier_iteration) for w in a.chains.all_before(old)}
         now = {(w.op, w.earlier_iteration) for w in b.chains.all_before(new)}

@@ -21,8 +21,8 @@ FLOATS = {
     "f64": (11, 52, 2047 << 52), "f8E4M3FN": (4, 3, 0x7F), "f8E5M2": (5, 2, 31 << 2), "f8E8M0FNU": (8, 0, 0xFF),
     "f4E2M1FN": (2, 1, 8), "fnv8E5M3FNU": (5, 3, 0xFF),
 }  # fmt: skip
-"""Element → bits of the exponent, bits of the fraction, lowest code (bits without sign) that is no finite number. A
-final U in the element's name means that the format has no sign."""
+"""Element → (bits of the exponent, bits of the fraction, the lowest code that is no finite number; a code is the bits
+without the sign). A final U in the element's name means that the format has no sign."""
 
 _NUMBER = re.compile(r"-?\d{1,400}(?:\.\d{1,400}(?:[eE][-+]?\d{1,3})?)?(?![\w.])")
 _BITS = re.compile(r"0x[0-9A-Fa-f]{1,16}(?!\w)")

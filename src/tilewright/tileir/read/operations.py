@@ -118,10 +118,11 @@ def read_plain(reading: Reading, draft: Draft) -> Op:
 
 
 def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
-    """Tells whether a load's only optional operand is the mask or the padding value, and stores it as such.
+    """Finds out whether a load's only optional operand is the mask or the padding value, and stores the operand under
+    that name.
 
     The text writes both in the same position, so the operand's type decides. In a load of booleans both have the same
-    type. Then raises ReadError.
+    type; then raises ReadError.
     """
     mask, padding = draft.operands["mask"], draft.operands["paddingValue"]
     if not mask or padding:

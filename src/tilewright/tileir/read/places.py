@@ -108,7 +108,7 @@ class Places:
 
 
 def _called(callee: Location | None, caller: Location | None) -> Location | None:
-    """Returns the location ``callee`` with ``caller`` added at the end of its chain of callers."""
+    """Returns the location ``callee``, with ``caller`` as the last caller in its chain of callers."""
     if callee is None:
         return caller
     return replace(callee, caller=_called(callee.caller, caller) if callee.caller else caller)

@@ -96,7 +96,8 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
-    """Returns a float64 result of f32 operands. It rounds to f32 as the exact result does, also to a signed zero."""
+    """Returns a float64 result of f32 operands. If it is rounded to f32, the number and its sign of zero are those of
+    the rounded exact result."""
     if name == "mulf":
         return wide[0] * wide[1]
     if name in ("divf", "sqrt"):

@@ -33,7 +33,7 @@ class Runnable:
     arguments: tuple[Argument, ...]
     code: bytes
     stand_in: str = ""
-    """As `Language.stand_in` says it."""
+    """How this Tile IR differs from the compiled code, in words (`Language.stand_in`); empty if it is the same code."""
 
     def bound(self, addresses: Mapping[str, int], memory: Memory) -> tuple[int | float, ...]:
         return bound(self.arguments, addresses, memory)

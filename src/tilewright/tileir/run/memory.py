@@ -104,10 +104,10 @@ class Memory:
         self.ordered: list[tuple[bool, int, int]] | None = None
         self.exchanges: Exchanges | None = None
         self.allocations: list[Allocation] = []
-        self.lists: list[Allocation] = []  # filled before the kernel runs, so a dry run may read them
+        self.lists: list[Allocation] = []  # allocated and filled before the kernel runs, so a dry run may read them
         self._starts: list[int] = []
         self._known: set[int] = set()  # first addresses of the allocations from which a dry run may load
-        self._data: dict[int, Callable[[], Array | None]] = {}  # of reserved tensors, by their first address
+        self._data: dict[int, Callable[[], Array | None]] = {}  # first address of a reserved tensor → the function that makes its data
         self._watch = Watch(self.findings)
         self._next = BASE
 

@@ -1,11 +1,12 @@
 """Handlers for the matrix products `mmaf`, `mmai` and `mmaf_scaled`.
 
 f64 is computed in float64, every other type in float32. In float32 the product of two elements is exact, except for f32
-elements. These are rounded to tf32 neither here nor on a GPU. The sum is rounded to float32 in the order of
+elements. Neither this module nor a GPU rounds f32 elements to tf32. The sum is rounded to float32 in the order of
 NumPy's BLAS, which is not the order of a GPU's tensor cores. The accumulator is added last.
 
-An f16 accumulator stays in float32 during the operation, and is rounded once at the end. So does an H200, which adds 31
-ones to 2048 and loses none. ``fast_acc`` has no effect, although Hopper then keeps fewer bits of a sum of fp8 products.
+An f16 accumulator stays in float32 during the operation, and is rounded once at the end. An H200 does the same: it adds
+31 ones to 2048 and loses none. ``fast_acc`` has no effect, although Hopper then keeps fewer bits of a sum of fp8
+products.
 """
 
 from __future__ import annotations

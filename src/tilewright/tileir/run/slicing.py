@@ -23,8 +23,9 @@ LINEAR = frozenset({
     "addi", "subi", "negi", "addf", "subf", "negf", "select", "exti", "itof", "assume", "offset", "bitcast", "pack",
     "unpack", "broadcast", "reshape", "permute", "extract", "insert", "cat", "ptr_to_int", "int_to_ptr", "ptr_to_ptr",
 })  # fmt: skip
-"""Operations whose results are as far apart as their operands: two such functions of the block number that agree in a
-few blocks agree in nearly all. Products of two functions of the block number may agree in chosen blocks alone."""
+"""Operations that keep a function of the block number linear. Two linear functions that agree for a few blocks agree
+for nearly all blocks. A product of two functions of the block number is not linear: it may agree for the compared
+blocks only."""
 LEAVES = ("continue", "break", "yield")
 
 
@@ -54,9 +55,12 @@ def needed(entry: KernelEntry, distinguishing: int = 0) -> frozenset[str]:
 
 
 def telling(entry: KernelEntry) -> frozenset[str]:
-    """Returns the names of the values by which one block can differ from all others, or from those that are compared:
-    results of `DISTINGUISHING` operations, and functions of the block number that are not linear. Values that depend on
-    loaded data are left out."""
+    """Returns the names of the values that can distinguish one block from all other blocks, or from the compared
+    blocks.
+
+    These are results of `DISTINGUISHING` operations, and functions of the block number that are not linear. Values that
+    depend on loaded data are left out.
+    """
     return frozenset(op.results[0] for op in _telling(list(entry.walk())))
 
 

@@ -280,7 +280,7 @@ def _filled(static: Sequence[int | None], dynamic: Sequence[Array]) -> tuple[Arr
 
 @implements("make_partition_view", "make_strided_view", "make_gather_scatter_view")
 def make_tile_view(op: Op, tensor_view: TensorView) -> TileView:
-    """Divides a tensor into tiles. The three kinds differ only in their type."""
+    """Divides a tensor into tiles: the handler of all three kinds of tile view, which differ only in their type."""
     type_ = op.result_types[0]
     assert isinstance(type_, ViewType)
     return TileView(type_, tensor_view)

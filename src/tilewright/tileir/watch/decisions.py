@@ -1,9 +1,8 @@
 """Finds blocks that decide otherwise than most blocks of their grid.
 
 A run records, by block, the lengths of loops and the values that `slicing.telling` names: results of comparisons,
-minima, divisions and bit operations, and functions of the block number that are not linear. A kernel that treats one
-block apart has to tell this block from the others by such a value. So blocks with rare values are worth running on
-data.
+minima, divisions and bit operations, and functions of the block number that are not linear. If a kernel treats one
+block differently, such a value must differ for this block. So the blocks with rare values are the ones to run on data.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ MOST_BLOCKS = 1 << 18  # a larger grid needs more than 2 MiB for each operation
 
 
 class Decisions:
-    """The decisions of each block of a grid. Each result of an operation sets one of `BITS` bits; ``seed`` draws which
-    one."""
+    """The decisions of each block of a grid. A decision is the result of one operation. Each result sets one of `BITS`
+    bits; ``seed`` draws which one."""
 
     def __init__(self, blocks: int, seed: int) -> None:
         self._blocks, self._rng = blocks, np.random.default_rng(seed)
@@ -28,8 +27,8 @@ class Decisions:
         self._weights: dict[str, Array] = {}
 
     def add(self, name: str, results: Array, blocks: Array) -> None:
-        """Records the ``results`` of the operation ``name``. Their first axis is the blocks, of length 1 if all share a
-        result."""
+        """Records the ``results`` of the operation ``name``. Their first axis is the blocks; it has length 1 if all
+        blocks share the result."""
         bits = results if results.dtype == object else results.view(f"u{results.dtype.itemsize}")  # floats, too
         rows = bits.reshape(len(bits), -1).astype(np.uint64)
         if name not in self._taken:
@@ -40,9 +39,12 @@ class Decisions:
         self._taken[name][blocks] |= np.uint64(1) << bit
 
     def unusual(self, most: int, others: Sequence[int]) -> list[int]:
-        """Returns at most ``most`` blocks, those with the rarest decisions first. Each block has a decision that no
-        block before it in the result, and no block in ``others``, has made. A decision counts as less rare if the
-        operation decides in many ways, as a product that differs in every block does."""
+        """Returns at most ``most`` blocks, those with the rarest decisions first.
+
+        Each block has made a decision that no earlier block in the result, and no block in ``others``, has made. If an
+        operation gives many different results, such as a product that differs in every block, its decisions count as
+        less rare.
+        """
         rare = []
         for name, taken in self._taken.items():
             bits = np.uint64(1) << np.arange(BITS, dtype=np.uint64)

@@ -1,8 +1,9 @@
-"""Finds elements that two threads of a block access without a barrier between them, of which one writes.
+"""Finds elements that two threads of a block access without a barrier between them, if one of the threads writes.
 
-In Tile IR tokens order the accesses of a block. A compiler that gives the elements of a tile to threads orders only
-what one thread does. Here an element of a tile stands for its thread: tiles of equal shape and width, accessed in the
-same way, are taken to be given to threads alike. Each element of memory remembers the last writer and the last reader.
+In Tile IR, tokens order the accesses of a block. Other compilers divide the elements of a tile among threads, and order
+only the accesses of one thread. Here the position of an element in its tile stands for its thread. Tiles of equal shape
+and width that are accessed in the same way are assumed to be divided equally. For each element of memory, the last
+writer and the last reader are kept.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from tilewright.tileir.watch.shadow import Shadow
 from tilewright.tileir.watch.watch import READ, UPDATE, Touched
 
 SEVERAL = -1
-"""The thread of an element that several threads accessed."""
+"""Stands for the thread if several threads accessed an element."""
 ANOTHER = -2
-"""The thread of an atomic update, which is no thread that accesses the element otherwise."""
+"""Stands for the thread of an atomic update. It counts as different from every thread that loads or stores."""
 
 
 @dataclass(frozen=True)
 class AccessSide:
-    """One of two accesses: how it accesses memory, and where it stands: a file name without its folder, and a line."""
+    """One of two accesses: how it accesses memory, and its place in the source: a file name without its folder, and a
+    line."""
 
     how: Literal["reads", "writes", "updates"]
     place: tuple[str, int]
@@ -32,7 +34,8 @@ class AccessSide:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Two accesses of different threads. earlier: None if several operations accessed the element before."""
+    """Two accesses of different threads to one element. ``earlier``: None if several operations made the earlier
+    access."""
 
     earlier: AccessSide | None
     later: AccessSide
@@ -40,7 +43,8 @@ class Exchange:
 
 
 class _Last:
-    """The last accesses of one kind: block, thread, operation and number of barriers before, for each granule."""
+    """The last accesses of one kind. For each granule: block, thread, operation, and the number of barriers before the
+    access."""
 
     def __init__(self, size: int) -> None:
         self.blocks, self.barriers = np.zeros(size, np.int32), np.zeros(size, np.int32)
@@ -62,7 +66,8 @@ class _Last:
 
 @dataclass
 class Exchanges:
-    """What threads of one run exchange. ``found``: the first exchange of each pair of operations."""
+    """The elements that threads of one run exchange without a barrier. ``found``: the first exchange of each pair of
+    operations."""
 
     found: dict[tuple[int, AccessSide], Exchange] = field(default_factory=dict)
     _sides: list[AccessSide] = field(default_factory=list)
@@ -82,8 +87,10 @@ class Exchanges:
             self._barriers[block] = self._barriers.get(block, 0) + 1
 
     def show(self, touched: Touched, tile: tuple[int, ...], elements: Indices) -> None:
-        """Records an access, and notes whether another thread accessed an element before. ``elements``: the positions
-        of the elements in tiles of this shape."""
+        """Records an access. Adds an exchange to ``found`` if another thread accessed an element before.
+
+        elements: the positions of the elements in tiles of the shape ``tile``.
+        """
         shadow = touched.allocation.shadow
         granules, per_element = shadow.granules(touched.offsets, touched.width)
         blocks = np.repeat(touched.blocks_of_all(), per_element)

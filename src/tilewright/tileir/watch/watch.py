@@ -58,10 +58,11 @@ class Access:
 
 @dataclass(frozen=True, eq=False)
 class Touched:
-    """The elements of one allocation that an access touches. ``how``: READ, WRITE or UPDATE.
+    """The elements of one allocation that an access touches.
 
-    ``blocks``: the block of each element, or the only block; None if all blocks of the access touch all elements.
-    ``wrote``: which elements an update wrote; None for all.
+    how: READ, WRITE or UPDATE.
+    blocks: the block of each element, or the only block; None if all blocks of the access touch all elements.
+    wrote: which elements an update wrote; None for all.
     """
 
     access: Access
