@@ -54,7 +54,7 @@ def race(program: str, after: int, rounds: int, seed: int) -> dict[str, object]:
         script.write_text(PROGRAMS[program].replace("WORK", str(WORK)))
         command = ProgramCommand.of([sys.executable, "program.py"], script.parent)
         texts = {"before": {}, "after": {script: PROGRAMS[program].replace("WORK", str(after))}}
-        copies = {name: stack.enter_context(program_copy(command, each)) for name, each in texts.items()}
+        copies = {name: [stack.enter_context(program_copy(command, each))] for name, each in texts.items()}
         began = time.perf_counter()
         done = race_programs(copies, rounds=rounds, steps=40, seed=seed, seconds=3600.0)
     if not isinstance(done, ProgramRace):

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from tilewright.program.command import ProgramCommand
-from tilewright.program.race import TAIL, ProgramRace, looks, raced, time_us
+from tilewright.program.copies import Startable
+from tilewright.program.race import TAIL, ProgramRace, looks, pairs_at_once, raced, time_us
 from tilewright.program.run import ProgramFailed, ProgramRun
 
-VERSIONS = {name: ProgramCommand(("python", f"{name}.py"), Path("/")) for name in ("before", "after")}
+VERSIONS = {name: [ProgramCommand(("python", f"{name}.py"), Path("/"))] for name in ("before", "after")}
+
+
+Run: TypeAlias = Callable[[Startable], "ProgramRun | ProgramFailed"]
+
+
+def each_by(run: Run) -> Callable[[Sequence[Startable]], list[ProgramRun | ProgramFailed]]:
+    return lambda programs: [run(program) for program in programs]
 
 
 class SimulatedMachine:
@@ -36,7 +47,7 @@ class SimulatedMachine:
 
 
 def race(machine: SimulatedMachine, seed: int, rounds: int = 25, seconds: float = 1e9) -> ProgramRace:
-    done = raced(VERSIONS, machine, rounds=rounds, seconds=seconds, seed=seed, now=lambda: machine.seconds)
+    done = raced(VERSIONS, each_by(machine), rounds=rounds, seconds=seconds, seed=seed, now=lambda: machine.seconds)
     assert isinstance(done, ProgramRace)
     return done
 
@@ -68,6 +79,31 @@ def test_versions_go_first_equally_often_and_a_first_pair_does_not_count() -> No
     assert "5 pairs of runs are too few" in done.reason
 
 
+def test_runs_that_are_started_together_go_on_in_random_order_up_to_the_next_look() -> None:
+    """With four copies of each version: 4 pairs, then the 2 that are missing for the first look at 6."""
+    machine, batches = SimulatedMachine(0, 0.5), list[int]()
+
+    def run(programs: Sequence[Startable]) -> list[ProgramRun | ProgramFailed]:
+        batches.append(len(programs))
+        return [machine(program) for program in programs]
+
+    versions = {name: 4 * copies for name, copies in VERSIONS.items()}
+    done = raced(versions, run, rounds=25, seconds=1e9, seed=1, warm_up=False)
+    assert isinstance(done, ProgramRace) and (done.decided, done.rounds, batches) == ("faster", 6, [8, 4])
+    assert len({tuple(machine.order[at : at + 2]) for at in range(0, 12, 2)}) == 2
+
+
+def test_so_many_runs_start_together_as_the_memory_holds() -> None:
+    def run(host: int, **gpu: int) -> ProgramRun:
+        return ProgramRun("optimizer step", 20, "steps", (1.0,), 2.0, "cpu", memory={"host": host, **gpu})
+
+    assert 1 <= pairs_at_once(run(1)) <= 6
+    assert pairs_at_once(run(1), run(1 << 50)) == 0
+    assert pairs_at_once(run(1, **{"gpu": 30 << 30, "gpu, free": 50 << 30})) == 1
+    assert pairs_at_once(run(1, **{"gpu": 50 << 30, "gpu, free": 30 << 30})) == 0
+    assert pairs_at_once(replace(run(1), unit="process")) == 0
+
+
 def test_the_warm_up_of_a_run_is_left_out() -> None:
     assert time_us(ProgramRun("forward call", 9, "", (900.0, 500.0, *[100.0] * 6), 1.0, "cpu")) == 100.0
     assert time_us(ProgramRun("process", 0, "", (), 2.0, "cpu")) == 2e6
@@ -77,13 +113,13 @@ def test_a_race_ends_when_its_time_is_up() -> None:
     """A pair takes 20 s; the looks are at 6 and 13 pairs, and eight pairs fit besides the warm-up."""
     machine = SimulatedMachine(0)
     assert race(machine, 0, seconds=185.0).rounds == 8
-    late = raced(VERSIONS, SimulatedMachine(0), rounds=24, seconds=-1.0, seed=0)
+    late = raced(VERSIONS, each_by(SimulatedMachine(0)), rounds=24, seconds=-1.0, seed=0)
     assert isinstance(late, ProgramFailed) and late.stage == "race"
 
 
 def test_equal_times_are_tied() -> None:
     steady = ProgramRun("process", 0, "", (), 2.0, "cpu")
-    done = raced(VERSIONS, lambda program: steady, rounds=24, seconds=1e9, seed=0)
+    done = raced(VERSIONS, each_by(lambda program: steady), rounds=24, seconds=1e9, seed=0)
     assert isinstance(done, ProgramRace)
     assert (done.decided, done.rounds) == ("tied", 6)
 
@@ -95,7 +131,7 @@ def test_a_failed_run_fails_the_race(which: str) -> None:
             return ProgramFailed("exit", "the program ended with exit code 1: out of memory", 1)
         return ProgramRun("process", 0, "", (), 2.0, "cpu")
 
-    done = raced(VERSIONS, run, rounds=24, seconds=1e9, seed=0)
+    done = raced(VERSIONS, each_by(run), rounds=24, seconds=1e9, seed=0)
     assert done == ProgramFailed("exit", f"{which}: the program ended with exit code 1: out of memory", 1)
 
 
@@ -103,5 +139,5 @@ def test_steps_of_another_kind_are_not_compared() -> None:
     def run(program: object) -> ProgramRun:
         return ProgramRun("process" if "after" in str(program) else "forward call", 9, "", (1.0,), 2.0, "cpu")
 
-    done = raced(VERSIONS, run, rounds=24, seconds=1e9, seed=0)
+    done = raced(VERSIONS, each_by(run), rounds=24, seconds=1e9, seed=0)
     assert isinstance(done, ProgramFailed) and "is a forward call" in done.reason

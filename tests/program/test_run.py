@@ -13,7 +13,7 @@ import pytest
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import COPIED_BYTES, Startable, program_copy
 from tilewright.program.outputs import compare
-from tilewright.program.run import ProgramFailed, ProgramRun, run_program
+from tilewright.program.run import ProgramFailed, ProgramRun, run_in_turn, run_program
 
 TRAINS = """
 import sys, torch
@@ -91,6 +91,25 @@ def test_what_is_observed(runs: dict[str, ProgramRun]) -> None:
     assert (tensors["backward 1 loss 0"].shape, tensors["call 2 output 0"].shape) == ((), ())
     assert "step 8 parameter 3" in tensors and "step 9 parameter 3" not in tensors
     assert "aten::scaled_dot_product_attention" in runs["same"].operations
+
+
+def test_runs_that_start_together_take_their_steps_one_after_the_other(tmp_path: Path) -> None:
+    """Each run notes when its second and its last step ended. The second of them is let go first."""
+    pytest.importorskip("torch")
+    code = """
+import sys, time, torch
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(1 + int(sys.argv[2])):
+    weight.sum().backward(); optimizer.step()
+    if step: print(time.monotonic(), file=open(sys.argv[1], "a"))
+"""
+    programs = [command_of(tmp_path, code, name, "40") for name in ("late", "early")]
+    runs = run_in_turn(programs[::-1], steps=20, seconds=120.0)
+    assert runs is not None and [(run.steps, len(run.step_us)) for run in runs] == [(20, 19)] * 2
+    late, early = ([float(line) for line in (tmp_path / name).read_text().split()] for name in ("late", "early"))
+    assert len(early) == len(late) == 18 and early[-1] < late[0]
+    assert run_in_turn([programs[0], command_of(tmp_path, code, "none", "-1")], steps=20, seconds=120.0) is None
 
 
 def test_two_runs_are_equal_to_the_bit(runs: dict[str, ProgramRun], tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from tilewright.program.copies import Startable
-from tilewright.program.run import ProgramFailed, ProgramRun, StepUnit, run_program
+from tilewright.program.run import ProgramFailed, ProgramRun, StepUnit, run_in_turn, run_program
 from tilewright.progress import Progress, silent
 from tilewright.race.stats import Interval, bounds, fewest
 
@@ -36,6 +37,10 @@ TIE_BAND = 0.01
 """If the ratio is known to be within this of 1, the race ends as tied."""
 WARM_UP = 0.25
 """The share of a run's steps, at its beginning, that are left out."""
+HOST_SHARE, GPU_SHARE = 0.6, 0.8
+"""The shares of the free memory that runs at once may take."""
+GPU_CONTEXT = 700 << 20
+"""Bytes of a GPU that a process takes besides the tensors."""
 
 
 @dataclass(frozen=True)
@@ -60,42 +65,68 @@ class ProgramRace:
 
 
 def race_programs(
-    versions: Mapping[str, Startable], *, rounds: int = 25, seconds: float = 600.0, steps: int = 20, seed: int = 0,
-    progress: Progress = silent,
+    versions: Mapping[str, Sequence[Startable]], *, together: bool = False, rounds: int = 25, seconds: float = 600.0,
+    steps: int = 20, seed: int = 0, progress: Progress = silent,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
     """Races two versions of a program. Run the unchanged one in a copy, too, so that both have paths of one length.
 
-    versions: name → program; the first is ``before``, the second ``after``.
-    rounds, seconds: the race ends after so many pairs of runs, or if the next pair would take longer. A first pair is
-    not counted: it fills caches.
+    versions: name → equal copies of the program, equally many of both; the first is ``before``, the second ``after``.
+    together: starts all copies at once, and lets one after the other go on after its first step (`run_in_turn`). The
+    machine needs memory for all of them: see `pairs_at_once`.
+    rounds, seconds: the race ends after so many pairs of runs, or if those started next would take longer.
     """
 
-    def time_of(program: Startable) -> ProgramRun | ProgramFailed:
-        return run_program(program, steps=steps, seconds=max(1.0, seconds))
+    def each_alone(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
+        return [run_program(program, steps=steps, seconds=max(1.0, seconds)) for program in programs]
 
-    return raced(versions, time_of, rounds=rounds, seconds=seconds, seed=seed, progress=progress)
+    def in_turn(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
+        nonlocal together
+        done = run_in_turn(programs, steps=steps, seconds=max(1.0, seconds)) if together else None
+        together = done is not None  # copies that disturb each other, as by a port, run alone from now on
+        return each_alone(programs) if done is None else done
+
+    run = in_turn if together else each_alone
+    return raced(versions, run, warm_up=not together, rounds=rounds, seconds=seconds, seed=seed, progress=progress)
+
+
+def pairs_at_once(*runs: ProgramRun) -> int:
+    """Returns how many pairs of runs like these the machine can hold at once; 0 if no two of them."""
+    if any(run.unit == "process" or not run.memory for run in runs):
+        return 0
+    most = min(2 * FIRST_LOOK, max(2, os.cpu_count() or 1))
+    for run in runs:
+        most = min(most, int(HOST_SHARE * _available() / run.memory["host"]))
+        if used := run.memory.get("gpu"):
+            most = min(most, int(GPU_SHARE * (used + run.memory["gpu, free"]) / (used + GPU_CONTEXT)))
+    return most // 2
 
 
 def raced(
-    versions: Mapping[str, Startable], run: Callable[[Startable], ProgramRun | ProgramFailed], *, rounds: int,
-    seconds: float, seed: int, progress: Progress = silent, now: Callable[[], float] = time.monotonic,
+    versions: Mapping[str, Sequence[Startable]],
+    run: Callable[[Sequence[Startable]], Sequence[ProgramRun | ProgramFailed]], *, rounds: int, seconds: float,
+    seed: int, warm_up: bool = True, progress: Progress = silent, now: Callable[[], float] = time.monotonic,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
-    """Races with the given way to run a program; the rest is as in `race_programs`."""
+    """Races with the given way to run programs in an order; the rest is as in `race_programs`.
+
+    warm_up: a first pair, which fills caches, does not count.
+    """
     before, after = names = tuple(versions)
     pairs, orders, load = _Pairs(before, after, dict(looks(rounds))), _orders(random.Random(seed)), _load()
     began, longest = now(), 0.0
-    for number in range(rounds + 1):  # the first pair warms up
-        if now() - began + longest > seconds:
-            break
-        progress("race", max(0, number - 1), rounds, pairs.shown)
+    while pairs.count < rounds and not pairs.decided and now() - began + longest <= seconds:
+        progress("race", pairs.count, rounds, pairs.shown)
+        many = 1 if warm_up else min(len(versions[before]), pairs.until_look)
+        order = [(at, n) for n in range(many) for at in next(orders)]
         started = now()
-        runs = {names[at]: run(versions[names[at]]) for at in next(orders)}
+        ran = dict(zip(order, run([versions[names[at]][n] for at, n in order]), strict=True))
         longest = max(longest, now() - started)
-        done = _comparable(runs[before], runs[after], names)
-        if isinstance(done, ProgramFailed):
-            return done
-        if number and pairs.add(*done):
-            break
+        for n in range(many):
+            done = _comparable(ran[0, n], ran[1, n], names)
+            if isinstance(done, ProgramFailed):
+                return done
+            if not warm_up:
+                pairs.add(*done)
+        warm_up = False
     if not pairs.count:
         return ProgramFailed("race", f"one pair of runs takes {longest:.3g} s; give the race more than {seconds:g} s")
     progress("race", rounds, rounds, pairs.shown)
@@ -134,14 +165,18 @@ class _Pairs:
     def shown(self) -> str:
         return f"time {self.names[1]} / {self.names[0]}: {self.ratio}" if self.count else ""
 
-    def add(self, before: ProgramRun, after: ProgramRun) -> bool:
-        """Adds a pair of runs. Returns whether the race is decided."""
+    @property
+    def until_look(self) -> int:
+        """The number of pairs until the next look."""
+        return next((at for at in sorted(self.planned) if at > self.count), self.count + 1) - self.count
+
+    def add(self, before: ProgramRun, after: ProgramRun) -> None:
+        """Adds a pair of runs, and decides the race if it is time to look."""
         for name, run in zip(self.names, (before, after), strict=True):
             self.samples[name].append(time_us(run))
         self.last = before
         if self.count in self.planned:
             self._look(self.planned[self.count])
-        return bool(self.decided)
 
     def _look(self, tail: float) -> None:
         before, after = (np.asarray(self.samples[name]) for name in self.names)
@@ -197,6 +232,12 @@ def _comparable(
     if before.unit != after.unit:
         return ProgramFailed("race", f"a step of {names[0]} is a {before.unit}, and of {names[1]} a {after.unit}")
     return before, after
+
+
+def _available() -> int:
+    """Returns the bytes of the host's memory that are free."""
+    rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return 1024 * int(rows["MemAvailable"].split()[0])
 
 
 def _load() -> str:

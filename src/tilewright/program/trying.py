@@ -28,7 +28,7 @@ from tilewright.program.measurements import (
     run_measured,
 )
 from tilewright.program.outputs import EPS, compare
-from tilewright.program.race import FIRST_LOOK, ProgramRace, race_programs
+from tilewright.program.race import FIRST_LOOK, ProgramRace, pairs_at_once, race_programs
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
 from tilewright.program.trial import ChangeTrial, Texts
 from tilewright.progress import Progress, silent
@@ -94,9 +94,10 @@ class ProgramTrials:
         verdict = deciding.before_the_race(failed, compared, counts)
         if verdict is not None:
             return _trial(verdict, observed, outputs)
-        raced = self._race(incumbent, changed, seconds)
+        assert isinstance(run, ProgramRun)
+        raced = self._race(incumbent, changed, (before, run), seconds)
         verdict = deciding.after_the_race(raced, asked)
-        if verdict.kept and isinstance(run, ProgramRun):
+        if verdict.kept:
             self._incumbent = run
         return _trial(verdict, observed, outputs, race_measured(raced, "race", change.name, change.id))
 
@@ -104,7 +105,7 @@ class ProgramTrials:
         """Races the untouched program against the final one, as the user starts it, and counts their operations."""
         before, after = self._original, self._incumbent
         assert before is not None and after is not None, "the baseline comes first"
-        raced = self._race(original, final)
+        raced = self._race(original, final, (before, after))
         found = race_measured(raced, "effect", str(self.command))
         counts = _counted(before, after, changes)
         proof = operations_measured(f"{self.command}, untouched against final", after, counts)
@@ -116,15 +117,20 @@ class ProgramTrials:
                 copy, steps=self.steps, seconds=self.run_seconds, outputs=True, nudged=nudged, progress=self.progress
             )
 
-    def _race(self, before: Texts, after: Texts, seconds: float = math.inf) -> ProgramRace | ProgramFailed:
-        fewest = FEWEST_RUNS * self._original.wall_s if self._original else 0.0
-        seconds = min(self.race_seconds, max(seconds, fewest))
+    def _race(
+        self, before: Texts, after: Texts, runs: tuple[ProgramRun, ProgramRun], seconds: float = math.inf
+    ) -> ProgramRace | ProgramFailed:
+        """Races two versions. ``runs``: one of each, which says how much memory it needs."""
+        seconds = min(self.race_seconds, max(seconds, FEWEST_RUNS * max(run.wall_s for run in runs)))
+        pairs = pairs_at_once(*runs)
         with ExitStack() as stack:
             versions = {
-                name: stack.enter_context(program_copy(self.command, texts))
+                name: [stack.enter_context(program_copy(self.command, texts)) for _ in range(max(1, pairs))]
                 for name, texts in (("before", before), ("after", after))
             }
-            return race_programs(versions, seconds=seconds, steps=self.steps, progress=self.progress)
+            return race_programs(
+                versions, together=pairs > 0, seconds=seconds, steps=self.steps, progress=self.progress
+            )
 
 
 def _expected(original: ProgramRun, change: AgentChange) -> ProgramRun:

@@ -28,8 +28,11 @@ from tilewright.runtime.seeding import SEED
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
 
 VARIABLE = "TILEWRIGHT_OBSERVE"
-"""The settings as JSON: ``folder``, ``steps``, ``seconds``, ``outputs``, ``nudged``, and ``operations``: ``steps``,
-``all`` (from the import of torch on) or empty."""
+"""The settings as JSON: ``folder``, ``steps``, ``seconds``, ``outputs``, ``nudged``, ``held``, and ``operations``:
+``steps``, ``all`` (from the import of torch on) or empty."""
+HELD, GO = "held", "go"
+"""A held process writes a file ``HELD`` and its number after its first step, and waits until the pipe ``GO`` has a
+writer."""
 PROFILED = (3, 5)
 """The operations of the steps behind the third, to the fifth, are counted."""
 PROFILED_SECONDS = 10.0
@@ -70,6 +73,7 @@ class Observer:
         self._hook: Any = None
         self._module: int | None = None
         self._profiler: Any = None
+        self._held = not settings["held"]
         self._finished = False
 
     def begin(self) -> None:
@@ -97,7 +101,7 @@ class Observer:
         record = {
             "unit": self.unit, "steps": self.steps, "cut": cut, "step_us": us, "device": _device(),
             "rank": int(os.environ.get("RANK", "0")), "eps": self.eps, "calls": self.calls,
-            "tensors": self.tensors.rows, "operations": self.operations, "kernels": self.kernels,
+            "tensors": self.tensors.rows, "operations": self.operations, "kernels": self.kernels, "memory": _memory(),
         }  # fmt: skip
         unfinished = folder / f"part-{name}"
         unfinished.write_text(json.dumps(record))
@@ -118,6 +122,8 @@ class Observer:
         self._end_if_enough()
 
     def _stepped(self) -> None:
+        if not self._held:
+            self._hold()
         self.times.mark()
         self.slowed.append(self.busy)
         self.busy = self._profiler is not None
@@ -127,6 +133,17 @@ class Observer:
             self._profile()
         elif self.steps == PROFILED[1]:
             self._count()
+
+    def _hold(self) -> None:
+        """Waits, idle, until it is this run's turn. The time does not count."""
+        import torch
+
+        self._held, folder, began = True, Path(self.settings["folder"]), time.monotonic()
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        (folder / f"{HELD}{self.process}").touch()
+        os.close(os.open(folder / GO, os.O_RDONLY))
+        self.began += time.monotonic() - began
 
     def _end_if_enough(self) -> None:
         late = time.monotonic() - self.began > self.settings["seconds"]
@@ -292,6 +309,18 @@ def _nudge(parameter: Any) -> None:
     with torch.no_grad():
         signs = torch.empty_like(parameter).bernoulli_(generator=generator).mul_(2.0).sub_(1.0)
         parameter.mul_(signs.mul_(_eps(parameter)).add_(1.0))
+
+
+def _memory() -> dict[str, int]:
+    """Returns the bytes of the host, and of the GPU, that this process had at most, and those left free on the GPU."""
+    import resource
+
+    import torch
+
+    host = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if not torch.cuda.is_initialized():
+        return {"host": host}
+    return {"host": host, "gpu": torch.cuda.max_memory_reserved(), "gpu, free": torch.cuda.mem_get_info()[0]}
 
 
 def _device() -> str:
