@@ -95,7 +95,7 @@ class ArrayFacts(NamedTuple):
 
     @property
     def alignment(self) -> int:
-        """What compilers see of the address."""
+        """The part of the address that compilers see: the address modulo 16."""
         return alignment_of(self.address)
 
 

@@ -1,7 +1,7 @@
-"""Records with which arguments a program calls its functions of torch tensors, in the user's program.
+"""Records the arguments with which a program calls its functions on torch tensors, in the user's program.
 
-A copy of the program has the decorator `observed` above such functions. What they return is not changed. If recording
-fails, the function still runs as usual.
+A copy of the program has the decorator `observed` above such functions. The decorator does not change their results. If
+recording fails, the function still runs as usual.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ R = TypeVar("R")
 VARIABLE = "TILEWRIGHT_CALLS"
 """The folder for the records, one file for each process."""
 KINDS = 64
-"""How many kinds of call are kept of one function."""
+"""The most kinds of call that are kept for one function. Calls of one kind have the same tensor shapes and plain
+values."""
 BETWEEN_WRITES = 1.0
 """Seconds. A program that is killed loses the calls after the last write."""
 _calls: dict[tuple[str, str], dict[str, Any]] = {}
@@ -65,14 +66,16 @@ def observed(name: str, attributes: tuple[str, ...] = ()) -> Callable[[Callable[
 
 
 def _is_compiling() -> bool:
-    """Whether torch.compile reads the function now: then it must see the function alone."""
+    """Whether torch.compile traces the function now. Then nothing is recorded, because torch.compile would trace the
+    recording, too."""
     import torch
 
     return bool(torch.compiler.is_compiling())
 
 
 def described(value: Any) -> dict[str, Any]:
-    """Returns what matters of an argument: a tensor's dtype, shape and layout, or a plain value as text."""
+    """Describes an argument: a tensor's dtype, shape and layout, or the text of a plain value. Empty for other
+    values."""
     import torch
 
     if isinstance(value, torch.Tensor):

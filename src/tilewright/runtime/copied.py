@@ -1,8 +1,8 @@
-"""Runs in a program that was started in a copy of its tree.
+"""Runs in a program that was started in a copy of its source tree.
 
-What would be imported from the user's tree is imported from the copy. So packages of the tree that are installed
-editable run with the changed texts, too. Large files of the copy are links to the user's. Before the program writes to
-one, it becomes a file of the copy.
+It redirects imports from the user's tree to the copy. So packages of the tree that are installed as editable run with
+the changed files, too. Large files of the copy are links to the user's files. If the program opens such a file for
+writing, the link is first replaced by a file of the copy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # every Python process of the program runs this
     from typing import Any
 
 VARIABLE = "TILEWRIGHT_COPIED"
-"""Two lines: the folder of the user's tree, and that of the copy."""
+"""The name of an environment variable with two lines: the folder of the user's tree, and the folder of the copy."""
 
 
 def install() -> None:
-    """Redirects the search path, all finders and `open`, as the environment variable says."""
+    """Redirects the search path, all import finders and `open` to the copy."""
     root, copy = os.environ[VARIABLE].split("\n")
     sys.path[:] = [_moved(entry, root, copy) for entry in sys.path]
     sys.meta_path.insert(0, TilewrightCopied(root, copy))
@@ -44,7 +44,7 @@ def _open_own_files(copy: str) -> None:
 
 
 def save_to_own_files(torch: Any) -> None:
-    """Makes `torch.save`, which opens files in C++, write to files of the copy."""
+    """Makes `torch.save` write to files of the copy. It opens files in C++, so redirecting `open` is not enough."""
     plain, copy = torch.save, os.environ[VARIABLE].split("\n")[1]
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
@@ -56,7 +56,7 @@ def save_to_own_files(torch: Any) -> None:
 
 
 def _make_own(file: Any, copy: str, keep: bool) -> None:
-    """Replaces a link in the copy by a file, with the same content or by none."""
+    """Replaces a link in the copy by a file. ``keep``: whether the file gets the content of the link's target."""
     path = os.path.abspath(os.fsdecode(file))
     if not path.startswith(copy + os.sep) or not os.path.islink(path):
         return
@@ -73,7 +73,7 @@ def _make_own(file: Any, copy: str, keep: bool) -> None:
 
 
 def _moved(path: str, root: str, copy: str) -> str:
-    """Returns the path in the copy, if it is in the tree and exists in the copy."""
+    """Returns the same path in the copy, if the path is in the user's tree and exists in the copy; else ``path``."""
     if path != root and not path.startswith(root + os.sep):
         return path
     moved = copy + path[len(root) :]

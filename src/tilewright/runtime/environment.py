@@ -1,4 +1,5 @@
-"""`Environment`: the launch, search, store and GPU functions that a tuned kernel calls. Tests replace them."""
+"""`Environment`: the functions for launches, searches, the store and the GPU that a tuned kernel calls. Tests replace
+them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an observed program's tensors are reduced to: a digest of all bits, and values at evenly spaced places.
+"""Keeps a digest of all bits, and values at evenly spaced places, for each tensor of an observed program.
 
-All is computed where the tensor is, in blocks, so a large tensor on a GPU needs little memory and no copy.
+All is computed on the tensor's device, in blocks. So a large tensor on a GPU needs little memory and no copy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 SAMPLE, BLOCK = 1024, 1 << 20
 MOST_TENSORS, MOST_VALUES = 4000, 1 << 21
-"""Bounds of what a run keeps: tensors, and values of all tensors (16 MiB)."""
+"""Limits for one run: the number of tensors, and the number of values of all tensors (16 MiB)."""
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
@@ -30,14 +30,15 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 class ObservedTensors:
-    """Collects tensors under names. ``rows``: their facts; ``values``: their samples, one after the other."""
+    """Collects tensors by name. ``rows``: facts about each tensor; ``values``: the sampled values of all tensors, one
+    tensor after another."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self.values = array("d")
 
     def add(self, name: str, tensor: Any) -> None:
-        """Adds a tensor. Beyond the bounds it is left out."""
+        """Adds a tensor. If a limit is reached, the tensor is left out."""
         import torch
 
         if len(self.rows) >= MOST_TENSORS or len(self.values) >= MOST_VALUES:
@@ -60,7 +61,7 @@ def _real(tensor: Any) -> Any:
 
 
 def _sample(tensor: Any) -> list[float]:
-    """Returns at most `SAMPLE` values, the first and the last among them, as float64."""
+    """Returns at most `SAMPLE` values as float64, at evenly spaced places from the first element to the last."""
     import torch
 
     real = _real(tensor)
@@ -78,14 +79,14 @@ def _not_finite(tensor: Any) -> int:
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return 0
     flat = _real(tensor).reshape(-1)
-    if flat.element_size() == 1:  # the types of 8 bits lack the functions
+    if flat.element_size() == 1:  # isfinite is not defined for 8-bit types
         return sum(int((~torch.isfinite(flat[at : at + BLOCK].to(torch.float32))).sum()) for at in _blocks(flat))
     return sum(int((~torch.isfinite(flat[at : at + BLOCK])).sum()) for at in _blocks(flat))
 
 
 def _digest(tensor: Any) -> int:
-    """Returns the sum of all elements' bits, each times an odd number that depends on its place, modulo 2^64. A change
-    of one element always changes it, and the order of the sum does not."""
+    """Returns a sum modulo 2^64: the bits of each element times an odd number that depends on its position. If one
+    element changes, the sum changes. The order of the additions does not matter."""
     import torch
 
     flat = _real(tensor).reshape(-1)

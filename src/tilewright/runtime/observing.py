@@ -1,13 +1,15 @@
-"""Observes the program that `program.run` started, without a change of the program: steps, outputs, operations.
+"""Observes the program that `program.run` started, without changing it: steps, outputs, operations.
 
-The startup hook calls `install` once the program has imported torch; a program without torch pays for nothing. A step
-is one of the first optimizer that steps. Without an optimizer it is a call of the first module with parameters that is
-called twice from outside of other modules. Hooks are on outermost calls alone: modules within a module, and what
-torch.compile traces, see none. In a run without outputs they are gone after the first optimizer step, so that only the
+The startup hook calls `install` after the program has imported torch. A program without torch is not slowed down.
+
+A step ends with each step of an optimizer; if there are several, the first one that steps counts. In a program without
+an optimizer, a step is a call of one module: the first module with parameters that is called twice from outside of
+other modules. Only these outermost calls have hooks; modules inside a module, and code that torch.compile traces, have
+none. In a run without outputs, the hooks on modules are removed after the first optimizer step. Then only the
 optimizer's hook remains, which takes about a microsecond.
 
-Operations are counted by torch.profiler over `PROFILED` steps, which are not timed. It sees the backward pass, which
-runs in threads of torch, and the kernels of a GPU. A dispatch mode would see neither, and costs more.
+torch.profiler counts the operations over the steps in `PROFILED`, which are not timed. The profiler sees the backward
+pass, which runs in threads of torch, and the kernels of a GPU. A dispatch mode would see neither, and costs more.
 """
 
 from __future__ import annotations
@@ -28,21 +30,22 @@ from tilewright.runtime.seeding import SEED
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
 
 VARIABLE = "TILEWRIGHT_OBSERVE"
-"""The settings as JSON: ``folder``, ``steps``, ``seconds``, ``outputs``, ``nudged``, ``held``, and ``operations``:
-``steps``, ``all`` (from the import of torch on) or empty."""
+"""The name of an environment variable with the settings as JSON: ``folder``, ``steps``, ``seconds``, ``outputs``,
+``nudged``, ``held`` and ``operations``. The value of ``operations`` is ``steps``, ``all`` (from the import of torch on)
+or empty."""
 HELD, GO = "held", "go"
-"""A held process writes a file ``HELD`` and its number after its first step, and waits until the pipe ``GO`` has a
-writer."""
+"""File names. After its first step, a held process writes the file ``HELD`` followed by its process id, and then waits
+until another process opens the pipe ``GO`` for writing."""
 PROFILED = (3, 5)
-"""The operations of the steps behind the third, to the fifth, are counted."""
+"""Operations are counted after step 3, until the end of step 5."""
 PROFILED_SECONDS = 10.0
-"""How long the operations of a program without steps are counted at most."""
+"""The most seconds for which operations are counted in a program without steps."""
 EARLY = 8
-"""The first calls and steps whose tensors are kept; later ones are kept at powers of two."""
+"""Tensors of so many first calls and steps are kept. Of later ones, only those whose number is a power of two."""
 
 
 def install() -> None:
-    """Observes this process, as the environment variable says, and seeds torch."""
+    """Seeds torch, and observes this process by the settings in the environment variable."""
     import torch
 
     torch.manual_seed(SEED)
@@ -57,7 +60,7 @@ def kept(number: int) -> bool:
 
 
 class Observer:
-    """Observes one process."""
+    """Observes one process: its steps, their times, its tensors and its operations."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings, self.process = settings, os.getpid()
@@ -69,7 +72,7 @@ class Observer:
         self.nudged: set[int] = set()
         self.operations: Counter[str] = Counter()
         self.kernels: Counter[str] = Counter()
-        self._before_call = self._before  # one object: torch.compile compiles again if a hook changes
+        self._before_call = self._before  # always one object: torch.compile compiles again if a hook changes
         self._hook: Any = None
         self._module: int | None = None
         self._profiler: Any = None
@@ -88,7 +91,8 @@ class Observer:
         atexit.register(self._guarded, self.finish)
 
     def finish(self, cut: str = "") -> None:
-        """Writes the record of this process, under its final name only when it is complete."""
+        """Writes the record of this process. The file gets its final name only when it is complete. ``cut``: the limit
+        that ended the program; empty if it ended by itself."""
         if self._finished:
             return
         self._finished = True
@@ -156,7 +160,7 @@ class Observer:
     # Calls of modules and of backward ---------------------------------------------------------------
 
     def _watch_calls(self, on: bool = True) -> None:
-        """Puts the hook of all modules there, always the same one, or takes it away."""
+        """Adds the hook on all modules, or removes it. It is always the same hook."""
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         if self._hook is None:
@@ -168,7 +172,7 @@ class Observer:
             hooks.pop(self._hook.id, None)
 
     def _before(self, module: Any, _: object) -> None:
-        """Before an outermost call. Until it ends, there is no hook on other modules."""
+        """Runs before an outermost call. Removes the hook on all modules until the call ends."""
         import torch
 
         if torch.compiler.is_compiling() or threading.current_thread() is not threading.main_thread():
@@ -235,7 +239,7 @@ class Observer:
     # Operations -------------------------------------------------------------------------------------
 
     def _profile(self) -> None:
-        """Starts the profiler, once, unless the program uses it itself."""
+        """Starts the profiler, unless the program uses the profiler itself."""
         import torch
         from torch.profiler import ProfilerActivity, profile
 
@@ -248,7 +252,7 @@ class Observer:
         self._give_way()
 
     def _give_way(self) -> None:
-        """Ends the profiler before the program starts its own: there may be one at a time."""
+        """Makes our profiler end before the program starts its own, because only one can run at a time."""
         from torch.autograd.profiler import profile
 
         prepare = profile._prepare_trace
@@ -260,7 +264,7 @@ class Observer:
         profile._prepare_trace = prepared
 
     def _count(self) -> None:
-        """Stops the profiler and counts what it saw."""
+        """Stops the profiler and counts the operations and kernels that it recorded."""
         from torch.autograd import DeviceType
 
         profiler, self._profiler = self._profiler, None
@@ -273,13 +277,14 @@ class Observer:
             counts[event.name] += 1
 
     def _guarded(self, act: Any) -> None:
-        """Acts only in the process that imported torch, not in one that it forked."""
+        """Calls ``act`` in the process that imported torch, but not in processes forked from it."""
         if os.getpid() == self.process:
             guarded(act, "observe the program")
 
 
 def _has_optimizer() -> bool:
-    """Tells whether the program has an optimizer, which has not stepped yet: it evaluates before it trains."""
+    """Tells whether the program has an optimizer. If it has not stepped yet, the program probably evaluates before it
+    trains."""
     import gc
 
     from torch.optim import Optimizer
@@ -288,7 +293,7 @@ def _has_optimizer() -> bool:
 
 
 def _eps(parameter: Any) -> float:
-    """Returns the spacing near 1 of the numbers that products with a parameter are computed in."""
+    """Returns the machine epsilon of the type in which products with a parameter are computed."""
     import torch
 
     kind = parameter.device.type
@@ -300,7 +305,8 @@ def _eps(parameter: Any) -> float:
 
 
 def _nudge(parameter: Any) -> None:
-    """Changes each element by one unit in the last place, up or down, by a generator of its own."""
+    """Multiplies each element by 1 + eps or 1 - eps (`_eps`), at random. The generator is our own, so the program's
+    random numbers stay the same."""
     import torch
 
     if not parameter.is_floating_point() or parameter.element_size() == 1:

@@ -1,7 +1,7 @@
 """Seeds the random numbers of a program that is observed, so that two runs of it can be compared.
 
-The startup hook calls `install` after the program has imported `random` or `numpy.random`. A seed that the program sets
-itself comes later, and holds. `observing` seeds torch.
+The startup hook calls `install` after the program has imported `random` or `numpy.random`. If the program sets a seed
+itself, it does so later, and its seed replaces this one. `observing` seeds torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SEED = 0
 
 
 def install() -> None:
-    """Seeds the modules among `random` and `numpy.random` that are imported, each once."""
+    """Seeds `random` and `numpy.random`, if they are imported. Each is seeded only once."""
     for name, act in (("random", _seed), ("numpy.random", _seed_numpy)):
         module = sys.modules.get(name)
         if module is not None and not hasattr(module, "_tilewright_seeded"):
@@ -26,7 +26,8 @@ def _seed(module: Any) -> None:
 
 
 def _seed_numpy(module: Any) -> None:
-    """Seeds the global generator, and makes generators without a seed count from `SEED`."""
+    """Seeds the global generator. Generators that the program makes without a seed get the seeds `SEED`, `SEED` + 1,
+    …"""
     _seed(module)
     make, made = module.default_rng, iter(range(SEED, sys.maxsize))
     module.default_rng = lambda seed=None: make(next(made) if seed is None else seed)

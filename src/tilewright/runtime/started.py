@@ -17,11 +17,12 @@ STARTUP = Path(__file__).parent / "startup"
 """The folder with the `sitecustomize` that every Python process of the program runs first."""
 
 STEPS, SECONDS = (10, 15), 60.0
-"""Which steps of a program are shown, and how long a program without steps is recorded, if nobody says."""
+"""Defaults: which steps of a program are shown, and how many seconds a program without steps is recorded."""
 
 
 def python_path(before: Mapping[str, str]) -> str:
-    """Returns the PYTHONPATH of a program with the hook. ``before``: its environment without the hook."""
+    """Returns the PYTHONPATH for a program that runs with the startup hook. ``before``: its environment without the
+    hook."""
     theirs = before.get("PYTHONPATH", "")
     if theirs.split(os.pathsep)[0] == str(STARTUP):
         return theirs
@@ -29,7 +30,12 @@ def python_path(before: Mapping[str, str]) -> str:
 
 
 def traced(before: Mapping[str, str], folder: Path, last: int, seconds: float) -> dict[str, str]:
-    """Returns the environment in which a program leaves its traces in ``folder``. Raises NoGpu if there is none."""
+    """Returns the environment for a program that writes its traces into ``folder``. Raises NoGpu if there is no GPU.
+
+    before: the program's environment without tracing.
+    last: the step before which the recording ends.
+    seconds: the most seconds to record.
+    """
     from tilewright.hardware.gpu import detect
     from tilewright.runtime import tracing
 
@@ -43,9 +49,9 @@ def traced(before: Mapping[str, str], folder: Path, last: int, seconds: float) -
 
 
 def trace_folder(out: Path | None = None) -> Path:
-    """Makes the folder of a program's traces, by default one of its own in the folder of the ledger.
+    """Makes and returns the folder for a program's traces. Default: a new folder beside the ledger.
 
-    Raises RequestError if it holds traces already, and StorageError if it cannot be written.
+    Raises RequestError if the folder contains traces already, and StorageError if it cannot be written.
     """
     from tilewright.ledger.file import home, make_private
 
@@ -63,7 +69,7 @@ def trace_folder(out: Path | None = None) -> Path:
 def recorded(folder: Path, code: int) -> tuple[list[Path], list[float]]:
     """Returns the traces that a program's processes wrote, and the times of its steps without the profiler, in µs.
 
-    code: the exit code of the program. Raises RequestError if it left no trace.
+    code: the exit code of the program. Raises RequestError if the program wrote no trace.
     """
     found = [path for path in sorted(folder.glob("*.json.gz")) if not path.name.startswith("part-")]
     if found:
@@ -77,6 +83,6 @@ def recorded(folder: Path, code: int) -> tuple[list[Path], list[float]]:
 
 
 def _step_times(folder: Path) -> list[float]:
-    """Returns the times of the first process that has some."""
+    """Returns the step times, in µs, of the first process that wrote some."""
     files = (json.loads(path.read_text()) for path in sorted(folder.glob("*.steps.json")))
     return next((times for times in files if times), [])

@@ -1,4 +1,4 @@
-"""The steps of a program that Tilewright watches from inside, and their times."""
+"""Counts and times the steps of a program, from inside the program."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 from tilewright.errors import in_one_line
 
 TIMED_STEPS = 1000
-"""Steps that are timed at most."""
+"""The most steps that are timed."""
 
 
 def guarded(act: Callable[[], None], what: str = "record a trace") -> None:
-    """Calls ``act``. An error in it must not end the user's program."""
+    """Calls ``act``. Prints an error in it, so that the user's program goes on. ``what``: the action, for the
+    message."""
     try:
         act()
     except Exception as error:
@@ -23,7 +24,7 @@ def guarded(act: Callable[[], None], what: str = "record a trace") -> None:
 
 
 def on_each_step(act: Callable[[Any], None]) -> None:
-    """Calls ``act`` with the optimizer after each step of the first optimizer that steps."""
+    """Calls ``act`` with the optimizer after each of its steps. Only the first optimizer that makes a step counts."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     first: list[int] = []
@@ -38,14 +39,14 @@ def on_each_step(act: Callable[[Any], None]) -> None:
 
 
 def after_seconds(seconds: float, act: Callable[[], None]) -> None:
-    """Calls ``act`` in the main thread after so many seconds, unless the program uses the alarm itself."""
+    """Calls ``act`` in the main thread after ``seconds``, unless the program uses SIGALRM itself."""
     if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
         signal.signal(signal.SIGALRM, lambda *_: act())
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 class StepTimes:
-    """The times between marks: of the GPU if the program uses one, by CUDA events, else of the processor."""
+    """Measures the times between marks: with CUDA events if the program uses a GPU, else with the host's clock."""
 
     def __init__(self) -> None:
         self._marks: list[Any] = []

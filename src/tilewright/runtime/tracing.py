@@ -1,13 +1,13 @@
-"""Records a trace of the program that `tilewright profile` started, without a change of the program.
+"""Records a trace of the program that `tilewright profile` started, without changing the program.
 
-The startup hook calls `install` once the program has imported torch. The recorder waits for the first use of CUDA, so
-a process without GPU work records nothing and makes no CUDA context. Then it records until the last of the wanted steps
-ends, a step being that of an optimizer; the reader leaves out the steps before the first. A program with fewer steps is
-recorded until it ends, or for some seconds. Later steps are timed by events, without the profiler. Each process writes
-a trace of its own.
+The startup hook calls `install` after the program has imported torch. The recorder waits for the first use of CUDA. So
+a process without GPU work records nothing and makes no CUDA context. The recording ends with the last wanted step; a
+step is a step of an optimizer. The trace includes the steps before the first wanted one; its reader leaves them out. A
+program with fewer steps is recorded until it ends, or until a time limit. Later steps are timed by CUDA events, without
+the profiler. Each process writes its own trace.
 
-The profiler starts and stops once. Starting it a second time crashes torch 2.13, if a `record_function` is open that
-was opened under the first, as in the step of an optimizer.
+The profiler starts and stops only once. torch 2.13 crashes at a second start if a `record_function` is open that was
+opened before, as in the step of an optimizer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from typing import Any
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
 
 VARIABLE, LAST_STEP, SECONDS = "TILEWRIGHT_PROFILE", "TILEWRIGHT_PROFILE_STEP", "TILEWRIGHT_PROFILE_SECONDS"
-"""The folder of the traces; the step before which the recording ends; the most seconds."""
+"""Names of environment variables: the folder of the traces, the step before which the recording ends, and the most
+seconds to record."""
 
 
 def install() -> None:
-    """Records as the environment variables ask, from the first use of CUDA on."""
+    """Records from the first use of CUDA on, by the settings in the environment variables."""
     import torch
 
     recorder = TraceRecorder(Path(os.environ[VARIABLE]), int(os.environ[LAST_STEP]))
@@ -35,7 +36,8 @@ def install() -> None:
 
 
 class TraceRecorder:
-    """Records one process, to before step ``last``. Steps are those of the first optimizer that steps, from 0."""
+    """Records one process until step ``last`` begins. Steps are those of the first optimizer that steps, numbered from
+    0."""
 
     def __init__(self, folder: Path, last: int):
         self.folder, self.last = folder, last
@@ -46,7 +48,8 @@ class TraceRecorder:
         self._times = StepTimes()
 
     def begin(self, seconds: float) -> None:
-        """Starts to record, and finishes when the program ends, or after ``seconds``."""
+        """Starts recording. The recording ends at the latest when the program ends, or after ``seconds`` if that is not
+        0."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("CUDA was first used outside of the main thread, where the profiler cannot be stopped")
         self._start()
@@ -56,7 +59,7 @@ class TraceRecorder:
             after_seconds(seconds, lambda: guarded(self._stop))
 
     def finish(self) -> None:
-        """Writes what is left to write."""
+        """Writes the trace if it is still recorded, and the times of the later steps."""
         self._stop()
         if us := self._times.us()[self.last :]:
             self._write("steps.json", lambda path: path.write_text(json.dumps(us)))
@@ -77,7 +80,7 @@ class TraceRecorder:
         self._mark()
 
     def _mark(self) -> None:
-        """Ends the step of the trace, and begins the next."""
+        """Ends the present step in the trace, and begins the next."""
         from torch.autograd.profiler import record_function
 
         self._unmark()

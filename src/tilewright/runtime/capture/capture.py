@@ -31,8 +31,8 @@ DATA_VARIABLE = "TILEWRIGHT_CAPTURE_DATA"
 EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
 """If 1, every launch is examined, not a sample."""
 DESCRIBE_VARIABLE = "TILEWRIGHT_CAPTURE_DESCRIBE"
-"""If 1, the launches are described but not made, so that a program with CPU tensors goes on where there is no GPU. What
-its kernels would write is not written. Every launch is examined then."""
+"""If 1, the launches are described but not made. So a program with CPU tensors can be recorded without a GPU; its
+kernels write no outputs. Then every launch is examined."""
 SECONDS_BETWEEN_WRITES = 0.25, 5.0
 """Shortest and longest time between two writes. A program that is killed loses the launches after the last write."""
 
@@ -45,10 +45,11 @@ def install(
 ) -> None:
     """Starts recording every launch of this process, into a part file beside ``path``.
 
-    Records the languages that the program has imported. Later calls add those that it has imported since.
-    path: default $TILEWRIGHT_CAPTURE. data_bytes: how much array data to keep, by default $TILEWRIGHT_CAPTURE_DATA MiB.
-    exact: whether to examine every launch, by default $TILEWRIGHT_CAPTURE_EXACT. Raises RequestError if there is no
-    path, if its folder is not writable, or if one of these variables is wrong.
+    Records the languages that the program has imported. A later call adds languages that were imported since then.
+    Raises RequestError if there is no path, if its folder is not writable, or if one of the variables is wrong.
+    path: default $TILEWRIGHT_CAPTURE.
+    data_bytes: how much array data to keep; default: $TILEWRIGHT_CAPTURE_DATA MiB.
+    exact: whether to examine every launch; default: $TILEWRIGHT_CAPTURE_EXACT.
     """
     global _active
     where = path or os.environ.get(VARIABLE)
@@ -77,7 +78,7 @@ def install(
 
 
 def uninstall() -> None:
-    """Makes launches pass by the recorder again, and writes the part file for the last time."""
+    """Stops recording. Writes the part file for the last time."""
     global _active
     with _LOCK:
         installed, _active = _active, None
@@ -167,7 +168,11 @@ class _Installed:
 
 
 def pause(age: float, took: float) -> float:
-    """Returns the seconds until the next write. age: seconds since the first launch. took: seconds of the last write.
-    So a worker that is killed early loses about a fifth of its launches, and writing costs a program at most 1 %."""
+    """Returns the seconds until the next write. Writing then costs a program at most 1 % of its time, and a worker that
+    is killed early loses about a fifth of its launches.
+
+    age: seconds since the first launch.
+    took: seconds of the last write.
+    """
     at_first, at_most = SECONDS_BETWEEN_WRITES
     return min(at_most, max(at_first, age / 4, took * 100))

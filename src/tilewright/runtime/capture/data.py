@@ -24,8 +24,11 @@ Elements: TypeAlias = npt.NDArray[np.generic]
 
 
 class Data:
-    """A folder beside a record, with arrays of this process. limit: the most bytes to store; 0 stores nothing. process:
-    a name that no other process has or had."""
+    """A folder beside a record, with arrays of this process.
+
+    limit: the most bytes to store; 0 stores nothing.
+    process: a name that no other process has or had.
+    """
 
     def __init__(self, record: Path, limit: int, process: str) -> None:
         self.folder, self.left, self.process = _folder_of(record), limit, process

@@ -1,7 +1,7 @@
 """Describes a launch as data: its kernel, grid, arrays, constants and hints.
 
-A description has no addresses, only what follows from them: alignment, which arrays share memory, and how far apart
-they are. The contents of small integer arrays are stored, because lengths and indices control what a kernel does.
+A description has no addresses. It has only their effects: the alignment, which arrays share memory, and how far apart
+these are. The contents of small integer arrays are stored, because lengths and indices control what a kernel does.
 `rebuilding` makes the launch again; `task_file` makes a task file of it.
 """
 
@@ -52,9 +52,9 @@ class Argument:
     items: tuple[Argument, ...] = ()
     """The items of a list or a tuple. A descriptor has one: its array."""
     block_shape: tuple[int, ...] = ()
-    """Of a descriptor."""
+    """The shape of a descriptor's block."""
     padding: str = ""
-    """Of a descriptor."""
+    """The padding of a descriptor."""
 
     @property
     def spec(self) -> ArraySpec:
@@ -84,10 +84,10 @@ class LiveDescriptor:
 
 @dataclass(frozen=True)
 class Autotuned:
-    """What the autotuner of a kernel is told."""
+    """The arguments of a kernel's autotuner."""
 
     configurations: tuple[Mapping[str, Value], ...]
-    """Constants and hints of each."""
+    """The constants and hints of each configuration."""
     keys: tuple[str, ...]
     """The arguments whose values start a new search."""
     restored: tuple[str, ...]
@@ -105,7 +105,7 @@ class DescribedLaunch:
     qualname: str
     file: str
     source: str
-    """What `digest.source_of` returns for the kernel; empty if its source cannot be read."""
+    """The result of `digest.source_of` for the kernel; empty if its source cannot be read."""
     grid: tuple[int, ...]
     arguments: tuple[Argument, ...]
     hints: Mapping[str, Value] = field(default_factory=dict)
@@ -156,8 +156,11 @@ def described(kernel: KernelObject, grid: Sequence[int], args: Sequence[CallValu
 def described_call(
     function: FunctionType, grid: Sequence[int], args: Mapping[str, CallValue], constants: Collection[str]
 ) -> DescribedLaunch:
-    """Describes a launch of the kernel with this Python function, without hints. args: parameter → value. constants:
-    the parameters that are constants."""
+    """Describes a launch of the kernel with this Python function, without hints.
+
+    args: parameter → value.
+    constants: the parameters that are constants.
+    """
     addresses: list[int] = []
     arguments = tuple(_argument(name, value, name in constants, addresses) for name, value in args.items())
     try:

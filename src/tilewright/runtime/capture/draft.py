@@ -31,9 +31,13 @@ Derived = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The dimensions of a task. arrays: as the task declares them. index_arrays: as in `CapturedLaunch`. largest:
-    integer array with known contents → its largest number. products: as in `CapturedLaunch`. form: of the grid; None if
-    it has none."""
+    """The dimensions of a task.
+
+    arrays: as the task declares them.
+    index_arrays, products: as in `CapturedLaunch`.
+    largest: name of an integer array with known contents → its largest number.
+    form: the form of the grid; None if no rule explains the grid.
+    """
 
     arrays: Mapping[str, DeclaredArray]
     index_arrays: Mapping[str, IndexArray]
@@ -88,7 +92,8 @@ class Dimensions:
 
     @cached_property
     def indexed(self) -> frozenset[str]:
-        """The dimensions on which lengths or numbers of index arrays depend. They cannot be cut into slices."""
+        """The dimensions that affect the number of entries, or the last number, of an index array. A task must not cut
+        them into slices."""
         arrays = self.index_arrays.values()
         ends = (str(end) for array in arrays for end in (self.last(array), self.entry(len(array.numbers))))
         words = {word for end in ends for word in end.replace("(", " ").replace(")", " ").split()}
@@ -102,7 +107,7 @@ class Dimensions:
 
     @cached_property
     def _products(self) -> dict[int, Derived]:
-        """Maps extents that only flattened arrays have to their expressions: products of two other extents."""
+        """Maps extents to products of two other extents, such as ``M * N``. Only flattened arrays have such extents."""
         shapes = [array.shape for array in self.arrays.values()]
         flattened = {shape[0] for shape in shapes if len(shape) == 1}
         others = sorted({extent for shape in shapes for extent in shape if extent > 1})
@@ -116,20 +121,22 @@ class Dimensions:
 
     @cached_property
     def _twice(self) -> dict[int, Derived]:
-        """Row lengths that are twice another, as in rotary embeddings, where a cosine row is half of a data row."""
+        """Maps row lengths that are twice another row length to ``N * 2``. An example are rotary embeddings, where a
+        cosine row is half as long as a data row."""
         rows = {array.shape[-1] for array in self.arrays.values() if len(array.shape) > 1 and self.scaling.linked}
         doubled = {extent for extent in rows - self._constant if extent % 2 == 0 and extent // 2 in rows and extent > 2}
         return {extent: ("{} * 2", (extent // 2,)) for extent in doubled}
 
     @cached_property
     def _lengths(self) -> dict[int, Derived]:
-        """Lengths that only index arrays starting with 0 have. Each is the number of sequences plus one."""
+        """Maps the lengths of index arrays that start with 0 to the number of sequences plus one. No other array may
+        have such a length as extent."""
         lengths = {len(array.numbers) for array in self.index_arrays.values() if array.starts} - self._array_extents
         return {length: ("{} + 1", (length - 1,)) for length in lengths - self._constant if length > 2}
 
     @cached_property
     def _constant(self) -> frozenset[int]:
-        """The extents that stay numbers."""
+        """The extents that stay numbers: they become no dimensions."""
         lengths = {len(array.numbers) for array in self.index_arrays.values()} - self._array_extents
         constant = {length for length in lengths if length <= 2}
         if not self.scaling.index_arrays:
@@ -146,7 +153,8 @@ class Dimensions:
 
 
 def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[int, str]:
-    """Returns extent → name. The name is from the tile that divides the extent (M for TILE_M), else D0, D1 …"""
+    """Returns extent → name of the dimension. If a tile divides the extent, the name is that of the tile (M for
+    TILE_M). The other names are D0, D1 …"""
     names: dict[int, str] = {}
     for factor in (factor for axis in form for factor in axis):
         suffix = factor.tile.rpartition("_")[2] if factor.tile else ""
@@ -163,13 +171,13 @@ class TaskDraft:
 
     captured: CapturedLaunch
     heading: str
-    """The first line of the file's docstring: it says where the launch is from."""
+    """The first line of the file's docstring: the origin of the launch."""
     form: tuple[Form, ...] | None
     """The form of the grid; None if no rule explains it."""
     knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     """The constants that may vary, with the values to try."""
     points: tuple[Mapping[str, Value], ...] = ()
-    """The configurations of the program's autotuner that give the captured outputs."""
+    """The configurations of the program's autotuner for which the kernel gives the captured outputs."""
     sizes: tuple[str, ...] = ()
     """The constants that are only tile sizes, even if they equal an extent."""
     work: tuple[float, Mapping[str, int]] = (1.0, {})
@@ -177,7 +185,7 @@ class TaskDraft:
     independent: tuple[str, ...] = ()
     scaling: Scaling = SCALINGS[0]
     notes: tuple[str, ...] = ()
-    """Sentences for the file's docstring: what stays as captured, and why."""
+    """Sentences for the file's docstring: which numbers stay as captured, and why."""
 
     @property
     def launch(self) -> DescribedLaunch:
@@ -209,7 +217,7 @@ class TaskDraft:
 
     @property
     def is_sure(self) -> bool:
-        """Whether nothing is left that other guesses could make safer."""
+        """Whether the draft uses the last guess of `scalings`, which lets the fewest numbers change."""
         return self.scaling == scalings(self.launch)[-1]
 
     @cached_property
@@ -357,8 +365,9 @@ class TaskDraft:
         return equal.pop() if len(equal) == 1 else str(extent)
 
     def _number(self, name: str, value: int) -> str:
-        """Returns an integer argument as text. It is an expression of dimensions if it equals an extent or is the next
-        power of two. The number of blocks stays a number if the grid stays as captured."""
+        """Returns an integer argument as text. The text is an expression of dimensions if the argument equals an
+        extent, or the next power of two of an extent. An argument that may be the number of blocks stays a number if
+        the grid stays as captured."""
         if self.form is None and value == math.prod(self.launch.grid):
             return repr(value)
         if self.dimensions.knows(value):

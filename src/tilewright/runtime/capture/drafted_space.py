@@ -13,8 +13,12 @@ from tilewright.space import knobs
 
 @dataclass(frozen=True)
 class DraftedSpace:
-    """knobs: the constants that may vary, with the values to try. configured: parameters that the configuration must
-    name although they do not vary. points: the configurations of an autotuner, which replace the product."""
+    """The space of a captured task.
+
+    knobs: the constants that may vary, with the values to try.
+    configured: parameters that the configuration must name although they do not vary.
+    points: the configurations of an autotuner. If there are any, they replace the product of the knobs' values.
+    """
 
     launch: DescribedLaunch
     knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -59,7 +63,7 @@ class DraftedSpace:
         return captured_language(self.launch.language).tried
 
     def _variants(self) -> list[dict[str, Value]]:
-        """All points with the hints that an autotuner does not have."""
+        """All points, each with values for the hints that an autotuner does not set."""
         variants = captured_language(self.launch.language).variants
         found: list[dict[str, Value]] = []
         for variant in (variant for point in self.points for variant in variants({**self.shipped, **point})):

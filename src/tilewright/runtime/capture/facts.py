@@ -56,22 +56,22 @@ class CapturedLaunch:
     index_arrays: Mapping[str, IndexArray]
     """The arrays that are only read and whose numbers never decrease."""
     products: Mapping[int, tuple[int, ...]]
-    """Strides and numbers of elements that the kernel gets → the extents whose product they are."""
+    """Strides and numbers of elements that the kernel gets as arguments → the extents whose product is that number."""
     passed: int
-    """How many of the arguments a task passes by position."""
+    """How many arguments of the kernel a task passes by position."""
     configured: tuple[str, ...]
-    """The other parameters, without those that the kernel object computes: the configuration names them."""
+    """The other parameters, which the configuration names. Parameters that the kernel object computes are left out."""
     partly: frozenset[str] = frozenset()
-    """Arrays that are written in part. Their other elements keep what they were before."""
+    """Arrays of which the kernel writes only a part. Their other elements keep the values from before the launch."""
 
     @property
     def updated(self) -> frozenset[str]:
-        """Arrays whose contents before the launch matter, of those that are written."""
+        """The written arrays whose contents before the launch matter."""
         return (self.touched.read | self.partly) & self.touched.written
 
     @property
     def filled(self) -> frozenset[str]:
-        """Arrays that are written, and whose contents before the launch do not matter."""
+        """The written arrays whose contents before the launch do not matter."""
         return self.touched.written - self.updated
 
 
@@ -129,7 +129,8 @@ def free_name(wanted: str, taken: Collection[str]) -> str:
 
 
 def _products(launch: DescribedLaunch) -> dict[int, tuple[int, ...]]:
-    """A kernel with pointers gets the strides and the number of elements of its arrays as integers."""
+    """Returns `CapturedLaunch.products`. Only kernels with pointers get the strides and the number of elements as
+    integers."""
     numbers = {argument.value for argument in launch.arguments if type(argument.value) is int}
     shapes = [declared_array(array.spec).shape for array in launch.arrays()]
     products: dict[int, tuple[int, ...]] = {}
@@ -199,10 +200,11 @@ def _place(array: Argument) -> tuple[Hashable, ...]:
 
 @dataclass(frozen=True)
 class DeclaredArray:
-    """How a task declares a captured array: row-major in ``shape``. The kernel gets a view of it.
+    """How a task declares a captured array: row-major, with the extents ``shape``. The kernel gets a view of it.
 
     order: for each axis of the view, the axis of the declared array; None if they are the same.
-    flat: the array is not a dense block of memory, so it has one axis and is viewed with shape and strides.
+    flat: whether the array is not a dense block of memory. Then it is declared with one axis, and viewed with shape and
+    strides.
     """
 
     shape: tuple[int, ...]
@@ -243,7 +245,7 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
     """Returns the possible forms of the whole grid, the most likely first. Each tile is in at most one factor."""
     launch, sizes = captured.launch, tiles(captured.launch)
     known = {extent for argument in launch.arrays() for extent in argument.spec.shape} | captured.products.keys()
-    if captured.index_arrays:  # also the number of sequences, the longest length, and integer arguments
+    if captured.index_arrays:  # the number of sequences, the longest length and integer arguments count as extents, too
         known |= {len(array.numbers) - array.starts for array in captured.index_arrays.values()}
         known |= {array.most for array in captured.index_arrays.values()}
         others = (argument.value for argument in launch.arguments if argument.name not in sizes)
@@ -290,8 +292,11 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
 
 @dataclass(frozen=True)
 class IndexArray:
-    """An array of offsets that never decrease. starts: whether the first number is 0. The differences between
-    neighbours are multiples of ``step``, from ``least`` to ``most``."""
+    """An array of offsets that never decrease.
+
+    starts: whether the first number is 0.
+    step, least, most: the differences between neighbours are multiples of ``step``, from ``least`` to ``most``.
+    """
 
     name: str
     numbers: tuple[int, ...]
@@ -331,8 +336,11 @@ def _like(numbers: tuple[int, ...]) -> str:
 
 
 def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
-    """Returns the last number of an index array. It is an expression of dimensions if it is an extent, or an extent
-    minus 1. extents: extent → the name of its dimension."""
+    """Returns the last number of an index array: an expression of dimensions if the number is an extent or an extent
+    minus 1, else the number.
+
+    extents: extent → the name of its dimension.
+    """
     last = array.numbers[-1]
     is_index = array.most <= 1 or last not in extents
     return f"{extents[last + 1]} - 1" if is_index and last + 1 in extents else extents.get(last, last)

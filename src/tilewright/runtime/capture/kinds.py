@@ -67,7 +67,7 @@ class LaunchCounter:
         self._exact, self._random = exact, random
         self.skip: repeat[None] = repeat(None, 0)
         self._before, self._length = 0, 0
-        """How many launches were counted before `skip` was made, and the length of `skip` then."""
+        """How many launches were counted before the present `skip` was made, and the length of this `skip`."""
         self._block, self._size = exact, 1
         """How many launches come before the next block, and the size of the block of the next examined launch."""
 
@@ -172,7 +172,7 @@ class Sampled:
         return self.later if self.later.samples else self.first
 
     def call(self, launch: Callable[[], Result], stream: Stream, number: int) -> Result:
-        """Makes launch ``number`` (from 1), between two events if possible. Returns what ``launch`` returns."""
+        """Makes launch ``number`` (from 1), between two events if possible. Returns the result of ``launch``."""
         try:
             events = self._events(stream, number == 1)
             if events is not None:

@@ -1,4 +1,5 @@
-"""What capture knows of one kernel language: where a program launches its kernels, and how to launch them again.
+"""The parts of capture that depend on the kernel language: where a program launches its kernels, and how to launch them
+again.
 
 `start` and `stop` work in the user's program, so they import no more than that program has imported.
 """
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tilewright.task.task import Launch
 
 Make: TypeAlias = Callable[[], Any]
-"""Makes a launch as the program wanted it."""
+"""A function that makes the launch as the program asked for it."""
 
 
 class LiveLaunch(NamedTuple):
@@ -29,7 +30,7 @@ class LiveLaunch(NamedTuple):
     args: Sequence[CallValue]
     stream: Stream = None
     options: Mapping[str, Any] = MappingProxyType({})
-    """Options of the compiler that the launch itself gives."""
+    """Compiler options that are given with the launch itself."""
 
 
 class LaunchRecorder(Protocol):
@@ -49,9 +50,9 @@ class CapturedLanguage(ABC):
     module: str
     """The module that a program imports before it launches."""
     tried: Mapping[str, tuple[Value, ...]]
-    """Hint → values that a captured task's space tries beside the captured one."""
+    """Hint → the values that the space of a captured task tries in addition to the captured one."""
     where = ""
-    """The source of a constraint on the hints of a captured task's space; empty for none."""
+    """The Python source of a constraint on the hints, for the space of a captured task; empty for none."""
     has_pointers = False
     """Whether a kernel gets the strides and the number of elements of an array as integers."""
 
@@ -74,10 +75,10 @@ class CapturedLanguage(ABC):
 
     @abstractmethod
     def constants(self, kernel: Any) -> tuple[bool, ...]:
-        """For each parameter: whether it is a constant."""
+        """Returns, for each parameter, whether it is a constant."""
 
     def handle(self, kernel: Any) -> Hashable:
-        """What stands for a kernel object in `Recorder.skips`. Default: the object."""
+        """Returns the key of a kernel object in `Recorder.skips`. Default: the object itself."""
         handle: Hashable = kernel
         return handle
 
@@ -89,32 +90,35 @@ class CapturedLanguage(ABC):
 
     @abstractmethod
     def with_hints(self, kernel: Any, hints: Mapping[str, Value]) -> Any:
-        """The kernel object that a program launches to get these hints."""
+        """Returns the kernel object that a program launches to get these hints."""
 
     def computed(self, kernel: Any) -> frozenset[str]:
-        """The parameters whose values the kernel object computes itself. Default: none."""
+        """Returns the parameters whose values the kernel object computes itself. Default: none."""
         return frozenset()
 
     def passed(self, kernel: Any, launch: DescribedLaunch) -> tuple[Argument, ...]:
-        """The arguments that a task passes by position. The configuration names the others. Default: all."""
+        """Returns the arguments that a task passes by position. The configuration names the others. Default: all
+        arguments."""
         return launch.arguments
 
     def variants(self, point: Mapping[str, Value]) -> tuple[dict[str, Value], ...]:
-        """The configurations to try in place of one of an autotuner. Default: that one."""
+        """Returns the configurations to try in place of a configuration of an autotuner. Default: only that
+        configuration."""
         return (dict(point),)
 
     def dtype(self, name: str) -> CallValue:
-        """The argument for a dtype that a kernel gets. Default: its name."""
+        """Returns the argument for a parameter that is a dtype. Default: the name of the dtype."""
         return name
 
     def on_device(self, value: CallValue) -> CallValue:
-        """An argument of a task's launch as the language's own launch takes it. Default: the argument."""
+        """Converts an argument of a task's launch to the type that the language's own launch takes. Default: the
+        argument itself."""
         return value
 
     def dtype_text(self, name: str) -> str:
-        """`dtype` in a task file. Default: the name in quotes."""
+        """Returns the text of a dtype argument for a task file. Default: the name in quotes."""
         return repr(name)
 
     @abstractmethod
     def launch(self, launch: Launch, shipped: Mapping[str, Value]) -> None:
-        """Launches on the arrays of a GPU. ``shipped``: the captured knobs and hints."""
+        """Launches a kernel on arrays of a GPU. ``shipped``: the captured knobs and hints."""

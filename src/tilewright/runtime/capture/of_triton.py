@@ -1,7 +1,7 @@
-"""Captures launches of `@triton.jit` functions: a hook replaces `JITFunction.run`, through which all of them go.
+"""Captures launches of `@triton.jit` functions. A hook replaces `JITFunction.run`, which makes all these launches.
 
-An autotuner and heuristics call it with the values that they chose, so these are recorded like the others. The trials
-of an autotuner, and kernels that are only compiled (`warmup`), are not recorded.
+Autotuners and heuristics also call `JITFunction.run`, with the values that they chose, so their launches are recorded
+like any other. The trials of an autotuner, and kernels that are only compiled (`warmup`), are not recorded.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class CapturedTriton(CapturedLanguage):
                 raise
             if (launch := called(self, args, kwargs)) is None:
                 return original(self, *args, **kwargs)
-            kwargs["grid"] = launch.grid  # a function is called once, as without the hook
+            kwargs["grid"] = launch.grid  # a grid that is a function was called already; it must not be called twice
             return recorder.examine(language, launch, lambda: original(self, *args, **kwargs))
 
         return run
 
     def handle(self, kernel: Any) -> int:
-        return id(kernel)  # the hash of a `JITFunction` reads the source of all that it calls
+        return id(kernel)  # hashing a `JITFunction` would read the source of all functions that it calls
 
     def function_of(self, kernel: Any) -> FunctionType:
         function: FunctionType = kernel.fn
@@ -141,7 +141,8 @@ class CapturedTriton(CapturedLanguage):
 
 
 def called(kernel: Any, args: Sequence[Any], given: Mapping[str, Any]) -> LiveLaunch | None:
-    """Returns the launch that `JITFunction.run` is called with; None if it cannot be made, so that triton says why."""
+    """Returns the launch that a call of `JITFunction.run` makes. None if the arguments do not fit, so that triton
+    reports the error."""
     try:
         keywords = {name: value for name, value in given.items() if name not in ("grid", "warmup")}
         grid, bound = given["grid"], dict(zip(kernel.arg_names, args, strict=False))
@@ -157,7 +158,7 @@ def called(kernel: Any, args: Sequence[Any], given: Mapping[str, Any]) -> LiveLa
 
 
 def _plain(value: Any) -> Any:
-    """An argument without Triton's own types."""
+    """Returns an argument without Triton's own types."""
     if type(value) in SCALARS or hasattr(value, "data_ptr"):
         return value
     kind = type(value).__name__
@@ -170,7 +171,7 @@ def _plain(value: Any) -> Any:
 
 
 def _autotuned(autotuner: Any) -> Autotuned:
-    """A configuration with a value that is no scalar is left out."""
+    """Describes an autotuner. Configurations with a value that is no scalar are left out."""
     every = [each.all_kwargs() for each in autotuner.configs]
     return Autotuned(
         tuple(each for each in every if all(isinstance(value, SCALARS) for value in each.values())),

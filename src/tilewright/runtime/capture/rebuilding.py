@@ -36,12 +36,14 @@ def rebuilt(
     launch: DescribedLaunch, *, device: str = "cuda", seed: int = 0, data: Mapping[str, str] | None = None,
     changed: bool = False,
 ) -> tuple[KernelObject, tuple[int, ...], tuple[CallValue, ...]]:  # fmt: skip
-    """Returns the kernel, the grid, and the arguments on ``device``. A cuTile kernel has the hints of the launch; a
-    `@triton.jit` function gets them as keywords: ``kernel[grid](*args, **launch.hints)``.
+    """Returns the kernel, the grid, and the arguments on ``device``.
 
-    seed: for the drawn numbers. data: array → file with its elements, as `tilewright capture --data` stores them.
-    changed: accept the kernel even if its source has changed. Raises RequestError if the kernel is gone or has changed,
-    and if the description cannot be launched.
+    A cuTile kernel has the hints of the launch. A `@triton.jit` function gets them as keywords: ``kernel[grid](*args,
+    **launch.hints)``. Raises RequestError if the kernel is gone or has changed, and if the description cannot be
+    launched.
+    seed: for the random numbers in the arrays.
+    data: array → file with its elements, as `tilewright capture --data` stores them.
+    changed: whether to accept a kernel whose source has changed.
     """
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot be launched again: {launch.problem}")
@@ -69,7 +71,7 @@ def untouched_kernel(module: str, file: Path, qualname: str) -> KernelObject:
     From another file, only the code that the kernel needs is loaded. Raises TaskError if the kernel is gone."""
     try:
         loaded = importlib.import_module(module) if "." in module else loaded_part(file, qualname, module)
-    except Exception as error:  # from the file's own code, or there is no such file
+    except Exception as error:  # an error in the file's own code, or the file does not exist
         raise TaskError(f"the captured kernel '{qualname}' cannot be loaded: {in_one_line(error)}") from error
     kernel = _attribute(loaded, qualname)
     if kernel is None:
@@ -83,7 +85,7 @@ def _module(launch: DescribedLaunch) -> ModuleType:
     if launch.module != PROGRAM:
         try:
             module = module or importlib.import_module(launch.module)
-        except Exception as error:  # the module's own code
+        except Exception as error:  # an error in the module's own code
             if not path.is_file():
                 raise RequestError(f"cannot import {launch.module}: {in_one_line(error)}") from error
     file = getattr(module, "__file__", None)

@@ -42,8 +42,9 @@ class Recorder:
         self, path: Path, data_bytes: int = 0, *, exact: int = EXACT, random: Random | None = None,
         describe: bool = False,
     ) -> None:  # fmt: skip
-        """exact: this many first launches of each kernel are all examined. random: chooses among the later launches.
-        describe: launches that are examined are not made."""
+        """exact: how many of the first launches of each kernel are all examined.
+        random: chooses among the later launches.
+        describe: whether examined launches are only described, not made."""
         self.path, self._describe = path, describe
         self._data_bytes, self._exact, self._random = data_bytes, exact, random or Random()
         self._kernels: dict[tuple[str, int, str], RecordedKernel] = {}
@@ -156,7 +157,8 @@ class Recorder:
         return known
 
     def recorded(self, finished: bool = False) -> ProcessRecord:
-        """Returns this process's part. finished: wait a little for samples that the GPU has not passed yet."""
+        """Returns this process's part. ``finished``: whether to wait for samples that the GPU has not passed yet, for
+        at most `SECONDS_FOR_SAMPLES`."""
         kernels = list(self._kernels.values())
         if finished:
             until = perf_counter() + SECONDS_FOR_SAMPLES

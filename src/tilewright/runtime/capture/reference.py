@@ -1,9 +1,10 @@
 """The reference of a task that was generated from a recorded launch: the captured kernel itself.
 
 The kernel is loaded from its own file, never from a version that is being tried. It is refused if its source has
-changed since the capture. ``reference`` interprets its Tile IR with every floating-point number in float64, to leave
-out the rounding of its own types (`tileir.analysis.precision`). ``trusted`` is the unchanged kernel: on the GPU if the
-inputs are there, else interpreted. So "correct" means: as the captured kernel computes, within twice its own error.
+changed since the capture. ``reference`` interprets its Tile IR with every floating-point number in float64. So the
+reference has none of the rounding errors of the kernel's own types (`tileir.analysis.precision`). ``trusted`` is the
+unchanged kernel: it runs on the GPU if the inputs are there, else in the interpreter. "Correct" therefore means: equal
+to the reference within twice the error of the unchanged kernel.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import Unsupported
 
 ARCH = "sm_90"
-"""The compiler's front end needs an architecture. The results do not depend on it."""
+"""The architecture for the compiler's front end, which needs one. The results do not depend on it."""
 GPU_FLOP_FROM = 4e9
 """Limit in FLOP. Above it, the reference is the captured kernel on the GPU, if there is one: the interpreter would take
 a minute. It is twice `verify.tolerance.REFERENCE_FLOP`."""
@@ -52,8 +53,11 @@ class Captured:
     """A captured kernel as the reference of its task.
 
     module: the name of the kernel's module at the launch. A module of a package is imported. From another module, only
-    the code that the kernel needs is loaded, from ``file``. source: what `source_of` returned for the kernel. tensors,
-    flops: of the task. launch: of the task, with the kernel as first argument. shipped: the captured configuration.
+    the code that the kernel needs is loaded, from ``file``.
+    source: the result of `source_of` for the kernel at the capture.
+    tensors, flops: those of the task.
+    launch: the task's launch, with the kernel as first argument.
+    shipped: the captured configuration.
     """
 
     module: str
@@ -102,7 +106,10 @@ class Captured:
 
     def outputs(self, dims: Dims, inputs: Mapping[str, Elements]) -> dict[str, Elements] | str:
         """Interprets the unchanged kernel in its own precision. Returns the outputs, or the reason why there are none.
-        Inputs and outputs have their declared dtypes. For checks in this process; others use `trusted`."""
+
+        Inputs and outputs have their declared dtypes. This is for checks in the present process; other callers use
+        `trusted`.
+        """
         try:
             return dict(zip(self._names(Output), self._interpreted(dims, inputs, None), strict=True))
         except (TaskError, Unsupported) as error:

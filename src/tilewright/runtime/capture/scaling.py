@@ -1,4 +1,4 @@
-"""The guesses of what may change in a captured launch: its extents, and the numbers in its integer arrays."""
+"""Guesses which numbers of a captured launch may change: its extents, and the numbers in its integer arrays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from tilewright.runtime.capture.described import DescribedLaunch
 
 @dataclass(frozen=True)
 class Scaling:
-    """Which extents of a launch may change. linked: a row that is twice as long as another one stays so. index_arrays:
-    the lengths of integer arrays may change too, and the axes that they index. any: if False, no extent may change.
-    numbers: the numbers in integer arrays may change."""
+    """One guess: which extents and numbers of a launch may change.
+
+    linked: whether a row that is twice as long as another row must stay twice as long.
+    index_arrays: whether the lengths of integer arrays, and the axes that they index, may change too.
+    any: if False, no extent may change.
+    numbers: whether the numbers in integer arrays may change.
+    """
 
     linked: bool = False
     index_arrays: bool = True
@@ -26,7 +30,8 @@ NOTHING = Scaling(any=False)
 
 
 def scalings(launch: DescribedLaunch) -> tuple[Scaling, ...]:
-    """Returns the guesses for a launch, in the order in which they are tried. The last one is sure."""
+    """Returns the guesses for a launch, in the order in which they are tried. The last one lets the fewest numbers
+    change."""
     if not any(map(facts.contents, launch.arrays())):
         return (*SCALINGS, NOTHING)
     same_numbers = (replace(scaling, numbers=False) for scaling in SCALINGS if not scaling.index_arrays)

@@ -59,7 +59,8 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
 
 
 def _with_contents(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
-    """As `_with_tiles`. If the kernel leaves elements of an output as they were, the output has contents before."""
+    """Works as `_with_tiles`. But if the kernel does not write all elements of an output, the task gives that output
+    contents before the launch."""
     try:
         return _with_tiles(captured, heading, folder)
     except RequestError as error:
@@ -73,7 +74,7 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
     """Returns the most general draft that works. Raises RequestError if none works.
 
     The guesses in `SCALINGS` are tried in order, until a draft works. The drafts of one guess differ in the form of the
-    grid. Of those that work, the most general is the one that gives the captured outputs for the most tile sizes.
+    grid. If several of them work, the result is the one that gives the captured outputs for the most tile sizes.
     """
     launch = captured.launch
     gets_block_count = any(facts.may_be_block_count(launch, argument) for argument in launch.arguments)
@@ -99,16 +100,19 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
 
 
 def _unread(captured: CapturedLaunch) -> Iterator[str]:
-    """Yields the integer arrays that the kernel reads and whose numbers are not known. In a task they are zeros, which
-    may be why it does not work."""
+    """Yields the integer arrays that the kernel reads but whose numbers were not captured. A task sets them to zero,
+    which may be the reason why it does not work."""
     for array in captured.launch.arrays():
         if array.spec.dtype.startswith(WHOLE) and array.contents is None and array.name in captured.touched.read:
             yield array.name
 
 
 def _best(drafts: list[TaskDraft], folder: Path, seen: set[tuple[str, bool]], reasons: list[str]) -> TaskDraft | None:
-    """Returns the best of the drafts that work, without those whose text is in ``seen``; None if none works. Adds their
-    texts to ``seen``, with whether they are sure, and to ``reasons`` why drafts do not work."""
+    """Returns the best of the drafts that work; None if none works. Drafts whose text is in ``seen`` are left out.
+
+    seen: gets the text of each tried draft, with `TaskDraft.is_sure`.
+    reasons: gets the reason of each draft that does not work.
+    """
     best: TaskDraft | None = None
     for draft in drafts:
         if best is not None and draft.form is None:
@@ -149,8 +153,8 @@ def _value_count(draft: TaskDraft) -> int:
 
 
 def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
-    """Returns the draft with the tile sizes that give the captured outputs, and how many were tried. If the program
-    has an autotuner, its configurations are tried instead."""
+    """Returns the draft with the tile sizes that give the captured outputs, and the number of tried tile sizes. If the
+    program has an autotuner, its configurations are tried instead."""
     fixed = replace(fixed, notes=_notes(fixed))
     has_sizes = fixed.form is not None or fixed.captured.persistent
     if (autotuned := fixed.launch.autotuned) is not None:
@@ -173,8 +177,8 @@ def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
 
 
 def _with_points(fixed: TaskDraft, points: Points, folder: Path) -> tuple[TaskDraft, int]:
-    """Returns the draft with the configurations of the program's autotuner, without those that hints cannot say, and
-    those that give other outputs than captured."""
+    """Returns the draft with the configurations of the program's autotuner, and their number. Leaves out those that
+    cannot be written as hints, and those that do not give the captured outputs."""
     given = len(points)
     points = tuple(point for point in points if _has_hints(fixed.launch, point))
     values = _values(fixed.launch, points)
@@ -184,7 +188,7 @@ def _with_points(fixed: TaskDraft, points: Points, folder: Path) -> tuple[TaskDr
         configs = [shipped.replace(**{name: point[name] for name in values if name in point}) for point in points]
         found = verdicts(task, configs, fixed.is_sure)
     pairs = zip(points, configs, strict=True)
-    kept = tuple(point for point, config in pairs if found.get(config) != "incorrect")  # if time was left to check it
+    kept = tuple(point for point, config in pairs if found.get(config) != "incorrect")  # unchecked ones stay, too
     draft = replace(wide, knobs=_values(fixed.launch, kept), points=kept, independent=())
     if left := given - len(kept):
         note = f"{left} of the {given} configurations of its autotuner are left out: they compute something else here"
@@ -203,7 +207,7 @@ def _values(launch: DescribedLaunch, points: Points) -> dict[str, tuple[Value, .
 
 
 def _has_hints(launch: DescribedLaunch, point: Mapping[str, Value]) -> bool:
-    """Returns whether hints can say all options that a configuration of an autotuner sets."""
+    """Returns whether every option that a configuration of an autotuner sets can be written as a hint."""
     options = {name: value for name, value in point.items() if name not in launch.constants}
     return all(name in knobs.hints() and not knobs.hint_problem(name, value) for name, value in options.items())
 
@@ -245,7 +249,7 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
 
 
 def _of_autotuner(autotuned: Autotuned) -> Iterator[str]:
-    """Yields what the program's autotuner is told beside its configurations."""
+    """Yields sentences about the settings of the program's autotuner, except its configurations."""
     if autotuned.keys:
         yield f"the program's autotuner searches again for other values of {', '.join(autotuned.keys)}"
     if autotuned.restored or autotuned.zeroed:

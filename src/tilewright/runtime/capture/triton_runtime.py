@@ -1,8 +1,9 @@
-"""The private parts of triton on the way of a launch, all of them in this file.
+"""The private parts of triton that capture depends on, all in this file.
 
-Triton's public hooks do not suffice. `JITFunction.add_pre_run_hook` needs an active driver and tells no grid, and
-`knobs.runtime.launch_enter_hook` tells no arguments. So `JITFunction.run` is replaced, through which every launch of a
-`@triton.jit` function goes. `Autotuner._bench` is replaced to tell an autotuner's trials from the program's launches.
+Triton's public hooks do not suffice. `JITFunction.add_pre_run_hook` needs an active driver and does not report the
+grid, and `knobs.runtime.launch_enter_hook` does not report the arguments. So `JITFunction.run` is replaced, which makes
+every launch of a `@triton.jit` function. `Autotuner._bench` is replaced, too, to distinguish an autotuner's trials from
+the program's launches.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Run: TypeAlias = Callable[..., Any]
 RUN = ("self", "args", "grid", "warmup", "kwargs")
 """The parameters of `JITFunction.run` in triton 3.6 to 3.9."""
 FRAMES = 24
-"""How many calls lie at most between an autotuner and the description of its launch."""
+"""The most calls between an autotuner and the function that looks for it on the stack."""
 
 
 IN_TRIALS: set[int] = set()
@@ -39,7 +40,8 @@ def unknown_shape() -> str:
 
 
 class Replaced:
-    """Both methods, replaced until `undo`. ``run``: makes the new `JITFunction.run` from triton's."""
+    """Replaces `JITFunction.run` and `Autotuner._bench`, until `undo`. ``run``: makes the new `JITFunction.run` from
+    triton's."""
 
     def __init__(self, run: Callable[[Run], Run]) -> None:
         self.run, self.bench = JITFunction.run, Autotuner._bench

@@ -1,6 +1,8 @@
-"""Tries a drafted task in the interpreter: whether it gives the captured outputs, on all shapes and numbers it allows.
+"""Tries a drafted task in the interpreter: whether it gives the captured outputs on the shapes and numbers that it
+allows.
 
-A draft is a guess from one launch. A wrong guess must not become a task: its check would call the kernel incorrect.
+A draft is a guess from one launch. A wrong guess must not become a task, because a check of the task would then report
+an error that the kernel does not have.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from tilewright.verify.schedule import Equipment
 MOST_ELEMENTS = 1 << 23
 """The largest shape that is interpreted: the number of elements of all its arrays."""
 SECONDS = 60.0
-"""How long the tile sizes for one form of the grid may be checked."""
+"""The limit in seconds for checking the tile sizes for one form of the grid."""
 DECLARED = ("declared",)
 OF_INTEGERS = (*DECLARED, "small integers", "large", "tiny", "mixed signs", "constant rows", "zeros", "rows of zeros")
 """The kinds of data for which integers are drawn in different ways."""
@@ -42,8 +44,11 @@ class NotAsCaptured(Exception):
 
 
 def verdicts(task: Task, others: Iterable[Configuration], is_sure: bool) -> dict[Configuration, str]:
-    """Returns the verdicts of ``others`` on a small shape, as far as there is time. Raises NotAsCaptured if the shipped
-    configuration does not give the captured outputs. is_sure: nothing was guessed, so only the small shape is tried."""
+    """Returns the verdicts on ``others`` for a small shape, on as many as time allows. Raises NotAsCaptured if the
+    shipped configuration does not give the captured outputs.
+
+    is_sure: whether the draft contains no guess. Then only the small shape is tried.
+    """
     if all(tensor.distribution.always for tensor in task.inputs.values()):
         what = f"task '{task.name}': all its inputs are integers that are valid only together"
         raise NotAsCaptured(f"{what}, so a check has no other numbers to try")
@@ -88,7 +93,7 @@ def _refuse_guess(task: Task, tools: Equipment, captured: Captured) -> None:
 
 
 def _guessed(task: Task) -> Iterator[Case]:
-    """Yields the cases of a check that show a wrong guess: other shapes, and other numbers in integer arrays."""
+    """Yields the cases of a check that can show a wrong guess: other shapes, and other numbers in integer arrays."""
     has_integers = any(is_whole(tensor.dtype) and not tensor.distribution.always for tensor in task.inputs.values())
     for step in plan(task, Scope().completed(task)):
         case = step.case

@@ -42,8 +42,8 @@ FORMAT = 1
 """Increase it when the meaning of a part of the key changes: winners of another format are not found."""
 WIDEN = "TILEWRIGHT_WIDEN"
 NEIGHBOURS_TRIED = 4
-"""With `WIDEN`, up to this many times `LIMIT` configurations are made. Those that repeat the work of an earlier
-configuration are dropped."""
+"""With `WIDEN`, up to this many times `LIMIT` configurations are made. Configurations that do the same work as an
+earlier one are dropped."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 UNMEASURED_US = sys.float_info.max
 """The time of a configuration that was not timed; its ``num_samples`` is 0. Callers compare the times of several
@@ -86,11 +86,11 @@ def answer(call: SearchCall, caller: FrameType, original: Callable[..., Any]) ->
         raise
     except Exception as error:  # the user's program goes on
         reason = str(error) if isinstance(error, MachineError) else in_one_line(error)
-        if now is Mode.STORED or environment.capturing(call.stream):  # cuda-tile may not search either
+        if now is Mode.STORED or environment.capturing(call.stream):  # cuda-tile's own search is not allowed either
             warn_once(f"cannot look up what is stored ({reason}); the first configuration is used")
             return first_of(space)
         warn_once(f"cannot search here ({reason}); cuda-tile's own search does")
-    return call.passed_to(original)  # outside the handler, so that its errors are not raised "during" ours
+    return call.passed_to(original)  # outside of `except`, so that an error here does not show ours as its cause
 
 
 def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Environment) -> Any:
@@ -110,10 +110,10 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
             search = environment.search(problem.trials, stream=call.stream, shipped=0, flush_l2=call.flush_l2)
         except NothingWorks as nothing:
             raise EmptySpace(f"No valid config found in search space.\n{nothing}") from nothing
-        if search.outcomes[search.best].us is None:  # too little memory to try anything: the next call tries again
+        if search.outcomes[search.best].us is None:  # nothing fitted into memory: the next call tries again
             return _first(problem, search.note)
         launches = None
-        with suppress(Exception):  # a launch that cannot be stored as data: the winner cannot be raced again
+        with suppress(Exception):  # if a launch cannot be stored as data, the winner cannot be raced again
             launches = evidence.launches_of(problem.trials, search)
         winner = evidence.winner_of(
             search, key=problem.key, kernel=problem.kernel, parts=problem.parts, labels=problem.labels,

@@ -1,4 +1,5 @@
-"""Says, when a program under `tilewright run` launches a Triton kernel, that such kernels run as without Tilewright."""
+"""Prints a note when a program under `tilewright run` launches a Triton kernel: `tilewright run` does not change such
+kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import os
 import sys
 
 SAID = "TILEWRIGHT_TRITON_NOTE"
-"""Set when the note was printed, so that the processes that the program starts do not print it again."""
+"""An environment variable. It is set once the note was printed, so that child processes do not print it again."""
 NOTE = (
     "tilewright: Triton kernels run as without Tilewright (`tilewright run` replaces the search of cuda.tile); "
     "to tune them: tilewright capture -- PROGRAM, then tilewright captured task"

@@ -2,8 +2,9 @@
 
 The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. If arrays share memory, cuda-tile gets the
 tensors themselves, because sharing is part of a launch's signature. The cubins go into cuTile's own disk cache, where
-the launches find them. Of few trials only the headers of the machine code are read: nvdisasm takes longer to start than
-to launch them. Of more trials than can be raced, the instructions are read too, to predict which are the fastest.
+the launches find them. If there are few trials, only the headers of their machine code are read, because starting
+nvdisasm takes longer than launching them all. If there are more trials than can be raced, the instructions are read
+too, to predict which trials are the fastest.
 """
 
 from __future__ import annotations
@@ -85,12 +86,12 @@ class Ready:
 
     @cached_property
     def flat(self) -> tuple[Argument, ...]:
-        """The arguments that the compiled kernel is called with, without the constants in its code."""
+        """The arguments of the compiled kernel, without the constants that are in its code."""
         return self.described.language.arguments(self.described.launch)
 
     @cached_property
     def identity(self) -> Hashable:
-        """Equal for trials with equal work. Of an array, its layout in memory counts."""
+        """A value that is equal for trials with equal work. Of an array, only its layout in memory counts."""
         return same_work(self.code.code_hash, self.trial.grid, map(aligned, self.flat))
 
     @cached_property
@@ -101,8 +102,11 @@ class Ready:
 
 
 class Building:
-    """Compiles trials while the caller goes on. ``first``: the index of the trial that is needed first. Trials whose
-    accumulators cannot fit are left out until `compile_unfit` is called."""
+    """Compiles trials while the caller does other work.
+
+    first: the index of the trial that is needed first. Trials whose accumulators cannot fit are left out until
+    `compile_unfit` is called.
+    """
 
     def __init__(self, trials: Sequence[Trial | FailedTrial], arch: str, first: int) -> None:
         self.seconds = {"lower": 0.0, "compile": 0.0}
@@ -184,7 +188,7 @@ class Building:
                 warn_once(f"the search goes on without predictions: {ready.code.unread}", "nvdisasm fails")
             self._done[each] = ready
             if isinstance(built, Built):
-                with suppress(Exception):  # a full disk, a locked cache: the launch then compiles again
+                with suppress(Exception):  # for example a full disk or a locked cache: the launch then compiles again
                     described.language.remember([built])
             yield each, ready
             started = time.perf_counter()

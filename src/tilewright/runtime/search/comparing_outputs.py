@@ -1,19 +1,19 @@
 """Compares a trial's outputs with those of the shipped configuration, on the caller's tensors.
 
-Two correct configurations add in different orders and round at different places, so they need not agree to the bit.
-Every element is compared, on the device, with the rules of `verify.judge`. The limits follow from the unit roundoff u
-of the output's dtype:
+Two correct configurations add in different orders and round at different places, so their bits may differ. Every
+element is compared, on the device, with the rules of `verify.judge`. The limits follow from the unit roundoff u of the
+output's dtype:
 
-- at the worst element ``WORST`` = 4 u: each of the two may be 2 u from the exact answer, as `tolerance.allowance` says;
-- of the norm, ‖a − b‖ / ‖b‖, ``TOTAL`` = 2 u: rounding errors are independent, so two configurations that only round
-  differently are below 1 u, while one that computes in a coarser dtype has errors in all elements;
-- float32 has the u of tf32 (2⁻¹¹): its products may be rounded to tf32, and tensor cores keep sums of float8 products
-  to no more than 13 bits;
-- whole numbers and booleans must be equal, and NaN and infinities at the same places.
+- For the worst element, ``WORST`` = 4 u: each configuration may be 2 u from the exact answer (`tolerance.allowance`).
+- For the norm ‖a − b‖ / ‖b‖, ``TOTAL`` = 2 u. Rounding errors are independent, so two configurations that only round
+  differently are below 1 u. A configuration that computes in a coarser dtype has errors in all elements, and is above.
+- float32 has the u of tf32 (2⁻¹¹): its products may be rounded to tf32, and tensor cores keep no more than 13 bits of
+  sums of float8 products.
+- Whole numbers and booleans must be equal. NaN and infinities must be at the same places.
 
-The shipped configuration runs twice. If it is not deterministic (atomic additions), ``AGAIN`` times the difference of
-its two runs is allowed too. If that difference exceeds ``TRUSTED_AT_MOST`` of the norm, nothing can be compared with
-it, and all other configurations count as wrong.
+The shipped configuration runs twice. If its two outputs differ (atomic additions), ``AGAIN`` times this difference is
+allowed too. If the difference exceeds ``TRUSTED_AT_MOST`` of the norm, no comparison is possible, and all other
+configurations count as wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COUNTS_AS = {"float32": "tf32", "float64": "float32"}
 
 @dataclass(frozen=True)
 class Expected:
-    """An array that the shipped configuration wrote. ``itself``: the difference between two runs of it."""
+    """An array that the shipped configuration wrote. ``itself``: the difference between its two runs."""
 
     name: str
     output: LiveArray

@@ -1,11 +1,12 @@
-"""The GPU of a search in the caller's process: launches one trial and waits, or times several (the clock of the race).
+"""The GPU of a search in the user's process: launches one trial and waits, or times several (the clock of the race).
 
 All work is queued on the caller's stream, after the caller's own work, and has ended before the search returns.
 `Device` is the protocol that a search needs; `CudaDevice` implements it for a GPU.
 
-The clock times as the worker's does (`race.event_timer`). Because it runs in the caller's process, it does not collect
-garbage, return torch's cached memory or capture in a mode that affects other threads. Before each launch an in-place
-kernel gets its input back, and other outputs are poisoned; the inputs are the caller's own, so they do not alternate.
+The clock times as the worker's clock does (`race.event_timer`). But it runs in the user's process. So it does not
+collect garbage, does not return torch's cached memory, and does not capture in a mode that affects other threads.
+Before each launch, the inputs that the kernel overwrites are restored, and its other outputs are poisoned. All launches
+use the caller's own inputs, while the worker alternates between copies.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Device(Protocol):
         """The product with its rates; None if it is not known."""
 
     def active(self) -> AbstractContextManager[None]:
-        """Selects the caller's device and stream inside the ``with`` block; the search does all its work there."""
+        """Selects the caller's device and stream inside the ``with`` block. The search does all its work in this
+        block."""
 
     def run(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
         """Launches once and waits. Raises what the launch raises, or DeviceLost if nothing more can be launched."""

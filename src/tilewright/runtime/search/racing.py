@@ -51,7 +51,7 @@ class BoundTrial:
 
     @property
     def read(self) -> frozenset[str]:
-        """Names of the arrays that are read, directly or through another array that shares their memory."""
+        """Names of the arrays that are read, directly or through another array in the same memory."""
         return overlapping(self.arrays, self.ready.touched.read & self.arrays.keys())
 
     @property
@@ -90,7 +90,7 @@ class TrialRunner:
             return self._raced(step, on_progress)
         if isinstance(step, ask.CheckOutputs):
             return self._checked(_index(step.source))
-        return ask.InputsReady((), new=False)  # the inputs are the caller's
+        return ask.InputsReady((), new=False)  # the inputs are the caller's own
 
     def _checked(self, index: int) -> ask.OutputsChecked | ask.Lost:
         try:
@@ -100,7 +100,7 @@ class TrialRunner:
             wrong = self._wrong(self.ready[index])
         except (MachineError, NoRoom):
             raise
-        except Exception as error:  # of the launch, or of the caller's functions
+        except Exception as error:  # raised by the launch, or by the caller's functions
             self.errors[index] = type(error)
             return ask.Lost(in_one_line(error))
         return ask.OutputsChecked(Checked("incorrect" if wrong else "correct", wrong or "as the shipped configuration"))
@@ -144,12 +144,14 @@ class TrialRunner:
         self.expected, self.baseline = expected, ready
 
     def _wrong(self, ready: Ready) -> str | None:
-        """Returns why the trial's outputs differ from the baseline's; None if not. Raises what its launch raises."""
+        """Returns why the trial's outputs differ from the baseline's; None if they do not. Raises the errors of the
+        launch."""
         with self._run(ready, self.expected) as written:
             return self._compared(written)
 
     def _wrong_after_timing(self, bound: BoundTrial, launch_again: Callable[[], object]) -> str | None:
-        """Compares the outputs of a timed launch, which is repeated. The baseline is not compared with itself."""
+        """Launches a timed trial again and compares its outputs. Returns why they differ from the baseline's; None if
+        they do not. The baseline itself is not compared."""
         if bound.ready is self.baseline:
             return None
         import torch
@@ -159,7 +161,7 @@ class TrialRunner:
             reason = self._compared({name: bound.arrays[name] for name in self.expected if name in bound.arrays})
         except CandidateCrashed as crash:
             reason = crash.reason
-        except torch.OutOfMemoryError:  # beside the copies that the race needs; its outputs were compared before
+        except torch.OutOfMemoryError:  # the outputs were compared before the race, too
             return None
         return reason and f"after timing: {reason}"
 

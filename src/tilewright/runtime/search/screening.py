@@ -1,7 +1,8 @@
 """Chooses the trials to verify and race, with the rules and the prediction of `compile.screen`.
 
-Nobody declares the work of a live launch. So it is counted in the Tile IR of the shipped configuration while compilers
-run: on a few blocks, without data. Where it cannot be counted, or the instructions are not known, the stack decides.
+The work of a launch in the user's program is not declared. So it is counted in the Tile IR of the shipped configuration
+while compilers run: on a few blocks, without data. If the work cannot be counted, or the instructions are not known,
+the size of the stack decides.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ from tilewright.records import Configuration
 from tilewright.runtime.search.building import Building, Ready, aligned
 
 COUNTED_BLOCKS = 32
-"""The blocks on which the work of the shipped configuration is counted."""
+"""The number of blocks on which the work of the shipped configuration is counted."""
 COUNT_SECONDS = {True: 1.0, False: 0.3}
-"""Whether times are predicted from the work → seconds that counting may take: about as long as the first compiler."""
+"""The most seconds for counting, about as long as the first compiler runs. The key tells whether times will be
+predicted from the work."""
 EXACT_SECONDS = 5.0
-"""The time that counting all blocks of a launch may take, if its measured time is suspiciously short."""
+"""The most seconds for counting all blocks of a launch, if its measured time is suspiciously short."""
 
 
 @dataclass(frozen=True)
 class LiveScreen:
-    """``work``: that of the shipped configuration; None if it could not be counted."""
+    """Screens the trials of a search. ``work``: the work of the shipped configuration; None if it could not be
+    counted."""
 
     board: Board | None
     work: CountedWork | None

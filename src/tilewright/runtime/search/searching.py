@@ -1,14 +1,14 @@
-"""The search over the caller's own tensors, in the caller's process.
+"""The search over the caller's own tensors, in the user's process.
 
     lower → compile → screen → verify → race
 
-The stages are those of `tune`, and so are their decisions (`compile.screen`, `race.protocol`) and their books
-(`worker.client`). What differs is what is true: here the outputs of the shipped configuration on the caller's arrays
-(`TrialRunner`), there a float64 reference on drawn ones.
-While compilers still run, the best trials so far are launched once, and their outputs are compared. The race begins
-when all trials are compiled, so its field depends on the code alone and never on the load of the machine.
+The stages are those of `tune`. Both use the same decisions (`compile.screen`, `race.protocol`) and the same records of
+verdicts and times (`worker.client`). They differ in the reference. Here it is the outputs of the shipped configuration
+on the caller's arrays (`TrialRunner`); in `tune` it is a float64 reference on random arrays.
 
-Afterwards the caller's arrays have their old contents, to the byte.
+While compilers still run, the best trials so far are launched once, and their outputs are compared. The race begins
+when all trials are compiled, so its candidates depend only on the code and never on the load of the machine. Afterwards
+the caller's arrays have exactly their old contents.
 """
 
 from __future__ import annotations
@@ -95,8 +95,11 @@ def search(
 
 
 class _SearchRun:
-    """One search. Trials are known by index. ``representative``: the identity of a trial's work → the trial with this
-    work that was compiled first. ``correct``: the trials whose outputs agree with the reference, first the baseline."""
+    """One search. Trials are known by index.
+
+    representative: the identity of a trial's work → the trial with this work that was compiled first.
+    correct: the trials whose outputs agree with the reference; the baseline is the first.
+    """
 
     runner: TrialRunner
     client: RaceClient
@@ -126,7 +129,7 @@ class _SearchRun:
                 for index, unfit in building.left_out().items():
                     self._set(index, "pruned", unfit.reason)
             return self._race()
-        except NoRoom as reason:  # too little memory to compare or time anything: the shipped configuration stays
+        except NoRoom as reason:  # too little memory to compare or time trials: keep the shipped configuration
             best = self._with_equal_work(self.correct[0] if self.correct else list(self.ready)[-1])[0]
             why = f"not searched: {reason}"
             known = {i: outcome for i, outcome in self.outcomes.items() if outcome.status in ("failed", "wrong")}
@@ -154,7 +157,8 @@ class _SearchRun:
                 self.building_seconds = building.seconds
 
     def _take_baseline(self, building: Building) -> None:
-        """Takes the outputs of the shipped configuration as the reference; if it fails, of the first that works."""
+        """Takes the outputs of the shipped configuration as the reference. If it fails, takes the outputs of the first
+        trial that works."""
         unfit = building.left_out()
         for index in sorted(range(len(self.trials)), key=lambda i: (i != self.shipped, i in unfit, i)):
             if index in building.left_out():
@@ -177,7 +181,10 @@ class _SearchRun:
         raise NothingWorks(self._in_order())
 
     def _compile_and_verify(self, building: Building) -> None:
-        """Waits for all trials. Verifies the best of them, meanwhile at most one of those so far at a time."""
+        """Waits until all trials are compiled, and then verifies the best of them.
+
+        While compilers run, verifies the best trial so far, one at a time.
+        """
         from tilewright.compile.screen import ENOUGH_TO_START, SPILL_BYTES
 
         expected = len(self.trials) - len(building.left_out())
@@ -200,7 +207,7 @@ class _SearchRun:
         self.representative.setdefault(ready.identity, index)
 
     def _chosen(self) -> tuple[list[int], dict[int, str]]:
-        """Returns the trials to verify and race by what is known so far, and why the others are left out."""
+        """Returns the trials to verify and race, judged by the facts so far, and why the others are left out."""
         baseline, left = self.correct[0], [i for i in self.representative.values() if i not in self.outcomes]
         return self.screen.chosen({index: self.ready[index] for index in (baseline, *left)}, baseline)
 
@@ -238,7 +245,8 @@ class _SearchRun:
         return self._result(best, runner_up, outcomes, str(raced.record["why"]))
 
     def _too_fast(self, workload: str, contestant: Contestant, us: float) -> str | None:
-        """Returns why a trial cannot take so few µs; None if it can. What refuses the baseline too is no limit."""
+        """Returns why a trial cannot take so few µs; None if it can. A limit that the baseline breaks, too, is
+        ignored."""
         baseline = self.correct[0]
         shipped, its_us = self.ready[baseline], self.runner.times.get(baseline)
         reason = self.screen.too_fast(self.ready[int(contestant.name)], us, shipped, self.policy)

@@ -1,8 +1,11 @@
-"""Installs the patch when the program imports `cuda.tile.tune`, the recorder of launches when it imports `cuda.tile` or
-`triton`, and when it imports `torch` the recorder of a trace, or the observer of `program.run`.
+"""Waits for imports of the user's program, and then installs Tilewright's hooks.
 
-Environment variables choose among them. Every Python process of the user's program runs this module, so it imports
-only `os` and `sys` at first. It imports the rest of Tilewright once the program imports cuda-tile.
+    import cuda.tile.tune           the patch of the search
+    import cuda.tile or triton      the recorder of launches
+    import torch                    the recorder of a trace, or the observer of `program.run`
+
+Environment variables choose the hooks. Every Python process of the user's program runs this module, so it imports only
+`os` and `sys` at first. It imports the rest of Tilewright once the program imports one of these modules.
 
 `tilewright run` puts this folder on PYTHONPATH, and the `sitecustomize` here starts this module. In other programs,
 `tilewright_patch.pth` in site-packages starts it, if Tilewright is installed.
@@ -51,8 +54,8 @@ class TilewrightWaiting:
 
 
 def start() -> None:
-    """Makes the awaited imports call ``install()``, as the environment variables ask. Warns if TILEWRIGHT_PATCH is
-    neither yes nor no."""
+    """Makes the awaited imports call ``install()``. The environment variables choose the imports. Warns if
+    TILEWRIGHT_PATCH is neither yes nor no."""
     if os.environ.get(COPIED, "").strip():
         _installer("tilewright.runtime.copied", "redirect")()
     if os.environ.get(CAPTURE, "").strip():
@@ -97,7 +100,8 @@ def _installer(module: str, verb: str) -> Callable[[], None]:
 
 
 def _make_importable() -> None:
-    """Loads the package of this file in an environment in which Tilewright is not installed, and nothing beside it."""
+    """Makes `import tilewright` work in an environment in which Tilewright is not installed, by loading only the
+    package of this file."""
     from importlib.util import find_spec, module_from_spec, spec_from_file_location
 
     if find_spec("tilewright") is not None:

@@ -115,7 +115,7 @@ def _close(path: str) -> None:
 
     opened = _held_locks.get(path, NO_FILE)
     if opened != NO_FILE:
-        fcntl.flock(opened, fcntl.LOCK_UN)  # closing does not unlock while a child process has a copy
+        fcntl.flock(opened, fcntl.LOCK_UN)  # closing does not unlock if a child process has the file open
         _held_locks[path] = NO_FILE
         os.close(opened)
 

@@ -33,8 +33,10 @@ CallFunction: TypeAlias = Callable[..., Any]
 
 class Call:
     """The arguments of one call by name, for the author's functions ``grid``, ``arguments`` and ``dims``.
+
     ``call.hardware`` is the `Board` of the arrays' GPU (``call.hardware.sms``), unless an argument has that name. The
-    object records which arguments are read, because a grid that depends on a float cannot be kept for the next call."""
+    object records which arguments are read, because a grid that depends on a float cannot be kept for the next call.
+    """
 
     def __init__(self, names: Sequence[str], values: Sequence[CallValue], hardware: Callable[[], Board]):
         self._values = dict(zip(names, values, strict=True))

@@ -77,8 +77,10 @@ class KnownCalls:
             self.calls[key] = Known(choice, entry, self._unknown)
 
     def looked_up(self, key: Key, tensors: Sequence[LiveArray], items: Sequence[CallValue], usual: bool) -> Entry:
-        """Returns the entry of a key. Raises KeyError if the key is not known. If ``usual`` (all arrays are aligned),
-        the hot path learns to recognise such calls without their key."""
+        """Returns the entry of a key. Raises KeyError if the key is not known.
+
+        usual: whether all arrays are aligned. Then the hot path learns to recognise such calls without their key.
+        """
         known, last = self.calls[key], self.last
         # If this is the expected call, its check has failed, so it needs a check for the present tensors.
         unlearnt = known.facts is self._unknown or known is last.next

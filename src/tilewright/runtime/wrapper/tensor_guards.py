@@ -23,8 +23,12 @@ Check: TypeAlias = Callable[..., bool]
 
 
 def like(tensors: Sequence[LiveArray]) -> Check | None:
-    """Returns a function that checks whether its arguments are like ``tensors``, one by one; None if there is no check.
-    True is certain. False is not: for example, the function returns False for equal tensors in another grad mode."""
+    """Returns a function that checks whether its arguments are like ``tensors``, one by one; None if torch has no such
+    check.
+
+    The result True is certain. False is not certain: for example, the function returns False for equal tensors in
+    another grad mode.
+    """
     if not tensors or not available():
         return None
     try:
