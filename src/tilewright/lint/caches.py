@@ -47,7 +47,8 @@ def tuning_caches(file: SourceFile) -> tuple[TuningCache, ...]:
 
 
 def _search_before(file: SourceFile, owner: Named, write: ast.Subscript) -> SearchSite | None:
-    """Returns the last search before ``write`` in the function ``owner``, or a search in a function called there."""
+    """Returns the last search before ``write`` in the function ``owner``, or a search in a function that ``owner``
+    calls before."""
     here = [search for search in searches(file) if file.owner(search.call) is owner]
     before = [search for search in here if search.call.lineno <= write.lineno]
     if before:
@@ -89,7 +90,7 @@ def _add_parts_of_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], d
     for value in (binding.value for binding in bindings):
         called = file.function(value.func) if isinstance(value, ast.Call) else None
         if isinstance(value, ast.Tuple) or (value is not None and isinstance(called, ast.FunctionDef)):
-            tuples.append(value)  # shows the parts of a key
+            tuples.append(value)  # a tuple of the key's parts
     if tuples:
         return all(_add_parts(file, value, parts, depth - 1) for value in tuples)
     parts.append(name)

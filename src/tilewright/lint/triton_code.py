@@ -1,4 +1,4 @@
-"""Finds what Triton kernels do with their pointers: which parameters they update, and with which offsets."""
+"""Finds how Triton kernels use their pointers: which parameters they update, and with which offsets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POINTERS = {
 }  # fmt: skip
 """Functions whose result points to where their first argument points. ``to`` is a method."""
 UNSAFE_TWICE = {"atomic_add", "atomic_xor"}
-"""Atomic operations that give another result if a launch runs twice. The others give the same."""
+"""Atomic operations whose result changes if a launch runs twice. The other atomic operations give the same result."""
 
 
 Place: TypeAlias = tuple[int, int]
@@ -48,9 +48,9 @@ class Pointers:
         self.bound = _bound(kernel.node)
 
     def of(self, node: ast.AST | None, before: Place = END) -> set[str]:
-        """Returns the parameters that a pointer may come from: for ``x + row * stride``, ``x``.
+        """Returns the parameters that a pointer may come from: ``x`` for ``x + row * stride``.
 
-        before: a place in the file. A name has the value that the last assignment before this place gives it.
+        before: a place in the file. Each name has the value of its last assignment before this place.
         """
         if isinstance(node, ast.Name):
             last = self.last(node.id, before)
@@ -112,7 +112,8 @@ def _known(file: SourceFile) -> dict[Named, tuple[dict[str, ast.Call], set[str]]
 
 
 def arrays(file: SourceFile, kernel: TritonKernel) -> dict[str, tuple[list[ast.expr], bool]]:
-    """Returns the parameters that the kernel uses as addresses of data: the addresses, and whether it writes there."""
+    """Returns the parameters that the kernel uses as addresses of data. For each: the addresses, and whether the kernel
+    writes there."""
     used = _used(file, kernel, DEPTH)
     written = used.written.keys() | used.updated.keys()
     found: dict[str, tuple[list[ast.expr], bool]] = {}
@@ -124,10 +125,10 @@ def arrays(file: SourceFile, kernel: TritonKernel) -> dict[str, tuple[list[ast.e
 
 
 def updates(file: SourceFile, kernel: TritonKernel) -> dict[str, ast.Call]:
-    """Returns the parameters whose data a second launch would update again, each with the call that does it.
+    """Returns the parameters whose data a second launch would update again, each with the call that updates the data.
 
-    A parameter counts if an atomic operation adds to it, or if it is loaded and then stored at the same address. It
-    does not count if the kernel overwrites it before.
+    A parameter counts if an atomic operation adds to it, or if data is loaded and then stored at the same address. It
+    does not count if the kernel first overwrites the data.
     """
     return _changes(file, kernel, DEPTH)[0]
 
@@ -187,9 +188,10 @@ def _accessed(
 
 
 def _updated(file: SourceFile, used: _Used, root: str, load: ast.Call, store: ast.Call) -> bool:
-    """Returns whether ``store`` changes what ``load`` has read, so that another launch reads something else.
+    """Returns whether ``store`` changes data that ``load`` has read, so that a second launch would read other data.
 
-    A load under a condition on the counter of a loop around it does not count: the first iteration may skip the load.
+    A load does not count if it is under a condition on the counter of a loop around it, because the first iteration may
+    skip the load.
     """
     if _address(load) != _address(store) or _end(load) > _end(store) or exclusive(file, load, store):
         return False
@@ -200,7 +202,7 @@ def _updated(file: SourceFile, used: _Used, root: str, load: ast.Call, store: as
 
 
 def _address(call: ast.Call) -> str:
-    """Returns the text of what addresses the data: a pointer, or a descriptor with its offsets."""
+    """Returns the text of an access's address: a pointer, or a descriptor with its offsets."""
     if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.args:
         is_descriptor = called_name(call) in {"load", "store"} and isinstance(call.args[0], (ast.List, ast.Tuple))
         if is_descriptor:
@@ -210,11 +212,12 @@ def _address(call: ast.Call) -> str:
 
 
 def _end(call: ast.Call) -> Place:
-    """Returns the place where a call ends. A load among the arguments of a store ends, and runs, before it."""
+    """Returns the place where a call ends. A load among the arguments of a store ends before the store, and runs before
+    it."""
     return call.end_lineno or 0, call.end_col_offset or 0
 
 
 def _overwritten(file: SourceFile, used: _Used, root: str, access: ast.Call) -> bool:
-    """Returns whether a store before ``access`` may have written what ``access`` reads."""
+    """Returns whether a store before ``access`` may have written the data that ``access`` reads."""
     before = (store for store in used.written.get(root, ()) if _end(store) < _end(access))
     return any(not exclusive(file, store, access) for store in before)

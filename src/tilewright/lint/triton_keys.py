@@ -1,7 +1,7 @@
-"""Finds the constants of a tuned Triton kernel that change the best configuration, but not the key of its tuner.
+"""Finds constants of a tuned Triton kernel that change the best configuration but are not in the key of its tuner.
 
-Triton 3.9 makes the key of the values of the named parameters and of the dtype of each tensor. An optional tensor that
-is None has no dtype, so the key also tells whether it is there.
+In Triton 3.9 the key consists of the values of the named parameters and the dtype of each tensor. An optional tensor
+that is None has no dtype, so the key also shows whether the tensor is there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ SHAPED = {"zeros": 0, "full": 0, "make_block_ptr": 4, "make_tensor_descriptor": 
 
 
 def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> list[str]:
-    """Returns the constants that the code of the kernel depends on, that differ between launches, and no key has."""
+    """Returns the constants that are missing in the key: the kernel's code depends on them, and launches pass different
+    values."""
     tuner, sites = kernel.tuner, [site for site in launches(file) if site.kernel is kernel and site.is_whole]
     if tuner is None or not sites:
         return []
@@ -36,7 +37,8 @@ def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> 
 
 
 def _deciding(file: SourceFile, kernel: TritonKernel) -> set[str]:
-    """Returns the constants on which a kernel branches, to which it loops, or that are extents of its tiles."""
+    """Returns the constants that determine a branch's condition, a loop's range or the extent of a tile in the
+    kernel."""
     constants = kernel.constants
     found: set[str] = set()
     for node in own(kernel.node, ast.expr):
@@ -57,13 +59,14 @@ def _deciding(file: SourceFile, kernel: TritonKernel) -> set[str]:
 
 
 def _is_open(kernel: TritonKernel, computed: ast.expr, key: set[str]) -> bool:
-    """Returns whether a heuristic depends on a constant that is not in the key. The tensors' dtypes always are."""
+    """Returns whether a heuristic depends on a constant that is not in the key. It may depend on dtypes, which are
+    always in the key."""
     reads = (node.slice for value in returned(computed) for node in ast.walk(value) if isinstance(node, ast.Subscript))
     return any(isinstance(read, ast.Constant) and read.value in kernel.constants - key for read in reads)
 
 
 def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[str]) -> bool:
-    """Returns whether launches may pass different values for a parameter with the same key."""
+    """Returns whether launches with the same key may pass different values for the parameter ``name``."""
     literals: dict[frozenset[str], set[str]] = {}
     for site in sites:
         value = site.passed.get(name)
@@ -76,7 +79,7 @@ def _differs(file: SourceFile, sites: list[TritonLaunch], name: str, key: set[st
 
 
 def _follows(file: SourceFile, site: TritonLaunch, passed: ast.expr, key: set[str]) -> bool:
-    """Returns whether the key of a launch determines the value that it passes."""
+    """Returns whether the key of a launch determines the value ``passed``."""
     value = _meant(file, passed)
     others = [each for name, each in site.passed.items() if name not in site.kernel.constants]
     tensors = {ast.unparse(each) for each in others}
@@ -85,12 +88,13 @@ def _follows(file: SourceFile, site: TritonLaunch, passed: ast.expr, key: set[st
         return True
     parts: list[ast.AST] = [each for name in key & site.passed.keys() for each in _aliases(file, site.passed[name])]
     parts += [ast.Attribute(ast.Name(tensor), "dtype") for tensor in tensors if tensor.isidentifier()]
-    parts.append(ast.Constant("device"))  # a program that uses several models of GPU is not meant here
+    parts.append(ast.Constant("device"))  # assume that a program uses only one model of GPU
     return not CoveredByKey(file, parts).missing(value, set())
 
 
 def _meant(file: SourceFile, value: ast.expr, depth: int = DEPTH) -> ast.expr:
-    """Returns the expression behind names, and behind an attribute that is set once, such as ``ctx.chunk_size``."""
+    """Returns the expression that gives a name its value. Also follows an attribute that is set once, such as
+    ``ctx.chunk_size``."""
     found = file.value(value)
     if not isinstance(found, ast.Attribute) or not depth:
         return found if isinstance(found, ast.expr) else value
@@ -100,7 +104,7 @@ def _meant(file: SourceFile, value: ast.expr, depth: int = DEPTH) -> ast.expr:
 
 
 def _aliases(file: SourceFile, value: ast.expr) -> Iterator[ast.expr]:
-    """Yields an expression and, for ``a`` after ``a = b``, also ``b``."""
+    """Yields an expression, and the names that it is a copy of: for ``a`` after ``a = b``, also ``b``."""
     yield value
     bindings = file.bindings(value.id, value) if isinstance(value, ast.Name) else ()
     if len(bindings) == 1 and bindings[0].kind == "value" and isinstance(bindings[0].value, ast.Name):
@@ -108,7 +112,8 @@ def _aliases(file: SourceFile, value: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_there_if(file: SourceFile, flag: ast.expr, tensor: ast.expr) -> bool:
-    """Returns whether ``flag`` decides if a tensor is there, as in ``tensor = torch.empty(…) if flag else None``."""
+    """Returns whether ``flag`` decides if ``tensor`` is a tensor or None, as in ``tensor = torch.empty(…) if flag else
+    None``."""
     bindings = file.bindings(tensor.id, tensor) if isinstance(tensor, ast.Name) else ()
     values = [binding.value for binding in bindings]
     choices = [value for value in values if isinstance(value, ast.IfExp)]
@@ -120,7 +125,7 @@ def _is_there_if(file: SourceFile, flag: ast.expr, tensor: ast.expr) -> bool:
 
 
 def _asks_for(value: ast.expr, tensors: set[str]) -> bool:
-    """Returns whether an expression only asks whether arguments of the launch are tensors or None."""
+    """Returns whether an expression only tests whether arguments of the launch are tensors or None."""
     if isinstance(value, ast.BoolOp):
         return all(_asks_for(part, tensors) for part in value.values)
     if isinstance(value, ast.UnaryOp):

@@ -19,20 +19,21 @@ COMBINED = {"cdiv", "minimum", "maximum", "min", "max", "where", "multiple_of", 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What an integer in a kernel is made of, and its width.
+    """The origin and the width of an integer in a kernel.
 
-    ``is_wide`` is None if the text does not show the width.
+    ``is_wide``: whether it has 64 bits; None if the text does not show the width.
     """
 
     is_wide: bool | None = False
     from_program: bool = False
-    """Whether it depends on a program id, also through a loop that starts there."""
+    """Whether it depends on a program id, directly or as the counter of a loop whose range depends on one."""
     from_launch: bool = False
     """Whether it depends on a number that the launch passes."""
     is_product: bool = False
-    """Whether one factor of it depends on a program id, and the other on a number of the launch."""
+    """Whether it contains a product of a factor that depends on a program id and a factor that depends on a number of
+    the launch."""
     is_tile: bool = False
-    """Whether it has many elements."""
+    """Whether it is a tile, with many elements."""
 
     def with_(self, other: _Kind) -> _Kind:
         is_wide = True if self.is_wide or other.is_wide else None if None in (self.is_wide, other.is_wide) else False
@@ -46,7 +47,8 @@ class _Kind:
 
     @property
     def as_divisor(self) -> _Kind:
-        """What it adds to a quotient, remainder or difference: its width, and whether it is a tile."""
+        """The kind that this value gives to a result in which it is the right operand of ``//``, ``%`` or ``-``: only
+        its width and whether it is a tile."""
         return _Kind(self.is_wide, is_tile=self.is_tile)
 
 
@@ -67,10 +69,10 @@ class Offsets:
         self.terms = self._terms(kernel)
 
     def narrow(self) -> Iterator[tuple[str, ast.BinOp]]:
-        """Yields the pointers with a product of a program id and a number of the launch that is computed in 32 bits.
+        """Yields pointers with an offset that is a 32-bit product of a program id and a number of the launch.
 
-        Only pointers that also have another offset, along a row: an array of one element for each program is small. And
-        only if no other offset has 64 bits: then somebody has decided which of them can be large.
+        Leaves out pointers without another offset along a row, because an array with one element for each program is
+        small. Also leaves out pointers with an offset of 64 bits: their author has decided which offsets can be large.
         """
         for root, terms in self.terms.items():
             kinds = {text: self.kind(*term) for text, term in terms.items()}
@@ -92,7 +94,8 @@ class Offsets:
     # Terms ------------------------------------------------------------------------------------------------
 
     def _terms(self, kernel: TritonKernel) -> dict[str, dict[str, tuple[ast.expr, Place]]]:
-        """Returns parameter → the summands that are added to it anywhere: text → expression and place."""
+        """Returns, for each parameter, the summands that the kernel adds to it at any place: text → expression and
+        place."""
         terms: dict[str, dict[str, tuple[ast.expr, Place]]] = {}
         for call in own(kernel.node, ast.Call):
             name = operation(self.file, call)
@@ -106,7 +109,7 @@ class Offsets:
     def _added_to(
         self, node: ast.expr | None, before: Place, depth: int = DEPTH
     ) -> Iterator[tuple[str, ast.expr, Place]]:
-        """Yields the parameter behind a pointer with each summand of its offset."""
+        """Yields the summands of a pointer's offset, each with the parameter that the pointer comes from."""
         if not depth or node is None:
             return
         if isinstance(node, ast.BinOp):
@@ -127,7 +130,7 @@ class Offsets:
                 yield from self._added_to(last[1], last[0], depth - 1)
 
     def _summands(self, node: ast.expr, before: Place, depth: int = DEPTH) -> Iterator[tuple[ast.expr, Place]]:
-        """Yields the summands of an offset, through variables."""
+        """Yields the summands of an offset, also those that are assigned to a variable first."""
         last = None
         if isinstance(node, ast.Name) and self._counts(node) is None:
             last = self.pointers.last(node.id, before)
@@ -142,7 +145,7 @@ class Offsets:
     # Kinds ------------------------------------------------------------------------------------------------
 
     def kind(self, node: ast.expr | None, before: Place = END, depth: int = DEPTH) -> _Kind:
-        """Returns what an expression is made of."""
+        """Returns the kind of an expression: its origin and its width."""
         if node is None or not depth:
             return UNKNOWN
         if isinstance(node, ast.Constant):
@@ -182,7 +185,7 @@ class Offsets:
         return kind
 
     def _counts(self, name: ast.Name) -> ast.For | None:
-        """Returns the loop around ``name`` whose counter it is."""
+        """Returns the loop around ``name`` that has ``name`` as its counter."""
         above = {parent for parent, _ in self.file.above(name)}
         return next((loop for target, loop in self._loops if target == name.id and loop in above), None)
 

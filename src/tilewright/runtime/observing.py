@@ -139,7 +139,7 @@ class Observer:
             self._count()
 
     def _hold(self) -> None:
-        """Waits, idle, until it is this run's turn. The time does not count."""
+        """Waits until another process starts this run. The time of the wait does not count as time of the run."""
         import torch
 
         self._held, folder, began = True, Path(self.settings["folder"]), time.monotonic()

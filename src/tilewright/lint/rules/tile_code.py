@@ -133,7 +133,7 @@ class SwizzleWithoutClamp(Rule):
 
 
 def _group_starts(assigned: dict[str, ast.expr]) -> Iterator[tuple[str, str]]:
-    """Yields the variable that holds the first row of a group, with the group's height.
+    """Yields, for each swizzle, the variable that holds the first row of a group, and the group's height.
 
     The code is ``group = bid // (height * n)``, then ``first = group * height``; the rows are ``first + … % height``.
     """

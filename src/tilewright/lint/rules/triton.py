@@ -1,4 +1,4 @@
-"""Rules about the code of Triton kernels: block pointers, offsets in 32 bits, extents of tiles."""
+"""Rules about the code of Triton kernels: block pointers, 32-bit offsets, extents of tiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.source.triton import TritonKernel, kernels, launches, operation
 
 BLOCK_POINTER = ("make_block_ptr", "advance")
 OTHER_TRITON = re.compile("ascend|npu")
-"""In the name of an import: the file is for Ascend, whose own Triton has block pointers."""
+"""In the name of an imported package, this shows that the file is for Ascend, whose Triton still has block pointers."""
 
 
 class BlockPointer(Rule):

@@ -1,4 +1,4 @@
-"""Rules about tuning Triton kernels: what a trial changes, what the key and the configurations name."""
+"""Rules about tuning Triton kernels: what each trial changes, and the names in keys and configurations."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def tuned(file: SourceFile) -> Iterator[tuple[TritonKernel, Tuner]]:
 
 
 class UpdateNotRestored(Rule):
-    """Each trial of the tuner updates the data that the trial before has updated.
+    """Each trial of the tuner updates data that the previous trial updated.
 
-    triton.autotune 3.9 launches a configuration many times, in 25 ms of warm-up and 100 ms of timing. A kernel that
-    adds to its output, or overwrites what it has read, then leaves a wrong result after the call that tunes.
-    Fix: name the parameter in restore_value; reset_to_zero does if it starts with zeros.
+    triton.autotune 3.9 launches a configuration many times, in 25 ms of warm-up and 100 ms of timing. If a kernel adds
+    to its output, or overwrites its input, the result is wrong after the call that tunes.
+    Fix: name the parameter in restore_value. If its data starts as zeros, reset_to_zero works, too.
     Sources: Triton 3.9: runtime/autotuner.py.
     """
 
@@ -64,8 +64,9 @@ class TunerKey(Rule):
     """The tuner's key leaves out constants on which the kernel's code depends.
 
     Triton 3.9 compiles another kernel for each value of a constant, but launches it with the configuration that was
-    tuned for the first value with this key. Nobody has timed it there, and it may not fit into shared memory. The key
-    has the dtype of each tensor by itself, and whether an optional tensor is there, but no other argument.
+    tuned for the first value with this key. That configuration was never timed with the other values, and it may not
+    fit into shared memory. Triton adds the dtype of each tensor to the key, and whether an optional tensor is there,
+    but no other argument.
     Fix: name the constants in key.
     Sources: Triton 3.9: runtime/autotuner.py.
     """
@@ -88,7 +89,7 @@ class IgnoredOnTileIr(Rule):
     """The configurations set an option that Tile IR does not have.
 
     On the Tile IR route (ENABLE_TILE=1, or the hint route="tileir" of a task) the compiler chooses warps and registers.
-    Configurations that differ only in num_warps or maxnreg are one kernel, which is timed several times.
+    Configurations that differ only in num_warps or maxnreg are the same kernel, which is timed several times.
     Fix: remove the option; tune occupancy, num_ctas and num_stages instead.
     Sources: Triton-to-tile-IR: third_party/tileir/backend/compiler.py; Tilewright: docs/lint.md.
     """
@@ -113,7 +114,7 @@ class IgnoredOnTileIr(Rule):
 
 
 def _entries(file: SourceFile, node: ast.expr | None) -> dict[str, ast.expr]:
-    """Returns the entries of a dictionary display whose keys are strings."""
+    """Returns the entries of a literal dictionary whose keys are strings."""
     given = file.value(node)
     pairs = zip(given.keys, given.values, strict=True) if isinstance(given, ast.Dict) else ()
     return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
@@ -129,12 +130,12 @@ def _enables_tile_ir(file: SourceFile) -> bool:
 
 
 class PruningNotApplied(Rule):
-    """The tuner cannot use what prune_configs_by gives it.
+    """The tuner cannot use an entry of prune_configs_by.
 
-    Triton 3.9 reads perf_model, top_k and early_config_prune; it ignores every other key, and top_k without perf_model.
-    It raises AutotunerError if early_config_prune returns nothing, and TypeError for a top_k that is neither an
-    integer nor a fraction up to 1.0.
-    Fix: return the list of configurations that are left, under the key early_config_prune.
+    Triton 3.9 reads perf_model, top_k and early_config_prune. It ignores every other key, and ignores top_k without
+    perf_model. It raises AutotunerError if early_config_prune returns nothing, and TypeError for a top_k that is
+    neither an integer nor a fraction up to 1.0.
+    Fix: under the key early_config_prune, give a function that returns the configurations to keep.
     Sources: Triton 3.9: runtime/autotuner.py.
     """
 
@@ -161,8 +162,8 @@ class PruningNotApplied(Rule):
 class NoSuchParameter(Rule):
     """The tuner names a parameter that the kernel does not have.
 
-    For a name in key, reset_to_zero or restore_value Triton 3.9 raises ValueError. Triton 3.6 drops the name from the
-    key without a word. For a field of a configuration the launch raises KeyError.
+    For an unknown name in key, reset_to_zero or restore_value, Triton 3.9 raises ValueError. Triton 3.6 silently drops
+    the name from the key. For an unknown field of a configuration, the launch raises KeyError.
     Fix: write the name as in the kernel's signature.
     Sources: Triton 3.9: runtime/autotuner.py; runtime/jit.py.
     """
@@ -175,7 +176,7 @@ class NoSuchParameter(Rule):
                     if name not in declared:
                         yield self.at(file, node, f"{where} names {name}, but {kernel.node.name} has no such parameter")
             for name in sorted(tuner.fields - declared):
-                if name.isupper():  # others may be options of a back end
+                if name.isupper():  # upper-case names may be options of a back end
                     message = f"the configurations set {name}, but {kernel.node.name} has no such parameter"
                     yield self.at(file, argument(tuner.call, 0, "configs") or tuner.call, message)
 
