@@ -1,1 +1,1 @@
-"""The command line: one module for each command, and one for the output of each command that prints tables."""
+"""The command line: one module for each command. A command that prints tables has a second module for its output."""

@@ -1,4 +1,4 @@
-"""`tilewright agent`: from a performance question to verified changes of a program."""
+"""`tilewright agent`: answers a performance question with verified changes of a program."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def agent(
     question: Question = None, command: Command = None, report: Analysis = None, yes: Yes = False,
     allow_lossy: Lossy = False, seconds: Seconds = DEFAULT_SECONDS, undo: Undo = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Makes a program faster: plans, asks, and tries one change at a time.
+    """Makes a program faster: makes a plan, asks you, and tries one change at a time.
 
-    A change is judged on a copy of the program. Only what computes the same and is faster reaches your files. Shows the
-    plan and asks; without a terminal it only plans. The same command resumes an interrupted run.
+    Each change is tried on a copy of the program. A change reaches your files only if the results stay the same and the
+    program is faster. Without a terminal, only the plan is shown. The same command resumes an interrupted run.
 
     Example: `tilewright agent "speed up train.py"`
 
     Example: `tilewright agent "speed up train.py" --command "python train.py --steps 20" --yes`
 
-    A question for a new kernel needs no program. Its kernel is written, checked and tuned, in Tilewright's folder.
+    A question for a new kernel needs no program. The kernel is written, checked and tuned in Tilewright's folder.
 
     Example: `tilewright agent "Write a TileIR kernel for fused SiLU-mul" --yes`
     """
@@ -103,7 +103,7 @@ def _agreed(as_json: bool) -> bool:
 
 
 def _worked(plan: AgentPlan, seconds: float, as_json: bool) -> tuple[AgentRun, AgentParts]:
-    """Runs a plan, or resumes the run that the same command began. Returns the run and its records."""
+    """Runs a plan, or continues the interrupted run of the same plan. Returns the run and its records."""
     from tilewright.coordinate.coordinator import Coordinator, Hands
     from tilewright.coordinate.run_book import RunBook
     from tilewright.ledger.agent_runs import AgentLedger
@@ -127,7 +127,8 @@ def _worked(plan: AgentPlan, seconds: float, as_json: bool) -> tuple[AgentRun, A
 
 
 def _begun(plan: AgentPlan, ledger: AgentLedger) -> tuple[AgentRun, AgentParts]:
-    """Returns the interrupted run of the same command, or the record of a new one, which has a name and no start."""
+    """Returns the interrupted run of the same plan and its records. If there is none, returns a new run that has not
+    started."""
     from tilewright.coordinate.agent_plan import record_of
     from tilewright.ledger.agent_records import AgentParts
 
@@ -139,7 +140,7 @@ def _begun(plan: AgentPlan, ledger: AgentLedger) -> tuple[AgentRun, AgentParts]:
 
 
 def _undo(name: str) -> None:
-    """Puts the user's files back as they were before a run."""
+    """Restores the user's files to their state before a run."""
     from tilewright.ledger.agent_runs import AgentLedger
     from tilewright.ledger.file import home
     from tilewright.optimize.versions.journal import Journal

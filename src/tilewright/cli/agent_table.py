@@ -1,4 +1,4 @@
-"""The result of `tilewright agent` as text: each item with its end, the effect, and the proof."""
+"""The result of `tilewright agent` as text: each item of the plan with its outcome, its effect and the evidence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewright.ledger.agent_records import AgentMeasurement, AgentParts, AgentR
 
 
 def lines(run: AgentRun, parts: AgentParts) -> Iterator[str]:
-    """Yields the result. Each number is followed by the id of its measurement in the ledger."""
+    """Yields the lines of the result. Each measured number is followed by the id of its measurement in the ledger."""
     yield f"Run {run.run}: {run.stop_reason}"
     for item in parts.items:
         end = parts.end_of(item.id)
@@ -41,6 +41,6 @@ def _effect(run: AgentRun, effect: AgentMeasurement | None) -> Iterator[str]:
 
 
 def _id(evidence: str, run: AgentRun) -> str:
-    """Returns the evidence in brackets, without the name of the run."""
+    """Returns the id of a measurement in brackets, without the name of the run. Returns "" if there is no id."""
     short = evidence.removeprefix(f"{run.run}/")
     return f" [{short}]" if short else ""

@@ -1,4 +1,5 @@
-"""Tables of candidates with the best first, and the output of `tilewright inspect`: one such table per architecture."""
+"""Tables of candidates, the best first. Also the output of `tilewright inspect`: one such table for each
+architecture."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def candidate_table(
     """Returns a table of the best ten candidates and the shipped one, and below it a count of the others.
 
     The reason of a candidate is printed under its row. A duplicate has the same machine code as another candidate.
-    Without ``show_all``, duplicates are only counted in the row of that candidate. ``cells``: the columns after status.
+    Without ``show_all``, duplicates have no row; the row of the other candidate shows their number. ``cells``: the
+    columns after the status.
     """
     ordered, original = by_time(candidates), _originals(candidates)
     distinct = [candidate for candidate in ordered if candidate.configuration not in original]
@@ -58,8 +60,9 @@ def candidate_table(
 
 
 def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configuration]:
-    """Maps each duplicate to the candidate with the same machine code, which the duplicate's reason names."""
-    from tilewright.compile.screen import same_code_as  # loads the compilers
+    """Maps each duplicate to the candidate with the same machine code. The reason of a duplicate names this
+    candidate."""
+    from tilewright.compile.screen import same_code_as  # late import, because it loads the compilers
 
     by_reason = {same_code_as(each.configuration): each.configuration for each in candidates}
     duplicates = (each for each in candidates if each.status == "duplicate" and each.reason in by_reason)

@@ -50,10 +50,10 @@ def capture(
     command: run.Command, out: Out = None, data: WithData = False, data_mib: Mebibytes = 256, exact: Exact = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Runs a program and records each launch of a cuTile or Triton kernel: arguments, how often it ran, how long.
+    """Runs a program and records each launch of a cuTile or Triton kernel: arguments, number of launches, and time.
 
-    Then shows where the time went. `tilewright captured task` makes a task file of any row. The exit code is the
-    program's. The program's output is not changed; with `--json` it goes to stderr.
+    Then shows how much time each kind of launch took. `tilewright captured task` makes a task file of any row. The exit
+    code is the program's. The program's output is not changed; with `--json` it goes to stderr.
 
     Example: `tilewright capture -- python -m train --steps 20`
     """
@@ -78,7 +78,7 @@ def capture(
 
 @app.command()
 def show(record: Record = None, top: Top = None, show_all: All = False, as_json: AsJson = False) -> None:
-    """Shows where the time went: one row for each kind of launch.
+    """Shows how much time each kind of launch took, one row for each.
 
     Example: `tilewright captured show`
     """
@@ -126,7 +126,8 @@ def _file(given: Path | None) -> Path:
 
 
 def _prepared(file: Path, private: bool) -> Capture | None:
-    """Raises RequestError if ``file`` cannot be written. Returns the earlier record in ``file``; None without one."""
+    """Returns the earlier record in ``file``; None if there is none. Raises RequestError if ``file`` cannot be
+    written."""
     from tilewright.ledger.file import make_private
     from tilewright.runtime.capture import record as capture_record
 

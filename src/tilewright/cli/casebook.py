@@ -1,4 +1,4 @@
-"""`tilewright casebook`: what helped before in a case like this, and how that was verified."""
+"""`tilewright casebook`: finds earlier cases like this one: the remedy, and how it was verified."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ SECTIONS = ("Applies when", "Counter-signals", "Apply via", "Expected effect", "
 def casebook(
     question: Question = None, book: Books = None, top: Most = 3, listed: Listed = False, as_json: AsJson = False
 ) -> None:
-    """Finds precedents for a performance question: the case, how it is applied and verified, what was measured.
+    """Finds precedents for a performance question: the case, how to apply and verify its remedy, and the measured
+    effect.
 
-    The first line begins with CASEBOOK: and says what matched, or that nothing did. Cases come from Tilewright, from
+    The first line begins with CASEBOOK: and says which cases match, or that none does. Cases come from Tilewright, from
     the runs in your ledger, and from other casebooks (--book, or the variable TILEWRIGHT_CASEBOOKS).
 
     Example: `tilewright casebook "my softmax reaches a third of the bandwidth"`

@@ -1,4 +1,4 @@
-"""The output of `tilewright check`: wrong cases, then correct ones, then those that were not compared."""
+"""The output of `tilewright check`: first wrong cases, then correct ones, then cases that were not compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.verify.verdict import Verdict, command
 
 STYLES = {"correct": "green", "correct on reduced shapes": "yellow", "incorrect": "bold red", "unverified": "yellow"}
 GROUPED = {"edge": 1, "hidden": 2}
-"""Origin of a case (`Case.why`) → order of its row. Correct cases of such an origin share one of the last rows."""
+"""Origin of a case (`Case.why`) → position of its row. Correct cases of the same origin share a row at the end."""
 
 
 def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all: bool = False) -> RenderableType:
@@ -35,7 +35,7 @@ def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all:
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:
-    """Groups the compared cases into rows. Correct edges share a row, and so do correct hidden draws."""
+    """Groups the compared cases into rows. Correct edge cases share one row, and correct hidden draws share another."""
 
     def key(result: Result) -> tuple[bool, int]:
         return result.verdict == "correct", GROUPED.get(result.case.why, 0)
@@ -49,7 +49,7 @@ def _grouped(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
-    """Returns the cells and the reason of one row. Both are those of the result with the largest error."""
+    """Returns the cells and the reason of one row. Both come from the result with the largest error."""
     worst = max(rows, key=lambda result: result.error.share if result.error else 0.0)
     case, error = worst.case, worst.error
     dims = ", ".join(f"{name}={value}" for name, value in case.dims)
@@ -78,6 +78,6 @@ def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: 
     if again := command(verdict, where, options):
         assert verdict.smallest is not None
         lines.append(Text(f"smallest: {verdict.smallest.case.described}: {verdict.smallest.reason}"))
-        # not wrapped, so that the command can be copied
+        # not wrapped: the user can then copy the command
         lines.append(Text.assemble("reproduce: ", (again, "bold"), no_wrap=True, overflow="ignore"))
     return lines

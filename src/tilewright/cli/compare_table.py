@@ -19,7 +19,7 @@ NUMBERS = (
 
 
 def compared(result: VersionComparison, show_all: bool = False) -> RenderableType:
-    """Returns the names of both versions, and what changed between them."""
+    """Returns the names of both versions, and the differences between them."""
     heading = [
         *(
             Text.assemble((f"{name} ", "bold"), f"{version}, grid {'x'.join(map(str, grid))}")

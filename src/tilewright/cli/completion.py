@@ -62,7 +62,7 @@ def task_files(incomplete: str) -> list[str]:
 
 
 def workloads(context: typer.Context, incomplete: str) -> list[str]:
-    """Completes the workloads of the task file that the command line names already."""
+    """Completes workloads. They come from the task file that is already on the command line."""
     where = str(context.params.get("where") or context.params.get("a") or next(iter(context.args), ""))
     file, colon, task = where.rpartition(":")
     named = [names for name, names in _tasks(file if colon else where) if not colon or name == task]
@@ -70,7 +70,7 @@ def workloads(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _tasks(file: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the name and the workloads of each `Task` call in the file, as far as these are literals."""
+    """Yields the name and the workloads of each `Task` call in the file. Only literals can be read."""
     from tilewright.source.source_file import SourceFile, keywords
     from tilewright.source.values import called_name
 

@@ -1,7 +1,7 @@
-"""`tilewright doctor`: what works on this machine, and how to fix what does not.
+"""`tilewright doctor`: shows what works on this machine, and how to fix the rest.
 
-`examine` returns one `Probe` for each thing that Tilewright uses. An error in a probe is reported as its result.
-Inspecting and predicting need every ``required`` probe. A failure of another probe only limits what can be measured.
+`examine` returns one `Probe` for each thing that Tilewright uses. If a probe raises an error, the error is its result.
+Inspecting and predicting need every ``required`` probe. If another probe fails, fewer things can be measured.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ OPTIONAL = ("tileirdisasm", "isolation", "Triton", "cuTile's cache", *TO_MEASURE
 
 @dataclass(frozen=True)
 class Probe:
-    """The state of one thing that Tilewright uses.
+    """The state of one thing that Tilewright uses, such as a compiler or the driver.
 
     ok: None if the thing is not needed on this machine.
-    required: whether inspecting and predicting need it.
+    required: whether inspecting and predicting need the thing.
     """
 
     name: str
@@ -94,8 +94,8 @@ def table(probes: Sequence[Probe]) -> Table:
 
 
 def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Probe, ...]:
-    """Runs all probes. A probe comes before those that depend on it."""
-    from tilewright.languages.triton.versions import needs  # loads the compilers' front ends: 0.1 s
+    """Runs all probes. A probe runs before the probes that depend on it."""
+    from tilewright.languages.triton.versions import needs  # loads the compilers' front ends, which takes 0.1 s
 
     gpu = find_gpu()
 
@@ -135,7 +135,7 @@ def healthy(probes: Sequence[Probe]) -> bool:
 
 
 def verdict(probes: Sequence[Probe]) -> str:
-    """Says in one line what this machine can do."""
+    """Returns one line about what this machine can do."""
     if not healthy(probes):
         broken = ", ".join(probe.name for probe in probes if probe.required and probe.ok is False)
         return f"not ready: {broken}"
@@ -193,19 +193,19 @@ def tileiras() -> Probe:
 
 
 def pip_mismatch() -> str:
-    """Returns the versions of the pip compiler's packages in words if they differ; "" if they agree."""
+    """Returns the different versions of the pip compiler's packages in words. Returns "" if all versions are equal."""
     from tilewright.languages.cutile.toolchain import PIP_PACKAGES, major_minor
 
     versions = {name: installed_version(name) for name in PIP_PACKAGES}
     releases = {text and major_minor(text) for text in versions.values()}
-    if len(releases) == 1:  # all of one version, or none installed
+    if len(releases) == 1:  # all packages have one version, or none is installed
         return ""
     listed = ", ".join(f"{name} {text or 'not installed'}" for name, text in versions.items())
     return f"the pip compiler is not used, because its packages differ in major.minor: {listed}"
 
 
 def cuda_home(environ: Mapping[str, str]) -> Probe:
-    """Probes CUDA_HOME and CUDA_PATH. If they name another version, a tileiras that is not from pip fails."""
+    """Probes CUDA_HOME and CUDA_PATH. If they name another version, only the tileiras from pip works."""
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     named = {name: environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)}
@@ -320,7 +320,8 @@ def free_disk() -> Probe:
 
 
 def not_writable(directory: Path) -> str | None:
-    """Returns why ``directory`` cannot be written; None if it can. The directory need not exist yet."""
+    """Returns the reason why ``directory`` cannot be written. Returns None if it can. The directory need not exist
+    yet."""
     place = _existing(directory)
     try:
         with tempfile.TemporaryFile(dir=place) as file:
@@ -352,7 +353,7 @@ def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Probe:
 
 
 def driver(gpu: Gpu, version: str | None) -> Probe:
-    """Probes whether the driver is r580 or newer. If ``version`` is None, the CUDA version of the driver decides."""
+    """Probes whether the driver is r580 or newer. If ``version`` is None, uses the driver's CUDA version instead."""
     ok = int(version.split(".")[0]) >= DRIVER if version else tuple(map(int, gpu.cuda_driver.split("."))) >= (13, 0)
     detail = f"{version or 'version unknown'}, CUDA {gpu.cuda_driver}"
     return _optional("driver", ok, detail, "" if ok else f"install driver r{DRIVER} or newer")
@@ -365,7 +366,7 @@ def cuda_bindings(gpu: Gpu) -> Probe:
 
 
 def torch(gpu: Gpu) -> Probe:
-    """Probes torch, which measuring needs for device memory. Reads torch's files, because importing takes seconds."""
+    """Probes torch, which is needed to measure. Reads torch's files instead of importing torch, which takes seconds."""
     version, fix = installed_version("torch"), "pip install torch"
     if version is None:
         return _optional("torch", False, "not installed: measuring needs it", fix)
@@ -377,7 +378,8 @@ def torch(gpu: Gpu) -> Probe:
 
 
 def torch_cuda() -> str | None:
-    """Returns the CUDA version that the installed torch is built for; None for a build without CUDA."""
+    """Returns the CUDA version for which the installed torch was built. Returns None if torch was built without
+    CUDA."""
     spec = util.find_spec("torch")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         match = re.search(r"^cuda\b.*=\s*'([^']+)'", (Path(place) / "version.py").read_text(), re.MULTILINE)

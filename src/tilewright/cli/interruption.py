@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM, which end a command with one line wherever they reach it.
+"""Handles Ctrl-C and SIGTERM: each ends a command with one line, at any moment.
 
-This module imports little, so that a signal during the other imports is handled, too.
+This module imports little. A signal that arrives during the other imports is therefore handled, too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ AGAIN_SECONDS = 0.01
 
 
 class Signalled(KeyboardInterrupt):
-    """A SIGINT or SIGTERM was received. It is no plain KeyboardInterrupt: after one of these has left an ``exec``,
-    Python ends itself with SIGINT instead of the exit code."""
+    """A SIGINT or SIGTERM was received.
+
+    This is a subclass, because Python handles a plain KeyboardInterrupt that leaves an ``exec`` in a special way: it
+    ends itself with SIGINT, not with the exit code.
+    """
 
     def __init__(self, number: int):
         word, self.code = ending((number,))
@@ -27,7 +30,7 @@ class Signalled(KeyboardInterrupt):
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM ended a command; the message says what happens to its work."""
+    """Ctrl-C or SIGTERM ended a command. The message says which work was kept."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -38,8 +41,8 @@ class Interrupted(Exception):
 def interruptible(received: list[int]) -> Iterator[None]:
     """Makes SIGTERM end a command as Ctrl-C does: finished work is kept, and child processes end.
 
-    received: the number of each signal is appended. From the first signal on, this process prints no warning and no
-    exception that Python ignores. Interrupted code causes both, for example a coroutine that is never awaited.
+    received: the number of each signal is appended. From the first signal on, this process prints no warnings and no
+        ignored exceptions. Interrupted code causes both, for example a coroutine that is never awaited.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -47,7 +50,7 @@ def interruptible(received: list[int]) -> Iterator[None]:
     ended = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:  # `timeout` sends it twice; the second must not stop the clean-up
+        if number == signal.SIGTERM:  # `timeout` sends SIGTERM twice; the second must not stop the clean-up
             signal.signal(number, signal.SIG_IGN)
         received.append(number)
         silence()
@@ -58,7 +61,8 @@ def interruptible(received: list[int]) -> Iterator[None]:
         sys.unraisablehook = ignored
 
     def ignored(unraisable: sys.UnraisableHookArgs) -> None:
-        """Python ignores an interruption in a destructor or a callback. So the signal is sent again after that."""
+        """Sends the signal again later. Python ignores an exception in a destructor or a callback, also an
+        interruption."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt) and not ended:
             signal.signal(received[-1], interrupt)
             threading.Timer(AGAIN_SECONDS, again, received[-1:]).start()
@@ -69,13 +73,13 @@ def interruptible(received: list[int]) -> Iterator[None]:
 
     main_thread = threading.get_ident()
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
-    if signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, None):  # a job in the background ignores it
+    if signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, None):  # a background job ignores SIGINT
         before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     except Interrupted:
         raise
-    except Exception as error:  # modules in C make another error of an interruption
+    except Exception as error:  # some C modules turn an interruption into another error
         if received:
             raise Signalled(received[-1]) from error
         raise
@@ -85,9 +89,9 @@ def interruptible(received: list[int]) -> Iterator[None]:
             if signal.getsignal(number) is interrupt:
                 signal.signal(number, handler)
         if received:
-            silence()  # again, since a `warnings.catch_warnings` that ended has restored the filters
+            silence()  # again, because the end of a `warnings.catch_warnings` restores the filters
 
 
 def ending(received: Collection[int]) -> tuple[str, int]:
-    """Returns the line and the exit code of a command that the signals ``received`` ended."""
+    """Returns the line and the exit code for a command that was ended by the signals in ``received``."""
     return ("terminated", TERMINATED) if signal.SIGTERM in received else ("interrupted", INTERRUPTED)

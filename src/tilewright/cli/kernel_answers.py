@@ -1,4 +1,4 @@
-"""What `tilewright agent` prints for a question for a new kernel, which is about no program."""
+"""The output of `tilewright agent` for a question that asks for a new kernel. No program is involved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_WRITTEN = 1
 
 
 def answered(asked: KernelQuestion, as_json: bool) -> None:
-    """Prints the answer of each specialist as it comes. Exits with code 1 if the kernel was not written."""
+    """Prints the answer of each specialist when it arrives. Exits with code 1 if the kernel was not written."""
     found = []
     for delegation, answer in answers(asked):
         found.append({"specialist": delegation.specialist, **to_json(answer)})

@@ -12,18 +12,18 @@ from tilewright.source.source_file import SourceFile, names
 from tilewright.source.source_file import parameters as parameters_in
 
 DIMENSIONS = ("B", "H", "M", "N")
-"""The names of an array's dimensions. An array with fewer has the last of them."""
+"""The names of an array's dimensions. An array with fewer dimensions takes the last names."""
 FACTORS = ("eps", "scale", "alpha", "beta", "factor", "prob")
-"""Parts of names of numbers that are no sizes."""
+"""Parts of the names of numbers that are factors, not sizes."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a kernel by their use, which is read from the kernel's source.
+    """The parameters of a kernel, grouped by their use. The use is read from the kernel's source.
 
     arrays: name → number of dimensions; 1 if the source does not show it.
-    numbers: parameter → what to pass for it, as far as its name shows it.
-    order: the parameters that the launch passes, as the kernel takes them.
+    numbers: parameter → the value to pass, guessed from its name.
+    order: the parameters that the launch passes, in the kernel's order.
     """
 
     kernel: str
@@ -37,7 +37,7 @@ class Parameters:
 
 
 def kernels_in(file: SourceFile) -> dict[str, tuple[str, Parameters]]:
-    """Returns the kernels that a program may launch: name → language, and the use of the parameters."""
+    """Returns the kernels in a file: name → language, and the use of the parameters."""
     found = {kernel.name: ("cutile", of_cutile(file, kernel)) for kernel in cutile.kernels(file)}
     every = triton.kernels(file)
     called = {file.value(call.func) for kernel in every for call in file.every(ast.Call, kernel)}
@@ -72,8 +72,8 @@ def of_cutile(file: SourceFile, kernel: cutile.KernelSource) -> Parameters:
 def of_triton(file: SourceFile, kernel: triton.TritonKernel) -> Parameters:
     """Reads the use of each parameter from the kernel's source.
 
-    A constant is annotated as ``tl.constexpr``. What the kernel loads from or stores to is an array, the rest are
-    numbers. The launch leaves out the constants at the end: their values are those of the knobs of the same name.
+    A constant is annotated as ``tl.constexpr``. A parameter that the kernel loads from or stores to is an array. All
+    others are numbers. The launch omits constants at the end of the list; the knobs of the same names set their values.
     """
     named = [parameter.arg for parameter in parameters_in(kernel.node)]
     used, computed = arrays(file, kernel), frozenset(kernel.computed) | kernel.computed_late
@@ -89,7 +89,7 @@ def of_triton(file: SourceFile, kernel: triton.TritonKernel) -> Parameters:
 
 
 def _has_rows(pointers: Pointers, addresses: list[ast.expr]) -> bool:
-    """Whether an address is of an element in a matrix: a tile with a new axis, or a product with a parameter."""
+    """Whether an address belongs to an element of a matrix: a tile with a new axis, or a product with a parameter."""
     for address in addresses:
         for node in _parts(pointers, address):
             new_axis = isinstance(node, ast.Subscript) and any(
@@ -102,7 +102,7 @@ def _has_rows(pointers: Pointers, addresses: list[ast.expr]) -> bool:
 
 
 def _parts(pointers: Pointers, node: ast.expr, depth: int = 8) -> Iterator[ast.AST]:
-    """Yields the parts of an expression, and those of the variables in it."""
+    """Yields the parts of an expression, and the parts of the expressions that its variables hold."""
     for part in ast.walk(node):
         yield part
         if isinstance(part, ast.Name) and depth and (bound := pointers.last(part.id, place(part))) is not None:
@@ -110,7 +110,7 @@ def _parts(pointers: Pointers, node: ast.expr, depth: int = 8) -> Iterator[ast.A
 
 
 def _guessed(name: str, ranks: Mapping[str, int]) -> str:
-    """Returns what to pass for a number: a dimension, or 1.0."""
+    """Returns the value to pass for a number: a dimension, or 1.0."""
     lower = name.lower()
     if any(part in lower for part in FACTORS):
         return "1.0"

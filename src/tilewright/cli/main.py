@@ -1,9 +1,9 @@
-"""The command line: the typer app with its commands, and how an exception becomes an exit code.
+"""The command line: the typer app with its commands, and the exit code for each exception.
 
-Results go to stdout, everything else to stderr. With ``--json`` stdout holds exactly one JSON value, also for an
-error. A user's mistake, also one in the task file, is printed as one line that starts with ``error:``. A traceback
-means a mistake in Tilewright. Each command is a module of this folder. It imports what it needs only when it runs, so
-that ``--help`` is quick. `exit_codes` lists the exit codes.
+Results go to stdout, everything else to stderr. With ``--json`` stdout holds exactly one JSON value, also for an error.
+A user's mistake, also one in the task file, is printed as one line that starts with ``error:``. A traceback means a
+mistake in Tilewright. Each command is a module of this folder. A command imports other modules only when it runs, so
+``--help`` is quick. `exit_codes` lists the exit codes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM
 """Errors of the file system that a user can fix."""
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""Base class of typer's errors about options and arguments. Its module depends on typer's version."""
+"""The base class of typer's errors about options and arguments. It is found through a subclass, because its module
+depends on typer's version."""
 
 app = typer.Typer(
     name="tilewright",
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with interruptible(received):
             code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
         sys.stdout.flush()
-        if code == exit_codes.INTERRUPTED:  # typer makes this of every KeyboardInterrupt
+        if code == exit_codes.INTERRUPTED:  # typer returns this code for every KeyboardInterrupt
             return failed(*ending(received))
         return code
     except Interrupted as interruption:
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failed(_usage(error), exit_codes.WRONG_REQUEST)
     except BrokenPipeError:
         _give_up_stdout()
-        return exit_codes.DONE  # the reader of the pipe, such as `head`, closed it
+        return exit_codes.DONE  # the reader of the pipe, such as `head`, has closed it
     except SystemExit as error:
         if place_in_task(error):
             return failed(in_task(error), exit_codes.WRONG_REQUEST)
@@ -142,7 +143,7 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 
 def _usage(error: Exception) -> str:
-    """Returns typer's message with the nearest option or command, and the ``--help`` that lists the choices."""
+    """Returns typer's message, the nearest option or command, and the ``--help`` command that lists the choices."""
     message = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
     context = getattr(error, "ctx", None)  # the context of the innermost command
     if context is None:
@@ -171,7 +172,7 @@ def _unforeseen(error: Exception) -> tuple[str, int]:
 
 
 def _unwritable(error: OSError) -> str:
-    if error.filename is None:  # the full file may be stdout
+    if error.filename is None:  # without a file name, stdout may be the full file
         _give_up_stdout()
     file = f" ({error.filename})" if error.filename else ""
     fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose a place that you can write"

@@ -30,7 +30,7 @@ def new(
     file: File = None, kind: KindName = "elementwise", kernel: Kernel = None, operation: Operation = None,
     language: KernelLanguage = "cutile", dtype: Dtype = "bfloat16", arch: Arch = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Writes a task to start from. It runs as it is: `check` finds it correct, and `tune` tunes it.
+    """Writes a task to start from. The task works at once: `check` finds it correct, and `tune` tunes it.
 
     If FILE exists and holds cuTile or Triton kernels but no task, a task for one of these kernels is written beside
     FILE, into FILE_task.py or FILE_KERNEL_task.py. The kernel's parameters are filled in; FILL IN marks what you must
@@ -62,7 +62,7 @@ def new(
 
 
 def _to_start_from(file: Path, kind: str, kernel: str | None, arch: str | None) -> tuple[Path, str]:
-    """Returns the file to write and its text: a skeleton, or a task for a kernel that exists."""
+    """Returns the path of the file to write, and its text: a skeleton, or a task for an existing kernel."""
     from tilewright.cli import skeletons
     from tilewright.hardware.architectures import architecture
     from tilewright.source.cutile import tasks

@@ -23,7 +23,7 @@ def optimized(result: Optimized, where: str, show_all: bool = False) -> Iterator
 
 
 def iterations(result: Optimized, show_all: bool = False) -> RenderableType:
-    """Returns a table with every kept iteration and the first ten others. A line below it counts the rest."""
+    """Returns a table with every kept iteration and the first ten others. A line below the table counts the rest."""
     measured = result.record.measured
     table = TerminalTable(
         Column("", right=True), "optimization", Column("value", spare=1),

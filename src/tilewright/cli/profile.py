@@ -1,4 +1,4 @@
-"""`tilewright profile`: where the time of a program goes on its GPUs, from a trace, or from a run that it traces."""
+"""`tilewright profile`: shows how a program spends its time on the GPUs, from a trace or from a traced run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilewright.profile.figures import Profile
 
 TRACE = re.compile(r".*\.(json|gz|nsys-rep|ncu-rep|sqlite|pt\.trace)$")
-"""Names of files that are meant as traces."""
+"""Names of files that count as traces."""
 PROGRAM_STEPS = "10:15"
 
 What = Annotated[
@@ -82,7 +82,7 @@ def profile(
 
 
 def _traces(named: Sequence[str]) -> list[Path]:
-    """Returns the trace files; those of a folder are all of its traces."""
+    """Returns the trace files. For a folder, returns all traces in it."""
     found = []
     for path in map(Path, named):
         inside = sorted(each for each in path.glob("*.json*") if not each.name.endswith(".steps.json"))
@@ -100,7 +100,7 @@ def _range(steps: str) -> tuple[int, int]:
 
 
 def _traced(command: list[str], folder: Path, last: int, seconds: float, as_json: bool) -> int:
-    """Runs the program with the recorder, to before step ``last``. Returns its exit code."""
+    """Runs the program with the recorder, which stops before step ``last``. Returns the program's exit code."""
     from tilewright.runtime.started import traced
 
     run.check_named(command)

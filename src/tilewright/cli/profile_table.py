@@ -21,7 +21,7 @@ KERNELS = (
 
 
 def profiled(profile: Profile, top: int | None) -> RenderableType:
-    """Returns the tables. ``top``: how many kernels are shown; None: all."""
+    """Returns the tables. ``top``: the number of kernels that are shown; None shows all."""
     split = TerminalTable(*SPLIT)
     for row in views.split_rows(profile):
         split.add(row)

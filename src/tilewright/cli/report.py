@@ -81,8 +81,11 @@ def _list(path: Path | None, variable: str, as_json: bool) -> None:
 
 
 def _json(evidence: Evidence) -> Encodable:
-    """Returns the value that `tune` or `optimize` printed with ``--json`` for this run, or the report of a run of
-    `agent`. For a Triton kernel, ``two_steps`` has the sections about its way to Tile IR."""
+    """Returns the JSON of this run: the value that `tune` or `optimize` printed with ``--json``, or an `agent` run's
+    report.
+
+    For a Triton kernel, ``two_steps`` has the sections about its translation to Tile IR.
+    """
     from tilewright.optimize import optimized
     from tilewright.report.agent import views as agent_views
     from tilewright.report.agent.evidence import AgentEvidence
@@ -101,7 +104,7 @@ def _json(evidence: Evidence) -> Encodable:
 
 
 def _write(path: Path, text: str, *, make: bool = False) -> None:
-    """Writes ``text`` into a file and prints a note; ``-`` is stdout. ``make``: first makes a private folder."""
+    """Writes ``text`` into a file and prints a note; ``-`` is stdout. ``make``: makes a private folder first."""
     from tilewright.ledger.file import make_private
 
     if path == Path("-"):

@@ -1,4 +1,4 @@
-"""`tilewright route`: which specialists a performance question is for."""
+"""`tilewright route`: names the specialists for a performance question."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def route(
     question: Question, file: About = None, arch: RouteArch = None, capability: Capability = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Says which specialists a performance question is for, in the order of the work, and why.
+    """Names the specialists for a performance question in the order of their work, with the reasons.
 
-    Decides by rules, words and the kernels in FILE, and asks no model. `tilewright specialists` prints the rules. Exit
-    code 0, also for what is no performance question.
+    Decides by rules, words and the kernels in FILE, and asks no model. `tilewright specialists` prints the rules. The
+    exit code is 0, even if the question is not about performance.
 
     Example: `tilewright route "Write a Triton kernel for fused SiLU-mul"`
 

@@ -1,4 +1,4 @@
-"""`tilewright run`: starts a program in which Tilewright replaces cuda-tile's search for configurations."""
+"""`tilewright run`: starts a program in which Tilewright replaces the configuration search of cuda-tile."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | N
 
 @contextmanager
 def starting(program: str, as_json: bool = False) -> Iterator[None]:
-    """If the program cannot be started, prints the reason in one line and exits with a shell's exit code."""
+    """Prints the reason in one line if the program cannot be started, and exits with the exit code of a shell."""
     hint = f"; start it with its interpreter: python {program}" if program.endswith(".py") else ""
     try:
         yield
@@ -84,7 +84,10 @@ def starting(program: str, as_json: bool = False) -> Iterator[None]:
 
 
 def wait_for(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
-    """Runs the program. Returns the exit code that a shell would. The program handles Ctrl-C; SIGTERM is passed on."""
+    """Runs the program and returns the exit code that a shell would return.
+
+    The program handles Ctrl-C itself. SIGTERM is passed on to it.
+    """
     with starting(command[0], as_json):
         process = subprocess.Popen(command, env=environment, stdout=2 if as_json else None)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

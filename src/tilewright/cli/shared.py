@@ -1,4 +1,4 @@
-"""What several commands share: options, loading a task, progress, interruptions, and writing files and JSON."""
+"""Code that several commands share: options, loading a task, progress, interruptions, and writing files and JSON."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def help_without_a_command(context: typer.Context) -> None:
 
 
 def architectures(text: str | None) -> tuple[str, ...]:
-    """Returns the architectures that ``text`` names, without repetitions; for None, that of `default_architecture`."""
+    """Returns the architectures in ``text``, without duplicates. For None, returns that of `default_architecture`."""
     from tilewright.hardware.architectures import ARCHITECTURES, architecture
 
     if text is None:
@@ -110,8 +110,10 @@ def default_architecture() -> str:
 
 
 def early_session() -> Local | None:
-    """Starts the worker process if there is a GPU. Commands call this before their other imports: the worker needs
-    seconds to import torch, and does so at the same time."""
+    """Starts the worker process if there is a GPU. Commands call this before their other imports.
+
+    The worker needs seconds to import torch, and does so while the command imports its own modules.
+    """
     from tilewright.worker.early import early_worker
 
     process = early_worker()
@@ -122,8 +124,10 @@ def early_session() -> Local | None:
 
 
 def loaded(where: str) -> Task:
-    """Loads the task ``FILE[:TASK]``. After that, no front end imports torch in this process. Prints a note about a
-    language whose version is not tested."""
+    """Loads the task ``FILE[:TASK]``, and then prevents imports of torch by front ends in this process.
+
+    Prints a note if the version of a language is not tested.
+    """
     from tilewright.languages import cautions, keep_torch_out
     from tilewright.task.loading import load_task
 
@@ -137,8 +141,10 @@ def loaded(where: str) -> Task:
 def refuse_broken(
     task: Task, board: Board, workloads: Iterable[Workload], configurations: Sequence[Configuration] = ()
 ) -> None:
-    """Raises TaskError if the launch function or the kernel fails for every configuration. By default, the
-    ``configurations`` are those of the whole space."""
+    """Raises TaskError if the launch function or the kernel fails for every configuration.
+
+    configurations: by default all configurations of the space.
+    """
     from tilewright.compile.compile import Unit, refuse_broken
 
     units = []
@@ -149,14 +155,15 @@ def refuse_broken(
 
 
 def note_dropped_values(task: Task, arch: int, workloads: Sequence[Workload]) -> None:
-    """Prints a note for each value that no configuration may have, such as a tile size that is no power of two.
+    """Prints a note for each value that no configuration may have, such as a tile size that is not a power of two.
 
-    Workloads that drop a value for the same reason share a note. It names them if other workloads keep the value.
+    Workloads that drop a value for the same reason share one note. If other workloads keep the value, the note names
+    the workloads that drop it.
     """
     left_out: dict[str, list[str]] = {}
     for workload in workloads:
         for line in task.space.dropped(arch, workload.dims):
-            reason, fails, _ = line.partition(" does not hold for ")  # a predicate's values differ by workload
+            reason, fails, _ = line.partition(" does not hold for ")  # its values differ by workload
             left_out.setdefault(reason + fails.removesuffix(" for "), []).append(workload.name)
     for reason, names in left_out.items():
         only = f" for {', '.join(names)}" if len(names) < len(workloads) else ""
@@ -165,7 +172,7 @@ def note_dropped_values(task: Task, arch: int, workloads: Sequence[Workload]) ->
 
 @contextmanager
 def progress(as_json: bool) -> Iterator[Progress]:
-    """Shows progress, but none with ``--json``. With ``--json``, what a task file prints goes to stderr."""
+    """Shows progress. With ``--json`` it shows none, and output of a task file goes to stderr."""
     with ExitStack() as stack:
         if as_json:
             stack.enter_context(redirect_stdout(sys.stderr))
@@ -173,9 +180,9 @@ def progress(as_json: bool) -> Iterator[Progress]:
 
 
 def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = False) -> None:
-    """Writes a text file. ``parents``: makes missing folders, too. Mode ``x`` refuses to overwrite a file.
+    """Writes a text file. Raises RequestError if that fails.
 
-    Raises RequestError if the file cannot be written.
+    parents: also makes missing folders. Mode ``x``: refuses to overwrite a file.
     """
     try:
         if parents:
@@ -203,7 +210,7 @@ def print_json(value: Encodable) -> None:
 
 @contextmanager
 def resumable(ledger: TuneLedger | Ledger | AgentLedger | Literal[False], fresh: bool) -> Iterator[None]:
-    """Turns Ctrl-C or SIGTERM inside the block into `Interrupted`, which says what is stored and how to go on.
+    """Turns Ctrl-C or SIGTERM inside the block into `Interrupted`. The message says what is stored and how to continue.
 
     ledger: the ledger of the run; False if nothing is stored.
     """

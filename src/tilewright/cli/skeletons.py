@@ -116,7 +116,7 @@ task = tw.Task(
 '''
 
 KERNELS = {"elementwise": ELEMENTWISE, "in place": ELEMENTWISE, "norm": NORM, "cross entropy": NORM}
-"""Kind of task → the kernel to start from. All other kinds start from a matmul."""
+"""Kind of task → the kernel to start from. All other kinds start from a matrix product."""
 
 HEADING = '''"""A task to start from, for a kernel of the kind "{kind}".
 
@@ -255,7 +255,7 @@ def _listed(path: Path, kernel: str, language: str) -> dict[str, tuple[Value, ..
     except RequestError:
         return {}
     named = [listed for listed in lists if listed.name == kernel]
-    chosen = named or (() if language == "triton" else lists)  # a list of cuTile configurations names no kernel
+    chosen = named or (() if language == "triton" else lists)  # a list in cuTile does not name its kernel
     values: dict[str, dict[Value, None]] = {}
     for written in chosen[0].configurations if chosen else ():
         for name, value in written.fields:

@@ -1,4 +1,4 @@
-"""`tilewright specialists`: who answers which questions, and what that needs."""
+"""`tilewright specialists`: lists the specialists, their questions and their requirements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tilewright.cli.shared import AsJson, print_json
 
 
 def specialists(as_json: AsJson = False) -> None:
-    """Lists the specialists: domain, words that name it, what it returns and needs, and whether this machine has that.
+    """Lists the specialists: domain, words that name it, results, requirements, and whether this machine meets them.
 
     Then prints the rules by which `tilewright route` chooses among them.
 

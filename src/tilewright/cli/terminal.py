@@ -74,7 +74,7 @@ def progress(quiet: bool) -> Iterator[Progress]:
 
 
 class _Stages(Bars):
-    """Progress bars, with the current work and the best result so far below them."""
+    """Progress bars. The current work and the best result so far are shown below them."""
 
     note = best = ""
 
@@ -122,7 +122,7 @@ class _Bars:
 
 
 class _Lines:
-    """Prints a line every `SECONDS_BETWEEN_LINES` seconds, so that short work prints none."""
+    """Prints one line every `SECONDS_BETWEEN_LINES` seconds. Short work therefore prints none."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

@@ -1,7 +1,8 @@
-"""A table that fits its terminal, and lists that show only their first rows.
+"""A table that fits the width of its terminal, and lists that show only their first rows.
 
-Columns with the same value in every row become one line above the table. If the table is still too wide, spare columns
-move to a second line under each row, and then the widest text column wraps. No text is cut off or read as markup.
+A column with the same value in every row becomes a line above the table. If the table is still too wide, spare columns
+move to a second line under each row, and then the widest text column wraps. No text is cut off or interpreted as
+markup.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. Its ``name``, the heading, may have line breaks.
+    """A column of a table. Its ``name`` is the heading and may have line breaks.
 
     right: aligns the values to the right.
     spare: on a narrow terminal, columns with the highest number move under their rows first; 0: never moves.
-    knob: writes ``name=value`` where the value is shown outside the table.
+    knob: writes ``name=value`` if the value is shown outside the table.
     always: keeps the column even if all its values are the same.
     """
 
@@ -168,9 +169,9 @@ def first_lines(lines: Sequence[str], show_all: bool) -> list[str]:
 
 
 def not_shown(hidden: Sequence[tuple[str, str]], what: str = "rows") -> list[RenderableType]:
-    """Returns lines that count the rows that are not shown. ``hidden``: the status and the reason of each such row.
+    """Returns lines that count the hidden rows. ``hidden``: the status and the reason of each hidden row.
 
-    Reasons that differ only in numbers and knob values are counted together; ``…`` replaces what differs.
+    Reasons that differ only in numbers and knob values are counted together; ``…`` replaces the parts that differ.
     """
     if not hidden:
         return []

@@ -35,8 +35,8 @@ def transfer(
 ) -> None:
     """Translates the tuning configurations of a Triton kernel for cuTile, or of a cuTile kernel for Triton.
 
-    Reads the file and runs no code of it. Prints Python that can be pasted; comments name what has no equivalent,
-    with the reason. Exit code 1 if nothing could be transferred.
+    Reads the file and does not run its code. Prints Python that can be pasted. Comments name the fields without an
+    equivalent, with the reason. Exit code 1 if nothing could be transferred.
 
     Example: `tilewright transfer softmax_triton.py:softmax_kernel --to cutile --arch sm_90`
 

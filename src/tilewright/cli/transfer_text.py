@@ -82,7 +82,7 @@ def _comment(text: str) -> Iterator[str]:
 def _space(variable: str, done: Transferred) -> Iterator[str]:
     try:
         space = done.space()
-    except RequestError as error:  # then a plain list of configurations
+    except RequestError as error:  # the configurations are then printed as a plain list
         yield from _comment(f"no space: {error}")
         yield f"{variable}_configurations = ["
         yield from (f"    {dict(point)!r}," for point in done.configurations)
@@ -101,7 +101,7 @@ def _space(variable: str, done: Transferred) -> Iterator[str]:
 
 def _configs(variable: str, done: Transferred) -> Iterator[str]:
     yield f"{variable}_configs = ["
-    for point in done.configurations:  # the kernel's parameters are one dictionary, the compiler's are keywords
+    for point in done.configurations:  # the kernel's parameters go into one dictionary, the compiler's are keywords
         meta = {name: value for name, value in point.items() if name not in hints()}
         options = [f"{name}={value!r}" for name, value in point.items() if name in hints()]
         yield f"    triton.Config({', '.join([repr(meta), *options])}),"

@@ -1,4 +1,4 @@
-"""`tilewright tune`: the best configuration for each workload."""
+"""`tilewright tune`: finds the best configuration for each workload."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def tune(
 ) -> None:  # fmt: skip
     """Finds the best configuration for each workload, with its evidence.
 
-    With a GPU, the candidates predicted fastest are verified and raced. Without one, times are predicted, not measured.
+    With a GPU, the candidates that are predicted to be fastest are verified and raced. Without one, times are
+    predicted, not measured.
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`
     """

@@ -300,8 +300,10 @@ def _read() -> tuple[Winners, Kernels, list[Unreadable]]:
 
 
 def _with_key(winners: Sequence[Entry], key: str) -> Entry:
-    """Returns the entry whose key begins with ``key``. Raises RequestError, with the nearest keys, if none or several
-    do."""
+    """Returns the entry whose key begins with ``key``.
+
+    Raises RequestError with the nearest keys if there is no such entry, or several.
+    """
     matches = [winner for winner in winners if winner.key.startswith(key.lower())]
     if len(matches) == 1:
         return matches[0]

@@ -30,7 +30,8 @@ def listed(winners: Sequence[Winner], called: Callable[[Winner], str], show_all:
 
 
 def shown(winner: Winner) -> RenderableType:
-    """Returns all that is stored of one winner: the parts of its key, and the outcome of every configuration."""
+    """Returns everything that is stored about one winner: the parts of its key, and the outcome of every
+    configuration."""
     parts = _table("part of the key", "value")
     for name, value in winner.parts.items():
         parts.add((name, _value(value)))
