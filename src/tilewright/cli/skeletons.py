@@ -201,8 +201,9 @@ task = tw.Task(
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
     """Returns the text of a task file for the kernel ``wanted`` of ``file``; None stands for its first kernel.
 
-    task: path of the task file. Raises RequestError if ``file`` has no kernel, no kernel ``wanted``, or kernels of two
-    languages and ``wanted`` is None.
+    task: path of the task file.
+    Raises RequestError if ``file`` has no kernel, no kernel ``wanted``, or kernels of two languages and ``wanted`` is
+    None.
     """
     language, parameters = _chosen(file, wanted)
     listed = _listed(file.path, parameters.kernel, language)

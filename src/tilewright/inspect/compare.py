@@ -88,8 +88,8 @@ def versions(
     """Returns both versions. Knobs that are missing in ``configs`` keep the values that the task ships.
 
     workload: the name of the workload in both tasks. The default for the first task is its first workload. The default
-        for the second task is the workload of the same name, or its first workload if there is none. Raises
-        UnknownChoice for an unknown workload or knob, SpaceError for a bad value.
+        for the second task is the workload of the same name, or its first workload if there is none.
+    Raises UnknownChoice for an unknown workload or knob, SpaceError for a bad value.
     """
     a, b = tasks
     first = a.workload(workload) if workload else a.selected(None)[0]

@@ -1,4 +1,4 @@
-"""Kernel languages: one folder each. `language_of` finds the language that a kernel is written in."""
+"""Kernel languages: one folder for each. `language_of` finds the language of a kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.plugins import plugins
 
 
 def languages() -> Iterator[Language]:
-    """The languages in this folder, then those of the entry point group ``tilewright.languages``."""
+    """Returns the languages in this folder, then those of the entry point group ``tilewright.languages``."""
     return plugins("tilewright.languages", "LANGUAGE")
 
 
@@ -23,7 +23,7 @@ def is_kernel(kernel: Any) -> bool:
 
 
 def language_of(kernel: Any) -> Language:
-    """The language that a kernel is written in. Raises TaskError if no language recognises it."""
+    """Returns the language of a kernel. Raises TaskError if no language recognises the kernel."""
     if isinstance(kernel, DescribedKernel):
         return Described(kernel.language)
     for language in languages():
@@ -35,7 +35,7 @@ def language_of(kernel: Any) -> Language:
 
 
 def language_named(name: str) -> Language:
-    """The language called ``name``. Raises UnknownChoice."""
+    """Returns the language called ``name``. Raises UnknownChoice if there is none."""
     known = {language.name: language for language in languages()}
     if name not in known:
         raise UnknownChoice("language", name, known)
@@ -43,19 +43,20 @@ def language_named(name: str) -> Language:
 
 
 def load_front_ends() -> None:
-    """Loads the front ends without torch, for a process whose forks lower kernels and never launch."""
+    """Loads the front ends without torch. Call it in a process whose forks lower kernels and never launch them."""
     for language in languages():
         language.keep_torch_out()
-        with suppress(CompilerMissing):  # compiling raises it again
+        with suppress(CompilerMissing):  # the error is raised again when a kernel is compiled
             language.load_front_end()
 
 
 def keep_torch_out() -> None:
-    """Keeps the front ends from importing torch. Only for processes of our own that compile and never launch."""
+    """Prevents imports of torch by the front ends. Only for Tilewright's own processes that compile and never
+    launch."""
     for language in languages():
         language.keep_torch_out()
 
 
 def cautions() -> tuple[str, ...]:
-    """What the user should know of the languages whose kernels this process has loaded."""
+    """Returns warnings about the languages of the kernels that this process has loaded."""
     return tuple(filter(None, (language.caution() for language in languages())))

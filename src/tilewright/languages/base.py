@@ -1,7 +1,7 @@
-"""The base class of kernel languages. A language recognises, lowers and assembles kernels; the rest has defaults.
+"""The base class of kernel languages. A language recognises, lowers and assembles kernels; other methods have defaults.
 
-`lower` runs the language's front end in the parent process. `assemble` starts the compiler as a child process, often
-in many threads at once. Only `runner` touches a GPU.
+`lower` runs the language's front end in the parent process. `assemble` starts the compiler as a child process, often in
+many threads at the same time. Only `runner` uses a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tilewright.task.tensors import ArraySpec
 TILE_IR = b"\x7fTileIR\x00"
 """The first bytes of Tile IR bytecode."""
 BARRIER = "a barrier of the block's threads"
-"""The message of an assertion that stands for a barrier, in Tile IR that stands for other code (`stand_in`)."""
+"""The message of an assertion that marks a barrier. It occurs in Tile IR that replaces other code
+(`Language.stand_in`)."""
 Identity: TypeAlias = tuple[str, tuple[tuple[str, Value], ...], bytes]
 
 
@@ -28,13 +29,13 @@ Identity: TypeAlias = tuple[str, tuple[tuple[str, Value], ...], bytes]
 class DescriptorParameter:
     """A tensor descriptor that the host makes. Its arguments are the tensor's address, extents and strides.
 
-    The entry gets a tensor map of 128 bytes. If the compiler replaced descriptors by pointers, it gets address,
-    extents, strides and ``flags`` instead. The extents (int32) and the strides (int64) follow in both cases.
+    The compiled entry gets a tensor map of 128 bytes, then the extents (int32) and the strides (int64). If the compiler
+    replaced descriptors by pointers, it gets instead of the tensor map: address, extents, strides and ``flags``.
     """
 
     axes: int
     flags: tuple[bool, ...]
-    """The first: whether elements outside the tensor are NaN, and not 0."""
+    """The first flag tells whether elements outside the tensor are NaN instead of 0."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,13 @@ class Lowered:
     configuration: Configuration
     arch: str
     symbol: str
-    """Name of the kernel's entry in the machine code."""
+    """Name of the kernel's entry point in the machine code."""
     code: bytes
     options: tuple[tuple[str, Value], ...] = ()
-    """What the compiler is told beside the code."""
+    """Options of the compiler, as pairs of name and value."""
     parameters: tuple[str | DescriptorParameter, ...] | None = None
-    """The dtype of each parameter of the entry, ``pointer`` for an address. None: they are read from the Tile IR."""
+    """The dtype of each parameter of the entry, ``pointer`` for an address. None: the dtypes are read from the Tile
+    IR."""
 
     @property
     def is_tile_ir(self) -> bool:
@@ -57,15 +59,15 @@ class Lowered:
 
     @property
     def identity(self) -> Identity:
-        """Two `Lowered` with the same identity give the same cubin, so only one of them is compiled."""
+        """A key of the code. Two `Lowered` with the same key give the same cubin, so only one of them is compiled."""
         return (self.arch, self.options, self.code)
 
 
 @dataclass(frozen=True)
 class ListArgument:
-    """A list of arrays as a kernel gets it: a table of 64-bit numbers in memory that the launch fills first.
+    """A list of arrays, as a kernel gets it: a table of 64-bit numbers in memory. The launch fills the table first.
 
-    An `ArraySpec` in a row stands for the address of the array with its name.
+    An `ArraySpec` in a row of the table means the address of the array with that name.
     """
 
     rows: tuple[tuple[int | ArraySpec, ...], ...]
@@ -79,21 +81,21 @@ Argument: TypeAlias = int | float | ArraySpec | ListArgument
 
 How: TypeAlias = Literal["reads", "writes", "updates"]
 Place: TypeAlias = tuple[str, int]
-"""The name of a source file without its folder, and a line."""
+"""A source line: the name of the file without its folder, and the line number."""
 
 
 class Waits(Protocol):
-    """Where the threads of a block wait for each other."""
+    """Tells at which places the threads of a block wait for each other."""
 
     def between(self, first: tuple[How, Place], second: tuple[How, Place]) -> bool:
-        """Whether all threads wait between an access of ``first`` and any later one of ``second``."""
+        """Returns whether all threads wait between an access of ``first`` and any later access of ``second``."""
 
 
 class Language(ABC):
-    """One kernel language. Its folder or entry point binds ``LANGUAGE`` to an instance.
+    """One kernel language. Its folder or entry point sets ``LANGUAGE`` to an instance.
 
-    Every language must write `recognises`, `lower` and `assemble`. They return an error in one candidate as a `Failed`
-    with a stage and one line, and raise `CompilerMissing` if the compiler is not installed.
+    Every language must implement `recognises`, `lower` and `assemble`. They return an error in one candidate as a
+    `Failed` with a stage and one line. They raise `CompilerMissing` if the compiler is not installed.
     """
 
     name: str
@@ -102,60 +104,68 @@ class Language(ABC):
     """The compiler hints that a space may list for kernels of this language."""
 
     launched_by_driver = False
-    """Whether the worker launches the cubin through the CUDA driver, and not with `runner`."""
+    """Whether the worker launches the cubin through the CUDA driver. If not, it launches with `runner`."""
 
     @abstractmethod
     def recognises(self, kernel: Any) -> bool:
-        """Whether a launch's kernel is written in this language."""
+        """Returns whether a launch's kernel is written in this language."""
 
     @abstractmethod
     def lower(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
-        """Runs the front end. Without a GPU the launch's arrays are `ArraySpec`s; the code must be the same as for a
-        launch on arrays with those shapes, strides and alignment."""
+        """Runs the front end and returns the compiler's input.
+
+        Without a GPU the launch's arrays are `ArraySpec`s. The code must be the same as for a launch on real arrays
+        with these shapes, strides and alignment.
+        """
 
     def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
-        """The launch as Tile IR bytecode, which can be interpreted and have its work counted. Default: a `Failed`."""
+        """Returns the launch as Tile IR bytecode, for the interpreter and for counting its work. Default: a
+        `Failed`."""
         return Failed("tool", f"the interpreter reads Tile IR, and language '{self.name}' writes none")
 
     def stand_in(self, hints: Hints) -> str:
-        """What `tile_ir_of` is in place of the compiled code, in words. Default: empty, for the same code."""
+        """Says in words how the code of `tile_ir_of` differs from the compiled code. Default: "", because both are the
+        same."""
         return ""
 
     def waits(self, lowered: Lowered) -> Waits | None:
-        """Where the threads of a block wait in the compiled code. Default: None, not known."""
+        """Returns where the threads of a block wait in the compiled code. Default: None (unknown)."""
         return None
 
     @abstractmethod
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
-        """Compiles in a child process within ``seconds`` of processor time. A crash or a time-out is a `Failed`."""
+        """Compiles in a child process within ``seconds`` of processor time. Returns a crash or a time-out as a
+        `Failed`."""
 
     def kernel_name(self, kernel: Any) -> str:
-        """The start of the compiled kernel's name, the same for all architectures and configurations."""
+        """Returns the start of the compiled kernel's name, which is the same for all architectures and
+        configurations."""
         return str(getattr(kernel, "__name__", ""))
 
     def entry_name(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> str:
-        """The exact name of the compiled entry of a launch, on arrays of a device too. Default: lowers the launch."""
+        """Returns the exact name of the compiled entry of a launch. Arrays may be on a device. Default: lowers the
+        launch."""
         lowered = self.lower(launch, hints, config, arch)
         return lowered.symbol if isinstance(lowered, Lowered) else ""
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
-        """The arguments of the compiled entry. Default: those of the launch."""
+        """Returns the arguments of the compiled entry. Default: those of the launch."""
         return launch.args
 
     def decorated_hints(self, kernel: Any, arch: str) -> Hints:
-        """The compiler hints of the kernel's decorator. Default: none."""
+        """Returns the compiler hints of the kernel's decorator. Default: none."""
         return {}
 
     def constant_parameters(self, kernel: Any) -> tuple[bool, ...]:
-        """For each parameter, whether it is a constant of the compiled code. Default: empty (unknown)."""
+        """Returns, for each parameter, whether it is a constant of the compiled code. Default: empty (unknown)."""
         return ()
 
     def remember(self, built: Sequence[Built]) -> int:
-        """Stores cubins where the language's own launch finds them; returns how many. Default: stores none."""
+        """Stores cubins where the language's own launch finds them, and returns how many. Default: stores none."""
         return 0
 
     def ignored(self, hints: Hints) -> Mapping[str, str]:
-        """Maps hints whose value has no effect to what takes it away, such as ``route=ptx``. Default: none."""
+        """Returns hint → the reason why its value has no effect, such as ``route=ptx``. Default: none."""
         return {}
 
     def found(self, lowered: Lowered) -> Built | None:
@@ -163,16 +173,18 @@ class Language(ABC):
         return None
 
     def runner(self, launch: Launch, hints: Hints) -> Callable[[int | None], None]:
-        """Returns a function that launches once on the CUDA stream with the given handle. Default: raises MachineError,
-        so kernels of this language are compiled, inspected and predicted, but never run."""
+        """Returns a function that launches once on the CUDA stream with the given handle.
+
+        Default: raises MachineError. Kernels of such a language can be compiled, inspected and predicted, but not run.
+        """
         raise MachineError(f"language '{self.name}' does not say how to launch a kernel: add a `runner` method to it")
 
     def load_front_end(self) -> None:  # noqa: B027
-        """Loads the modules that `lower` imports, so that forks of this process already have them. Default: nothing."""
+        """Loads the modules that `lower` imports, so that forks of this process have them. Default: does nothing."""
 
     def caution(self) -> str | None:
-        """What a user of this language should know of this machine, in one line; None if nothing."""
+        """Returns a warning about this language on this machine in one line, or None. Default: None."""
         return None
 
     def keep_torch_out(self) -> None:  # noqa: B027
-        """Loads the front end without torch, in a process that never launches. Default: nothing."""
+        """Loads the front end without torch, in a process that never launches. Default: does nothing."""

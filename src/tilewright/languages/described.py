@@ -1,7 +1,7 @@
 """Kernels of another process, as data. The rest of the package uses them like any other kernel.
 
 The other process has the kernel object and runs its front end. This process gets the code, the arguments of the
-compiled entry and the hints of the decorator, and compiles, interprets or launches the code.
+compiled entry and the hints of the decorator. It compiles, interprets or launches the code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DescribedKernel:
     constants: tuple[bool, ...]
     """For each parameter, whether it is a constant of the compiled code."""
     code: Callable[[Hints, bool], Lowered | Failed] = field(repr=False)
-    """Compiler hints, and whether Tile IR is wanted → the code of this launch."""
+    """A function: compiler hints, and whether Tile IR is wanted → the code of this launch."""
 
 
 class Described(Language):

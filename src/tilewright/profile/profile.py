@@ -29,8 +29,8 @@ def profile(
     """Returns the profile of one trace, or of the traces of several processes of one program.
 
     steps: (first, end): only the steps from ``first`` to before ``end``. A program with fewer steps is shown whole.
-    command, steps_us: the program and its step times, if Tilewright ran it (see `figures.Profile`). Raises RequestError
-        if a file cannot be read, or is not a trace with activities of a GPU.
+    command, steps_us: the program and its step times, if Tilewright ran it (see `figures.Profile`).
+    Raises RequestError if a file cannot be read, or is not a trace with activities of a GPU.
     """
     facts: list[TraceFacts] = []
     gpus: list[GpuProfile] = []

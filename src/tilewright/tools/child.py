@@ -107,7 +107,8 @@ def run(
 def finished(tool: str, folder: Path, returncode: int, used: float, seconds: float) -> Finished:
     """Returns what a tool wrote to the files ``stdout`` and ``stderr`` in ``folder``.
 
-    used, seconds: the processor time that the tool used, and its budget. Raises ToolFailed if the budget is used up.
+    used, seconds: the processor time that the tool used, and its budget.
+    Raises ToolFailed if the budget is used up.
     """
     if returncode == -signal.SIGXCPU or used >= seconds:  # ``used`` includes the tool's own children
         raise ToolFailed(f"{tool} took longer than its budget of {seconds:g} s of processor time")

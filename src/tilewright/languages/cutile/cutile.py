@@ -1,4 +1,4 @@
-"""cuTile: front end in this process, `tileiras` as a child process, launches through `ct.launch`.
+"""The cuTile language: front end in this process, `tileiras` as a child process, launches through `ct.launch`.
 
 Compiling needs neither a driver nor torch. All uses of cuda-tile's private parts are in `private`.
 """
@@ -37,9 +37,9 @@ DTYPES = {name: getattr(ct, "bool_" if name == "bool" else name) for name in ITE
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 OPT_LEVEL = 3
-"""Of kernels that say nothing."""
+"""The optimisation level of kernels that do not set one."""
 WORD = 1 << 31
-"""A launch refuses extents, strides and numbers from here on, unless the parameter is annotated as 64-bit."""
+"""A launch refuses extents, strides and numbers from this one on, unless the parameter is annotated as 64-bit."""
 
 
 class CuTile(Language):
@@ -103,7 +103,7 @@ class CuTile(Language):
             started = time.perf_counter()
             try:
                 done = child.run(command, seconds, folder, env=tool.environment(), fix=REINSTALL)
-            except CompilerMissing:  # removed since `find_tileiras` saw it
+            except CompilerMissing:  # removed after `find_tileiras` found it
                 raise
             except ToolFailed as error:
                 return Failed("tool", str(error))
@@ -132,22 +132,23 @@ class CuTile(Language):
 
 
 def _given(hints: Hints) -> dict[str, Value]:
-    """The hints for cuTile. None overrides a value in the kernel's decorator, but ``opt_level`` has no such value."""
+    """Returns the hints for cuTile. None overrides a value in the kernel's decorator, but ``opt_level`` cannot be
+    None."""
     return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}
 
 
 EXPORTED, FRONT_ENDS = 256, 32
-"""Most bytecodes, and most kernels' IR, in the caches. A check lowers one kernel for the same signature hundreds of
-times, and a search lowers it once for each set of hints."""
+"""The most bytecodes, and the most kernels' IRs, in the caches. A check lowers one kernel for the same signature
+hundreds of times, and a search lowers it once for each set of hints."""
 _EXPORTED: dict[tuple[object, ...], bytes] = {}
 _FRONT_ENDS: dict[tuple[object, ...], Callable[[ct.kernel], bytes]] = {}
 
 
 def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: str) -> bytes:
-    """The bytecode of ``kernel`` for a signature, cached because the front end takes 20 ms or more.
+    """Returns the bytecode of ``kernel`` for a signature. It is cached, because the front end takes 20 ms or more.
 
-    The cache key holds the source of the kernel, of its helpers, and the constants that they read. Hints are no part of
-    the front end's IR, so kernels that differ in their hints share it.
+    The cache key holds the source of the kernel and its helpers, and the constants that they read. The front end's IR
+    does not depend on hints, so kernels that differ only in hints share it.
     """
     version = bytecode_version(find_tileiras())
     key = (function_of(kernel), source_of(kernel), repr(signature.parameters), signature.symbol, arch, version)
@@ -157,7 +158,8 @@ def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: s
 
 
 def _cached(cache: dict[tuple[object, ...], T], most: int, key: tuple[object, ...], make: Callable[[], T]) -> T:
-    """The value of a key, made if it is missing. The oldest value makes room."""
+    """Returns the value of a key. Makes the value if it is missing; if the cache is full, the oldest value is
+    removed."""
     if key not in cache:
         made = make()
         if len(cache) >= most:
@@ -168,18 +170,19 @@ def _cached(cache: dict[tuple[object, ...], T], most: int, key: tuple[object, ..
 
 @cache
 def hinted(kernel: ct.kernel, hints: tuple[tuple[str, Value], ...]) -> ct.kernel:
-    """The kernel with these hints. Returns the same object each time, because a new one has an empty JIT cache."""
+    """Returns the kernel with these hints. Equal arguments give the same object, because a new one has an empty JIT
+    cache."""
     return kernel.replace_hints(**dict(hints))
 
 
 def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSignature:
-    """The signature that a launch with ``args`` would compile for.
+    """Returns the signature that a launch with ``args`` would compile for.
 
-    For device arrays cuda-tile computes it, which needs a driver. For `ArraySpec`s this module applies the same rules;
-    a GPU test compares the two.
+    For device arrays, cuda-tile computes it, which needs a driver. For `ArraySpec`s, this module applies the same
+    rules. A GPU test compares the two.
     """
     arrays = [part for arg in args for part in (arg if isinstance(arg, list) else [arg]) if hasattr(part, "shape")]
-    extents = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]  # those of lists do not count
+    extents = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]  # arrays in lists do not count
     if any(not isinstance(array, ArraySpec) for array in arrays):
         return compilation.KernelSignature.from_kernel_args(kernel, tuple(args), _convention(extents, kernel))
     annotations = private.parameter_annotations(kernel)
@@ -191,9 +194,10 @@ def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSi
 
 
 def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compilation.CallingConvention:
-    """The calling convention that `ct.launch` uses (observed on an H200, cuda-tile 1.7.0).
+    """Returns the calling convention that `ct.launch` uses (observed on an H200, cuda-tile 1.7.0).
 
-    It is version 2 if an extent is a constant of the signature, as an extent of 1 always is, else version 1.
+    It is version 2 if an extent is a constant of the signature, otherwise version 1. An extent of 1 is always a
+    constant.
     """
     static = any(annotation.static_shape for annotation in private.parameter_annotations(kernel))
     if static or any(extent == 1 for shape in shapes for extent in shape):
@@ -202,7 +206,7 @@ def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compila
 
 
 def _kinds(signature: compilation.KernelSignature) -> tuple[str, ...]:
-    """The kind of each parameter of the compiled entry, in the order of `CuTile.arguments`."""
+    """Returns the kind of each parameter of the compiled entry, in the order of `CuTile.arguments`."""
     kinds: list[str] = []
     for constraint in signature.parameters:
         if isinstance(constraint, compilation.ArrayConstraint):
@@ -215,7 +219,7 @@ def _kinds(signature: compilation.KernelSignature) -> tuple[str, ...]:
 
 
 def _words(array: ArraySpec) -> list[int | ArraySpec]:
-    """An array as the kernel gets it: its address, its extents, its strides."""
+    """Returns an array as the kernel gets it: its address, its extents, its strides."""
     return [array, *array.shape, *array.strides]
 
 
@@ -261,7 +265,7 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> compi
 
 
 def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation) -> compilation.ListConstraint:
-    """The constraint that all arrays of a list meet."""
+    """Returns the constraint that all arrays of a list meet."""
     if len({(array.dtype, array.ndim) for array in arrays}) != 1:
         raise TypeError("a list of arrays needs one dtype and one number of axes, and at least one array")
     each = [_array_constraint(array, annotation) for array in arrays]
@@ -277,7 +281,7 @@ def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation
 
 
 def _may_alias_internally(array: ArraySpec) -> bool:
-    """Whether `ct.launch` assumes that two indices of the array may share memory.
+    """Returns whether `ct.launch` assumes that two indices of the array may share memory.
 
     It assumes no sharing if, sorted by stride, each stride is at least the previous stride times the previous extent.
     Axes of extent 1 count too. Observed with `KernelSignature.from_kernel_args`, cuda-tile 1.7.0, on 20,000 random
@@ -292,9 +296,10 @@ def _may_alias_internally(array: ArraySpec) -> bool:
 
 
 def bytecode_version(tool: Tool) -> str | None:
-    """The newest bytecode version that cuda-tile writes and the compiler reads, which cuda-tile would choose itself.
+    """Returns the newest bytecode version that cuda-tile can write and the compiler can read; None if there is none.
 
-    Compilers read older versions: tileiras 13.5.37 reads 13.4. With None cuda-tile starts the compiler to ask.
+    cuda-tile would choose the same version. Compilers read older versions: tileiras 13.5.37 reads 13.4. With None,
+    cuda-tile starts the compiler to ask for its versions.
     """
     readable = [version for version in private.BYTECODE_VERSIONS if version <= tool.version]
     return "{}.{}".format(*readable[-1]) if readable else None
@@ -305,13 +310,13 @@ _ERROR = re.compile(r"^\s*(?:\S+:\s*)?error:\s*(?P<text>.*)", re.IGNORECASE)
 
 
 TOOLKIT_FAILED = 5
-"""The code with which tileiras ends where it cannot use its toolkit, for example one of another version."""
+"""The exit code of tileiras if it cannot use its toolkit, for example one of another version."""
 
 
 def compiler_failure(done: child.Finished) -> Failed:
-    """The first error that tileiras printed, in one line, with its source line where there is one.
+    """Returns the first error that tileiras printed, in one line, with its source line if known.
 
-    Where it printed none it has not refused the kernel, but failed itself.
+    If tileiras printed no error, it did not refuse the kernel but failed itself. The stage is then ``tool``.
     """
     lines, code = done.stderr.splitlines(), done.returncode
     for match in filter(None, map(_LOCATED.search, lines)):

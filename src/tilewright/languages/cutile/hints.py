@@ -1,4 +1,4 @@
-"""The compiler hints of cuda-tile 1.7.0. None: the compiler chooses."""
+"""The compiler hints of cuda-tile 1.7.0. The value None lets the compiler choose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """All uses of cuda-tile's private parts, with a version check and a fallback.
 
-With a version other than those in `KNOWN` Tilewright still compiles and launches. The launch then compiles once more,
+With a version that is not in `KNOWN`, Tilewright still compiles and launches. The launch then compiles once more,
 because Tilewright cannot store its cubin in cuTile's disk cache.
 """
 
@@ -34,11 +34,11 @@ def is_known() -> bool:
 
 
 def keep_torch_out() -> None:
-    """Loads cuda-tile's front end without letting it import torch, which takes 1.3 to 3 s.
+    """Loads cuda-tile's front end and prevents its import of torch, which takes 1.3 to 3 s.
 
-    The front end imports torch to ask whether a dtype is torch's, and then remembers the answer "there is no torch" for
-    the whole process. So call this only in a process that never launches, after the task file was loaded. Does nothing
-    if that file imported torch.
+    The front end imports torch to recognise torch's dtypes. It remembers for the whole process that there is no torch.
+    So call this only in a process that never launches, and after the task file was loaded. Does nothing if the task
+    file imported torch.
     """
     if "torch" in sys.modules or "cuda.tile._compile" in sys.modules or not is_known():
         return
@@ -52,10 +52,12 @@ def keep_torch_out() -> None:
 def front_end(
     kernel: ct.kernel, signature: compilation.KernelSignature, arch: str, version: str | None
 ) -> Callable[[ct.kernel], bytes]:
-    """Returns a function that writes bytecode, given ``kernel`` with any hints.
+    """Returns a function that takes ``kernel`` with any hints and returns its bytecode.
 
-    The IR is made at the first call. It takes nine tenths of the front end's time, and does not depend on the hints.
-    ``version``: of the bytecode. With an unknown cuda-tile, or if None, the public export makes the IR anew each time.
+    The IR is made at the first call. It takes nine tenths of the front end's time and does not depend on the hints.
+    With an unknown cuda-tile, or without a ``version``, the public export is used, which makes the IR at every call.
+
+    version: the version of the bytecode.
     """
     if not is_known() or version is None:
 
@@ -94,7 +96,7 @@ class Annotation:
 
 
 def parameter_annotations(kernel: ct.kernel) -> tuple[Annotation, ...]:
-    """The annotation of each parameter, in the order of the signature."""
+    """Returns the annotation of each parameter, in the order of the signature."""
     function = python_function(kernel)
     hints = typing.get_type_hints(function, include_extras=True)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -125,15 +127,16 @@ def function_name(kernel: ct.kernel) -> str:
 
 
 def opt_level(kernel: ct.kernel, arch: str) -> int:
-    """The optimisation level that a launch passes to the compiler: the kernel's own for ``arch``, else 3."""
+    """Returns the optimisation level that a launch passes to the compiler: the kernel's own for ``arch``, else 3."""
     options = getattr(kernel, "_compiler_options", None)
     return int(options.opt_level_for_target(arch)) if options is not None else 3
 
 
 def decorated_hints(kernel: ct.kernel, arch: str | None = None) -> dict[str, int | None]:
-    """The compiler hints of a kernel object, from its decorator and `replace_hints`: hint → value.
+    """Returns the compiler hints of a kernel object, from its decorator and `replace_hints`: hint → value.
 
-    None means that the compiler chooses. A hint with a value per architecture gives that of ``arch``, else its default.
+    None means that the compiler chooses. If a hint has a value per architecture, the value is that of ``arch``, else
+    its default.
     """
     options = kernel._compiler_options
     hints: dict[str, int | None] = {}
@@ -147,14 +150,14 @@ def decorated_hints(kernel: ct.kernel, arch: str | None = None) -> dict[str, int
 
 
 def error_place(error: ct.TileError) -> str:
-    """``matmul.py:12: `` if a front-end error has a source line, else an empty string."""
+    """Returns ``matmul.py:12: `` if a front-end error has a source line, else an empty string."""
     place = getattr(error, "loc", None)
     line, file = getattr(place, "line", None), getattr(place, "filename", None)
     return f"{Path(file).name}:{line}: " if line and file else ""
 
 
 def cache_key(tool: Tool, arch: str, opt_level: int, bytecode: bytes) -> str | None:
-    """The key of a cubin in cuTile's disk cache; None if the cache is off or its format is unknown."""
+    """Returns the key of a cubin in cuTile's disk cache; None if the cache is off or its format is unknown."""
     if not is_known() or cache_directory() is None:
         return None
     try:
@@ -165,7 +168,7 @@ def cache_key(tool: Tool, arch: str, opt_level: int, bytecode: bytes) -> str | N
 
 
 def cache_directory() -> str | None:
-    """The folder of cuTile's cubins; None if its cache is off."""
+    """Returns the folder of cuTile's cubins; None if its cache is off."""
     from cuda.tile._cext import default_tile_context
 
     directory = default_tile_context.config.cache_dir

@@ -1,6 +1,6 @@
-"""Finds tileiras where cuda-tile looks for it: in the pip package, then on PATH, then in CUDA_HOME.
+"""Finds tileiras in the places where cuda-tile searches: in the pip package, then on PATH, then in CUDA_HOME.
 
-It must be the compiler that cuTile's launches use, or they would not find Tilewright's cubins in the cache.
+It must be the compiler that cuTile's launches use. Otherwise these would not find Tilewright's cubins in the cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIP_PACKAGES = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
 FIX = "pip install 'cuda-tile[tileiras]'"
 REINSTALL = "pip install --force-reinstall nvidia-cuda-tileiras"
 VERSION_SECONDS = 10.0
-"""Processor time of ``--version``, which takes 0.01 s."""
+"""Limit of processor time for ``--version``, which takes 0.01 s."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,17 @@ class Tool:
     from_pip: bool
 
     def environment(self) -> dict[str, str]:
-        """The environment to run the compiler in. The pip compiler brings its own toolkit, and fails with return code 5
-        if CUDA_HOME names one of another version."""
+        """Returns the environment in which the compiler must run.
+
+        The pip compiler has its own toolkit. It fails with exit code 5 if CUDA_HOME names a toolkit of another version.
+        """
         hidden = ("CUDA_HOME", "CUDA_PATH") if self.from_pip else ()
         return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 @cache
 def find_tileiras() -> Tool:
-    """Raises CompilerMissing with the fix."""
+    """Returns the compiler. Raises CompilerMissing, with the fix, if there is none."""
     if pip := _from_pip():
         return _tool(pip, from_pip=True)
     homes = [os.path.join(os.environ[name], "bin") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
@@ -62,9 +64,9 @@ def find_tileiras() -> Tool:
 
 
 def tileiras_version() -> str:
-    """The version of the compiler that `find_tileiras` finds, such as ``13.4.92``. Raises `CompilerMissing`.
+    """Returns the version of the compiler that `find_tileiras` finds, such as ``13.4.92``. Raises `CompilerMissing`.
 
-    The pip package's metadata gives it without starting the compiler, which takes 0.1 s.
+    For the pip package, reads the version from the metadata: starting the compiler would take 0.1 s.
     """
     if _from_pip() is not None:
         return _pip_versions()[PIP_PACKAGES[0]]

@@ -1,5 +1,6 @@
-"""Triton's TTIR to Tile IR bytecode.
+"""Translates Triton's TTIR to Tile IR bytecode.
 
-`generic` has Triton print a module in MLIR's generic form, `reader` reads it into the tree of `ttir`, and `translate`
-writes Tile IR, with one module for each family of operations. Only `writer` touches cuda-tile's bytecode writer.
+`generic` makes Triton print a module in MLIR's generic form. `reader` reads the text into the tree of `ttir`.
+`translate` writes Tile IR, with one module for each family of operations. Only `writer` uses cuda-tile's bytecode
+writer.
 """

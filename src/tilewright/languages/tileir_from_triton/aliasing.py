@@ -1,4 +1,4 @@
-"""Which pointers of a kernel may point to the same memory, found by following them from where they come from."""
+"""Finds which pointers of a kernel may point to the same memory. It follows them from the kernel's parameters."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ Set = int
 
 
 class Aliases:
-    """The pointers of a kernel, in sets that share no memory."""
+    """The pointers of a kernel, divided into sets. Pointers in different sets share no memory."""
 
     def __init__(self, function: TtirOp, arrays: Sequence[int] | None = None) -> None:
-        """``arrays``: a number for each parameter; pointers with different numbers share no memory. By default all
-        may, because nothing stops a launch from passing one array twice."""
+        """Divides the pointers into sets.
+
+        arrays: a number for each parameter. Pointers with different numbers share no memory. By default all may share
+            memory, because a launch may pass one array twice.
+        """
         self._above: dict[object, object] = {}
         parameters = function.regions[0][0].arguments
         for at, parameter in enumerate(parameters):
@@ -44,19 +47,19 @@ class Aliases:
         return self._number[self._root(access.operands[0])]
 
     def accessed(self, ops: Sequence[TtirOp]) -> dict[Set, bool]:
-        """The sets that are accessed in these operations and inside them, and whether they are written."""
+        """Returns the sets that these operations and the operations inside them access, and whether they write them."""
         found: dict[Set, bool] = {}
         for access in (inner for op in ops for inner in op.walk() if inner.name in READS | WRITES):
             found[self.of(access)] = found.get(self.of(access), False) or access.name in WRITES
         return found
 
     def _flows(self, op: TtirOp) -> Iterator[tuple[object, object]]:
-        """Yields pairs of values of which one may be, or be derived from, the other."""
+        """Yields pairs of values that belong to the same set: one may be equal to the other, or be derived from it."""
         unknown = ("array", 0)
         pointers = [value for value in op.operands if _points(value)]
         for result in filter(_points, op.results):
             yield from ((result, pointer) for pointer in pointers)
-            if not pointers and not op.regions:  # from memory, or from a number
+            if not pointers and not op.regions:  # the pointer comes from memory or from a number
                 yield result, unknown
                 yield from ((other, unknown) for other in list(self._above) if isinstance(other, tuple))
         ends = [block.ops[-1] for blocks in op.regions for block in blocks if block.ops]
@@ -85,7 +88,7 @@ def _points(value: SsaValue) -> bool:
 
 
 def _positions(op: TtirOp, ends: list[TtirOp]) -> list[list[SsaValue]]:
-    """The values that take each other's place, for each carried value of a loop or result of a branch."""
+    """Returns, for each carried value of a loop or each result of a branch, the values that flow into one another."""
     columns: tuple[tuple[SsaValue, ...], ...]
     if op.name == "scf.for":
         columns = (op.operands[3:], op.body().arguments[1:], ends[0].operands, op.results)
@@ -105,7 +108,7 @@ def _branches(function: TtirOp) -> Iterator[tuple[object, object]]:
 
 
 def branches_of(end: TtirOp) -> list[tuple[str, tuple[SsaValue, ...]]]:
-    """Where a terminator goes: the labels of the next blocks, and the values for their arguments."""
+    """Returns the targets of a terminator: the labels of the next blocks, and the values for their arguments."""
     if end.name == "cf.br":
         return [(end.successors[0], end.operands)]
     if end.name == "cf.cond_br":

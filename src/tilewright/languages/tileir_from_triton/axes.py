@@ -1,9 +1,10 @@
-"""What is known of integers and pointers along each axis of a tile: contiguity, divisibility, constancy.
+"""Computes facts about integers and pointers along each axis of a tile: contiguity, divisibility, constancy.
 
-As in Triton's own analysis: neighbours come in groups of ``contiguity`` elements that grow by one, the first of which
-is a multiple of ``divisibility``; and in groups of ``constancy`` equal elements. All are powers of two. Divisibility of
-pointers is in bytes. What is known comes from the kernel's signature, from hints such as `tl.multiple_of`, and from
-arithmetic. The remainder of a division is taken as Triton takes it: dividends are not negative.
+The definitions are those of Triton's own analysis. Along an axis, ``contiguity`` neighbouring elements increase by one,
+and the first of each such group is a multiple of ``divisibility``. ``constancy`` neighbouring elements are equal. All
+three are powers of two. Divisibility of pointers is in bytes. The facts come from the kernel's signature, from hints
+such as `tl.multiple_of`, and from arithmetic. As in Triton, the rules for division and remainder assume that the
+dividend is not negative.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ class AxisFacts:
     divisibility: Numbers
     constancy: Numbers
     value: int | None = None
-    """The number that all elements are, if it is known."""
+    """The common value of all elements; None if it is unknown."""
 
     def divisible(self, axis: int, group: int) -> int:
-        """Divisibility of the first elements of groups of ``group``."""
+        """Returns the divisibility of the first element of each group of ``group`` elements."""
         own = self.contiguity[axis]
         return self.divisibility[axis] if own in (1, group) else min(self.divisibility[axis], group)
 
 
 def power_of_two(number: int) -> int:
-    """The largest power of two that divides the number."""
+    """Returns the largest power of two that divides the number."""
     return min(number & -number, MOST) if number else MOST
 
 
@@ -45,7 +46,7 @@ def unknown(kind: ValueType) -> AxisFacts:
 
 
 def same(number: int, kind: ValueType) -> AxisFacts:
-    """The facts about a tile of equal numbers."""
+    """Returns the facts about a tile whose elements all equal ``number``."""
     ones, shape = (1,) * max(1, len(kind.shape)), kind.shape or (1,)
     return AxisFacts(ones, (power_of_two(number),) * len(ones), shape, number)
 
@@ -71,13 +72,17 @@ class Axes:
         return self.facts.get(value) or unknown(value.type)
 
     def alignment(self, pointers: SsaValue) -> tuple[int, int, int]:
-        """Bytes, every so many elements, along this axis: where pointers are aligned, on the axis that is best."""
+        """Returns (bytes, every, axis): along ``axis``, each address at a multiple of ``every`` elements is a multiple
+        of ``bytes``.
+
+        The axis is the one with the best facts.
+        """
         facts = self[pointers]
         axis = max(range(len(facts.contiguity)), key=lambda at: (facts.contiguity[at], facts.divisibility[at]))
         return facts.divisibility[axis], facts.contiguity[axis], axis
 
     def is_promised(self, op: TtirOp) -> bool:
-        """Whether the kernel itself says how the result is aligned."""
+        """Returns whether the kernel promises an alignment of the result, for example by `tl.multiple_of`."""
         return any(f"tt.{name}" in op.attributes for name in ("contiguity", "divisibility"))
 
     def _block(self, block: TtirBlock) -> None:
@@ -93,11 +98,12 @@ class Axes:
             return unknown(op.type)
         try:
             return rule(op, [self[value] for value in op.operands])
-        except (LookupError, ValueError, TypeError):  # an operation in an unknown form, which the translation names
+        except (LookupError, ValueError, TypeError):  # an operation in an unknown form; the translation reports it
             return unknown(op.type)
 
     def _hinted(self, op: TtirOp, facts: AxisFacts) -> AxisFacts:
-        """Adds to ``facts`` what `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy` promise of the result."""
+        """Adds the promises about the result to ``facts``: `tl.multiple_of`, `tl.max_contiguous` and
+        `tl.max_constancy`."""
 
         def most(name: str, known: Numbers) -> Numbers:
             said = op.attributes.get(f"tt.{name}")
@@ -114,7 +120,10 @@ class Axes:
     # Regions --------------------------------------------------------------------------------------------------------
 
     def _region(self, op: TtirOp) -> None:
-        """A loop is repeated until the facts of what it carries no longer change. They can only become fewer."""
+        """Computes the facts inside an operation with regions.
+
+        A loop is repeated until the facts about its carried values no longer change. Facts can only become weaker.
+        """
         if op.name == "scf.for":
             block, carried = op.body(), op.body().arguments[1:]
             self._start(carried, op.operands[3:])
@@ -159,7 +168,7 @@ class Axes:
 
     @staticmethod
     def _met(one: AxisFacts | None, other: AxisFacts) -> AxisFacts:
-        """What holds of a value that may be either."""
+        """Returns the facts about a value that has either ``one`` or ``other``."""
         if one is None or one == other:
             return other
         groups = tuple(map(min, one.contiguity, other.contiguity))
@@ -192,7 +201,7 @@ def _splat(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _expand(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """Along the new axis each element is its own group, so all elements must be divisible."""
+    """Along the new axis each element is a group of its own, so its divisibility must hold for every element."""
     facts, axis = operands[0], int(op.attributes["axis"])
     every = min(facts.divisible(at, 1) for at in range(len(facts.contiguity)))
 
@@ -223,7 +232,8 @@ def _unchanged(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _sum(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """A sum grows where one side does and the other is constant. An offset of a pointer is in elements."""
+    """A sum is contiguous where one operand is contiguous and the other is constant. A pointer's offset is in
+    elements."""
     left, right = operands
     scale = op.type.bits // 8 if op.name == "tt.addptr" else 1
     if left.value is not None and right.value is not None and not op.type.pointer:
@@ -255,7 +265,10 @@ def _shift(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _quotient(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """Numbers of one group that starts at a multiple of the divisor's power of two have one quotient."""
+    """All numbers of a group have the same quotient, if the group does not cross a multiple of the divisor.
+
+    This is so if the group starts at a multiple of the power of two in the divisor.
+    """
     left, right = operands
     if right.value == 1:
         return left
@@ -270,7 +283,7 @@ def _quotient(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _remainder(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """Within a group that starts at a multiple of the divisor's power of two the remainder does not wrap."""
+    """The remainder does not wrap inside a group that starts at a multiple of the power of two in the divisor."""
     left, right = operands
     groups = tuple(
         max(1, min(left.contiguity[at], left.divisibility[at], right.divisibility[at]))
@@ -282,7 +295,7 @@ def _remainder(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _either(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """The result is an element of one of the last two operands."""
+    """Each element of the result is an element of one of the last two operands."""
     left, right = operands[-2:]
     divisors = tuple(min(left.divisible(at, 1), right.divisible(at, 1)) for at in range(len(left.contiguity)))
     constancy = tuple(map(min, left.constancy, right.constancy))

@@ -41,7 +41,7 @@ def between_floats(t: Translation, op: TtirOp) -> Handle:
 
 @translates("arith.bitcast", "tt.bitcast")
 def bitcast(t: Translation, op: TtirOp) -> Handle:
-    """Reads the bits as another type. A boolean in memory is a byte, so a pointer to one may be read as i8."""
+    """Reads the bits as another type. A boolean takes a byte in memory, so a pointer to booleans may be read as i8."""
     source = op.operands[0]
     if source.type.pointer:
         return t.emit("PtrToPtr", op.type, t[source])

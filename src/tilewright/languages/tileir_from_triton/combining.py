@@ -1,7 +1,8 @@
-"""The neutral elements of a reduction's body, found by evaluating it, since TTIR does not name them.
+"""Finds the neutral elements of a reduction by evaluating its body, because TTIR does not contain them.
 
-A candidate is neutral if combining it with each sample, on either side, gives the sample. If none is, finite candidates
-are tried on finite samples: 1 and 0 are neutral for (a, b) → a · x + b, but 0 times infinity is not 0.
+A candidate is neutral if combining it with each sample, on either side, gives the sample. If no candidate is neutral,
+finite candidates are tried on finite samples: 1 and 0 are neutral for (a, b) → a · x + b, but 0 times infinity is not
+0.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOST_OPERANDS = 4
 
 
 def _number(choose: Callable[[float, float], float]) -> Callable[[float, float], float]:
-    """`min` or `max`, which prefer a number to a NaN."""
+    """`min` or `max` of two numbers. If one of them is NaN, the result is the other one."""
     return lambda a, b: b if a != a else a if b != b else choose(a, b)
 
 
@@ -41,10 +42,10 @@ EVALUATED: dict[str, Callable[..., Number]] = {
 def neutral(
     block: TtirBlock, types: Sequence[ValueType], known: Mapping[SsaValue, Number], *, as_first_only: bool = False
 ) -> tuple[Number, ...] | None:
-    """A number for each operand that changes nothing; None if none is found.
+    """Returns a neutral number for each operand. Returns None if none is found.
 
     known: the constants that are defined outside the body.
-    as_first_only: the number need only be neutral as the first of two, which is enough for a scan.
+    as_first_only: the number needs to be neutral only as the first operand, which is enough for a scan.
     """
     if len(types) > MOST_OPERANDS:
         return None
@@ -95,7 +96,8 @@ def _samples(kind: ValueType) -> tuple[Number, ...]:
 
 
 def evaluated(block: TtirBlock, arguments: Sequence[Number], known: Mapping[SsaValue, Number]) -> tuple[Number, ...]:
-    """What the body gives for numbers. Raises NotImplementedError if it uses what is not known here."""
+    """Returns the results of the body for these numbers. Raises NotImplementedError for an operation or value not known
+    here."""
     values: dict[SsaValue, Number] = {**known, **dict(zip(block.arguments, arguments, strict=True))}
     for op in block.ops:
         if any(one not in values for one in op.operands):
@@ -106,7 +108,7 @@ def evaluated(block: TtirBlock, arguments: Sequence[Number], known: Mapping[SsaV
 
 
 def constant_of(op: TtirOp) -> Number | None:
-    """The number of a constant; None if it has several, or is given by its bits."""
+    """Returns the number of a constant. Returns None if it has several numbers, or is given by its bits."""
     value = op.attributes["value"]
     value = value.values if isinstance(value, Dense) else value
     return None if isinstance(value, (str, list)) else value
@@ -128,7 +130,7 @@ def _result(op: TtirOp, operands: Sequence[Number]) -> Number:
 
 
 def _wrapped(value: Number, kind: ValueType) -> Number:
-    """An integer as its type holds it."""
+    """Returns an integer reduced to the range of its type."""
     if kind.is_float or kind.bits == 1:
         return value
     half = 1 << (kind.bits - 1)

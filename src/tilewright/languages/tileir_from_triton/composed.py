@@ -1,4 +1,4 @@
-"""Functions of libdevice that are composed of several operations of Tile IR."""
+"""Functions of libdevice that need several operations of Tile IR."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEEPS = {"flush_to_zero": False}
 
 
 class Expressions:
-    """Writes expressions on floating-point tiles of one type. Numbers stand for constants."""
+    """Writes expressions on floating-point tiles of one type. Plain numbers become constants."""
 
     def __init__(self, t: Translation, kind: ValueType) -> None:
         self.t, self.kind, self.flags = t, kind, kind.of("i1")
@@ -54,14 +54,14 @@ class Expressions:
         return self.t.emit("Select", self.kind, condition, self._handle(a), self._handle(b))
 
     def polynomial(self, x: Handle, terms: tuple[float, ...]) -> Handle:
-        """The highest power first."""
+        """Writes a polynomial. The coefficient of the highest power is first."""
         value = self._handle(terms[0])
         for term in terms[1:]:
             value = self.fma(value, x, term)
         return value
 
     def signed(self, size: Handle, of: Handle) -> Handle:
-        """``size`` with the sign of ``of``."""
+        """Writes ``size`` with the sign of ``of``."""
         return self.select(self.compare("LESS_THAN", of, 0.0), self.unary("NegF", size), size)
 
 
@@ -77,8 +77,8 @@ ERF_BELOW = (
     0.49746925110067538, 1.0,
 )  # fmt: skip
 ERF_FLAT = 3.832506856900711
-"""Numerator and denominator in x², highest power first, of Eigen's rational approximation of erf, which is within a few
-units of the last place of f32; from `ERF_FLAT` on the result is 1."""
+"""From this number on, erf is 1. Below, numerator and denominator in x² (highest power first) are those of Eigen's
+rational approximation of erf. Its error is a few units in the last place of f32."""
 
 
 def erf(e: Expressions, x: Handle) -> Handle:
@@ -94,7 +94,7 @@ def truncated(e: Expressions, x: Handle) -> Handle:
 
 
 def half_away(e: Expressions, x: Handle) -> Handle:
-    """Rounds to the nearest integer, halves away from zero."""
+    """Rounds to the nearest integer; halves are rounded away from zero."""
     size = e.unary("AbsF", x)
     below = e.unary("Floor", size)
     up = e.compare("GREATER_THAN_OR_EQUAL", e.sub(size, below), 0.5)
@@ -102,7 +102,8 @@ def half_away(e: Expressions, x: Handle) -> Handle:
 
 
 def half_even(e: Expressions, x: Handle) -> Handle:
-    """Rounds to the nearest integer, halves to the even one. From 2**23 (2**52) on every number is an integer."""
+    """Rounds to the nearest integer; halves are rounded to the even one. From 2**23 (f64: 2**52) on, every number is an
+    integer."""
     large = 2.0 ** (52 if e.kind.element == "f64" else 23)
     size = e.unary("AbsF", x)
     rounded = e.sub(e.add(size, large), large)
@@ -130,14 +131,15 @@ def expm1(e: Expressions, x: Handle) -> Handle:
 
 
 def arc(e: Expressions, x: Handle, cosine: bool) -> Handle:
-    """asin or acos, by the angle of (sqrt(1 - x²), x)."""
+    """Writes asin or acos as the angle of the point (sqrt(1 - x²), x)."""
     root = e.mul(e.sub(1.0, x), e.add(x, 1.0))
     other = e.unary("Sqrt", root, **NEAREST)
     return e.unary("Atan2", other, y=x) if cosine else e.unary("Atan2", x, y=other)
 
 
 def test_of(how: str, ordering: str, magnitude: bool) -> Callable[[Expressions, Handle], Handle]:
-    """A test of a number against infinity, or of its difference from itself; the result is i32, as libdevice's."""
+    """Tests whether a number is infinite, NaN or finite: compares it with infinity, or with itself. The result is i32,
+    as in libdevice."""
 
     def test(e: Expressions, x: Handle) -> Handle:
         found = e.compare(how, e.unary("AbsF", x), float("inf")) if magnitude else e.compare(how, x, x, ordering)
@@ -165,4 +167,4 @@ COMPOSED: dict[str, Composed] = {
     "fmax": lambda e, x, y: e.extreme("MaxF", x, y), "fmin": lambda e, x, y: e.extreme("MinF", x, y),
     "isnan": NAN, "isnand": NAN, "isinf": INFINITE, "isinfd": INFINITE, "finite": FINITE, "isfinited": FINITE,
 }  # fmt: skip
-"""Name without ``__nv_`` and the ``f`` of float → what writes it."""
+"""Name of a libdevice function, without ``__nv_`` and without the ``f`` of float → the function that writes it."""

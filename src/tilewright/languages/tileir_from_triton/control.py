@@ -1,4 +1,4 @@
-"""Loops and branches. A value that they carry may be a pointer, but no descriptor."""
+"""Loops and branches. Their carried values may be pointers, but not descriptors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNBOUND = "a value that a loop or branch carries and that is a tensor descriptor
 
 
 def _types(values: Sequence[SsaValue], keys: Sequence[Key]) -> list[ValueType]:
-    """The types of carried values, and of the tokens."""
+    """Returns the types of carried values, and of the memory tokens."""
     if any(value.type.descriptor for value in values):
         raise Untranslated(UNBOUND)
     return [*(value.type for value in values), *[TOKEN] * len(keys)]
@@ -23,7 +23,7 @@ def _types(values: Sequence[SsaValue], keys: Sequence[Key]) -> list[ValueType]:
 
 @translates("scf.for")
 def for_(t: Translation, op: TtirOp) -> Sequence[Handle]:
-    """A counted loop. Its ``num_stages`` becomes the latency of the loads and stores in it."""
+    """Writes a counted loop. Its ``num_stages`` becomes the latency of the loads and stores in the loop."""
     low, high, step, *initial = op.operands
     keys, block, count = t.tokens.carried([op]), op.body(), len(op.results)
     types, start = _types(initial, keys), [*t.all(initial), *t.tokens.take(keys)]
@@ -42,7 +42,8 @@ def for_(t: Translation, op: TtirOp) -> Sequence[Handle]:
 
 
 def latency_of(stages: int | None) -> int | None:
-    """Triton's ``num_stages`` as the latency of loads and stores, 1 to 10; None if it says nothing."""
+    """Returns the latency of loads and stores, 1 to 10, for Triton's ``num_stages``. None if ``num_stages`` sets
+    none."""
     return min(stages, LONGEST_LATENCY) if stages and stages > 0 else None
 
 
@@ -54,7 +55,7 @@ def _finished(t: Translation, nested: object, keys: Sequence[Key], count: int) -
 
 @translates("scf.while")
 def while_(t: Translation, op: TtirOp) -> Sequence[Handle]:
-    """A loop that breaks if the condition of its first region is false."""
+    """Writes a loop that ends when the condition of its first region is false."""
     (before,), (after,) = op.regions
     keys = t.tokens.carried([op])
     start = [*t.all(op.operands), *t.tokens.take(keys)]
@@ -92,7 +93,7 @@ def if_(t: Translation, op: TtirOp) -> Sequence[Handle]:
 
 Graph = dict[str, TtirBlock]
 EXIT = ""
-"""Stands for the end of the kernel."""
+"""A label for the end of the kernel."""
 
 
 class Lifting:
@@ -104,7 +105,8 @@ class Lifting:
         self._open: set[str] = set()
 
     def write(self, label: str, until: str = EXIT) -> list[Handle]:
-        """Writes the block and all after it, up to ``until``. Returns the values for that block's arguments."""
+        """Writes the block ``label`` and all blocks after it, up to ``until``. Returns the values for the arguments of
+        ``until``."""
         t = self.t
         while True:
             end = t.body(self.graph[label])
@@ -120,7 +122,7 @@ class Lifting:
             t.bind(self.graph[label].arguments, passed)
 
     def branch(self, end: TtirOp) -> tuple[str, list[Handle]]:
-        """Writes both sides of a branch. Returns where they meet, and the values for that block's arguments."""
+        """Writes both sides of a branch. Returns the block where they meet, and the values for its arguments."""
         t, sides = self.t, branches_of(end)
         meets = next(one for one in self.after(sides[0][0]) if one in self.after(sides[1][0]))
         arguments = self.graph[meets].arguments if meets else ()
@@ -139,7 +141,8 @@ class Lifting:
         return meets, list(_finished(t, nested, keys, len(arguments)))
 
     def after(self, label: str) -> list[str]:
-        """The blocks that every way from ``label`` passes, in order: first itself, last `EXIT`."""
+        """Returns the blocks that are on every path from ``label``, in order. The first is ``label``, the last
+        `EXIT`."""
         if label not in self._after:
             if label in self._open:
                 raise Untranslated("a loop of branches between blocks", self.graph[label].ops[-1])
@@ -150,7 +153,7 @@ class Lifting:
         return self._after[label]
 
     def between(self, labels: Sequence[str], until: str) -> list[str]:
-        """The blocks that can be reached from ``labels`` before ``until``."""
+        """Returns the blocks that can be reached from ``labels`` without passing ``until``."""
         found: list[str] = []
         waiting = list(labels)
         while waiting:
@@ -161,7 +164,7 @@ class Lifting:
 
 
 def write_body(t: Translation, blocks: Sequence[TtirBlock]) -> None:
-    """Writes the body of a kernel. Where ways meet only at its end, `EXIT` has no block."""
+    """Writes the body of a kernel. `EXIT` is an empty block, at which paths meet that have no earlier common block."""
     lifting = Lifting(t, blocks)
     lifting.graph[EXIT] = TtirBlock(EXIT, (), [TtirOp("tt.return", (), (), {})])
     lifting._after[EXIT] = [EXIT]

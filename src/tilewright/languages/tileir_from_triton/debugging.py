@@ -1,4 +1,4 @@
-"""Assertions, print, and operations that say something to the compiler only."""
+"""Assertions, print, and operations that only inform the compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def assertion(t: Translation, op: TtirOp) -> None:
 
 @translates("tt.print")
 def print_(t: Translation, op: TtirOp) -> None:
-    """One line for each block, with whole tiles; Triton prints one for each element."""
+    """Prints one line with whole tiles for each block. Triton prints one line for each element."""
     text = str(op.attributes.get("prefix", "")).lstrip().replace("%", "%%")
     is_hex, signs = op.attributes.get("hex", False), op.attributes.get("isSigned", [])
     kinds = [_format(one, is_hex, bool(sign)) for one, sign in zip(op.operands, signs, strict=False)]
@@ -31,13 +31,16 @@ def _format(value: SsaValue, is_hex: bool, signed: bool) -> str:
 
 @translates("llvm.intr.assume")
 def assumption(t: Translation, op: TtirOp) -> None:
-    """Tile IR's compiler need not use it. Triton's does, so that a false one makes the result undefined."""
+    """Writes an assertion for the interpreter. Tile IR's compiler does not need the assumption.
+
+    Triton's compiler uses it, so a false assumption makes the result undefined.
+    """
     if t.checks_promises:
         t.emit("Assert", t[op.operands[0]], "tl.assume of a condition that is false")
 
 
 @translates("gpu.barrier", "ttg.barrier")
 def barrier(t: Translation, op: TtirOp) -> None:
-    """MemoryTokens order what a barrier would. The interpreter needs to know where Triton's threads wait."""
+    """Writes no barrier, because memory tokens already order the accesses. Marks its place for the interpreter."""
     if t.checks_promises:
         t.emit("Assert", t.constant(1, ValueType("i1")), BARRIER)

@@ -1,4 +1,4 @@
-"""Tensor descriptors, as views of a tensor whose tiles may begin at any element."""
+"""Tensor descriptors. They become views of a tensor whose tiles may begin at any element."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tilewright.languages.tileir_from_triton.ttir import TtirOp, Untranslated, V
 from tilewright.languages.tileir_from_triton.writer import TOKEN, Handle
 
 ALIGNED_BYTES = 16
-"""A descriptor's address and strides are multiples of this, as Triton demands."""
+"""The address and the strides of a descriptor are multiples of this number of bytes. Triton requires it."""
 STRIDE_BYTES = 1 << 40
-"""A descriptor's strides are less, as the hardware demands. Without this bound the compiler does not use TMA for
-strides of 64 bits that the host passes."""
+"""The strides of a descriptor are smaller than this. The hardware requires it. Without this bound the compiler does not
+use TMA if the host passes strides of 64 bits."""
 REDUCTIONS = {1: "ADD", 2: "MIN", 3: "MAX", 6: "AND", 7: "OR", 8: "XOR"}
-"""Triton's `DescriptorReduceKind` by its number → Tile IR's mode for integers."""
+"""Number of Triton's `DescriptorReduceKind` → Tile IR's mode for integers."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What stands for a descriptor."""
+    """The Tile IR view of a descriptor."""
 
     handle: Handle
     block: ValueType
@@ -39,7 +39,7 @@ def make_descriptor(t: Translation, op: TtirOp) -> View:
 def view_of(
     t: Translation, kind: ValueType, base: Handle, shape: Sequence[Handle], strides: Sequence[Handle], padding: str
 ) -> View:
-    """Makes the view of a tensor at ``base`` with these extents and strides, as i64."""
+    """Makes the view of a tensor at ``base``. Extents and strides are i64."""
     block = ValueType(kind.element, kind.shape)
     tensor_type, view_type = t.writer.view_types(block, padding)
     divisor = max(1, ALIGNED_BYTES * 8 // block.bits)
@@ -52,8 +52,11 @@ def view_of(
 
 
 def from_host(t: Translation, kind: ValueType, passed: Sequence[Handle], padding: str) -> View:
-    """The view of a descriptor that is passed to the kernel. Instead of the descriptor the address of its tensor is
-    passed. The parameters behind it are the extents (i32) and strides (i64) in Triton, too."""
+    """Returns the view of a descriptor that is a parameter of the kernel.
+
+    The address of its tensor is passed instead of the descriptor. As in Triton, the next parameters are the extents
+    (i32) and strides (i64).
+    """
     base, rank = passed[0], len(kind.shape)
     extents = [t.to_i64(one, I32) for one in passed[1 : 1 + rank]]
     return view_of(t, kind, base, extents, passed[1 + rank : 1 + 2 * rank], padding)
@@ -87,7 +90,7 @@ def store(t: Translation, op: TtirOp) -> None:
 
 @translates("tt.descriptor_gather")
 def gather(t: Translation, op: TtirOp) -> Handle:
-    """Loads rows at the places in a tile, from a column on."""
+    """Loads rows of the tensor. A tile holds their indices. The first column to load is given."""
     view, indices = t[op.operands[0]], t.all(op.operands[1:])
     rows = t.emit("MakeGatherScatterView", t.writer.gather_type(view.block, op.type), view.tensor)
     token, bounds = t.tokens.before(op, writes=False), [False, False]
@@ -98,7 +101,7 @@ def gather(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.descriptor_scatter")
 def scatter(t: Translation, op: TtirOp) -> None:
-    """Stores rows at the places in a tile, from a column on."""
+    """Stores rows of the tensor. A tile holds their indices. The first column to store is given."""
     view, value = t[op.operands[0]], op.operands[3]
     rows = t.emit("MakeGatherScatterView", t.writer.gather_type(view.block, value.type), view.tensor)
     token, indices = t.tokens.before(op, writes=True), t.all(op.operands[1:3])
@@ -108,7 +111,7 @@ def scatter(t: Translation, op: TtirOp) -> None:
 
 @translates("tt.descriptor_reduce")
 def reduce(t: Translation, op: TtirOp) -> None:
-    """Combines memory with a block, each element atomically. Such a view must not have padding."""
+    """Combines memory with a block, atomically for each element. The view for it must not have padding."""
     view, value, indices = t[op.operands[0]], op.operands[1], t.all(op.operands[2:])
     kind = int(op.attributes["kind"])
     if kind not in REDUCTIONS or (value.type.is_float and kind != 1):

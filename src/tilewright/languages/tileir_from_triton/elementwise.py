@@ -33,9 +33,9 @@ BINARY: dict[str, tuple[str, dict[str, Any]]] = {
 """Operation of TTIR → the Tile IR operation on two tiles of the result's type, and its attributes."""
 
 PREDICATES = ("EQUAL", "NOT_EQUAL", *("LESS_THAN", "LESS_THAN_OR_EQUAL", "GREATER_THAN", "GREATER_THAN_OR_EQUAL") * 2)
-"""Predicates of ``arith.cmpi`` in MLIR's order: the last four are unsigned."""
+"""Predicates of ``arith.cmpi`` in MLIR's order. The last four are unsigned."""
 FLOAT_PREDICATES = ("EQUAL", "GREATER_THAN", "GREATER_THAN_OR_EQUAL", "LESS_THAN", "LESS_THAN_OR_EQUAL", "NOT_EQUAL")
-"""Predicates of ``arith.cmpf`` from 1 on, ordered; from 8 on, unordered. 7 is `ord`, 14 is `uno`."""
+"""Predicates of ``arith.cmpf``: those from 1 on are ordered, those from 8 on unordered. 7 is `ord`, 14 is `uno`."""
 
 
 @translates(*BINARY)
@@ -46,7 +46,7 @@ def binary(t: Translation, op: TtirOp) -> Handle:
 
 @translates("arith.divf", "tt.approx_divf")
 def divide(t: Translation, op: TtirOp) -> Handle:
-    """Triton's plain division of f32 is div.full, which is within 2 units of the last place."""
+    """Writes Triton's plain division of f32 (div.full), whose error is at most 2 units in the last place."""
     rounding = "FULL" if op.type.element == "f32" else "NEAREST_EVEN"
     rounding = "APPROX" if op.name == "tt.approx_divf" else rounding
     return t.emit("DivF", op.type, *t.all(op.operands), rounding_mode=rounding, flush_to_zero=False)
@@ -59,7 +59,7 @@ def negate(t: Translation, op: TtirOp) -> Handle:
 
 @translates("arith.constant")
 def constant(t: Translation, op: TtirOp) -> Handle:
-    """A constant, which is noted if it is a scalar."""
+    """Writes a constant. The number of a scalar is kept for later use."""
     if not op.type.shape and (number := constant_of(op)) is not None:
         t.numbers[op.results[0]] = number
     value = op.attributes["value"]
@@ -71,7 +71,7 @@ def constant(t: Translation, op: TtirOp) -> Handle:
 
 @translates("ub.poison")
 def poison(t: Translation, op: TtirOp) -> Handle:
-    """Any value will do."""
+    """Writes an arbitrary value, because every value is allowed."""
     if op.type.pointer or op.type.descriptor:
         raise Untranslated("an undefined pointer")
     return t.constant(0, op.type)
@@ -101,7 +101,7 @@ def compare_floats(t: Translation, op: TtirOp) -> Handle:
 
 
 def not_a_number(t: Translation, op: TtirOp, ordered: bool) -> Handle:
-    """Whether neither operand is a NaN (``ordered``), or whether one is: a NaN differs from itself."""
+    """Tests whether neither operand is a NaN (``ordered``), or whether one is. A NaN differs from itself."""
     how = ("EQUAL", "ORDERED") if ordered else ("NOT_EQUAL", "UNORDERED")
     left, right = (t.emit("CmpF", op.type, one, one, *how) for one in t.all(op.operands))
     return t.emit("AndI" if ordered else "OrI", op.type, left, right)
@@ -126,7 +126,7 @@ def clamp(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.mulhiui")
 def high_product(t: Translation, op: TtirOp) -> Handle:
-    """The upper half of the product of unsigned numbers."""
+    """Writes the upper half of the product of unsigned numbers."""
     left, right = t.all(op.operands)
     if op.type.element == "i64":
         return t.emit("MulhiI", op.type, left, right)
@@ -138,5 +138,5 @@ def high_product(t: Translation, op: TtirOp) -> Handle:
 
 
 def widened(kind: ValueType) -> ValueType:
-    """f32 for the types below it, in which Tile IR lacks most functions."""
+    """Converts narrower floats to f32, because Tile IR lacks most functions for them."""
     return kind.of("f32") if kind.bits < 32 else kind

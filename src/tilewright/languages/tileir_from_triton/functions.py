@@ -18,14 +18,14 @@ FUNCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "tanh": ("TanH", {"rounding_mode": "FULL"}), "sqrt": ("Sqrt", NEAREST), "rsqrt": ("Rsqrt", KEEPS),
     "powf": ("FPowF", {}), "fma": ("Fma", NEAREST), "atan2": ("Atan2", {}),
 }  # fmt: skip
-"""Name without dialect → the Tile IR operation and its attributes."""
+"""Name of an operation without its dialect → the Tile IR operation and its attributes."""
 LIBDEVICE = {
     **{name: name for name in FUNCTIONS}, "fabs": "absf", "abs": "absi", "llabs": "absi", "pow": "powf",
     "fast_exp": "exp", "fast_log": "log", "fast_log2": "log2", "fast_sin": "sin", "fast_cos": "cos",
     "fast_tan": "tan", "fast_pow": "powf", "sqrt_rn": "sqrt", "fsqrt_rn": "sqrt", "dsqrt_rn": "sqrt",
     "fmaf_rn": "fma", "fma_rn": "fma", "fast_tanh": "tanh", "frsqrt_rn": "rsqrt", "drsqrt_rn": "rsqrt",
 }  # fmt: skip
-"""Function of libdevice → name in `FUNCTIONS`. ``__nv_`` and a final ``f`` (for float) are removed from its name."""
+"""Function of libdevice, without ``__nv_`` and the final ``f`` for float → name in `FUNCTIONS`."""
 AT_ANY_WIDTH = ("absf", "absi")
 TESTS = ("isnan", "isnand", "isinf", "isinfd", "finite", "isfinited")
 """Composed functions whose result is i32."""
@@ -38,7 +38,7 @@ def function(t: Translation, op: TtirOp) -> Handle:
 
 
 def applied(t: Translation, name: str, kind: ValueType, values: list[Handle]) -> Handle:
-    """Applies a function. For 16-bit values it is computed in f32, and its result is rounded once."""
+    """Applies a function. For 16-bit values it is computed in f32, and the result is rounded once."""
     operation, attributes = FUNCTIONS[name]
     wide = kind if name in AT_ANY_WIDTH else widened(kind)
     result = t.emit(operation, wide, *(t.convert(value, kind, wide.element) for value in values), **attributes)
@@ -51,7 +51,7 @@ def erf(t: Translation, op: TtirOp) -> Handle:
 
 
 def composed(t: Translation, name: str, kind: ValueType, values: list[Handle]) -> Handle:
-    """Writes a function that is composed of several. For 16-bit values it is computed in f32 and rounded once."""
+    """Writes a function that needs several operations. For 16-bit values it is computed in f32 and rounded once."""
     wide = widened(kind)
     result = COMPOSED[name](Expressions(t, wide), *(t.convert(value, kind, wide.element) for value in values))
     return t.convert(result, wide, kind.element) if name not in TESTS else result
@@ -59,7 +59,7 @@ def composed(t: Translation, name: str, kind: ValueType, values: list[Handle]) -
 
 @translates("tt.extern_elementwise")
 def libdevice(t: Translation, op: TtirOp) -> Handle:
-    """A function of libdevice, by the name of its symbol."""
+    """Writes a function of libdevice. Its symbol names the function."""
     symbol = str(op.attributes["symbol"])
     known = re.fullmatch(r"__nv_(\w+)", symbol)
     stem = known[1] if known else ""

@@ -1,8 +1,9 @@
-"""Has Triton print a module in MLIR's generic form, in which all operations look alike.
+"""Makes Triton print a module in MLIR's generic form, in which all operations have the same syntax.
 
-Triton's Python bindings give neither the attributes nor the places of operations, so the module is read from text. Its
-usual text has a syntax of its own for each operation, which changes with each release. MLIR prints the generic form if
-the module is not valid, so this module marks its own copy as invalid with an attribute of the wrong type.
+Triton's Python bindings give neither the attributes nor the source places of operations, so the module is read from
+text. Its usual text has a different syntax for each operation, which changes with each release. MLIR prints the generic
+form if the module is not valid. So this module adds an attribute of the wrong type to a copy, which makes the copy
+invalid.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from tilewright.errors import ToolFailed
 
 
 def generic_text(ttir: str) -> str:
-    """Returns TTIR, as Triton prints it, in generic form. Raises ToolFailed if Triton does not read or print it so."""
+    """Returns TTIR in generic form. Raises ToolFailed if Triton cannot read the TTIR or does not print the generic
+    form."""
     from triton._C.libtriton import ir
 
     context = ir.context()

@@ -24,8 +24,11 @@ def offset(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.load")
 def load(t: Translation, op: TtirOp) -> Handle:
-    """Loads through pointers. Elements that are masked out without ``other`` are 0, which kernels rely on: Triton's
-    documents leave them undefined, but its own compiler for NVIDIA fills them so."""
+    """Loads through pointers. Masked-out elements without ``other`` are 0.
+
+    Kernels rely on this 0: Triton's documents call these elements undefined, but its compiler for NVIDIA sets them to
+    0.
+    """
     pointer, mask, other = (_optional(t, group) for group in op.groups)
     if op.operands[0].type.pointer and op.type.pointer:
         raise Untranslated("a pointer in memory")
@@ -69,13 +72,14 @@ def compare_and_swap(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.grid_dependency_wait", "tt.grid_dependency_launch_dependents")
 def grid_dependency(t: Translation, op: TtirOp) -> None:
-    """Programmatic dependent launch: what comes before the signal, and after the wait, stays there."""
+    """Writes a signal or a wait of programmatic dependent launch. No memory access may move across it."""
     name = "GdcWaitTko" if op.name.endswith("wait") else "GdcLaunchDependentsTko"
     t.tokens.after_all(t.emit(name, TOKEN, t.tokens.before_all()))
 
 
 def _atomic(t: Translation, op: TtirOp, name: str, pointers: tuple[Handle], **values: Any) -> Handle:
-    """An update that orders others (Triton's default is acquire and release) waits for all accesses so far."""
+    """Writes an atomic update. If it orders other accesses (Triton's default is acquire and release), it waits for all
+    of them."""
     order, scope = ORDERS[int(op.attributes["sem"])], SCOPES[int(op.attributes["scope"])]
     relaxed = order == "RELAXED"
     token = t.tokens.before(op, writes=True) if relaxed else t.tokens.before_all()

@@ -7,12 +7,12 @@ from tilewright.languages.tileir_from_triton.ttir import TtirOp, Untranslated
 from tilewright.languages.tileir_from_triton.writer import Handle
 
 TF32 = 0
-"""Triton's `InputPrecision.TF32`. With the others, products of f32 keep all bits here."""
+"""Triton's `InputPrecision.TF32`. With the other values, products of f32 keep all bits here."""
 
 
 @translates("tt.dot")
 def dot(t: Translation, op: TtirOp) -> Handle:
-    """a · b + c. With tf32 the inputs are rounded to it first."""
+    """Writes a · b + c. With tf32 the factors are rounded to tf32 first."""
     left, right, _ = (value.type for value in op.operands)
     a, b, into = t.all(op.operands)
     if not left.is_float:

@@ -27,11 +27,11 @@ NUMBER = re.compile(r"-?\d|0x")
 SIGNED = re.compile(r"[su]i\d+")  # in descriptors
 TYPE = re.compile(r"(?:\d+x)*")
 OWN = ("/triton/language/", "/triton/experimental/")
-"""Parts of the names of Triton's own files, which are not the user's source."""
+"""Parts of the paths of Triton's own files, which are not the user's source."""
 
 
 class TtirWords:
-    """The words and signs of a text, one at a time."""
+    """Reads the words and signs of a text one at a time."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -39,7 +39,8 @@ class TtirWords:
         self.next()
 
     def next(self) -> str:
-        """Moves on, and returns the word that was current. At the end of the text it is empty."""
+        """Moves to the next word, and returns the previous current word. At the end of the text the current word is
+        ""."""
         before, match = self.word, TOKEN.match(self.text, self.at)
         self.word, self.start = (match["token"], match.start("token")) if match else ("", len(self.text))
         self.at = match.end() if match else len(self.text)
@@ -57,7 +58,7 @@ class TtirWords:
             raise ToolFailed(f"TTIR line {line}: '{word}' expected, not '{self.word}'")
 
     def balanced(self) -> str:
-        """Returns the text of a bracket and all inside it, and moves behind it."""
+        """Returns a bracket with all text inside it, and moves to the word after it."""
         start, depth = self.start, 0
         while self.word:
             depth += (self.word in "([{<") - (self.word in ")]}>")
@@ -69,7 +70,7 @@ class TtirWords:
 
 
 def read_type(text: str) -> ValueType:
-    """Reads the text of a type. A type that Triton has and this module does not know keeps its name as an element."""
+    """Reads the text of a type. If this module does not know a type of Triton, the element has the type's name."""
     for prefix, is_descriptor in (("tensor<", False), ("!tt.tensordesc<", True)):
         if text.startswith(prefix):
             inside = text[len(prefix) : -1].removeprefix("tensor<")
@@ -102,7 +103,8 @@ class Reader(TtirWords):
         return self.op()
 
     def op(self) -> TtirOp:
-        """Reads one operation. Its regions are read before its results get their names, as their scope demands."""
+        """Reads one operation. Regions are read before the results are named, because regions cannot use these
+        names."""
         names = []
         while self.word.startswith("%"):
             name = self.next()
@@ -139,7 +141,7 @@ class Reader(TtirWords):
         return self.values[name]
 
     def region(self) -> tuple[TtirBlock, ...]:
-        """Reads a region. One without operations has no block."""
+        """Reads a region. A region without operations has no block."""
         self.expect("{")
         blocks = [] if self.word.startswith("^") else [TtirBlock("^bb0", ())]
         while not self.take("}"):
@@ -164,7 +166,7 @@ class Reader(TtirWords):
         return TtirBlock(label, tuple(arguments))
 
     def listed(self, start: str, end: str) -> list[str]:
-        """Reads words between brackets, with commas."""
+        """Reads words in brackets, separated by commas."""
         self.expect(start)
         found = []
         while not self.take(end):
@@ -186,7 +188,7 @@ class Reader(TtirWords):
         return read_type(self.type_text())
 
     def type_text(self) -> str:
-        if self.word == "(":  # of a function
+        if self.word == "(":  # the type of a function
             text = self.balanced()
             self.expect("->")
             return f"{text} -> {self.balanced() if self.word == '(' else self.type_text()}"
@@ -203,7 +205,7 @@ class Reader(TtirWords):
         return found
 
     def attribute(self) -> Attribute:
-        """Reads an attribute. The type of a number is not kept."""
+        """Reads an attribute. The type of an integer is dropped."""
         word = self.word
         if word == "{":
             return self.dictionary()
@@ -253,7 +255,7 @@ class Reader(TtirWords):
         return float(word) if "." in word or "e" in word else int(word)
 
     def place(self) -> SourcePlace | None:
-        """Reads ``loc(…)`` if it is there. Returns the place in the user's source, or None if it is unknown."""
+        """Reads ``loc(…)`` if it is the next word. Returns the place in the user's source, or None if it is unknown."""
         if self.word != "loc":
             return None
         self.next()
@@ -266,7 +268,7 @@ class Reader(TtirWords):
         return self.known[text]
 
     def _found(self, text: str) -> SourcePlace | None:
-        """The innermost place that is not in Triton's own library, else the outermost."""
+        """Returns the innermost place that is not in Triton's own library, else the outermost place."""
         if text in self.places:
             return self._resolved(self.places[text])
         if file := re.match(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)', text):
@@ -287,12 +289,12 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def _items(text: str) -> list[str]:
-    """The items of ``<i32: 1, 0, 0>``."""
+    """Returns the items of a text such as ``<i32: 1, 0, 0>``."""
     return [item for item in re.split(r"[,\s]+", text.strip("<>").partition(":")[2]) if item]
 
 
 def _call(text: str) -> tuple[str, str]:
-    """Divides ``A at B`` where no bracket is open."""
+    """Splits ``A at B`` at the `` at `` that is outside of all brackets."""
     depth = 0
     for at, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
@@ -302,5 +304,5 @@ def _call(text: str) -> tuple[str, str]:
 
 
 def read_ttir(generic: str) -> TtirOp:
-    """Reads a module in generic form. Raises ToolFailed if it is no generic form."""
+    """Reads a module in generic form. Raises ToolFailed if the text is not in generic form."""
     return Reader(generic).module()

@@ -1,4 +1,4 @@
-"""Reductions and scans with any body."""
+"""Reductions and scans with an arbitrary body."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def _identities(t: Translation, values: Sequence[float], elements: Sequence[Valu
 
 
 def _combined(t: Translation, nested: object, block: TtirBlock, elements: Sequence[ValueType]) -> Sequence[Handle]:
-    """Writes the body. Triton's has all left elements first, Tile IR's has a left and a right one for each operand."""
+    """Writes the body. In Triton all left elements are first; in Tile IR each operand has a left and a right
+    element."""
     count = len(elements)
     with t.writer.block(nested, [kind for kind in elements for _ in range(2)]) as arguments:
         t.bind(block.arguments, [*arguments[::2], *arguments[1::2]])
@@ -51,7 +52,7 @@ def _combined(t: Translation, nested: object, block: TtirBlock, elements: Sequen
 
 @translates("tt.histogram")
 def histogram(t: Translation, op: TtirOp) -> Handle:
-    """Compares each element with each number of a bin, and counts."""
+    """Writes a histogram: compares each element with the number of each bin, and counts."""
     source, kind = op.operands[0], op.operands[0].type
     (size,), (bins,) = kind.shape, op.type.shape
     table = ValueType(kind.element, (size, bins))
@@ -70,7 +71,8 @@ def histogram(t: Translation, op: TtirOp) -> Handle:
 
 
 def halved(t: Translation, op: TtirOp, axis: int, block: TtirBlock) -> Sequence[Handle]:
-    """Combines the first half of the tiles with the second until one element is left. This needs no neutral element."""
+    """Combines the first half of the tiles with the second half until one element is left. No neutral element is
+    needed."""
     values, types = t.all(op.operands), [one.type for one in op.operands]
     while (extent := types[0].shape[axis]) > 1:
         shape = tuple(extent // 2 if at == axis else size for at, size in enumerate(types[0].shape))
@@ -89,7 +91,7 @@ def _half(t: Translation, value: Handle, kind: ValueType, axis: int, which: int)
 
 
 def widened_to(t: Translation, block: TtirBlock, shape: tuple[int, ...]) -> TtirBlock:
-    """The body on tiles instead of elements. Values from outside it are broadcast."""
+    """Writes the body for tiles instead of elements. Values from outside the body are broadcast."""
     new: dict[SsaValue, SsaValue] = {}
     inside = {*block.arguments, *(result for op in block.ops for result in op.results)}
 

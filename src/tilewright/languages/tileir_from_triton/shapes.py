@@ -1,4 +1,4 @@
-"""Operations that make, reshape and rearrange tiles, and the place of a block in the grid."""
+"""Operations that make, reshape and rearrange tiles, and operations that give the index of a block in the grid."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def concatenate(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.join")
 def join(t: Translation, op: TtirOp) -> Handle:
-    """Two tiles become one, with a last axis of two."""
+    """Writes the join of two tiles, which adds a last axis of extent two."""
     kind = op.operands[0].type
     parts = [t.reshape(one, kind.shaped(*kind.shape, 1)) for one in t.all(op.operands)]
     return t.emit("Cat", op.type, *parts, dim=len(kind.shape))

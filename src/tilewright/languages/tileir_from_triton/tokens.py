@@ -1,7 +1,7 @@
-"""The memory tokens, which order accesses to the same memory. Tile IR leaves the order of all others open.
+"""The memory tokens, which order accesses to the same memory. Accesses without tokens have no order in Tile IR.
 
-For each set of pointers that is written there are two tokens: after the last write, which a read waits for, and after
-all accesses, which a write waits for. Loops and branches carry both.
+For each written set of pointers (see `aliasing`) there are two tokens. A read waits for the token of the last write. A
+write waits for the token of all accesses so far. Loops and branches carry both tokens.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class MemoryTokens:
             self.current = {(one, which): first for one in sorted(aliases.written) for which in (LAST_WRITE, LAST)}
 
     def before(self, op: TtirOp, writes: bool) -> Handle | None:
-        """The token that an access waits for; None if its memory is never written."""
+        """Returns the token for which an access must wait. Returns None if its memory is never written."""
         return self.current.get((self.aliases.of(op), LAST if writes else LAST_WRITE))
 
     def after(self, op: TtirOp, token: Handle, writes: bool) -> None:
-        """Keeps ``token``, which an access returned: later accesses to the same memory wait for it."""
+        """Stores the ``token`` of an access. Later accesses to the same memory wait for it."""
         where = self.aliases.of(op)
         if (where, LAST) not in self.current:
             return
@@ -46,7 +46,7 @@ class MemoryTokens:
         return distinct[0] if len(distinct) == 1 else self.emit("JoinTokens", TOKEN, distinct)
 
     def before_all(self) -> Handle | None:
-        """The token after every access so far, for an access that orders others."""
+        """Returns the token of all accesses so far, for an access that orders others."""
         last = [token for (_, which), token in self.current.items() if which == LAST]
         return self.joined(last) if last else None
 
@@ -54,9 +54,9 @@ class MemoryTokens:
         self.current = dict.fromkeys(self.current, token)
 
     def carried(self, ops: Sequence[TtirOp]) -> list[Key]:
-        """The tokens that these operations change."""
+        """Returns the keys of the tokens that these operations change."""
         if any(op.name in ("tt.atomic_rmw", "tt.atomic_cas") for outer in ops for op in outer.walk()):
-            return list(self.current)  # they may order all memory
+            return list(self.current)  # they may order accesses to all memory
         accessed = self.aliases.accessed(ops)
         keys = [(one, which) for one, written in accessed.items() for which in (LAST_WRITE, LAST)[not written :]]
         return [key for key in keys if key in self.current]

@@ -1,4 +1,4 @@
-"""TTIR → Tile IR bytecode."""
+"""Translates TTIR to Tile IR bytecode."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tilewright.languages.tileir_from_triton.writer import VERSIONS, Handle, Wri
 FAMILIES = (
     casts, control, debugging, descriptors, elementwise, functions, memory, products, reductions, shapes,
 )  # fmt: skip
-"""The modules that register handlers when they are imported."""
+"""The modules of the families of operations. Importing them registers their handlers."""
 
 
 @dataclass(frozen=True)
 class Bytecode:
-    """A kernel as Tile IR."""
+    """A kernel as Tile IR bytecode."""
 
     symbol: str
     code: bytes
@@ -54,18 +54,18 @@ def translate(
 ) -> Bytecode:
     """Translates a kernel.
 
-    hints: ``occupancy``, ``num_ctas``, ``num_worker_warps``, and ``num_stages``, which becomes the latency of loads
-        and stores. ``num_warps`` and others have no effect: Tile IR's compiler chooses.
-    arrays: a number for each parameter of the kernel; pointers with different numbers share no memory. By default
-        all may.
+    hints: ``occupancy``, ``num_ctas``, ``num_worker_warps``, and ``num_stages``, which becomes the latency of loads and
+        stores. ``num_warps`` and other hints have no effect: Tile IR's compiler chooses.
+    arrays: a number for each parameter of the kernel. Pointers with different numbers share no memory. By default all
+        may share memory.
     nan_padded: the positions of the parameters that are tensor descriptors with NaN outside the tensor. TTIR does not
-        say so.
+        contain this fact.
     checks_promises: whether the code checks each `tl.assume` and `tl.multiple_of`, for the interpreter. Triton's
-        compiler relies on them; Tile IR's only gets those that align an access.
-    version: the version of the bytecode. By default the newest that the installed compiler reads.
+        compiler relies on all of them. Tile IR's compiler gets only those about the alignment of an access.
+    version: the version of the bytecode. The default is the newest that the installed compiler reads.
 
     A tensor descriptor among the parameters becomes the address of its tensor. Raises Untranslated, which names the
-    operation and its source line, and ToolFailed if Triton or cuda-tile is of a release that is not supported.
+    operation and its source line, and ToolFailed if the release of Triton or cuda-tile is not supported.
     """
     function = entry_of(read_ttir(generic_text(ttir)))
     given = dict(hints or {})
@@ -89,7 +89,8 @@ def translate(
 
 
 def newest_version(compiler: tuple[int, int]) -> tuple[int, int]:
-    """The newest version of the bytecode that a compiler of this version reads. Raises ToolFailed if there is none."""
+    """Returns the newest bytecode version that a compiler of version ``compiler`` reads. Raises ToolFailed if there is
+    none."""
     for version in VERSIONS:
         if version <= compiler:
             return version
@@ -100,7 +101,7 @@ def newest_version(compiler: tuple[int, int]) -> tuple[int, int]:
 
 
 def entry_of(module: TtirOp) -> TtirOp:
-    """The kernel of a module. Raises Untranslated if it calls functions that Triton has not inlined."""
+    """Returns the kernel of a module. Raises Untranslated if the kernel calls functions that Triton did not inline."""
     functions_ = [op for op in module.body().ops if op.name == "tt.func"]
     public = [op for op in functions_ if op.attributes.get("sym_visibility", "public") == "public"]
     if len(public) != 1:
@@ -119,12 +120,12 @@ TERMINATORS = frozenset({
 
 
 def _passed(kind: ValueType) -> ValueType:
-    """The type of a parameter in the bytecode."""
+    """Returns the type of a parameter in the bytecode."""
     return ValueType(kind.element, pointer=True) if kind.descriptor else kind
 
 
 def _bound(t: Translation, parameter: SsaValue, handle: Handle, said: Mapping[str, int]) -> Handle:
-    """The value of a parameter, with the divisibility that the signature promises."""
+    """Returns the value of a parameter, with an `assume` of the divisibility that the signature promises."""
     divisor = int(said.get("tt.divisibility", 1))
     if divisor == 1 or parameter.type.descriptor:
         return handle

@@ -1,4 +1,4 @@
-"""The state of one translation, and the table of handlers that the families of operations fill."""
+"""The state of one translation, and the table in which the families of operations register their handlers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirBlock, Tt
 from tilewright.languages.tileir_from_triton.writer import Handle, Writer
 
 Handler: TypeAlias = Callable[["Translation", TtirOp], Any]
-"""Writes the operation and returns its result, a tuple of its results, or None."""
+"""A function that writes an operation. It returns the result, a tuple of results, or None."""
 
 HANDLERS: dict[str, Handler] = {}
 I1, I32, I64, F32 = (ValueType(element) for element in ("i1", "i32", "i64", "f32"))
 
 WIDEST_ACCESS = 16
-"""Bytes of the widest load or store of a thread. More alignment than this is of no use."""
+"""Bytes of the widest load or store of a thread. A greater alignment brings nothing."""
 
 UNEXPECTED = (LookupError, ValueError, TypeError, AttributeError, AssertionError)
-"""What a handler raises if operands or attributes are not those of the known releases of Triton."""
+"""The errors of a handler whose operands or attributes differ from those of the known Triton releases."""
 
 
 def translates(*names: str) -> Callable[[Handler], Handler]:
@@ -47,7 +47,7 @@ class Translation:
         self.emit = writer.emit
         self.handles: dict[SsaValue, Handle] = {}
         self.numbers: dict[SsaValue, float] = {}
-        """The scalar constants."""
+        """The values of the scalar constants."""
 
     def __getitem__(self, value: SsaValue) -> Handle:
         return self.handles[value]
@@ -59,7 +59,7 @@ class Translation:
         return [self.handles[value] for value in values]
 
     def run(self, op: TtirOp) -> None:
-        """Writes one operation. Raises Untranslated if no family has it."""
+        """Writes one operation. Raises Untranslated if no family handles it."""
         if op.name not in HANDLERS:
             raise Untranslated.lacking(op)
         with self.writer.at(op.place):
@@ -78,7 +78,7 @@ class Translation:
             self.handles[value] = handle
 
     def _promised(self, op: TtirOp, handles: Sequence[Handle]) -> Sequence[Handle]:
-        """The results, with an `assume` of a promise such as `tl.multiple_of`, up to the widest access."""
+        """Returns the results. If the kernel promises their divisibility, adds an `assume`, up to the widest access."""
         if op.type.is_float or op.type.pointer or not self.axes.is_promised(op):
             return handles
         divisor, every, along = self.axes.alignment(op.results[0])
@@ -87,26 +87,26 @@ class Translation:
             return (self.writer.assume(handles[0], op.type, min(divisor, WIDEST_ACCESS), *group),)
 
     def body(self, block: TtirBlock) -> TtirOp:
-        """Writes all operations of a block but the terminator, which it returns."""
+        """Writes all operations of a block except the terminator. Returns the terminator."""
         for op in block.ops[:-1]:
             self.run(op)
         return block.ops[-1]
 
     def aligned(self, pointers: SsaValue, handle: Handle) -> Handle:
-        """Pointers that are about to be accessed, with an `assume` of what is known of their alignment."""
+        """Returns the pointers of an access, with an `assume` of their known alignment."""
         bytes_, every, along = self.axes.alignment(pointers)
         divisor, kind = min(bytes_, WIDEST_ACCESS), pointers.type
         if every > 1:
             return self.writer.assume(handle, kind, divisor, every, along)
         return handle if divisor * 8 <= kind.bits else self.writer.assume(handle, kind, divisor, None, None)
 
-    # What several families write ------------------------------------------------------------------------------------
+    # Shared by several families ---------------------------------------------------------------------------------------
 
     def constant(self, value: Any, kind: ValueType) -> Handle:
         return self.writer.constant(value, kind)
 
     def spread(self, handle: Handle, kind: ValueType, shape: tuple[int, ...]) -> Handle:
-        """Broadcasts to ``shape``. A value of a lower rank gets its axes at the front."""
+        """Broadcasts to ``shape``. If the value has fewer axes, new axes are added at the front."""
         if len(kind.shape) < len(shape):
             kind = kind.shaped(*[1] * (len(shape) - len(kind.shape)), *kind.shape)
             handle = self.emit("Reshape", kind, handle)

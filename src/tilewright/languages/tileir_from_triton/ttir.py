@@ -7,19 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Attribute: TypeAlias = Any
-"""An int, float, bool, str, list or dict; or `Dense`; or the text of anything else."""
+"""An int, float, bool, str, list, dict or `Dense`. Any other attribute is its text."""
 
 BITS = {
     "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f8E4M3FN": 8, "f8E5M2": 8, "f16": 16, "bf16": 16, "tf32": 32,
     "f32": 32, "f64": 64,
 }  # fmt: skip
-"""The element types that Tile IR has too, and the bits that an element takes in memory."""
+"""Element types that Tile IR also has → bits of an element in memory."""
 
 
 @dataclass(frozen=True)
 class ValueType:
-    """The type of a value. A scalar has no shape. ``pointer``: the elements are pointers to ``element``.
-    ``descriptor``: a tensor descriptor with blocks of this shape."""
+    """The type of a value. A scalar has an empty shape.
+
+    pointer: the elements are pointers to ``element``.
+    descriptor: the value is a tensor descriptor with blocks of this shape.
+    """
 
     element: str
     shape: tuple[int, ...] = ()
@@ -33,7 +36,8 @@ class ValueType:
 
     @property
     def bits(self) -> int:
-        """Bits of an element, or of what a pointer points to. Raises Untranslated if Tile IR has no such elements."""
+        """Bits of an element. For a pointer: bits of the element at its address. Raises Untranslated if Tile IR lacks
+        the type."""
         if self.element not in BITS:
             raise Untranslated(f"Tile IR has no elements of type {self.element}")
         return BITS[self.element]
@@ -43,7 +47,7 @@ class ValueType:
         return not self.pointer and self.element[0] != "i"
 
     def of(self, element: str) -> ValueType:
-        """The same shape with other elements, which are no pointers."""
+        """Returns a type of the same shape with other elements. They are not pointers."""
         return ValueType(element, self.shape)
 
     def shaped(self, *shape: int) -> ValueType:
@@ -64,7 +68,7 @@ class SourcePlace:
 
 @dataclass(eq=False)
 class SsaValue:
-    """A value. Two values are the same only if they are one object."""
+    """A value in SSA form. Two values are the same only if they are the same object."""
 
     name: str
     type: ValueType
@@ -72,7 +76,7 @@ class SsaValue:
 
 @dataclass(frozen=True)
 class Dense:
-    """The elements of a constant: one that stands for all, or a nested list. A float may be given by its bits."""
+    """The elements of a constant: one number for all elements, or a nested list. The text of a float is its bits."""
 
     values: Any
     type: ValueType
@@ -80,7 +84,7 @@ class Dense:
 
 @dataclass(eq=False)
 class TtirOp:
-    """An operation, with its properties and attributes in one table."""
+    """An operation. ``attributes`` holds both its properties and its attributes."""
 
     name: str
     operands: tuple[SsaValue, ...]
@@ -97,7 +101,7 @@ class TtirOp:
 
     @property
     def groups(self) -> tuple[tuple[SsaValue, ...], ...]:
-        """The operands, divided as ``operandSegmentSizes`` says. An absent optional operand is an empty group."""
+        """The operands, divided by ``operandSegmentSizes``. An absent optional operand is an empty group."""
         rest, groups = iter(self.operands), []
         for size in self.attributes.get("operandSegmentSizes", [1] * len(self.operands)):
             groups.append(tuple(next(rest) for _ in range(size)))
@@ -127,7 +131,8 @@ class TtirBlock:
 
 
 class Untranslated(Exception):
-    """Tile IR, or this translator, does not have something of the kernel. The message names it and its source line."""
+    """The kernel uses a feature that Tile IR or this translator lacks. The message names the feature and its source
+    line."""
 
     def __init__(self, what: str, op: TtirOp | None = None) -> None:
         super().__init__(f"{op.place}: {what}" if op and op.place else what)

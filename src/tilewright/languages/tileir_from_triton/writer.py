@@ -1,4 +1,4 @@
-"""The only module that touches cuda-tile's bytecode writer, which is private. `writer_module` checks its version.
+"""The only module that uses cuda-tile's private bytecode writer. `writer_module` checks its version.
 
 `Writer.emit` writes any operation by its name. It takes `ValueType`s for types, and names for enumerations.
 """
@@ -18,7 +18,8 @@ from tilewright.languages.tileir_from_triton.ttir import SourcePlace, Untranslat
 
 KNOWN = ("1.7.",)
 VERSIONS = ((13, 4), (13, 3))
-"""Bytecode versions with strided views that cuda-tile 1.7 writes without development features; the best first."""
+"""Bytecode versions that have strided views and that cuda-tile 1.7 writes without development features. The best is
+first."""
 
 Handle: TypeAlias = Any
 """A value of the bytecode."""
@@ -29,7 +30,8 @@ HINTS = {"num_ctas": "num_cta_in_cga", "occupancy": "occupancy", "num_worker_war
 
 @cache
 def writer_module() -> Any:
-    """cuda-tile's bytecode package. Raises ToolFailed if its version is another than those this module was made for."""
+    """Returns cuda-tile's bytecode package. Raises ToolFailed if the package has a version that this module does not
+    support."""
     version = metadata.version("cuda-tile")
     if not version.startswith(KNOWN):
         known = ", ".join(f"{name}x" for name in KNOWN)
@@ -41,14 +43,14 @@ def writer_module() -> Any:
 
 @cache
 def _encoder(name: str) -> tuple[Callable[..., Any], tuple[tuple[str, Any], ...]]:
-    """The encoder of an operation, and the name and annotation of each of its parameters."""
+    """Returns the encoder of an operation, and the name and annotation of each of its parameters."""
     function = getattr(writer_module(), f"encode_{name}Op")
     parameters = tuple(inspect.signature(function).parameters.values())[1:]
     return function, tuple((one.name, one.annotation) for one in parameters)
 
 
 class Writer:
-    """Writes one entry. ``code`` holds the bytecode when `entry` has ended."""
+    """Writes one entry. ``code`` holds the bytecode when the context of `entry` has ended."""
 
     def __init__(self, arch: str, version: tuple[int, int] = VERSIONS[0]) -> None:
         self.bytecode, self.arch, self.code = writer_module(), arch, bytearray()
@@ -59,7 +61,8 @@ class Writer:
     def entry(
         self, name: str, parameters: Sequence[ValueType], place: SourcePlace | None, hints: Mapping[str, int | None]
     ) -> Iterator[tuple[Handle, ...]]:
-        """Begins the entry, whose body is what is written until the end of the context. Yields the parameters."""
+        """Begins the entry and yields its parameters. All operations written inside the ``with`` block belong to its
+        body."""
         code = self.bytecode
         chosen = {HINTS[hint]: value for hint, value in hints.items() if hint in HINTS and value is not None}
         attributes = {self.arch: _attribute().EntryHints(**chosen)} if chosen else {}
@@ -73,7 +76,8 @@ class Writer:
 
     @contextmanager
     def at(self, place: SourcePlace | None) -> Iterator[None]:
-        """What is written inside comes from this place in the source. An unknown place is the enclosing one."""
+        """Gives this source place to all operations written inside the ``with`` block. None keeps the place of the
+        outer block."""
         if place is None:
             yield
         else:
@@ -81,17 +85,19 @@ class Writer:
                 yield
 
     def emit(self, name: str, *values: Any, **more: Any) -> Any:
-        """Writes the operation whose encoder is called ``encode_<name>Op``. Returns its result, or results."""
+        """Writes the operation whose encoder is called ``encode_<name>Op``. Returns its result or results."""
         encode, parameters = _encoder(name)
         given = {**dict(zip((one for one, _ in parameters), values, strict=False)), **more}
         return encode(self.builder, **{one: self._converted(kind, given.get(one)) for one, kind in parameters})
 
     def block(self, nested: Any, types: Sequence[ValueType]) -> Any:
-        """A context that writes the next block of an operation with regions, and yields the block's arguments."""
+        """Returns a context that writes the next block of an operation with regions and yields the block's
+        arguments."""
         return nested.new_block([self.type(kind) for kind in types])
 
     def constant(self, value: Any, kind: ValueType) -> Handle:
-        """Writes a constant: a number for all elements, or a flat list. A text is the bits of a float."""
+        """Writes a constant: a number for all elements, or a flat list. If a float is given as text, the text is its
+        bits."""
         items = value if isinstance(value, list) else [value]
         if kind.element == "i1":
             bits = [bool(item) for item in items]
@@ -102,7 +108,7 @@ class Writer:
         return self.emit("Constant", kind, b"".join(self.bits(item, kind) for item in items))
 
     def bits(self, value: Any, kind: ValueType) -> bytes:
-        """The bytes of an element in memory."""
+        """Returns the bytes of an element in memory."""
         size = kind.bits // 8
         if isinstance(value, str):
             return int(value, 16).to_bytes(size, "little")
@@ -111,21 +117,21 @@ class Writer:
         return (int(value) & ((1 << kind.bits) - 1)).to_bytes(size, "little")
 
     def identity(self, value: float, kind: ValueType) -> Any:
-        """The attribute of a number, as reductions and scans need it."""
+        """Returns a number as the attribute that reductions and scans take for the neutral element."""
         if kind.is_float:
             return self.bytecode.Float(float(value), self._simple(kind.element), self.types)
         return self.bytecode.Integer(self.type_of_element(kind), kind.bits, int(value))
 
     def assume(self, value: Handle, kind: ValueType, divisor: int, every: int | None, along: int | None) -> Handle:
-        """Writes that each number, or each address in bytes, is a multiple of ``divisor``."""
+        """Writes the assumption that each number, or each address in bytes, is a multiple of ``divisor``."""
         return self.emit("Assume", kind, value, self.bytecode.DivBy(divisor, every, along))
 
     def bounded(self, value: Handle, kind: ValueType, least: int, most: int) -> Handle:
-        """Writes that each number is from ``least`` to ``most``."""
+        """Writes the assumption that each number lies between ``least`` and ``most``, both included."""
         return self.emit("Assume", kind, value, self.bytecode.Bounded(least, most))
 
     def hints(self) -> Any:
-        """The optimisation hints of a load or store; None if there are none."""
+        """Returns the optimisation hints of a load or store; None if there are none."""
         if self.latency is None:
             return None
         attribute = _attribute()
@@ -136,18 +142,19 @@ class Writer:
         return self.types.pointer(simple, self.bytecode.PtrAttr.Missing) if kind.pointer else simple
 
     def type(self, kind: ValueType) -> Any:
-        """The type in the bytecode's table."""
+        """Returns the type in the bytecode's table of types."""
         if kind.element == "token":
             return self.types.Token
         return self.types.tile(self.type_of_element(kind), kind.shape)
 
     def gather_type(self, block: ValueType, tile: ValueType) -> Any:
-        """The type of a view whose tiles hold rows from anywhere."""
+        """Returns the type of a view whose tiles hold arbitrary rows of the tensor."""
         tensor, _ = self.view_types(block, "Zero")
         return self.types.gather_scatter_view(tile.shape, tensor, 0, self.bytecode.PaddingValue.Zero)
 
     def view_types(self, block: ValueType, padding: str) -> tuple[Any, Any]:
-        """The types of a tensor whose last axis is contiguous, and of a view of it that may begin at any element."""
+        """Returns two types: of a tensor whose last axis is contiguous, and of a view of it that may begin at any
+        element."""
         dynamic, rank = self.bytecode.DYNAMIC_SHAPE, len(block.shape)
         element, strides = self.type_of_element(block), [*[dynamic] * (rank - 1), 1]
         tensor = self.types.tensor_view(element, [dynamic] * rank, strides, self.bytecode.PtrAttr.Missing)
@@ -188,6 +195,6 @@ def _attribute() -> Any:
 
 
 def _enumeration(annotation: Any) -> Any:
-    """The enumeration of an annotation, which may be optional."""
+    """Returns the enumeration in an annotation, which may be optional."""
     kinds = (annotation, *getattr(annotation, "__args__", ()))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, enum.Enum)), None)

@@ -1,7 +1,8 @@
 """Compiles TTIR to a cubin, in a fork of a process that has imported triton (`tools.resident`).
 
-It gets text and options, and nothing of the task. This file is run by its path, with nothing of tilewright imported.
-The folder holds ``kernel.ttir`` and ``job.json``; it gets ``kernel.cubin`` and ``metadata.json``, or ``failed``.
+The process gets text and options, but not the task. This file runs as a script and imports nothing of tilewright. The
+folder of a job contains ``kernel.ttir`` and ``job.json``. The job writes ``kernel.cubin`` and ``metadata.json``, or
+``failed``.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ STAGES = ("ttgir", "llir", "ptx", "cubin")
 
 
 def prepare() -> None:
-    """Imports triton, and asks each ptxas for its version, which triton remembers."""
+    """Imports triton, and asks each ptxas for its version. Triton remembers the versions."""
     from triton.backends.nvidia import compiler as nvidia
 
     for arch in (80, 90, 100):
-        with suppress(Exception):  # the job that needs it says so
+        with suppress(Exception):  # a job that needs the version reports the error
             nvidia.get_ptxas(arch).version  # noqa: B018
 
 
@@ -37,7 +38,8 @@ def work(folder: str) -> None:
 
 
 def compiled(ttir: Path, arch: int, given: dict[str, Any], ptx: Path) -> tuple[bytes, dict[str, Any]]:
-    """The cubin and Triton's metadata. ``given``: all options of the compiler. ``ptx``: the file for the PTX."""
+    """Returns the cubin and Triton's metadata. ``given``: all options of the compiler. ``ptx``: the file for the
+    PTX."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget, Language
     from triton.compiler.compiler import make_backend
@@ -64,7 +66,7 @@ def _tuples(value: Any) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """One line: the first error that ptxas printed, or the exception."""
+    """Returns one line: the first error that ptxas printed, or else the exception."""
     text = str(error)
     for line in text.partition("`ptxas` stderr:")[2].splitlines():
         if match := re.search(r"\b(?:error|fatal)\s*:\s*(.+)", line):

@@ -1,4 +1,4 @@
-"""Cubins that a search made, for the worker process that launches them: files in ``$TILEWRIGHT_HOME/cubins``."""
+"""Stores the cubins of a search for the worker process that launches them, in ``$TILEWRIGHT_HOME/cubins``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.languages.base import Lowered
 from tilewright.records import Built, LaunchFacts, TensorMapLayout
 
 KEPT = 2000
-"""Most files. A cubin has 20 to 60 kB."""
+"""The most files in the folder. A cubin has 20 to 60 kB."""
 
 
 def folder() -> Path:
@@ -26,7 +26,7 @@ def folder() -> Path:
 def key_of(lowered: Lowered) -> str:
     """Returns the SHA-256 of the code, the options and the compiler's version."""
     compiler = "nvidia-cuda-tileiras" if lowered.is_tile_ir else "triton"
-    with suppress(metadata.PackageNotFoundError):  # a compiler that pip did not install
+    with suppress(metadata.PackageNotFoundError):  # a compiler that was not installed by pip
         compiler += metadata.version(compiler)
     return hashlib.sha256(repr((lowered.identity, lowered.symbol, compiler)).encode()).hexdigest()
 
@@ -34,7 +34,7 @@ def key_of(lowered: Lowered) -> str:
 def store(built: Sequence[Built]) -> int:
     """Stores cubins that have a key, and removes the oldest files beyond `KEPT`; returns how many it stored."""
     keyed = [each for each in built if each.cache_key]
-    with suppress(OSError):  # the worker compiles again
+    with suppress(OSError):  # the worker then compiles again
         folder().mkdir(parents=True, exist_ok=True)
         for each in keyed:
             made = {"cubin": base64.b64encode(each.cubin).decode(), "symbol": each.symbol, "seconds": each.seconds}

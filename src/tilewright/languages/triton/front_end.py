@@ -1,6 +1,6 @@
-"""From a launch to TTIR, in this process: Triton's binder on array specifications, then its code generator.
+"""Makes the TTIR of a launch in this process: runs Triton's binder on array specifications, then its code generator.
 
-Both routes of a Triton kernel begin with `ttir_of`: the PTX route compiles its text in a child process, the other one
+Both routes of a Triton kernel begin with `ttir_of`. The PTX route compiles the TTIR in a child process. The other route
 translates it to Tile IR.
 """
 
@@ -30,23 +30,23 @@ from tilewright.task.task import Launch
 from tilewright.task.tensors import Descriptor
 
 LACKING = (ImportError, AttributeError)
-"""How a triton of another version says that something is not there."""
+"""The errors that triton raises if a private part is missing, because its version is not a tested one."""
 GENERATED = 256
 """Most TTIR texts in the cache."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of the compiled entry. Constants, and integers of 1, are none."""
+    """A parameter of the compiled entry. Constants and integers equal to 1 are not parameters."""
 
     name: str
     type: str
-    """``*bf16``, ``i32``, ``fp32`` …, as Triton writes it."""
+    """The type in Triton's notation: ``*bf16``, ``i32``, ``fp32`` and so on."""
     argument: Argument | Descriptor
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """What the entry gets: a descriptor is its address, its extents and its strides."""
+        """The values that the entry gets. For a descriptor: its address, its extents and its strides."""
         if isinstance(self.argument, Descriptor):
             return self.argument.base, *self.argument.base.shape, *self.argument.base.strides
         return (self.argument,)
@@ -59,9 +59,9 @@ class Ttir:
     symbol: str
     """Name of the entry."""
     text: str
-    """With source locations."""
+    """The text of the TTIR, with source locations."""
     parameters: tuple[Parameter, ...]
-    """Those of the entry, in order."""
+    """The parameters of the entry, in order."""
     options: tuple[tuple[str, Any], ...]
     """All options of Triton's compiler."""
 
@@ -71,10 +71,11 @@ class Ttir:
 
 
 def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> Ttir | Failed:
-    """The TTIR of a launch for ``arch``, such as ``sm_90``. An error in the kernel is a `Failed` with its source line.
+    """Returns the TTIR of a launch for ``arch``, such as ``sm_90``. An error in the kernel is a `Failed` with its
+    source line.
 
-    Below sm_90 Triton's own passes replace tensor descriptors by pointers. To keep them ask for sm_90.
-    Raises CompilerMissing if the installed triton lacks what Tilewright uses.
+    Below sm_90, Triton's own passes replace tensor descriptors by pointers. To keep descriptors, pass sm_90. Raises
+    CompilerMissing if the installed triton lacks private parts that Tilewright uses.
     """
     private = private_parts()
     function, number = jit_function(launch.kernel), architecture(arch).number
@@ -87,14 +88,14 @@ def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> T
         parameters = tuple(_parameters(bound.types.values(), bound.values))
     except TaskError as error:
         return Failed("front end", str(error))
-    except Exception as error:  # Triton's, of many kinds, or raised by a hook of the task
+    except Exception as error:  # many kinds of errors: of Triton, or of a hook of the task
         _refuse_untested(error)
         return Failed("front end", _said(error, function))
     return Ttir(symbol, text, parameters, tuple(vars(bound.options).items()))
 
 
 def parameters_of(launch: Launch) -> tuple[Parameter, ...]:
-    """The parameters of the compiled entry, which do not depend on the values of constants."""
+    """Returns the parameters of the compiled entry. They do not depend on the values of constants."""
     private, function = private_parts(), jit_function(launch.kernel)
     left = [each for each in function.params[len(launch.args) :] if not each.has_default]
     bound = private.bind(function, launch.args, {each.name: None for each in left}, private.ANY_ARCH, hooks=False)
@@ -131,8 +132,10 @@ def _parameters(types: Any, values: Any) -> Any:
 
 
 def _cut_off(number: float) -> float:
-    """A number as Triton's launcher passes it to a parameter of type bf16: the last 16 bits of its float32 are cut off
-    (``pack_bf16`` of 3.6, ``extractBF16`` of 3.9)."""
+    """Returns a number as Triton's launcher passes it to a bf16 parameter: without the last 16 bits of its float32.
+
+    See ``pack_bf16`` in Triton 3.6, ``extractBF16`` in 3.9.
+    """
     (bits,) = struct.unpack("<I", struct.pack("<f", number))
     (cut,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))
     return float(cut)
@@ -142,8 +145,10 @@ _GENERATED: dict[tuple[object, ...], tuple[str, str]] = {}
 
 
 def _generated(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
-    """The name of the entry and its TTIR, cached because a search lowers a launch more than once. The key holds the
-    source of the kernel and of its helpers, and the constants that they read."""
+    """Returns the name of the entry and its TTIR. They are cached, because a search lowers a launch more than once.
+
+    The cache key holds the source of the kernel and of its helpers, and the constants that they read.
+    """
     key = (call.function, source_of(call.function), repr(bound.types), repr(sorted(bound.constants.items(), key=repr)),
            repr(bound.attributes), repr(bound.options), arch)  # fmt: skip
     if key not in _GENERATED:
@@ -156,12 +161,15 @@ def _generated(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
 
 PARSES = 20
 MISCOUNTED = "AST constructor recursion depth mismatch"
-"""Python 3.11 counts the depth of a tree that `ast.parse` makes for all threads together: if another thread parses
-meanwhile, it raises a SystemError although the source is right (https://github.com/python/cpython/issues/106905)."""
+"""Part of the message of a wrong SystemError in Python 3.11. `ast.parse` counts the depth of its tree for all threads
+together, so it may fail if another thread parses at the same time (https://github.com/python/cpython/issues/106905)."""
 
 
 def _again(made: Callable[[], tuple[str, str]]) -> tuple[str, str]:
-    """Calls ``made``, and again if Python miscounted. Without garbage collection no thread gives way in `ast.parse`."""
+    """Calls ``made`` again as long as Python raises the `MISCOUNTED` error, up to `PARSES` times.
+
+    Garbage collection is switched off for this, because it lets another thread run during `ast.parse`.
+    """
     collects = gc.isenabled()
     try:
         for _ in range(PARSES):
@@ -179,7 +187,7 @@ def _again(made: Callable[[], tuple[str, str]]) -> tuple[str, str]:
 
 
 def _said(error: BaseException, function: Any) -> str:
-    """An error of Triton's front end in one line: the innermost message, and where it is in the source."""
+    """Returns an error of Triton's front end in one line: the innermost message, and its place in the source."""
     innermost, place = error, ""
     while True:
         node, source = getattr(innermost, "node", None), getattr(innermost, "src", None)
@@ -193,11 +201,11 @@ def _said(error: BaseException, function: Any) -> str:
 
 
 def _place(function: Any, source: str, line: int) -> str:
-    """``matmul.py:12: `` for a line of the source of a kernel or of a helper that it calls."""
+    """Returns the place of a line in the source of a kernel or of its helper, such as ``matmul.py:12: ``."""
     known = [function, *(each for each in function.get_capture_scope().values() if hasattr(each, "raw_src"))]
     for each in known:
         if each.src == source:
-            skipped = "".join(each.raw_src).partition("def ")[0].count("\n")  # the decorators
+            skipped = "".join(each.raw_src).partition("def ")[0].count("\n")  # lines of decorators
             file = Path(each.fn.__code__.co_filename).name
             return f"{file}:{each.starting_line_number + skipped + line - 1}: "
     return ""

@@ -8,7 +8,7 @@ from tilewright.space.knobs import Hint
 
 PTX, TILE_IR = "ptx", "tileir"
 ON_TILE_IR = " on Tile IR"
-"""The end of the name of a change of the source that is made together with a change of the route."""
+"""The end of the name of a combined change: of the source, and of the route to Tile IR."""
 ROUTE = Hint("route", (PTX, TILE_IR), f"{PTX}, {TILE_IR}", "any")
 """``ptx``, the default: Triton's own compiler. ``tileir``: translated to CUDA Tile IR, for cuTile's compiler."""
 
@@ -26,5 +26,5 @@ HINTS = (
 
 
 def on_tile_ir(hints: Hints) -> bool:
-    """Whether the kernel is translated to CUDA Tile IR, and not compiled by Triton's own compiler."""
+    """Returns whether the kernel is translated to CUDA Tile IR. Otherwise Triton's own compiler compiles it."""
     return hints.get(ROUTE.name) == TILE_IR

@@ -1,7 +1,7 @@
-"""What a launch calls: a `@triton.jit` function, bare or under `@triton.autotune` and `@triton.heuristics`.
+"""Reads the kernel of a launch: a `@triton.jit` function, bare or under `@triton.autotune` and `@triton.heuristics`.
 
-Tilewright does the tuning, so an autotuner's own choice is not used. What it does before a launch is: the ``pre_hook``
-of its configuration runs, and heuristics compute their values, as in `Autotuner.run` and `Heuristics.run`.
+Tilewright does the tuning, so an autotuner's own choice is not used. Its other work before a launch is done as in
+`Autotuner.run` and `Heuristics.run`: the ``pre_hook`` of the configuration runs, and heuristics compute their values.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ class KernelCall:
 
 
 def is_triton(kernel: Any) -> bool:
-    """Whether a kernel is a `@triton.jit` function, or one under decorators. Does not import triton."""
+    """Returns whether a kernel is a `@triton.jit` function, or one under decorators. Does not import triton."""
     return jit_function(kernel) is not None
 
 
 def jit_function(kernel: Any) -> Any:
-    """The `JITFunction` of a kernel, or None."""
+    """Returns the `JITFunction` of a kernel, or None."""
     while kernel is not None and _is(kernel, "triton.runtime.autotuner", "Autotuner", "Heuristics"):
         kernel = kernel.fn
     return kernel if _is(kernel, "triton.runtime.jit", "JITFunction") else None
 
 
 def heuristics_of(kernel: Any) -> dict[str, Any]:
-    """The parameters that heuristics compute → the functions that do, the outermost decorator first."""
+    """Returns parameter → the function that computes its value, from `@triton.heuristics`. The outermost decorator is
+    first."""
     found: dict[str, Any] = {}
     while jit_function(kernel) is not None and kernel is not jit_function(kernel):
         found |= getattr(kernel, "values", {})
@@ -53,8 +54,11 @@ def _is(thing: Any, module: str, *names: str) -> bool:
 
 
 def called(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any], config: Configuration) -> KernelCall:
-    """The call of the function inside a kernel. Parameters that ``args`` leave out are taken from the knobs of the
-    configuration. Raises TaskError for a parameter without a value."""
+    """Returns the call of the `JITFunction` inside a kernel.
+
+    Parameters that are missing in ``args`` get the values of the knobs in the configuration. Raises TaskError for a
+    parameter without a value.
+    """
     function = jit_function(kernel)
     assert function is not None, "the language recognised it"
     names = [parameter.name for parameter in function.params]
@@ -83,7 +87,7 @@ def called(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any], confi
 
 
 def _pre_hook(autotuner: Any, chosen: Mapping[str, Any]) -> Any | None:
-    """The hook of the `triton.Config` with these values, or else the one that all have."""
+    """Returns the hook of the `triton.Config` with these values. If there is none, returns the hook that all share."""
     for config in autotuner.configs:
         if all(chosen.get(name, value) == value for name, value in config.all_kwargs().items()):
             return config.pre_hook

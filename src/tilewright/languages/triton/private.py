@@ -1,8 +1,8 @@
-"""The private parts of triton that Tilewright uses, all of them in this file.
+"""All uses of triton's private parts.
 
-Triton has no public way to compile for an array that does not exist, nor to stop after TTIR. So its own binder is given
-array specifications, and its own code generator is run for the types that the binder found. Neither needs torch or a
-GPU, and `triton.runtime.cache.triton_key`, which hashes 500 MB, is never called.
+Triton has no public way to compile for an array that does not exist, nor to stop after TTIR. So this module passes
+array specifications to its binder, and runs its code generator for the types that the binder found. Neither needs torch
+or a GPU. `triton.runtime.cache.triton_key`, which hashes 500 MB, is never called.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from tilewright.hardware.architectures import WARP
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Descriptor, is_whole
 
 ANY_ARCH = 90
-"""For what does not depend on the architecture."""
+"""The architecture for results that do not depend on the architecture."""
 DESCRIPTOR_ROUNDS = "round_f32_to_tf32" in TensorDescriptor.__dataclass_fields__
-"""Whether a descriptor says that it rounds float32 to TF32. Triton 3.6 has no such field."""
+"""Whether a descriptor has a field for rounding float32 to TF32. Triton 3.6 has no such field."""
 
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A kernel's arguments as triton's binder sees them, in the order of its parameters."""
+    """A kernel's arguments as seen by triton's binder, in the order of its parameters."""
 
     types: Mapping[str, Any]
     """Parameter → its type such as ``*bf16`` or ``i32``, or ``constexpr``."""
     constants: Mapping[tuple[int, ...], Any]
     attributes: Mapping[tuple[int, ...], Any]
     options: Any
-    """All options of the compiler, triton's defaults among them."""
+    """All options of the compiler, including triton's defaults."""
     values: Mapping[str, Any]
     """Parameter → the argument of the launch or its default."""
 
@@ -50,29 +50,29 @@ class BoundCall:
 def bind(
     kernel: JITFunction[Any], args: Sequence[Any], keywords: Mapping[str, Any], arch: int, hooks: bool = True
 ) -> BoundCall:
-    """Binds a launch's arguments and options as `JITFunction.run` does, for ``sm_<arch>``. ``hooks``: calls the
-    functions of `JITFunction.add_pre_run_hook` first.
+    """Binds a launch's arguments and options as `JITFunction.run` does, for ``sm_<arch>``.
 
-    Raises what triton raises for a wrong argument or option: TypeError, KeyError, ValueError or AssertionError.
+    hooks: whether the functions of `JITFunction.add_pre_run_hook` are called first.
+    Raises triton's errors for a wrong argument or option: TypeError, KeyError, ValueError or AssertionError.
     """
     backend, knobs, keywords = _backend(arch), triton.knobs, dict(keywords)
     keywords["debug"] = keywords.get("debug", kernel.debug) or knobs.runtime.debug
     keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
-    if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):  # 3.6 has none
+    if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):  # 3.6 does not have it
         keywords["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
     for hook in kernel.pre_run_hooks if hooks else ():
         hook(*args, **keywords)
     _refuse_texts(kernel, args)
     given = [_FakeTensor.of(arg) for arg in args]
     values, specialization, _ = _binder(kernel, arch)(*given, **keywords)
-    with warnings.catch_warnings():  # 3.9 says that 3.10 will have another default; the options record which it was
+    with warnings.catch_warnings():  # 3.9 warns of a new default in 3.10; the options record which it was
         warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION")
         options, types, constants, attributes = kernel._pack_args(backend, keywords, values, specialization, None)
     return BoundCall(types, constants, attributes, options, {name: _original(value) for name, value in values.items()})
 
 
 def _refuse_texts(kernel: JITFunction[Any], args: Sequence[Any]) -> None:
-    """Triton's own error does not say which argument it is."""
+    """Raises an error that names the argument if it is a text. Triton's own error does not name it."""
     for parameter, arg in zip(kernel.params, args, strict=False):
         if isinstance(arg, str) and not parameter.is_constexpr:
             raise TaskError(
@@ -83,7 +83,9 @@ def _refuse_texts(kernel: JITFunction[Any], args: Sequence[Any]) -> None:
 
 def lower(kernel: JITFunction[Any], bound: BoundCall, arch: int) -> tuple[str, str]:
     """Runs the code generator and the TTIR passes. Returns the name of the entry, and TTIR with source locations.
-    Raises `triton.CompilationError` for an error in the kernel."""
+
+    Raises `triton.CompilationError` for an error in the kernel.
+    """
     from triton._C.libtriton import ir
 
     backend = _backend(arch)
@@ -121,11 +123,12 @@ def _binder(kernel: JITFunction[Any], arch: int) -> Any:
     return binders[arch]
 
 
-# In place of a GPU ---------------------------------------------------------------------------------
+# Replacements for a GPU ---------------------------------------------------------------------------
 
 
 class _NoDevice:
-    """Answers the kernels that ask for the target while they are compiled (`triton.language.target_info`)."""
+    """A driver without a device. Kernels may ask it for the target during compilation
+    (`triton.language.target_info`)."""
 
     def __init__(self, arch: int) -> None:
         self.arch = arch
@@ -141,12 +144,13 @@ class _NoDevice:
 
 
 _ONE_TARGET = RLock()
-"""A process has one current target: of two threads, the later one would restore that of the earlier."""
+"""A lock, because a process has only one current target. Two threads would restore each other's target."""
 
 
 @contextmanager
 def _target(arch: int) -> Iterator[None]:
-    """Makes ``sm_<arch>`` the current target. A driver that is active keeps its devices and returns afterwards."""
+    """Makes ``sm_<arch>`` the current target inside the ``with`` block. Afterwards the previous driver is active
+    again."""
     with _ONE_TARGET:
         before = driver._active
         driver.set_active(_NoDevice(arch))
@@ -157,7 +161,8 @@ def _target(arch: int) -> Iterator[None]:
 
 
 class _Dtype:
-    """A dtype as triton's native code reads it. It remembers dtypes by their address, so each exists once, for ever."""
+    """A dtype as triton's native code reads it. There is one object for each dtype, because triton identifies dtypes by
+    address."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -174,7 +179,7 @@ _DTYPES: dict[str, _Dtype] = {}
 
 
 class _FakeTensor:
-    """An array specification in the shape that the binder expects of a tensor."""
+    """An array specification with the attributes that the binder expects of a tensor."""
 
     def __init__(self, array: ArraySpec) -> None:
         self.array = array

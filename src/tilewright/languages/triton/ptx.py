@@ -1,7 +1,7 @@
-"""The PTX route: TTIR to a cubin by Triton's own compiler, in a process that stays alive.
+"""The PTX route: Triton's own compiler makes a cubin from TTIR, in a long-lived process.
 
-The cubins are byte-equal to those of `triton.compile`. `triton_key`, the hash of Triton's 500 MB that its own cache
-needs, is never computed.
+The cubins are byte-equal to those of `triton.compile`. `triton_key`, the hash of Triton's 500 MB for its own cache, is
+never computed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ TYPES = {
 
 
 TENSOR_MAP_ELEMENTS = {8: 10, 9: 8, 10: 9}
-"""Number of an element type in Triton's metadata → that of the driver's CUtensorMapDataType, where they differ
-(TMA_DTYPE_DEVICE_TO_HOST in triton/backends/nvidia/driver.py)."""
+"""Number of an element type in Triton's metadata → its number in the driver's CUtensorMapDataType. Only types whose
+numbers differ are listed (TMA_DTYPE_DEVICE_TO_HOST in triton/backends/nvidia/driver.py)."""
 
 
 def lowered(ttir: Ttir, config: Configuration, arch: str) -> Lowered | Failed:
-    """The compiler's input. TTIR with locations is compiled; text that differs in them alone is compiled twice."""
+    """Returns the compiler's input: TTIR with source locations. Two texts that differ only in locations are compiled
+    twice."""
     options = tuple((name, json.dumps(value)) for name, value in ttir.options)
     for each in ttir.parameters:
         if not (isinstance(each.argument, Descriptor) or each.type.startswith("*") or each.type in TYPES):
@@ -61,14 +62,15 @@ def _kind(parameter: Parameter) -> str | DescriptorParameter:
 
 
 def assembled(given: Lowered, seconds: float) -> Built | Failed:
-    """Compiles within ``seconds`` of processor time. A crash, a hang or a refusal is one line."""
+    """Compiles within ``seconds`` of processor time. Returns a crash, a hang or an error as a `Failed` with one
+    line."""
     made = _compiled(given, seconds)
     return made if isinstance(made, Failed) else made[0]
 
 
 @lru_cache(maxsize=16)
 def waits_of(given: Lowered, seconds: float) -> WaitsInPtx | Failed:
-    """Compiles, and reads from the PTX where the threads of a block wait for each other."""
+    """Compiles, and reads from the PTX at which places the threads of a block wait for each other."""
     made = _compiled(given, seconds)
     if isinstance(made, Failed):
         return made
@@ -76,7 +78,7 @@ def waits_of(given: Lowered, seconds: float) -> WaitsInPtx | Failed:
 
 
 def _compiled(given: Lowered, seconds: float) -> tuple[Built, str] | Failed:
-    """The cubin and the PTX."""
+    """Compiles. Returns the cubin with its facts, and the PTX."""
     with child.workplace() as folder:
         (folder / "kernel.ttir").write_bytes(given.code)
         options = {name: json.loads(str(value)) for name, value in given.options}
@@ -97,7 +99,7 @@ def _compiled(given: Lowered, seconds: float) -> tuple[Built, str] | Failed:
 
 
 def launch_facts(metadata: dict[str, Any]) -> LaunchFacts:
-    """What Triton's launcher reads from the metadata. Warp specialisation changes ``num_warps``."""
+    """Returns the launch facts in Triton's metadata. Warp specialisation changes ``num_warps``."""
     return LaunchFacts(
         threads=WARP * metadata["num_warps"],
         cluster=metadata["num_ctas"],
@@ -123,7 +125,8 @@ _DIAGNOSTIC = re.compile(r'^(?:loc\()?"?(?P<file>[^":\s]+)"?:(?P<line>\d+):\d+\)
 
 
 def _failure(folder: Path, done: child.Finished) -> Failed:
-    """One line: where Triton's passes refused the kernel, what ptxas said, or how the process ended."""
+    """Returns one line: the place where Triton's passes refused the kernel, the error of ptxas, or how the process
+    ended."""
     for match in filter(None, map(_DIAGNOSTIC.match, done.stderr.splitlines())):
         return Failed("compile", f"{Path(match['file']).name}:{match['line']}: {match['text'].strip()}")
     if (folder / "failed").exists():

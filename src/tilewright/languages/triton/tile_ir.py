@@ -1,4 +1,4 @@
-"""The Tile IR route: TTIR translated to Tile IR bytecode, which cuTile's compiler takes."""
+"""The Tile IR route: TTIR is translated to Tile IR bytecode, which cuTile's compiler compiles."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec, Descriptor
 
 HINTS = ("occupancy", "num_ctas", "num_worker_warps", "num_stages")
-"""The hints that have an effect. ``num_stages`` becomes the latency of loads and stores."""
+"""The hints that have an effect on this route. ``num_stages`` becomes the latency of loads and stores."""
 WITH_DESCRIPTORS = "sm_90"
-"""The first architecture for which Triton keeps tensor descriptors in TTIR. Tile IR has them on all."""
+"""The first architecture for which Triton keeps tensor descriptors in TTIR. Tile IR has them on every architecture."""
 
 
 def lowered(
     launch: Launch, hints: Hints, config: Configuration, arch: str, *, of_ptx: bool = False
 ) -> Lowered | Failed:
-    """The launch as Tile IR. What Tile IR or the translator does not have is a `Failed` that names it and its line.
+    """Returns the launch as Tile IR. If it cannot be translated, the `Failed` names the operation and its source line.
 
-    of_ptx: whether it stands for the code of Triton's compiler: then the kernel sees its own ``num_warps``, and the
-        interpreter checks all that the kernel promises to that compiler.
+    of_ptx: True if the Tile IR replaces code of Triton's compiler for the interpreter. Then the kernel sees its own
+        ``num_warps``, and the interpreter checks all promises of the kernel to that compiler.
     """
     from tilewright.languages.tileir_from_triton.translate import translate
     from tilewright.languages.tileir_from_triton.ttir import Untranslated
@@ -53,7 +53,7 @@ def lowered(
 
 
 def _nan_padded(made: Ttir) -> list[int]:
-    """The positions of the entry's parameters that are tensor descriptors with NaN outside the tensor."""
+    """Returns the positions of the entry's parameters that are tensor descriptors with NaN outside the tensor."""
     found, at = [], 0
     for parameter in made.parameters:
         if isinstance(parameter.argument, Descriptor) and parameter.argument.padding == "nan":
@@ -63,7 +63,10 @@ def _nan_padded(made: Ttir) -> list[int]:
 
 
 def _arrays(made: Ttir, in_place: Mapping[str, str]) -> list[int]:
-    """A number for each parameter. Tensors of different names share no memory, unless one is in place of the other."""
+    """Returns a number for each parameter. Equal numbers may share memory.
+
+    Tensors of different names have different numbers, unless one is in place of the other.
+    """
     numbers: dict[Value, int] = {}
     names = (argument.name if isinstance(argument, ArraySpec) else None for argument in made.arguments)
     return [numbers.setdefault(in_place.get(name or "", name), len(numbers)) for name in names]

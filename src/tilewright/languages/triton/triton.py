@@ -1,4 +1,5 @@
-"""Triton: front end in this process, compiler in one that stays alive. Compiling needs neither torch nor a GPU."""
+"""The Triton language: front end in this process, compiler in a long-lived one. Compiling needs neither torch nor a
+GPU."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ class Triton(Language):
         return cubins.stored(lowered)
 
     def load_front_end(self) -> None:
-        if "triton" in sys.modules:  # else no task of this process uses it
+        if "triton" in sys.modules:  # otherwise no task of this process uses triton
             private_parts()
 
     def caution(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Which versions of triton are supported, and what a program needs to launch kernels through triton itself.
+"""Lists the supported versions of triton, and the requirements for launching kernels through triton itself.
 
 Does not import triton.
 """
@@ -16,7 +16,7 @@ from tilewright.errors import in_one_line
 from tilewright.hardware.machine import installed_version
 
 TESTED = ((3, 6), (3, 9))
-"""The versions that the tests run, the oldest first. They are the limits of the extra ``triton``."""
+"""The oldest and the newest version that the tests run. They are the limits of the extra ``triton``."""
 FIX = "pip install 'triton>=3.6,<3.10'"
 
 
@@ -26,7 +26,8 @@ def numbers_of(version: str) -> tuple[int, int]:
 
 
 def untested(version: str) -> str | None:
-    """Returns what to say of a version older or newer than those that the tests run; None for one among them."""
+    """Returns a warning about a version that is older or newer than the tested ones. Returns None for other
+    versions."""
     if TESTED[0] <= numbers_of(version) <= TESTED[-1]:
         return None
     age = "older" if numbers_of(version) < TESTED[0] else "newer"
@@ -34,7 +35,7 @@ def untested(version: str) -> str | None:
 
 
 def failing(version: str, error: BaseException) -> str:
-    """Returns what to say of a version that lacks what Tilewright uses."""
+    """Returns the message for a version that lacks parts that Tilewright uses."""
     return f"triton {version} does not work with Tilewright (tested: {_tested()}): {in_one_line(error)}; fix: {FIX}"
 
 
@@ -43,10 +44,10 @@ def _tested() -> str:
 
 
 def needs(environ: Mapping[str, str] = os.environ) -> tuple[bool | None, str, str]:
-    """Says whether Triton kernels can be compiled, and what a launch by Triton itself lacks. Tilewright launches their
-    cubins through the driver, without that.
+    """Checks whether Triton kernels can be compiled, and what is missing for launches by Triton itself.
 
-    Returns whether all is well (None if triton is not installed), the details, and the fix.
+    Tilewright does not need the missing things: it launches cubins through the driver. Returns whether all is well
+    (None if triton is not installed or not tested), the details, and the fix.
     """
     version = installed_version("triton")
     if version is None:

@@ -1,8 +1,8 @@
 """Reads from PTX whether the threads of a block wait for each other between two accesses to global memory.
 
-Nothing in Triton's language promises such a wait, except `tl.debug_barrier`. A reduction within a warp has none, and
-Triton's passes move loads over reductions and products, which have no side effects. Whether there is one depends on the
-layouts, `num_warps` and the architecture. So it is read from the code that Triton's compiler made: the two accesses are
+In Triton's language only `tl.debug_barrier` promises such a wait. A reduction within a warp has none, and Triton's
+passes move loads across reductions and products, which have no side effects. Whether there is a wait depends on the
+layouts, `num_warps` and the architecture. So it is read from the code of Triton's compiler: the two accesses are
 ordered if every path from the first to the second has a ``bar.sync`` of the whole block. ptxas keeps this order.
 """
 
@@ -22,14 +22,15 @@ _JUMP = re.compile(r"(@!?%\w+\s+)?bra(?:\.uni)?\s+(\$[\w$]+)")
 _WAIT = re.compile(r"(?:bar\.sync|barrier\.sync(?:\.aligned)?|bar\.cta\.sync|barrier\.cta\.sync(?:\.aligned)?)\s+0\s*;")
 _END = re.compile(r"(?:ret|exit)\s*;")
 _UNKNOWN = re.compile(r"brx\.|call|setmaxnreg|(?:bar|barrier)(?:\.cta)?\.(?:sync|arrive)(?:\.aligned)?\s+(?:[1-9]|%)")
-"""What this reader does not follow: jumps through tables, calls, and barriers of a part of the block."""
+"""Instructions that this reader cannot follow: indirect jumps, calls, and barriers of a part of the block."""
 _ACCESS = re.compile(r"(?:@!?%\w+\s+)?(ld|st|atom|red|cp)\.[\w.:]*global[\w.:]*")
 _HOW: dict[str, How] = {"ld": "reads", "st": "writes", "atom": "updates", "red": "updates"}
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One instruction that matters. ``how``: of an access; ``asynchronous``: it may end after later instructions."""
+    """One relevant instruction. ``how``: the kind of an access. ``asynchronous``: it may end after later
+    instructions."""
 
     kind: Literal["access", "wait", "jump", "end"]
     how: How = "reads"
@@ -45,7 +46,7 @@ class WaitsInPtx:
 
     text: str = field(repr=False)
     in_cluster: bool = False
-    """Whether several blocks run one program. A barrier of one block does not order them."""
+    """Whether several blocks run one program. The barrier of one block does not order accesses of the others."""
 
     def __post_init__(self) -> None:
         self._labels: dict[str, int] = {}
@@ -53,8 +54,10 @@ class WaitsInPtx:
         self._steps = list(self._read())
 
     def between(self, first: tuple[How, Place], second: tuple[How, Place]) -> bool:
-        """Returns whether all threads wait between an access of ``first`` and any later one of ``second``. False if
-        the PTX does not show it."""
+        """Returns whether all threads wait between an access of ``first`` and any later access of ``second``.
+
+        Returns False if the PTX does not show it.
+        """
         starts, ends = self._accesses(*first), self._accesses(*second)
         if not (self._known and starts and ends) or any(self._steps[at].asynchronous for at in starts):
             return False
@@ -68,7 +71,7 @@ class WaitsInPtx:
         ]
 
     def _reached(self, starts: list[int]) -> set[int]:
-        """Returns the steps that a thread can reach from ``starts`` without a wait."""
+        """Returns the steps that a thread can reach from ``starts`` without passing a wait."""
         reached, left = set[int](), starts
         while left:
             at = left.pop()
@@ -106,6 +109,6 @@ def _step(line: str, place: Place) -> _Step | None:
     if found := _JUMP.match(line):
         return _Step("jump", label=found[2], falls_through=found[1] is not None)
     if found := _ACCESS.match(line):
-        # copies of a tile by the copy engine read and write at any time; cp.async reads
+        # the copy engine (cp.async.bulk) reads and writes at any time; cp.async only reads
         return _Step("access", _HOW.get(found[1], "reads"), place, asynchronous=found[1] == "cp")
     return None
