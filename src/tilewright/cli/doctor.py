@@ -320,8 +320,7 @@ def free_disk() -> Probe:
 
 
 def not_writable(directory: Path) -> str | None:
-    """Returns the reason why ``directory`` cannot be written. Returns None if it can. The directory need not exist
-    yet."""
+    """Returns why ``directory`` cannot be written; None if it can. The directory may not exist yet."""
     place = _existing(directory)
     try:
         with tempfile.TemporaryFile(dir=place) as file:
@@ -378,8 +377,7 @@ def torch(gpu: Gpu) -> Probe:
 
 
 def torch_cuda() -> str | None:
-    """Returns the CUDA version for which the installed torch was built. Returns None if torch was built without
-    CUDA."""
+    """Returns the CUDA version of the installed torch. Returns None if torch was built without CUDA."""
     spec = util.find_spec("torch")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         match = re.search(r"^cuda\b.*=\s*'([^']+)'", (Path(place) / "version.py").read_text(), re.MULTILINE)
