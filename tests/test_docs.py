@@ -140,7 +140,7 @@ def test_what_triton_users_are_shown_runs(
 
 
 def test_commands_parse() -> None:
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(cli.app())
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     seen = set()
     for place, command in commands():
@@ -160,14 +160,14 @@ def test_commands_parse() -> None:
     assert seen == set(group.commands), "the README shows every command"  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("verb", sorted(typer.main.get_command(cli.app).commands))  # type: ignore[attr-defined]
+@pytest.mark.parametrize("verb", sorted(typer.main.get_command(cli.app()).commands))  # type: ignore[attr-defined]
 def test_every_command_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([verb, "--help"]) == 0
     assert "--json" in capsys.readouterr().out
 
 
 def test_the_options_that_are_named_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(cli.app())
     verbs = list(group.commands.values())  # type: ignore[attr-defined]
     verbs += [one for verb in verbs for one in getattr(verb, "commands", {}).values()]
     known = {option for verb in verbs for p in verb.params for option in p.opts}

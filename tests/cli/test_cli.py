@@ -23,7 +23,7 @@ from rich.console import Console
 from tests.made_runs import tune_run, tuned_workload
 from tests.processes import until
 
-from tilewright.cli import doctor, exit_codes, terminal
+from tilewright.cli import bars, doctor, exit_codes, terminal
 from tilewright.cli import main as cli
 from tilewright.cli import shared as cli_shared
 from tilewright.cli import tune as cli_tune
@@ -735,18 +735,18 @@ def test_progress_says_the_best_so_far(capsys: pytest.CaptureFixture[str], monke
 def test_a_bar_says_the_time_that_is_left() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True)
     clock = iter(range(100)).__next__
-    bars = terminal.stages(console, lambda: float(clock()))
-    task = bars.add_task("compile", total=40)
+    stages = bars.stages(console, lambda: float(clock()))
+    task = stages.add_task("compile", total=40)
     for done in range(1, 11):
-        bars.update(task, completed=done)
-    bars.note, bars.best = "a_workload TILE_M=128,TILE_N=128,TILE_K=64,num_worker_warps=8", "12.5 µs by TILE=2"
+        stages.update(task, completed=done)
+    stages.note, stages.best = "a_workload TILE_M=128,TILE_N=128,TILE_K=64,num_worker_warps=8", "12.5 µs by TILE=2"
     shown = Console(file=io.StringIO(), width=80)
-    for line in bars.get_renderables():
+    for line in stages.get_renderables():
         shown.print(line)
     assert isinstance(shown.file, io.StringIO)
     text = shown.file.getvalue()
     assert re.search(r"compile .* 10/40 \d+ s, about \d+ (s|min) left *\n", text), text
-    assert bars.note in text and "best so far: 12.5 µs by TILE=2" in text and max(map(len, text.splitlines())) <= 80
+    assert stages.note in text and "best so far: 12.5 µs by TILE=2" in text and max(map(len, text.splitlines())) <= 80
 
 
 def test_progress_on_a_terminal_is_a_bar_that_goes_away(

@@ -78,7 +78,7 @@ def test_specialists_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_routing_imports_no_compiler_and_no_array_library() -> None:
     """What takes the time of a short command is imports: routing is to take at most half a second."""
-    heavy = {"numpy", "libcst", "torch", "triton", "cuda.tile", "tilewright.languages", "tilewright.compile.compile"}
+    heavy = {"numpy", "libcst", "torch", "triton", "cuda.tile", "rich", "pydantic", "tilewright.languages"}
     code = (
         "import sys; from tilewright.cli import main as cli; "
         "code = cli.main(['route', 'Write a kernel for softmax', '--json']); "

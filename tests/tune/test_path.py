@@ -144,7 +144,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[Call]]:
     threading.setprofile(parent.trace)
     sys.setprofile(parent.trace)
     try:
-        ran = CliRunner().invoke(cli.app, ["tune", str(file), "--seed", "1", "--no-store", "--json"])
+        ran = CliRunner().invoke(cli.app(), ["tune", str(file), "--seed", "1", "--no-store", "--json"])
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]

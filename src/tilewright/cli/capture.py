@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.capture.record import Capture, Recorded
 
 FILE = "capture.json"
+SETTINGS = run.SETTINGS
 NO_LAUNCH = (
     "no launch was recorded: no Python process of the program launched a cuTile or Triton kernel "
     "(those that torch.compile generates are not recorded)"

@@ -3,7 +3,7 @@
 Results go to stdout, everything else to stderr. With ``--json`` stdout holds exactly one JSON value, also for an error.
 A user's mistake, also one in the task file, is printed as one line that starts with ``error:``. A traceback means a
 mistake in Tilewright. Each command is a module of this folder. A command imports other modules only when it runs, so
-``--help`` is quick. `exit_codes` lists the exit codes.
+``--help`` is quick, and a command does not load the others. `exit_codes` lists the exit codes.
 """
 
 from __future__ import annotations
@@ -14,36 +14,15 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from itertools import takewhile
 from typing import Annotated
 
 import typer
 
 from tilewright import __version__
-from tilewright.cli import (
-    agent,
-    capture,
-    casebook,
-    check,
-    compare,
-    doctor,
-    example,
-    exit_codes,
-    inspect,
-    lint,
-    new,
-    optimize,
-    profile,
-    report,
-    route,
-    run,
-    specialists,
-    terminal,
-    transfer,
-    tune,
-    tuned,
-)
+from tilewright.cli import exit_codes, parameters, terminal
 from tilewright.cli.interruption import Interrupted, ending, interruptible
 from tilewright.cli.shared import help_without_a_command
 from tilewright.errors import TilewrightError, in_task, place_in_task
@@ -55,16 +34,33 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The base class of typer's errors about options and arguments. It is found through a subclass, because its module
 depends on typer's version."""
 
-app = typer.Typer(
-    name="tilewright",
-    help="Makes GPU tile kernels fast, and proves it.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = (
+    "inspect", "compare", "check", "tune", "optimize", "report", "run", "capture", "profile", "captured", "tuned",
+    "agent", "route", "specialists", "casebook", "lint", "transfer", "doctor", "new", "example",
+)  # fmt: skip
+"""All commands, in the order of ``--help``. Each is the function of its name in the module of its name."""
+GROUPS = {"captured": "capture", "tuned": "tuned"}
+"""Commands with commands of their own: the ``app`` of these modules."""
 
 
-@app.callback(invoke_without_command=True)
+def app(commands: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Returns the app with these commands, whose modules it imports."""
+    made = typer.Typer(
+        name="tilewright", cls=parameters.Group, help="Makes GPU tile kernels fast, and proves it.",
+        pretty_exceptions_enable=False, rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    made.callback(invoke_without_command=True)(_tilewright)
+    for name in commands:
+        module = import_module(f"tilewright.cli.{GROUPS.get(name, name)}")
+        if name in GROUPS:
+            made.add_typer(module.app, name=name)
+        else:
+            settings = getattr(module, "SETTINGS", None)
+            made.command(cls=parameters.Command, context_settings=settings)(getattr(module, name))
+    return made
+
+
 def _tilewright(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
@@ -75,33 +71,13 @@ def _tilewright(
     help_without_a_command(context)
 
 
-for _first in (inspect.inspect, compare.compare, check.check, tune.tune, optimize.optimize, report.report):
-    app.command()(_first)
-app.command(context_settings=run.SETTINGS)(run.run)
-app.command(context_settings=run.SETTINGS)(capture.capture)
-app.command()(profile.profile)
-app.add_typer(capture.app, name="captured")
-app.add_typer(tuned.app, name="tuned")
-for _later in (
-    agent.agent,
-    route.route,
-    specialists.specialists,
-    casebook.casebook,
-    lint.lint,
-    transfer.transfer,
-    doctor.doctor,
-    new.new,
-    example.example,
-):
-    app.command()(_later)
-
-
 # From outcome to exit code ------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    as_json = _wants_json(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    as_json = _wants_json(words)
 
     def failed(text: str, code: int) -> int:
         return exit_codes.error(text, code, as_json)
@@ -110,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     received: list[int] = []
     try:
         with interruptible(received):
-            code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
+            named = words[:1] if words and words[0] in COMMANDS else COMMANDS
+            code = int(app(named)(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
         sys.stdout.flush()
         if code == exit_codes.INTERRUPTED:  # typer returns this code for every KeyboardInterrupt
             return failed(*ending(received))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tilewright.cli import completion, terminal
+from tilewright.cli import completion, parameters, terminal
 from tilewright.cli.exit_codes import INTERRUPTED
 from tilewright.cli.interruption import Interrupted
 from tilewright.errors import RequestError
@@ -65,7 +65,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and n
 def group(name: str, about: str) -> typer.Typer:
     """Returns the app of a group of commands, such as `tilewright tuned`."""
     settings = {"help_option_names": ["-h", "--help"]}
-    app = typer.Typer(name=name, help=about, rich_markup_mode="markdown", context_settings=settings)
+    app = typer.Typer(
+        name=name, cls=parameters.Group, help=about, rich_markup_mode="markdown", context_settings=settings
+    )
     app.callback(invoke_without_command=True)(help_without_a_command)
     return app
 

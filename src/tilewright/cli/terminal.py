@@ -7,15 +7,14 @@ import io
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TaskID, TextColumn
-from rich.progress import Progress as Bars
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from tilewright.progress import BEST, Progress, silent
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WIDTH_OF_FILES = 180
 """Characters per line of output into a file or a pipe, if `$COLUMNS` is not set."""
@@ -48,11 +47,15 @@ def _replacement(error: UnicodeError) -> tuple[str, int]:
 
 def stdout() -> Console:
     """Returns a console for stdout, as wide as the terminal or ``$COLUMNS``."""
+    from rich.console import Console  # not loaded for JSON
+
     width = shutil.get_terminal_size((WIDTH_OF_FILES, 24)).columns
     return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
 def stderr() -> Console:
+    from rich.console import Console
+
     return Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
 
 
@@ -67,58 +70,12 @@ def progress(quiet: bool) -> Iterator[Progress]:
     if quiet:
         yield silent
     elif sys.stderr.isatty():
-        with stages(stderr()) as bars:
-            yield _Bars(bars)
+        from tilewright.cli import bars
+
+        with bars.stages(stderr()) as shown:
+            yield bars.Bars(shown)
     else:
         yield _Lines()
-
-
-class _Stages(Bars):
-    """Progress bars. The current work and the best result so far are shown below them."""
-
-    note = best = ""
-
-    def get_renderables(self) -> Iterator[RenderableType]:
-        yield from super().get_renderables()
-        if self.note:
-            yield Text(self.note, style="dim")
-        if self.best:
-            yield Text(f"best so far: {self.best}")
-
-
-def stages(console: Console, clock: Callable[[], float] = time.monotonic) -> _Stages:
-    """Returns a display with one bar for each stage, the time it has taken, and the time left."""
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeColumn())
-    return _Stages(*columns, console=console, transient=True, get_time=clock)
-
-
-class TimeColumn(ProgressColumn):
-    """Shows the time that a stage has taken, and the time left, estimated from its speed in the last half minute."""
-
-    def render(self, task: Task) -> Text:
-        rest = "" if task.finished or task.time_remaining is None else f", about {_duration(task.time_remaining)} left"
-        return Text(f"{_duration(task.finished_time or task.elapsed or 0)}{rest}")
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
-
-class _Bars:
-    """Updates one bar for each stage, and the best result so far. May be called from several threads."""
-
-    def __init__(self, bars: _Stages) -> None:
-        self._bars = bars
-        self._stages: dict[str, TaskID] = {}
-
-    def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
-        if stage == BEST:
-            self._bars.best = note
-            return
-        if stage not in self._stages:
-            self._stages[stage] = self._bars.add_task(stage, total=total)
-        self._bars.note = note
-        self._bars.update(self._stages[stage], completed=done, total=total)
 
 
 class _Lines:

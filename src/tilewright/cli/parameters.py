@@ -1,0 +1,47 @@
+"""The classes of commands and their groups. They keep typer from loading pydantic, which takes a tenth of a second.
+
+Newer versions of typer convert every value with pydantic, also defaults and text that is to stay text. Here such values
+are taken as they are, and the others are left to typer. Versions that do not use pydantic are not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+
+class Command(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _take_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
+class Group(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _take_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
+def _take_plain_values(parameters: Iterable[Any]) -> None:
+    for parameter in parameters:
+        if hasattr(parameter, "get_runtime_param") and getattr(parameter, "_runtime_param", _Plain) is None:
+            parameter._runtime_param = _Plain()
+
+
+class _Plain:
+    """Converts the values of one parameter, in the place of typer's own converter."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        kind, parser = param.type_descriptor.annotation, param.type_descriptor.parameter_info.parser
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if parser is not None:
+            return parser(value)
+        if kind in (str, int, float) and type(value) is kind:
+            return value
+        if kind == list[str] and isinstance(value, (list, tuple)):
+            return list(value)
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
