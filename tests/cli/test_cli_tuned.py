@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from tests.runtime.made_winners import winner
 from tests.runtime.store.test_config_file import parts, stored
 
@@ -48,9 +47,6 @@ Run = Callable[..., Ran]
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
     monkeypatch.chdir(tmp_path)
-    app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
-    app.add_typer(cli_tuned.app, name="tuned")
-    monkeypatch.setattr(cli, "app", app)
 
     def run(*arguments: str) -> Ran:
         code = cli.main(("tuned", *arguments))
