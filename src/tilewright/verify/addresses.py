@@ -33,7 +33,8 @@ BLOCKS = 128  # number of blocks that are sampled
 MOST_INDICES = 1 << 24  # elements of an input whose numbers addresses depend on
 SECONDS = 10.0  # time limit of all blocks; one block that loops over all tiles would take hours
 MANY_SMS = 1 << 20
-"""The number of SMs that a launch function sees: with few, a block of a persistent kernel loops over too many tiles."""
+"""The number of SMs that a launch function sees. With fewer, a block of a persistent kernel would loop over too many
+tiles."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,10 @@ Reaches = Callable[[Configuration, Dims, int], Reached]
 
 
 def huge(task: Task, dims: Dims, tiles: Tiles) -> dict[str, Value] | None:
-    """Lengthens one dimension until the largest tensor has more than 2³¹ elements. The dimension keeps its remainder by
-    the tile. Returns all dimensions; None if the task serves no such shape."""
+    """Lengthens one dimension until the largest tensor has more than 2³¹ elements. Returns all dimensions.
+
+    The dimension keeps its remainder modulo the tile size. Returns None if the task does not support such a shape.
+    """
     names = [name for name in (*task.independent, *tiles) if name in tiles]
     elements = max(math.prod(array.shape) for array in task.arrays(dims).values())
     for name in dict.fromkeys(names):
@@ -66,7 +69,7 @@ def huge(task: Task, dims: Dims, tiles: Tiles) -> dict[str, Value] | None:
 
 
 class Reaching:
-    """Computes the addresses that the launches of one task access, and tests that they lie within the tensors."""
+    """Computes the addresses that launches of one task access, and tests whether they lie within the tensors."""
 
     def __init__(self, task: Task, board: Board) -> None:
         self._launcher = Launcher(task, replace(board, sms=MANY_SMS))
@@ -92,7 +95,10 @@ class Reaching:
         return Reached("correct", f"every address of {done.blocks} blocks lies within its tensor")
 
     def _indices(self, dims: Dims, rng: np.random.Generator, name: str) -> Array | None:
-        """Draws an input of whole numbers, from which a kernel may compute addresses. Others depend on too much."""
+        """Draws an input of whole numbers, from which a kernel may compute addresses.
+
+        Returns None for an input that is not of whole numbers or has too many elements.
+        """
         spec = self._launcher.task.inputs.get(name)
         if spec is None or not is_whole(spec.dtype):
             return None
@@ -103,8 +109,10 @@ class Reaching:
 
 
 def outside(runs: Array, placed: Sequence[Allocation]) -> str | None:
-    """Describes the first range of addresses outside all tensors; None if there is none. ``runs``: shape
-    (n, 2), the first address of each range, and the address after its last byte."""
+    """Describes the first range of addresses outside all tensors; None if there is none.
+
+    runs: the ranges, shape (n, 2): the first address, and the address after the last byte.
+    """
     inside = np.zeros(len(runs), bool)
     for tensor in placed:
         inside |= (runs[:, 0] >= tensor.address) & (runs[:, 1] <= tensor.address + tensor.nbytes)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]  # a NumPy array of any dtype, or a torch tensor in functions that are given `Tensors`
+Array = npt.NDArray[Any]  # a NumPy array of any dtype; also a torch tensor in functions that take `Tensors`
 NamedArrays = Mapping[str, Array]  # the name of a task's tensor → its elements
 
 CHUNK = 1 << 22  # elements that are compared at a time; a comparison then needs about 200 MB

@@ -31,7 +31,7 @@ RUNS: Mapping[str, str] = {
 }
 """Way to run a case → its description."""
 NOT_BY_THE_ENGINE = ("addresses", "own shape")
-"""The ways that only the interpreter can run, also if the engine is the GPU."""
+"""The ways of `RUNS` that only the interpreter can run, even if the engine is the GPU."""
 
 FIELDS = ("data", "layout", "run", "seed")
 
@@ -70,8 +70,10 @@ class Case:
 
 
 def parse(text: str, task: Task) -> Case:
-    """Reads a case from its text. Dimensions that the text leaves out are taken from the first workload. Raises
-    RequestError if the text cannot be read or contains an unknown name."""
+    """Reads a case from its text. Dimensions that the text leaves out are taken from the first workload.
+
+    Raises RequestError if the text cannot be read or contains an unknown name.
+    """
     dims = dict(next(iter(task.workloads.values())))
     fields: dict[str, str] = {}
     for number, part in enumerate(text.split(";")):

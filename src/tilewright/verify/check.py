@@ -95,8 +95,11 @@ class Closed(Exception):
 
 
 class InterpreterChecker:
-    """Checks candidates and versions of one task with the interpreter. Hints do not change what Tile IR computes, so
-    candidates that differ only in hints share a verdict, unless their grids differ."""
+    """Checks candidates and versions of one task with the interpreter.
+
+    Hints do not change the results of Tile IR. So candidates that differ only in hints share a verdict, unless their
+    grids differ.
+    """
 
     def __init__(self, task: Task, board: Board, seed: int) -> None:
         self.task, self.board, self.seed = task, board, seed
@@ -106,8 +109,11 @@ class InterpreterChecker:
         self._known: dict[tuple[str, tuple[int, ...], Configuration], Checked] = {}
 
     def of(self, workload: Workload, configuration: Configuration) -> Checked:
-        """Checks a candidate on reduced shapes and small integers. Candidates that compute the same share one check.
-        Raises TaskError if the task's reference fails or does not depend on its inputs."""
+        """Checks a candidate on reduced shapes and small integers. Candidates with equal Tile IR and grid share one
+        check.
+
+        Raises TaskError if the task's reference fails or does not depend on its inputs.
+        """
         launch = self.task.launched(configuration, workload.dims, self.task.arrays(workload.dims), self.board)
         hints = self.task.space.hints
         computed = Configuration(tuple(item for item in configuration.items_ if item[0] not in hints))

@@ -2,7 +2,7 @@
 
 If the task declares a normal distribution, hostile data may have any distribution. If it declares a uniform
 distribution or a range of integers, hostile data stays within the declared range. `reference` decides whether the
-reference has an answer for the drawn inputs.
+outputs for the drawn inputs can be represented.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WHOLE = 4  # the largest magnitude of small integers, whose products are exact i
 def drawn(task: Task, dims: Dims, kind: str, seed: int, period: int | None = None) -> dict[str, Array]:
     """Draws the inputs of one case in the dtypes of their tensors. Equal arguments give equal bits.
 
-    period: the elements of a tensor repeat after this many, which saves time. A prime keeps rows different.
+    period: the elements of a tensor repeat after this many elements, which saves time. With a prime, rows differ.
     """
     if kind not in KINDS:
         raise UnknownChoice("data", kind, KINDS)
@@ -45,7 +45,7 @@ def drawn(task: Task, dims: Dims, kind: str, seed: int, period: int | None = Non
     rng = np.random.default_rng(seed)
     inputs = {}
     floats = [name for name, spec in task.inputs.items() if not is_whole(spec.dtype)]
-    large = rng.choice(floats) if kind == LARGE_ROWS and floats else None  # the product of two would be too large
+    large = rng.choice(floats) if kind == LARGE_ROWS and floats else None  # a product of two would be too large
     for name, spec in task.inputs.items():
         how, shape = task.distribution(name, dims), arrays[name].shape
         repeats = period is not None and math.prod(shape) > period and how.kind in ("normal", "uniform")
@@ -61,7 +61,7 @@ def limits(dtype: str) -> ml_dtypes.finfo:
 
 
 def rounded(values: Array, dtype: str) -> Array:
-    """Rounds to nearest in ``dtype``. Finite values stay finite: a dtype without infinity would give NaN."""
+    """Rounds to the nearest number in ``dtype``. Finite values stay finite: a dtype without infinity would give NaN."""
     kind = storage(dtype)
     if is_whole(dtype):
         return np.asarray(values).astype(kind)
@@ -119,7 +119,7 @@ class _Drawing:
 
     def large(self) -> Array:
         a, b = self.how.a, self.how.b
-        if self.bounded:  # within an eighth of the range from its ends
+        if self.bounded:  # within an eighth of the range from one of its ends
             inward = self.rng.uniform(0, 1 / 8, self.shape)
             top = self.half() if a < 0 else np.ones(self.shape, bool)
             return np.where(top, b - inward * (b - a), a + inward * (b - a))
@@ -142,13 +142,14 @@ class _Drawing:
         return rows * (1 + WOBBLE * self.rng.uniform(-1, 1, self.shape))
 
     def rows(self, share: float) -> Array:
-        """Returns a random mask of rows, which broadcasts to the shape. Of a vector, the mask picks the first half."""
+        """Returns a random mask of rows that can be broadcast to the shape. For a vector, the mask selects the first
+        half."""
         if len(self.shape) > 1:
             return self.rng.random((*self.shape[:-1], 1)) < share
         return np.arange(math.prod(self.shape)).reshape(self.shape) < math.prod(self.shape) // 2
 
     def zero_rows(self) -> Array:
-        """Draws values in which a third of the rows is zero and, in a matrix, an eighth of the columns, too."""
+        """Draws values with a third of the rows zero. In a matrix, an eighth of the columns is zero, too."""
         values = self.declared()
         if self.bounded and not self.how.a <= 0 <= self.how.b:
             return values
@@ -171,7 +172,8 @@ class _Drawing:
         return np.where((here & (self.rows(1 / 2) | (len(self.shape) < 2))).reshape(self.shape), sign * large, values)
 
     def far_from_zero(self) -> Array:
-        """Draws all values near one large value. So the mean is much larger than the deviation, and sums only grow."""
+        """Draws all values near one large value. The mean is then much larger than the deviation, and sums only
+        grow."""
         middle = self.scale
         if self.bounded:
             middle = self.how.a if -self.how.a > self.how.b else self.how.b
@@ -181,16 +183,22 @@ class _Drawing:
         return middle * (1 - spread * self.rng.random(self.shape))
 
     def large_rows(self) -> Array:
-        """Draws rows far below or far above zero, at `FARTHEST` times the scale. Masks that use a finite number such as
-        -10000 for infinity then fail. Only one input of a case is drawn in this way."""
+        """Draws rows far below or far above zero, at `FARTHEST` times the scale.
+
+        Masks that use a finite number such as -10000 instead of infinity then fail. Only one input of a case is drawn
+        in this way.
+        """
         if self.bounded:
             return self.far_from_zero()
         far = min(FARTHEST * self.scale, OF_THE_LARGEST * float(limits(self.dtype).max))
         return np.where(self.rows(1 / 2), -far, far) * self.far_from_zero() / self.scale
 
     def one_magnitude(self) -> Array:
-        """Draws rows whose values have one magnitude. So every value is the largest of its row: a kernel that scales by
-        the row's maximum reaches the limit of its format in every element."""
+        """Draws rows whose values have equal magnitude.
+
+        Then every value is the largest of its row. A kernel that scales by the row's maximum reaches the limit of its
+        format in every element.
+        """
         rows = draw(self.how, (*self.shape[:-1], 1) if self.shape else (), self.rng)
         return rows * np.where(self.half(), -1.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""The engine of a check, which runs the kernel with the interpreter or on a GPU.
+"""Defines the engine of a check. It runs the kernel with the interpreter or on a GPU.
 
 An engine copies the bytes of the memory images to its own memory, runs the kernel there, and copies the bytes back. It
 does not judge the outputs.
@@ -37,22 +37,25 @@ ONCE = RunOptions()
 
 @dataclass(frozen=True)
 class Ran:
-    """What happened when a kernel ran. The kernel's outputs are in the images."""
+    """The outcome of running a kernel. The outputs of the kernel are in the images."""
 
     findings: tuple[Finding, ...] = ()
     failed: Failed | None = None  # how the kernel failed
     refused: str | None = None  # why the engine cannot run this kernel, such as an operation that the interpreter lacks
     kernels: tuple[str, ...] | None = None  # names of the kernels that ran; None if the engine does not know
     declared: str | None = None  # the exact name of the kernel that was compiled for the launch
-    exchanged: str | None = None  # what threads of a block exchange without a barrier, if the engine knows it
+    exchanged: str | None = None  # data that threads of a block exchange without a barrier, if the engine knows it
     undefined: tuple[Location, ...] = ()  # loads of elements without a value, if the engine knows them
     touched_early: tuple[str, ...] = ()  # outputs that the launch function changed before the kernel ran
     uploads: int = 0  # copies from the host during the launches, except those for lists of arrays
 
 
 class Engine(Protocol):
-    """Runs the kernel of one task. ``name``: ``interpreter`` or ``gpu``. ``stand_in``: names the code that runs in
-    place of the compiled code; empty if the compiled code itself runs."""
+    """Runs the kernel of one task.
+
+    name: ``interpreter`` or ``gpu``.
+    stand_in: names the code that runs instead of the compiled code; empty if the compiled code itself runs.
+    """
 
     name: str
     stand_in: str

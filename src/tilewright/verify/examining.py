@@ -1,4 +1,4 @@
-"""Runs the kernel on one case, on poisoned and guarded memory, and judges what the kernel left in this memory.
+"""Runs the kernel on one case, in poisoned and guarded memory, and judges the memory afterwards.
 
 The kernel runs before the reference does. A run that shows a mistake of the kernel raises `Wrong`. A run that proves
 nothing raises `Unverified`. `Examiner.examine` turns both into a `Result`.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tilewright.tileir.read.tree import Location
 
 RELAUNCHES = 3
-DRAWN = 1 << 24  # elements of a tensor; for a dry run of more, the reference is not run first
+DRAWN = 1 << 24  # largest tensor of a dry run for which the reference is run first
 REMEDY = (
     "'{}' depends on elements that this load leaves undefined (outside the tensor or masked out); give it a padding "
     "that the result ignores, such as padding_mode=ct.PaddingMode.ZERO"
@@ -44,7 +44,7 @@ REMEDY = (
 CHANGES = 4  # attempts to find an element that changes the answer by more than the allowed error
 
 Compiles = Callable[[Configuration, Dims, Mapping[str, ArraySpec]], Failed | None]
-"""Returns why a launch does not compile; None if it does. An engine cannot tell a compiler error from a crash."""
+"""Returns why a launch does not compile; None if it does. An engine alone cannot tell a compiler error from a crash."""
 UNWRITTEN = "memory that nothing wrote"
 
 
@@ -63,8 +63,11 @@ class Result:
 
 @dataclass
 class Examiner:
-    """Runs and judges the cases of one task on one engine. ``uncounted``: True if the kernels of a
-    run are not known. ``progress``: of long cases."""
+    """Runs and judges the cases of one task on one engine.
+
+    uncounted: True if the kernels of a run are not known.
+    progress: shows the progress of long cases.
+    """
 
     task: Task
     engine: Engine
@@ -99,7 +102,7 @@ class Examiner:
 
 
 class _CaseRun:
-    """One case that is being run: a method for each way to run it, and what the runs have shown so far."""
+    """One case that is being run. It has a method for each way to run the case, and keeps the facts found so far."""
 
     def __init__(self, examiner: Examiner, configuration: Configuration, case: Case) -> None:
         self.examiner, self.task = examiner, examiner.task
@@ -125,7 +128,7 @@ class _CaseRun:
             return
         dims = tolerance.sliced_dims(case.sizes, self.cut)
         if case.run == "addresses" and any(math.prod(array.shape) > DRAWN for array in self.task.arrays(dims).values()):
-            return  # the dry run needs no data, and so much data would not fit into memory
+            return  # the dry run needs no data; data for the reference would not fit into memory
         try:
             with np.errstate(all="ignore"):
                 tolerance.reference_outputs(self.task, dims, drawn(self.task, dims, "declared", case.seed + 1))
@@ -171,8 +174,9 @@ class _CaseRun:
         return f"{compared.verdict}; all addresses, and the values of some blocks"
 
     def caches(self) -> str:
-        """Runs on inputs A, on B at the same addresses, on A at other addresses, and at these on A with one changed
-        element. This detects cached results. The engine changes the addresses every second run."""
+        """Detects cached results, by four runs: on inputs A; on inputs B at the same addresses; on A at other
+        addresses; and at these addresses on A with one changed element. The engine changes the addresses after every
+        second run."""
         inputs, others = self.drawn(), self.drawn(1)
         first, fresh, again = (self.outputs(values, 0) for values in (inputs, others, inputs))
         if self.task.deterministic and (name := differing(first, again)):
@@ -191,7 +195,8 @@ class _CaseRun:
         return drawn(self.task, self.case.sizes, self.case.data, self.case.seed + number)
 
     def one_changed(self, inputs: NamedArrays) -> dict[str, Array] | None:
-        """Returns the inputs with one element changed, so that the old answer is wrong; None if no attempt succeeds."""
+        """Returns the inputs with one changed element, which changes the right answer. Returns None if no attempt
+        succeeds."""
         case, rng = self.case, np.random.default_rng(self.case.seed)
         before = {name: expected.values for name, expected in self.wanted(inputs).items()}
         others = drawn(self.task, case.sizes, "large", case.seed + 2)
@@ -211,7 +216,8 @@ class _CaseRun:
         self, inputs: NamedArrays, number: int, *, launches: int = 1, alias: Mapping[str, str] = NO_ALIAS,
         poison: int | None = None, changed_padding: Location | None = None,
     ) -> dict[str, Array]:  # fmt: skip
-        """Runs the kernel on fresh memory and returns the outputs. Judges everything except their values."""
+        """Runs the kernel on fresh memory and returns the outputs. Judges the run, but not the values of the
+        outputs."""
         case, byte = self.case, POISONS[number] if poison is None else poison
         images = images_for(self.task, case.sizes, inputs, case.layout, byte)
         options = RunOptions(launches, 2 * case.seed + number, byte, alias, changed_padding)
@@ -252,15 +258,18 @@ class _CaseRun:
             raise Wrong(f"the launch copied data from the host to the device ({ran.uploads} copies)")
 
     def judge_failure(self, failed: Failed, images: Mapping[str, Image]) -> None:
-        """Raises `Unverified` if a tool failed, or if the compiler refuses a shape or layout that the check chose.
-        Raises `Wrong` for all other failures."""
+        """Raises `Unverified` if a tool failed, or if the compiler refuses a shape or layout that the check itself
+        chose.
+
+        Raises `Wrong` for all other failures.
+        """
         case, compiles, workloads = self.case, self.examiner.compiles, self.task.workloads
         compiler = failed.stage in ("launch", "front end", "compile", "machine code")
         chosen = case.why not in workloads or case.layout != ROW_MAJOR
         if compiler and compiles is not None:
             refused = compiles(self.configuration, case.sizes, {name: image.spec for name, image in images.items()})
             compiler, failed = refused is not None, refused or failed
-            if compiler and not chosen:  # perhaps only the reduced shape does not compile
+            if compiler and not chosen:  # the compiler may refuse only the reduced shape
                 own = workloads[case.why]
                 refused = compiles(self.configuration, own, self.task.arrays(own))
                 chosen = refused is None or refused.stage == "tool"
@@ -271,8 +280,10 @@ class _CaseRun:
         raise Wrong(f"{failed.stage} failed: {failed.reason}")
 
     def undefined_padding(self) -> list[Finding]:
-        """Finds the loads whose undefined elements change what a wrong kernel stores. The kernel is run again for each
-        load, with other bytes in the undefined elements of that load."""
+        """Finds the loads of undefined elements that change the outputs of a wrong kernel.
+
+        The kernel is run again for each load, with other bytes in the undefined elements of this load.
+        """
         if self.findings or self.latest is None:
             return []
         (inputs, alias), loads = self.latest, self.undefined

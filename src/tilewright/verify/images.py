@@ -23,7 +23,7 @@ from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims, row_major, span
 from tilewright.verify.arrays import Array, NamedArrays
 
 SHARE_OF_MEMORY = 0.5
-"""A case may need this fraction of the machine's memory. A case that needs more is unverified."""
+"""A case may need this fraction of the machine's memory. A case that needs more is left unverified."""
 Bytes = npt.NDArray[np.uint8]
 
 ROW_MAJOR = "row-major"
@@ -42,8 +42,11 @@ def storage(dtype: str) -> np.dtype[Any]:
 
 @dataclass
 class Image:
-    """A tensor and the bytes around it. ``strides``: in elements. ``offset``: bytes from the start of ``raw`` to the
-    first element. Every engine puts ``raw`` at an aligned address."""
+    """A tensor and the bytes around it.
+
+    strides: in elements.
+    offset: bytes from the start of ``raw`` to the first element. Every engine puts ``raw`` at an aligned address.
+    """
 
     name: str
     dtype: str
@@ -70,7 +73,8 @@ class Image:
         return np.ascontiguousarray(self.array).tobytes()
 
     def damaged(self) -> int | None:
-        """Returns the offset in bytes of the first changed guard byte from the first element; None if none changed."""
+        """Returns the position of the first changed guard byte, in bytes from the first element. None if no guard
+        changed."""
         inside = replace(self, raw=np.zeros_like(self.raw))
         fill(inside, 1)
         where = np.flatnonzero((self.raw != self.guard) & (inside.raw == 0))
@@ -117,9 +121,12 @@ def images_for(
 
 
 def too_large(task: Task, dims: Dims, compared: Dims) -> str | None:
-    """Returns why a case with these dimensions does not fit in memory; None if it does. ``compared``: the dimensions of
-    the slice that the reference computes. The estimate counts the tensors, their images, and the float64 arrays of the
-    drawing and of the reference."""
+    """Returns why a case with these dimensions does not fit in memory; None if it does.
+
+    The estimate counts the tensors, their images, and the float64 arrays for the drawing and for the reference.
+
+    compared: the dimensions of the slice that the reference computes.
+    """
     arrays = task.arrays(dims).values()
     needed = 6 * sum(array.nbytes for array in arrays) + 32 * max(math.prod(array.shape) for array in arrays)
     return over_share(needed + reference_bytes(task, compared), memory_of_machine())
@@ -131,7 +138,7 @@ def reference_bytes(task: Task, compared: Dims) -> int:
 
 
 def over_share(needed: int, memory: int, whose: str = "this machine") -> str | None:
-    """Returns why ``needed`` bytes are too many of the ``memory`` in bytes; None if they are not."""
+    """Returns the reason if ``needed`` bytes are too large a share of ``memory`` (in bytes), else None."""
     if needed <= SHARE_OF_MEMORY * memory:
         return None
     return (

@@ -1,6 +1,6 @@
 """The engine that needs no GPU: it runs launches in the Tile IR interpreter.
 
-The launch function gets only specifications of arrays. So only the kernel can compute the outputs.
+The launch function gets only specifications of arrays, without data. So only the kernel can compute the outputs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tilewright.verify.engine import ONCE, Ran, RunOptions
 from tilewright.verify.images import Image, held_before
 
 FEW_SMS = 3
-"""The number of SMs that a launch function sees. A check runs on small shapes: with few SMs, each block of a persistent
+"""The number of SMs that a launch function sees. A check runs on small shapes. With few SMs, each block of a persistent
 kernel still has several tiles."""
 
 
 class InterpreterEngine:
-    """Runs the launches of one task, compiled for one board. Equal bytecode is read once."""
+    """Runs the launches of one task, compiled for one board. Each bytecode is read only once."""
 
     name = "interpreter"
     stand_in = ""
@@ -41,7 +41,7 @@ class InterpreterEngine:
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """Implements `engine.Engine.run`. The order of the blocks is drawn from the seed, anew for each launch."""
+        """Implements `engine.Engine.run`. Each launch draws a new order of the blocks from the seed."""
         arrays = {name: images[options.alias.get(name, name)].spec for name in images}
         runnable = self.launcher.runnable(configuration, dims, arrays)
         if isinstance(runnable, Failed):
@@ -84,7 +84,7 @@ class InterpreterEngine:
         )
 
     def _unordered(self, launch: Launch, configuration: Configuration, found: Sequence[Exchange]) -> str | None:
-        """Returns the first exchange without a barrier in the compiled code; None if there is none."""
+        """Returns the first exchange between threads without a barrier in the compiled code; None if there is none."""
         if not found:
             return None
         language, hints = language_of(launch.kernel), hints_of(self.task, configuration)
@@ -102,5 +102,6 @@ class InterpreterEngine:
 
 
 def _reads_what_it_writes(entry: KernelEntry) -> bool:
-    """Tells whether a load may access memory that the kernel writes. The translator gives only such loads a token."""
+    """Returns whether a load may access memory that the kernel writes. The translator gives a token only to such
+    loads."""
     return any(op.operands.get("token") for op in entry.walk() if op.name.startswith("load"))

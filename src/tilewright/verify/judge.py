@@ -116,7 +116,10 @@ def judge_values(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arr
 
 
 def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST) -> None:
-    """Compares every element with ``other``, the output of ``whose``. Each of the two may have the allowed error."""
+    """Compares every element with ``other``, the output of the implementation called ``whose``.
+
+    Both implementations may have the allowed error.
+    """
     judge_finite(name, out, arrays)
     worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst
     if worst > 2 * ((1 + 1 / FACTOR) * wanted.allowed.worst + 1e-12):
@@ -145,5 +148,5 @@ def differing(first: NamedArrays, second: NamedArrays) -> str | None:
 
 
 def bits(array: Array) -> Array:
-    """Views the elements as integers, so that a NaN equals itself."""
+    """Returns the elements as integers with the same bits, so that a NaN equals itself."""
     return np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")

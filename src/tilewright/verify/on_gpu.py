@@ -1,4 +1,4 @@
-"""The engine that runs kernels on a GPU, in the worker process: a kernel may crash that process.
+"""The engine that runs kernels on a GPU. They run in the worker process, because a kernel may crash its process.
 
 Memory images are passed as files. The worker gets no reference and no expected output; this process judges the outputs.
 If a worker crashes or hangs, the result is a `Failed`, and the session starts another worker for the next run.
@@ -24,15 +24,17 @@ from tilewright.worker.session import Session
 
 SILENCE_SECONDS = 60.0  # time limit of one run, which may have to compile the kernel
 PLACES = (0, 0, 1, 1)
-"""Index of the addresses of successive runs: two runs at the same addresses, then two runs at other addresses. So
-results that are cached by address are detected. `examining` relies on this order."""
+"""Numbers of the addresses of successive runs: two runs use the same addresses, the next two use others. So results
+that are cached by address are detected. `examining` relies on this order."""
 
 
 class GpuEngine:
     """Runs one task on a GPU.
 
-    session: the worker to use; None starts one. addresses: the index in `PLACES` of the first run.
-    kernels_why: why the kernel names of the last run are not known."""
+    session: the worker to use; None starts one.
+    addresses: the index in `PLACES` of the first run.
+    kernels_why: why the kernel names of the last run are not known.
+    """
 
     name = "gpu"
     stand_in = ""
@@ -49,8 +51,10 @@ class GpuEngine:
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """Implements `engine.Engine.run`. ``options.seed`` is not used, because the device orders the blocks.
-        ``options.poison`` is not used, because the images already contain the poison."""
+        """Implements `engine.Engine.run`. Ignores ``options.seed``, because the device orders the blocks.
+
+        Ignores ``options.poison``, because the images already contain the poison.
+        """
         place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
         with tempfile.TemporaryDirectory(prefix="tilewright-images-") as directory:
             step = request_of(self.task, configuration, dims, images, options, Path(directory))
@@ -72,8 +76,10 @@ class GpuEngine:
 def request_of(
     task: Task, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions, folder: Path
 ) -> RunImages:
-    """Returns the request for the worker, and writes the bytes of the images to files in ``folder``. An output that
-    shares the memory of an input has no file."""
+    """Returns the request for the worker, and writes the bytes of the images to files in ``folder``.
+
+    An output that shares the memory of an input has no file.
+    """
     described: list[ImageFile] = []
     for number, (name, image) in enumerate(images.items()):
         if name in options.alias:

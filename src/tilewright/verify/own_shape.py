@@ -1,15 +1,15 @@
 """Checks a launch at a workload's full size (its *own shape*), with the interpreter.
 
-A kernel may be correct on small shapes and wrong on large ones: its grid is capped, its loop stops early, or it
-branches on an extent. Two kinds of runs show this, without computing the whole output:
+A kernel may be correct on small shapes and wrong on large ones: its grid is limited, its loop stops early, or it
+branches on an extent. Two kinds of runs show this without computing the whole output:
 
-* All blocks of the full grid are followed without data. Every address must lie within its tensor, and the stores
+* All blocks of the full grid run without data. Every address must lie within its tensor, and the stores
   together must reach every byte of every output.
-* The first, the last and randomly drawn blocks run on data, and so do blocks that decide otherwise than most blocks
+* The first, the last and randomly drawn blocks run on data. So do blocks that branch differently from most blocks
   (`tileir.watch.decisions`). Some of the values that a block stored are compared with the float64 reference.
 
-Blocks that depend on one another (atomics, locks, two blocks that store the same element) cannot run alone. Then the
-full size stays unverified.
+Blocks that depend on one another (atomics, locks, two blocks that store the same element) cannot run alone. The full
+size then stays unverified.
 """
 
 from __future__ import annotations
@@ -49,24 +49,25 @@ SECONDS = 60.0
 BLOCKS = 4
 """Number of randomly drawn blocks that run on data, besides the first and the last block."""
 UNUSUAL = 6
-"""The most blocks that run on data because they decide otherwise than most blocks."""
+"""The most blocks that run on data because they branch differently from most blocks."""
 MOST_RUN = BLOCKS + 2 + UNUSUAL
 COMPARED = (1 << 16, 1 << 12, 1 << 8, 1)
-"""Only decisions of at most this many elements are followed: the first limit for which the time suffices."""
+"""Only conditions (tiles) of at most this many elements are followed. The first limit is taken for which the time
+suffices."""
 WALKED = 2e7
-"""Addresses that a run without data follows in a second, on one CPU core of 2026."""
+"""Addresses that a run without data computes in a second, on one CPU core of 2026."""
 FLOP, TENSOR_FLOP = 1e8, 1e9
-"""FLOP that a run with data does in a second: outside matrix products, and in them."""
+"""FLOP that a run with data executes in a second: outside matrix products, and inside them."""
 BYTES = 4 << 30
-"""The most bytes of the tensors, together with the float64 numbers from which they are drawn."""
+"""The most bytes of the tensors and of the float64 numbers from which they are drawn."""
 MOST_BLOCKS = 2**31 - 1, 2**16 - 1, 2**16 - 1
 """The most blocks of a CUDA launch along x, y and z, on every device."""
 PERIOD = 1_048_573
 """Large inputs repeat after this many elements. It is the largest prime below 2²⁰."""
 REFERENCE_RATE = 1e9
-"""FLOP of a reference in a second. The reference is evaluated several times, in float64 and in float32."""
+"""FLOP of a reference in a second. The reference is evaluated several times, in float64 and float32."""
 PART_FLOP, PART_ELEMENTS = tolerance.REFERENCE_FLOP / 8, tolerance.REFERENCE_ELEMENTS / 4
-"""The most FLOP, and the most elements of a tensor, of the reference for one block."""
+"""Limits of the reference for one block: FLOP, and elements of a tensor."""
 
 
 class OwnShapes:
@@ -80,8 +81,10 @@ class OwnShapes:
         self, configuration: Configuration, dims: Dims, seed: int, reference: FloatReference,
         progress: Progress = silent,
     ) -> Compared:  # fmt: skip
-        """Returns the worst element that was compared. Raises `Wrong` for a mistake of the kernel, and `Unverified` if
-        the check proves nothing or would take too long."""
+        """Returns the compared element with the largest error. Raises `Wrong` for a mistake of the kernel.
+
+        Raises `Unverified` if the check proves nothing or would take too long.
+        """
         arrays = self.task.arrays(dims)
         runnable = self._runnable(configuration, dims)
         entry = runnable.module.entry()
@@ -184,7 +187,8 @@ class OwnShapes:
         self, dims: Dims, inputs: Mapping[str, Array], placed: Mapping[str, Allocation], runs: Array,
         reference: FloatReference, block: int,
     ) -> Compared | None:  # fmt: skip
-        """Compares some elements that a block stored, and returns the worst; None if the block stored nothing."""
+        """Compares some elements that a block stored. Returns the one with the largest error; None if the block stored
+        nothing."""
         stored = {name: _elements(runs, placed[name]) for name in self.task.outputs}
         if not any(places.size for places in stored.values()):
             return None
@@ -233,8 +237,8 @@ class OwnShapes:
 
 
 def _percents(progress: Progress, stage: str, note: str, parts: int = 1) -> Callable[[int, float], None]:
-    """Returns a function that reports each new percent of a stage. It takes the number of ``parts`` that are done, and
-    the share of the next one, of 1."""
+    """Returns a function that reports each new percent of a stage. It takes the number of finished ``parts``, and the
+    finished share of the next part (0 to 1)."""
     last = -1
 
     def tell(done: int, share: float) -> None:
@@ -247,7 +251,7 @@ def _percents(progress: Progress, stage: str, note: str, parts: int = 1) -> Call
 
 
 def _walk_seconds(entry: KernelEntry, blocks: int, distinguishing: int) -> float:
-    """Estimates the time of a run without data. ``distinguishing``: as `slicing.needed` takes it."""
+    """Estimates the time of a run without data. ``distinguishing``: the argument of `slicing.needed`."""
     names = needed(entry, distinguishing)
     return blocks * (largest_tile(entry, names) + len(names)) / WALKED
 
@@ -260,8 +264,10 @@ def _drawn_blocks(blocks: int, seed: int) -> Sequence[int]:
 
 
 def _first_gap(runs: Array, address: int, nbytes: int) -> int | None:
-    """Returns the first byte of a tensor that is in no range; None if there is none. ``runs``: shape (n, 2), start and
-    end of disjoint, sorted ranges."""
+    """Returns the first byte of a tensor that is in no range; None if there is none.
+
+    runs: start and end of disjoint, sorted ranges, shape (n, 2).
+    """
     reached = address
     for start, end in runs[(runs[:, 1] > address) & (runs[:, 0] < address + nbytes)]:
         if start > reached:

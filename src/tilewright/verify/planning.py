@@ -1,7 +1,8 @@
-"""Plans which cases a check runs. The cases that show most come first, since the time may end before the last case.
+"""Plans which cases a check runs. The most useful cases come first, because the time may end before the last case.
 
-All workloads come first, at reduced size and on their declared data. The shape with the most ragged dimensions follows,
-with every kind of data, every layout and every way to run. Edges and random values of all dimensions come last.
+First come all workloads, at reduced size and on their declared data. Then comes the shape whose dimensions have the
+most remainders, with every kind of data, every layout and every way to run. Edges and random values of all dimensions
+come last.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Planned:
     configuration: Configuration
     case: Case
     rank: int
-    covers: tuple[str, ...] = ()  # the workloads that are correct only if this case is
+    covers: tuple[str, ...] = ()  # the workloads that are correct only if this case is correct
 
 
 def plan(task: Task, scope: Scope, *, own_shapes: str | None = None, addresses: bool = False) -> list[Planned]:
@@ -121,8 +122,10 @@ def _hard(task: Task, workload: Workload, tiles: Tiles, seed: int) -> Iterator[S
 
 
 def _deep(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:
-    """Yields one shape for each dimension that is not independent, with that dimension at its largest extent and data
-    of one sign. This shows sums in a dtype that is too narrow for their length."""
+    """Yields one shape for each dimension that is not independent: this dimension has its largest extent.
+
+    The data has one sign. This shows sums in a dtype that is too narrow for their length.
+    """
     for name in dict.fromkeys(name for sizes in tiles.values() for name in sizes if name not in task.independent):
         having = [workload for workload in workloads if name in tiles[workload.name]]
         workload = max(having, key=lambda one: shapes.extent(one.dims, name))

@@ -27,15 +27,15 @@ from tilewright.verify.tolerance import NO_ERROR, Allowance, Error, draw, error_
 from tilewright.verify.trusted import yardstick
 
 EXACT_UP_TO = 2**20  # integer outputs up to this are exact in float32, in every order of adding
-EXACT_FROM = 16  # fewest elements of an output that can show that the task maps integers to integers
+EXACT_FROM = 16  # an output needs this many elements to show that the task maps integers to integers
 DRAWS = 4  # sets of inputs whose answers must not all be equal; on a small shape two may be equal by chance
 CONDITION = 4.0
-"""The inputs are changed by this many unit roundoffs. A kernel may have as large an error as this change causes in the
-reference, because rounding inside a kernel is no smaller. If sums only grow, the number is the square root of the sum's
-length: a float32 sum that adds one number after another has such an error."""
+"""Number of unit roundoffs by which the inputs are changed. A kernel may have as large an error as this change causes
+in the reference, because rounding inside a kernel is no smaller. If sums only grow, the number is the square root of
+the sum's length: a float32 sum that adds one number after another has such an error."""
 STEPS = (1e-7, 1e-5)
-"""Steps of the central difference, relative to the size of the input. The small step seldom crosses a point without
-derivative; the large step has less rounding error. The better of the two results counts."""
+"""Steps of the central difference, relative to the size of the input. The small step rarely crosses a point without
+derivative. The large step has less rounding error. The better of the two results counts."""
 TOLERANCE = 1e-4  # fraction of the gradient's norm; float64 errors are smaller, a wrong factor or sign is larger
 DIRECTIONS = 2
 
@@ -75,11 +75,13 @@ class FloatReference:
         }
 
     def refuse_degenerate(self, dims: Dims, seed: int) -> None:
-        """Raises TaskError if outputs do not depend on the inputs. ``dims``: of a workload, because on an edge an
-        output may be constant."""
+        """Raises TaskError if outputs do not depend on the inputs.
+
+        dims: the dimensions of a workload. On an edge case, an output may be constant.
+        """
         if too_large(self.task, dims, dims) is not None:
             return  # with these dimensions, nothing was compared either
-        whole = all(is_whole(tensor.dtype) for tensor in self.task.inputs.values())  # may be `like` in each draw
+        whole = all(is_whole(tensor.dtype) for tensor in self.task.inputs.values())  # draws may all use `like`
         kinds = ("declared" if number == 0 or not whole else "normal" for number in range(DRAWS))
         draws = (drawn(self.task, dims, kind, seed + number) for number, kind in enumerate(kinds))
         with np.errstate(all="ignore"):
@@ -113,8 +115,11 @@ class FloatReference:
     def _measured(
         self, dims: Dims, inputs: NamedArrays, values: NamedArrays, special: bool, declared: bool
     ) -> dict[str, Error] | str:
-        """Returns for each output the error of the trusted implementation, else of the reference in float32. A text
-        says why the case is not applicable."""
+        """Returns the error of the trusted implementation for each output, or of the reference in float32 if there is
+        none.
+
+        Returns a text if the case is not applicable. The text is the reason.
+        """
         outputs = self.trusted.outputs(dims, inputs) if self.trusted else "none"
         if isinstance(outputs, str):
             if self.trusted:
@@ -162,7 +167,7 @@ class FloatReference:
         return allowed
 
     def _depth(self, inputs: NamedArrays) -> int:
-        """Returns the most numbers that a sum may have: the largest extent of a dimension that is not independent."""
+        """Returns an upper bound of the length of a sum: the largest extent of a dimension that is not independent."""
         shapes = ((spec.shape, inputs[name].shape) for name, spec in self.task.inputs.items())
         axes = (axis for declared, shape in shapes for axis in zip(declared, shape, strict=True))
         return max((extent for name, extent in axes if str(name) not in self.task.independent), default=1)
@@ -170,8 +175,11 @@ class FloatReference:
     def _perturbed(
         self, inputs: NamedArrays, output: str, condition: float
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Returns the inputs, changed twice by rounding errors as on the way to an output in the dtype ``output``: once
-        with a random sign for each element, and once all upwards. ``condition``: the number of unit roundoffs."""
+        """Returns the inputs, changed in two ways by rounding errors: with random signs, and all upwards.
+
+        output: the dtype of the output. It sets the roundoff together with the input's dtype.
+        condition: the number of unit roundoffs.
+        """
         rng = np.random.default_rng(0)
         apart, together = dict(inputs), dict(inputs)
         for name, array in inputs.items():
@@ -186,15 +194,18 @@ class FloatReference:
 
     def _roundoff(self, dtype: str, output: str) -> float:
         """Returns the allowed roundoff of intermediate values between an input in ``dtype`` and an output in
-        ``output``. Without a trusted implementation, intermediate values may have the finer of the two dtypes, or the
-        task's precision if it is coarser. So a kernel may not round to bfloat16 between float8 and float32."""
+        ``output``.
+
+        Without a trusted implementation, intermediate values may have the finer of the two dtypes, or the task's
+        precision if that is coarser. So a kernel may not round to bfloat16 between float8 and float32.
+        """
         if self.trusted:
             return 0.0
         within = tolerance.UNIT_ROUNDOFF.get
         return max(min(within(dtype, 0.0), within(output, 0.0)), within(self.task.precision or "", 0.0))
 
     def _exact(self, dims: Dims, inputs: NamedArrays, values: NamedArrays) -> dict[str, Array]:
-        """Returns masks of the elements that must be exact: integers that are exact in float32, too."""
+        """Returns masks of the elements that must be exact: integers that float32 represents exactly."""
         single = yardstick(self.task, dims, inputs)
         if isinstance(single, str):
             return {}

@@ -1,6 +1,6 @@
 """Runs NVIDIA's compute-sanitizer on a case, if it is installed: memcheck, racecheck and initcheck.
 
-These tools watch the machine code, but they know only whole allocations, one launch, and races in shared memory. The
+These tools watch the machine code. They know only whole allocations, one launch, and races in shared memory. The
 interpreter's own sanitizer knows elements and blocks.
 """
 
@@ -34,7 +34,7 @@ from tilewright.worker.messages import RunOnce, encode
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ABSENT = "compute-sanitizer is not on this machine"
-SECONDS, PATIENCE = 180.0, 2.0  # processor time of one tool (mainly to start torch); wall time / it
+SECONDS, PATIENCE = 180.0, 2.0  # processor time of one tool, mainly to start torch; wall time / processor time
 FIX = "install compute-sanitizer of the CUDA toolkit again"
 PRINTED = 1000  # the most errors that a tool describes; it counts all errors
 PADDING = 4096  # bytes that memcheck puts between allocations
@@ -133,7 +133,9 @@ _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 
 def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
     """Reads a tool's log. If the log has no summary or only unknown errors, the result has a ``reason``.
-    ``places``: the tensors in memory, to name the tensor near an address in the log."""
+
+    places: the tensors in memory, to name the tensor near an address in the log.
+    """
     counted = [int(count) for count in _SUMMARY.findall(log)]
     if not counted:
         return Sanitized(tool, reason=f"{tool} printed no summary: {first_complaint(log) or 'nothing at all'}")

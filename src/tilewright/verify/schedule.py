@@ -1,6 +1,6 @@
-"""The limits of a check, and the tools that work beside its cases.
+"""Runs the cases of a check within its limits, and the tools that work at the same time.
 
-The compiler works ahead on all cores. compute-sanitizer watches one case in its own processes. The trusted
+The compiler compiles later cases on all cores. compute-sanitizer watches one case in its own processes. The trusted
 implementation runs in a process that has torch.
 """
 
@@ -38,7 +38,7 @@ from tilewright.verify.trusted import Trusted
 
 FAILURES = 8  # after this many wrong cases, no more cases are run
 TRIES, TRY_SECONDS = 12, 4.0  # limits for making a failing case smaller
-PLAIN = shapes.Limit(flop=5e8, elements=1 << 23)  # limits of a failing own shape that is also tried as a plain run
+PLAIN = shapes.Limit(flop=5e8, elements=1 << 23)  # limits of a failing full-size case that is also tried as a plain run
 ENGINES = ("interpreter", "gpu")
 
 
@@ -46,8 +46,8 @@ ENGINES = ("interpreter", "gpu")
 class Equipment:
     """The engine and the tools of a check of one task. Only the engine is required.
 
-    compiles: tells a kernel that does not compile from a kernel that crashes. If it is None, a failure before the run,
-        on a shape or layout that no workload names, counts as a failure of the compiler.
+    compiles: distinguishes a kernel that does not compile from a kernel that crashes. If it is None, a failure before
+        the run counts as a failure of the compiler, if no workload has the shape or layout.
     """
 
     engine: Engine
@@ -91,8 +91,10 @@ Job = tuple[Language, Lowered]
 
 
 class Compiling:
-    """Compiles the launches of one task; equal code is compiled once. ``to_machine_code``: compiles Tile IR further, to
-    a cubin."""
+    """Compiles the launches of one task. Equal code is compiled once.
+
+    to_machine_code: whether Tile IR is also compiled to a cubin.
+    """
 
     def __init__(self, task: Task, board: Board, to_machine_code: bool) -> None:
         self.task, self.board, self.to_machine_code = task, board, to_machine_code
@@ -126,7 +128,7 @@ class Compiling:
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)
             language = language_of(launch.kernel)
-        except Exception as error:  # the task's code, for dimensions that the task may not serve
+        except Exception as error:  # code of the task fails for dimensions that it may not support
             return Failed("launch", in_task(error))
         lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         return lowered if isinstance(lowered, Failed) else (language, lowered)
@@ -141,8 +143,10 @@ class Compiling:
 def run_and_judge(
     examiner: Examiner, planned: Sequence[Planned], started: float, seconds: float, progress: Progress
 ) -> tuple[list[Result], list[tuple[Planned, str]]]:
-    """Returns the results in the order of the plan, and the steps that did not run, each with the reason. Only the
-    first case may begin later than ``seconds`` after ``started`` (a time of `time.perf_counter`)."""
+    """Returns the results in the order of the plan, and the steps that did not run, each with the reason.
+
+    Only the first case may begin later than ``seconds`` after ``started`` (a time of `time.perf_counter`).
+    """
     results: list[Result] = []
     skipped: list[tuple[Planned, str]] = []
     failures = 0
@@ -163,7 +167,9 @@ def run_and_judge(
 
 def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None = None) -> Result | None:
     """Returns the smallest failing case that was found within `TRIES` cases and `TRY_SECONDS`; None if no case failed.
-    ``only``: the case that the user asked for, which is not reduced."""
+
+    only: the case that the user asked for. It is not reduced.
+    """
     failed = next((result for result in results if result.verdict == "incorrect"), None)
     if failed is None or only is not None or failed.case.run == "addresses":
         return failed  # a plain run of this shape would not fit in memory
@@ -194,8 +200,10 @@ def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
 
 
 def engine_name(name: str | None) -> str:
-    """Returns the engine to use: ``name``; for None, the GPU if there is a GPU that the compiler supports, else the
-    interpreter. Raises UnknownChoice for an unknown engine, and NoGpu if ``name`` is ``gpu`` and there is no GPU."""
+    """Returns the engine to use: ``name``, or for None the GPU if the compiler supports it, else the interpreter.
+
+    Raises UnknownChoice for an unknown engine, and NoGpu if ``name`` is ``gpu`` and there is no GPU.
+    """
     gpu = detect()
     if name is None:
         return "gpu" if gpu is not None and gpu.arch in ARCHITECTURES else "interpreter"

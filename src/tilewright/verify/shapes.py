@@ -1,7 +1,7 @@
 """Chooses the dimensions that a check runs on: reduced workloads, edges and random shapes.
 
-Mistakes that depend on the shape appear at the last tile. So a dimension shrinks to one or two tiles plus the same
-remainder. Only shapes that the task serves are chosen.
+Mistakes that depend on the shape appear at the last tile. So a dimension is reduced to one or two tiles plus the same
+remainder. Only shapes that the task supports are chosen.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEEP = Limit(elements=1 << 20)  # limits of a run with one dimension at full siz
 
 @dataclass(frozen=True)
 class Moduli:
-    """The sizes by which the remainder of a dimension matters, such as its tile size; the largest first."""
+    """The sizes, such as a tile size, whose remainders of a dimension must be kept. The largest size is first."""
 
     sizes: tuple[int, ...]
     free: bool  # no knob is named after the dimension, and the outputs are independent along it
@@ -54,14 +54,15 @@ class Moduli:
         return self.sizes[-1]
 
 
-Tiles = Mapping[str, Moduli]  # by dimension
+Tiles = Mapping[str, Moduli]  # by name of the dimension
 
 
 def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Moduli]:
     """Returns the `Moduli` of each dimension of a shape.
 
-    Every dimension has the largest power of two among the knobs as a size. A knob named after the dimension (``TILE_M``
-    for ``M``) gives another size. `reduced` may keep only the remainder by the smallest size, to limit the work.
+    The largest power of two among the knobs is a size for every dimension. A knob named after a dimension (``TILE_M``
+    for ``M``) is a further size of this dimension. `reduced` may keep only the remainder by the smallest size, to limit
+    the work.
     """
     whole = {knob: value for knob, value in configuration.items() if isinstance(value, int) and value > 0}
     powers = {knob: value for knob, value in whole.items() if value is not True and value & (value - 1) == 0}
@@ -89,11 +90,11 @@ def extent(dims: Dims, name: str) -> int:
 
 
 def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: int = 2) -> dict[str, Value]:
-    """Shrinks the dimensions to at most ``most`` whole tiles each, with the same remainders.
+    """Reduces the dimensions to at most ``most`` whole tiles each, with the same remainders.
 
     A dimension keeps its remainders by all of its `moduli`, or only by the smaller ones if the work is too much. A free
-    dimension may shrink to 2 or 1. If the task serves no shape within ``limit``, the result is the smallest shape that
-    was tried and that the task serves.
+    dimension may be reduced to 2 or 1. If the task supports no shape within ``limit``, the result is the smallest shape
+    that was tried and that the task supports.
     """
     choices = {name: _sizes(extent(dims, name), tiles[name], most) for name in tiles}
     chosen = dict.fromkeys(choices, 0)
@@ -116,7 +117,8 @@ def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: 
 
 
 def _readiness(tiles: Tiles, dims: Dims, following: Mapping[str, int], name: str) -> tuple[bool, bool, float]:
-    """Returns the rank of a dimension that may shrink. Free dimensions shrink first, then those that keep two tiles."""
+    """Returns the rank of a dimension for the order of reduction: first free dimensions, then those that keep two
+    tiles."""
     least = tiles[name].least
     return tiles[name].free, following[name] // least >= 2, extent(dims, name) / following[name]
 
@@ -130,8 +132,10 @@ def _sizes(value: int, tiles: Moduli, most: int) -> list[int]:
 
 
 def edges(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN) -> Iterator[dict[str, Value]]:
-    """Yields shapes with one dimension set to 1, to the tile size ± 1, or to a prime. If the task serves no such size
-    except 1, the dimension is set to half and twice the tile."""
+    """Yields shapes with one dimension set to 1, to the tile size ± 1, or to a prime.
+
+    If the task supports only 1 of these sizes, the dimension is set to half the tile and to twice the tile.
+    """
     for name, size in tiles.items():
         ragged, even = (size.least - 1, size.least + 1, *PRIMES), (size.least // 2, size.least * 2)
         for values in ((1,), ragged, even):
@@ -145,7 +149,7 @@ def edges(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN) -> Itera
 def many_tiles(
     task: Task, dims: Dims, tiles: Tiles, rng: np.random.Generator, limit: Limit = ONE_RUN
 ) -> Iterator[dict[str, Value]]:
-    """Yields shapes with one dimension of 9 to 17 tiles, to detect loops and grids that stop early."""
+    """Yields shapes with one dimension of 9 to 17 tiles. They detect loops and grids that stop early."""
     for name, size in tiles.items():
         extent = int(rng.integers(*MANY_TILES)) * size.least + int(dims[name]) % size.least  # type: ignore[arg-type]
         if _possible(task, changed := {**dims, name: extent}, limit):
@@ -153,8 +157,11 @@ def many_tiles(
 
 
 def deep(task: Task, dims: Dims, tiles: Tiles, name: str) -> dict[str, Value] | None:
-    """Shrinks all dimensions except ``name``; independent dimensions may shrink to 1. ``name`` keeps its extent, or is
-    halved until the run is within `DEEP`. Returns None if it is then no longer than two tiles."""
+    """Reduces all dimensions except ``name``; independent dimensions may be reduced to 1.
+
+    ``name`` keeps its extent, or is halved until the run is within `DEEP`. Returns None if it then has at most two
+    tiles.
+    """
     own = extent(dims, name)
     others = {other: Moduli(size.sizes, other in task.independent) for other, size in tiles.items() if other != name}
     while own > 2 * tiles[name].least:
@@ -172,7 +179,7 @@ def hidden(
     count = 0
     for _ in range(40 * HIDDEN):
         drawn = {name: int(rng.integers(1, 2 * size.least + 8)) for name, size in tiles.items()}
-        keep = rng.random(len(tiles)) < 0.5  # a random extent is rarely a power of two, which some dimensions must be
+        keep = rng.random(len(tiles)) < 0.5  # random extents are rarely powers of two, but some dimensions must be
         changed = {**dims, **{name: value for (name, value), kept in zip(drawn.items(), keep, strict=True) if not kept}}
         if changed != dict(dims) and _possible(task, changed, limit):
             yield changed

@@ -1,9 +1,9 @@
 """Measures how far an output is from the float64 reference, and computes the allowed error.
 
-The error of an element is |out − ref| / (|ref| + rms(ref)), so that zeros never pass. The allowed error is ``FACTOR``
-times the error of a trusted implementation in the declared precision on the same data, but at least ``FACTOR`` unit
-roundoffs of the output's dtype. Of large outputs, only slices along the independent dimensions are compared; the
-verdict names the slices.
+The error of an element is |out − ref| / (|ref| + rms(ref)), so an output of zeros never passes. The allowed error is
+``FACTOR`` times the error of a trusted implementation in the declared precision on the same data, but at least
+``FACTOR`` unit roundoffs of the output's dtype. For large outputs, only slices along the independent dimensions are
+compared. The verdict names the slices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tilewright.verify.images import storage
 FACTOR = 2.0  # a candidate's error may be this many times that of the trusted implementation
 TRUSTED_AT_MOST = 0.1
 """The largest error of a trusted implementation, as a fraction of the reference's norm. Rounding to two bits of
-mantissa (float8_e5m2) gives 0.06; with more than 0.1, the implementation computes another function."""
+mantissa (float8_e5m2) gives 0.06. An implementation with an error above 0.1 computes another function."""
 REFERENCE_FLOP = 2e9  # most FLOP of one float64 reference: about 0.1 s on the host
 TRIED_ELEMENTS = 1 << 27
 """The most elements of a float64 tensor with which the reference is tried."""
@@ -71,7 +71,8 @@ def affordable(task: Task, dims: Dims, flop: float, elements: float) -> bool:
 
 
 def spread(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """Picks ``count`` indices below ``extent``: the first, the last and random others; for 1, one random index."""
+    """Picks ``count`` indices below ``extent``: the first, the last and random others. If ``count`` is 1, picks a
+    random index."""
     if count == 1:
         return (int(rng.integers(extent)),)
     inner = 1 + rng.choice(extent - 2, count - 2, replace=False)  # needs no memory proportional to ``extent``
@@ -79,7 +80,8 @@ def spread(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]
 
 
 def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:
-    """Maps each axis that a slice cuts to the indices along the axis. Only axes that are one dimension are cut."""
+    """Returns axis → indices along it, for each axis that a slice cuts. Only an axis that is exactly one dimension is
+    cut."""
     return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
 
 
@@ -91,11 +93,11 @@ def cut(task: Task, name: str, array: Array, part: Slice) -> Array:
 
 
 def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array]:
-    """Returns the float64 reference's outputs, with their shapes checked. ``dims``: of ``inputs`` (maybe a slice)."""
+    """Returns the outputs of the float64 reference, with checked shapes. ``dims``: the dimensions of ``inputs``."""
     what = f"reference of task '{task.name}'"
     try:
         results = evaluated(task, dims, inputs)
-    except (TaskError, MachineError, MemoryError):  # raised by a captured kernel, whose reference needs the tools
+    except (TaskError, MachineError, MemoryError):  # of a captured kernel, whose reference needs the tools
         raise
     except Exception as error:
         raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
@@ -108,8 +110,11 @@ def reference_outputs(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, 
 
 
 def evaluated(task: Task, dims: Dims, inputs: NamedArrays, floats: npt.DTypeLike = np.float64) -> dict[str, Array]:
-    """Calls the reference and returns its outputs. It gets integers in int64, booleans unchanged, and all else in
-    ``floats``. Raises TaskError for a wrong number of outputs, and any exception of the task's code."""
+    """Calls the reference and returns its outputs.
+
+    Integers are passed as int64, booleans unchanged, all other values in the dtype ``floats``. Raises TaskError for a
+    wrong number of outputs, and any exception of the task's code.
+    """
     offered: dict[str, object] = dict(dims)
     for name, array in inputs.items():
         dtype = task.tensors[name].dtype
@@ -124,7 +129,9 @@ def evaluated(task: Task, dims: Dims, inputs: NamedArrays, floats: npt.DTypeLike
 
 def try_reference(task: Task, dims: Dims) -> None:
     """Tries the reference on random inputs. Raises TaskError if it fails or its outputs do not depend on the inputs.
-    Does nothing if no slice of the inputs is small enough, because the check tries smaller shapes."""
+
+    Does nothing if no slice of the inputs is small enough. The check itself then tries smaller shapes.
+    """
     rng = np.random.default_rng(0)
     reduced = sliced_dims(dims, pick_slice(task, dims, rng))
     arrays = task.arrays(reduced)
@@ -133,7 +140,7 @@ def try_reference(task: Task, dims: Dims) -> None:
     outputs, whole = [], all(is_whole(spec.dtype) for spec in task.inputs.values())
     for number in range(2):
         how = {name: task.distribution(name, reduced) for name in task.inputs}
-        if number and whole:  # `like` would be the same numbers again
+        if number and whole:  # `like` would give the same numbers again
             how = {name: each if each.always else replace(each, like=()) for name, each in how.items()}
         inputs = {name: draw(each, arrays[name].shape, rng) for name, each in how.items()}
         outputs.append(reference_outputs(task, reduced, inputs))
@@ -160,7 +167,9 @@ def sliced_dims(dims: Dims, part: Slice) -> dict[str, Value]:
 
 def degenerate(first: NamedArrays, second: NamedArrays) -> str | None:
     """Returns why a reference proves nothing: its outputs for two sets of inputs are equal, constant or not finite.
-    Returns None if they are not."""
+
+    Returns None if the reference is useful.
+    """
     for name in first:
         a, b = first[name], second[name]
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
@@ -187,9 +196,9 @@ NO_ERROR = Error(0.0, 0.0, (), 0.0, 0.0)
 
 
 def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float = 0.0, special: bool = False) -> Error:
-    """Compares ``out`` with ``ref``, which has the same shape. The dtypes may differ. NaN equals nothing.
+    """Compares ``out`` with ``ref`` of the same shape. The dtypes may differ. NaN is not equal to any number.
 
-    negligible: differences up to this count as 0.
+    negligible: differences up to this number count as 0.
     special: an infinity or NaN is correct where ``ref`` has the same. Such elements do not count for the scale.
     """
     shape, worst, off = tuple(ref.shape), Error(-1.0, 0.0, (), 0.0, 0.0), 0.0
@@ -221,7 +230,10 @@ def _scale(arrays: Arrays, ref: Array, special: bool) -> Array:
 
 
 def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special: bool) -> Array:
-    """Returns |out − ref|. It is not finite where an operand is not, unless ``special`` and the operands are equal."""
+    """Returns |out − ref|. The result is not finite where an operand is not finite.
+
+    Exception: with ``special``, the distance of equal operands is 0.
+    """
     a, b = arrays.wide(out), arrays.wide(ref)
     distance = abs(a - b)
     if arrays.whole(ref):  # float64 cannot represent every integer
@@ -232,8 +244,11 @@ def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special
 
 
 def negligible(dtype: str) -> float:
-    """Returns the largest difference that underflow alone can cause: the smallest denormal number. If the denormals of
-    ``dtype`` are denormals in float32, it is the smallest normal number, since kernels may flush denormals to zero."""
+    """Returns the largest difference that underflow alone can cause: the smallest denormal number of ``dtype``.
+
+    If the denormals of ``dtype`` are denormals in float32, too, returns the smallest normal number, because kernels may
+    flush denormals to zero.
+    """
     if is_whole(dtype):
         return 0.0
     limits = ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]
@@ -251,7 +266,7 @@ def untrustworthy(task: Task, name: str, error: Error) -> TaskError:
 
 @dataclass(frozen=True)
 class Allowance:
-    """The largest allowed error, in the units of `Error`, and the source of these numbers."""
+    """The largest allowed error, in the units of `Error`, and where the numbers come from."""
 
     worst: float
     total: float
@@ -261,8 +276,10 @@ class Allowance:
 def allowance(
     dtype: str, trusted: Error | None, *, precision: str | None = None, whose: str = "the trusted implementation"
 ) -> Allowance:
-    """Returns the allowed error: ``FACTOR`` times ``trusted``, the error of the implementation ``whose``, but at least
-    ``FACTOR`` unit roundoffs of the output's dtype, or of the task's ``precision`` if it is coarser."""
+    """Returns the allowed error: ``FACTOR`` times ``trusted``, the error of the implementation called ``whose``.
+
+    It is at least ``FACTOR`` unit roundoffs of the output's dtype, or of the task's ``precision`` if that is coarser.
+    """
     floor = UNIT_ROUNDOFF.get(dtype, 0.0)
     if precision is not None and UNIT_ROUNDOFF[precision] > floor:
         dtype, floor = precision, UNIT_ROUNDOFF[precision]

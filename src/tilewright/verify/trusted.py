@@ -1,7 +1,7 @@
 """Computes the outputs of the implementation whose error sets the allowed error.
 
-`Trusted` runs the task's ``trusted`` function in a process that has torch. For a task without one, `yardstick`
-runs the reference in float32. Its only error is rounding, so less error is allowed than with ``trusted``.
+`Trusted` runs the task's ``trusted`` function in a process that has torch. For a task without this function,
+`yardstick` runs the reference in float32. The only error of `yardstick` is rounding, so the allowed error is smaller.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Trusted:
             self._gone("closed")
 
     def _gone(self, reason: str) -> str:
-        """Ends the process. Every later request returns this reason."""
+        """Ends the process. Every later request returns ``reason``."""
         if self._session is not None:
             self._session.close(wait=False)
         self._session, self._unavailable = None, reason
@@ -89,8 +89,9 @@ class Trusted:
 def yardstick(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array] | str:
     """Returns the float32 reference's outputs, rounded to the declared dtypes; or the reason why there are none.
 
-    Float inputs are first rounded to the precision that the task declares, if it is coarser than float32. An output in
-    float64 is the float64 reference plus the error of the float32 reference, scaled to the roundoff of float64.
+    Float inputs are first rounded to the precision that the task declares, if that is coarser than float32. If an
+    output is float64, it is the float64 reference plus a small error: the error of the float32 reference, scaled to the
+    roundoff of float64.
     """
     coarse, precision = dict(inputs), task.precision
     if precision is not None:
@@ -127,5 +128,5 @@ def _evaluated(task: Task, dims: Dims, inputs: NamedArrays, precision: npt.DType
     try:
         with np.errstate(all="ignore"):
             return evaluated(task, dims, inputs, precision)
-    except Exception as error:  # the task's code, which was written for float64
+    except Exception as error:  # the task's code was written for float64 and may fail
         return f"reference of task '{task.name}' in {np.dtype(precision).name}: {type(error).__name__}: {error}"

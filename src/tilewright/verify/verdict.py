@@ -1,7 +1,7 @@
 """The verdict of a check, its JSON, and the command that repeats a failing case.
 
-``correct`` means that every workload was compared and no mistake was found. Cases that were not compared are listed
-with the reason. One wrong case makes the verdict ``incorrect``.
+``correct`` means that every workload was compared and no mistake was found. One wrong case makes the verdict
+``incorrect``. Cases that were not compared are listed with the reason.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def report(
     examiner: Examiner, scope: Scope, planned: Sequence[Planned], results: Sequence[Result],
     skipped: Sequence[tuple[Planned, str]], smallest: Result | None, seconds: float,
 ) -> Verdict:  # fmt: skip
-    """Returns the verdict from all cases: ``results`` of those that ran, and ``skipped`` cases with their reasons."""
+    """Returns the verdict of all cases. ``results``: cases that ran. ``skipped``: the other cases, each with its
+    reason."""
     task, (word, reason) = examiner.task, _word(examiner, planned, results, skipped)
     if examiner.engine.stand_in and word != "unverified":
         reason = f"{examiner.engine.stand_in}; {reason}"
@@ -141,7 +142,8 @@ def to_json(verdict: Verdict, where: str, options: Sequence[str] = ()) -> dict[s
 
 
 def all_to_json(verdicts: Sequence[Verdict], where: str, options: Sequence[str] = ()) -> dict[str, Encodable]:
-    """Returns the output of `check --json`: the task's verdict, and in it the verdict of its backward task."""
+    """Returns the output of `check --json`: the verdict of the task, which contains the verdict of its backward
+    task."""
     first, *others = verdicts
     backward = to_json(others[0], beside(where, others[0]), options) if others else None
     return {**to_json(first, where, options), "verdict": worst(verdicts), "backward": backward}
