@@ -46,8 +46,8 @@ from tilewright.worker.messages import Message, decode, encode
 SECONDS = 60.0
 """Time limit for one answer. To answer, a version may load its files or run its launch function."""
 ALIVE = 16
-"""The most version processes at a time. The process that was asked longest ago is ended first; a later question starts
-it again."""
+"""The most version processes at a time. If there are more, the process that was asked longest ago is ended. A later
+question starts it again."""
 MOST_BYTES = 64 << 20
 """The most bytes of one answer."""
 Answer = TypeVar("Answer", bound=Message)
@@ -239,7 +239,7 @@ class _Process:
         self.kept.enter_context(kept(f"kill {number}"))
 
     def ask(self, question: Message) -> Message:
-        """Returns the answer. Raises `_Gone` if the process dies, hangs, or sends something else."""
+        """Returns the answer. Raises `_Gone` if the process dies, hangs, or sends anything but an answer."""
         self.channel.settimeout(self.seconds)
         try:
             self.channel.sendall(encode(question).encode())
@@ -289,7 +289,7 @@ class VersionLaunch:
         self._known: dict[str, Launch | VersionError] = {}
 
     def __call__(self, *, config: Configuration, hardware: Board, **others: Value | ArraySpec) -> Launch:
-        """``others``: the dimensions, and the specification of each tensor."""
+        """others: the dimensions, and the specification of each tensor."""
         arrays = {name: value for name, value in others.items() if isinstance(value, ArraySpec)}
         dims: dict[str, Value] = {name: value for name, value in others.items() if not isinstance(value, ArraySpec)}
         asked = said.DescribeLaunch(config, dims, arrays, hardware, self._in_place, self._backward)

@@ -43,7 +43,7 @@ class VersionOpened(Message):
     """The task's name."""
     space: SpaceLists
     backward: SpaceLists | None
-    """The space of the task's backward; None if the task has no backward."""
+    """The space of the task's backward pass; None if the task has none."""
 
 
 @dataclass(frozen=True)

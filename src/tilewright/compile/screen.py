@@ -188,7 +188,7 @@ def _spills(group: _Group, times: float, most: int) -> _Objection:
 
 
 def _unattained(group: _Group) -> _Objection:
-    """Objects to an occupancy hint that asks for more CTAs per SM than fit."""
+    """Objects to an occupancy hint that asks for more CTAs than fit on an SM."""
     asked = min(row.occupancy or 1 for row in group.members)
     if asked <= group.fits.ctas:
         return None
@@ -218,7 +218,7 @@ def _keep_baseline(groups: Sequence[_Group], shipped: Configuration | None) -> l
 
 
 def _keep_enough(groups: Sequence[_Group]) -> list[_Group]:
-    """Keeps at least `KEEP` codes if so many can be launched, because the prediction may be wrong."""
+    """Keeps at least `KEEP` different codes, if that many can be launched, because the prediction may be wrong."""
     staying = sum(group.verdict != "out" for group in groups)
     dropped = sorted((group for group in groups if group.verdict == "out" and group.fits.ctas), key=_by_time)
     saved = {id(group) for group in dropped[: max(0, KEEP - staying)]}
@@ -264,7 +264,7 @@ def screen_compiled(
 
 
 def work_of(task: Task, dims: Dims) -> Work:
-    """The least work of a workload, as the task declares it."""
+    """Returns the least work of a workload, as the task declares it."""
     arrays = task.arrays(dims)
     written = sum(arrays[name].nbytes for name in task.outputs)
     return Work(task.work(dims), task.traffic(dims), task.compute_dtype, float(written))

@@ -25,8 +25,8 @@ ACHIEVABLE_TFLOPS = 0.80
 """Fraction of the tensor peak that a good matrix product reaches: 790 of 989 TFLOP/s on an H200 (2026-11-20), assumed
 for all boards."""
 FP64_SHARE = 1 / 64
-"""Ratio of the float64 rate to the float32 rate on CUDA cores: 2 to 128 results per clock and SM on 8.6, 8.9 and 12.x
-(CUDA C Programming Guide, arithmetic throughput)."""
+"""Ratio of the float64 rate to the float32 rate on CUDA cores. Devices 8.6, 8.9 and 12.x give 2 float64 and 128 float32
+results per clock and SM (CUDA C Programming Guide, arithmetic throughput)."""
 NUMBERS = (
     "sms", "boost_clock_mhz", "bandwidth_gbs", "l2_bytes", "memory_bytes", "tensor_tflops", "fp32_tflops",
 )  # fmt: skip

@@ -30,8 +30,8 @@ from tilewright.race.stats import Array, Interval
 
 CONFIDENCE = 0.95
 FEWEST = 3
-"""The fewest runs on each side. By the formula, one run against 40 would do. But then a single disturbance, such as
-another program on the GPU during that run, would decide."""
+"""The fewest runs on each side. The formula would allow 1 run against 40. But then one disturbance, such as another
+program on the GPU during the single run, would decide the verdict."""
 
 Verdict: TypeAlias = Literal["faster", "slower", "no difference shown", "not enough runs", "new"]
 Key: TypeAlias = tuple[str, str, str]

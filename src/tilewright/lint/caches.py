@@ -12,7 +12,7 @@ from tilewright.source.cutile import SearchSite, kernels_of, searches
 from tilewright.source.source_file import Function, Named, SourceFile, names, own, parameters, remembered, returned
 
 DEPTH = 6
-"""The most steps from a part of a key, through variables and functions, to the values it is computed from."""
+"""The most steps, through variables and functions, from a part of a key to the values from which it is computed."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def shape_of(file: SourceFile, call: ast.Call) -> ast.expr | None:
 
 
 def extents(node: ast.expr | None) -> list[ast.expr]:
-    """Returns the elements of a shape or index: of a tuple or list display, or the single expression itself."""
+    """Returns the elements of a shape or an index: the items of a literal tuple or list, or the expression itself."""
     is_tuple = isinstance(node, (ast.Tuple, ast.List))
     return source_file.elements(node) if is_tuple or node is None else [node]
 

@@ -169,7 +169,7 @@ def _updates(file: SourceFile, used: _Used) -> dict[str, ast.Call]:
 def _accessed(
     file: SourceFile, used: _Used, call: ast.Call, depth: int
 ) -> Iterator[tuple[dict[str, list[ast.Call]], ast.expr | None]]:
-    """Yields each kind of access that a call makes, with the address."""
+    """Yields, for each kind of access that a call makes, the record of this kind and the address."""
     name, address = operation(file, call), argument(call, 0, "pointer")
     if not name and isinstance(call.func, ast.Attribute):  # a tensor descriptor's method
         name, address = call.func.attr, call.func.value

@@ -1,4 +1,5 @@
-"""Finds offsets of pointers that Triton kernels compute with 32 bits, although they grow with the size of a tensor."""
+"""Finds offsets of pointers in Triton kernels that are computed with 32 bits although they grow with the size of a
+tensor."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class _Kind:
     from_program: bool = False
     """Whether it depends on a program id, directly or as the counter of a loop whose range depends on one."""
     from_launch: bool = False
-    """Whether it depends on a number that the launch passes."""
+    """Whether it depends on a number that is an argument of the launch."""
     is_product: bool = False
     """Whether it contains a product of a factor that depends on a program id and a factor that depends on a number of
     the launch."""
@@ -47,8 +48,8 @@ class _Kind:
 
     @property
     def as_divisor(self) -> _Kind:
-        """The kind that this value gives to a result in which it is the right operand of ``//``, ``%`` or ``-``: only
-        its width and whether it is a tile."""
+        """The part of this kind that the right operand of ``//``, ``%`` or ``-`` passes on to the result: the width,
+        and whether it is a tile."""
         return _Kind(self.is_wide, is_tile=self.is_tile)
 
 

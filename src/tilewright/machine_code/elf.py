@@ -13,7 +13,7 @@ from dataclasses import dataclass
 MACHINE_CUDA = 190
 SECTION_NO_BITS = 8
 SECTION_RELOCATIONS = (4, 9)
-"""RELA and REL."""
+"""The ELF types of sections with relocations: RELA and REL."""
 FLAG_EXECUTABLE = 0x4
 SYMBOL_FUNCTION = 2
 PARAMETER = 0x17
@@ -34,7 +34,7 @@ class Section:
     info: int
     """For a relocation section, the index of the section that it changes."""
     size: int
-    """Bytes in memory. A section such as ``.nv.shared.*`` has no bytes in the file."""
+    """Bytes in memory. A section such as ``.nv.shared.*`` takes no bytes in the file."""
     data: bytes
 
     @property

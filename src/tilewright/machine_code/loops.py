@@ -40,7 +40,8 @@ class Instruction:
         return cls(opcode, target, "predicate" in listed or _CONDITION.match(operands) is not None)
 
     def moved(self, by: int) -> Instruction:
-        """Returns this instruction for code that begins ``by`` instructions later: a smaller ``target``."""
+        """Returns this instruction for code that begins ``by`` instructions later: its ``target`` is smaller by
+        ``by``."""
         return self if self.target is None or not by else replace(self, target=self.target - by)
 
     @property

@@ -70,7 +70,7 @@ class Effect:
 
     @property
     def expected(self) -> float:
-        """The geometric mean of ``low`` and ``high``."""
+        """The expected speedup: the geometric mean of ``low`` and ``high``."""
         return float((self.low * self.high) ** 0.5)
 
 
@@ -192,7 +192,7 @@ class KernelFacts:
 
     @property
     def sm(self) -> int:
-        """The compute capability as one number: 90."""
+        """The compute capability as one number, such as 90."""
         return self.board.sm
 
     @property

@@ -24,7 +24,7 @@ class Interval:
 
     @property
     def decided(self) -> bool:
-        """False if ``n`` samples are too few for this confidence."""
+        """Whether ``n`` samples are enough for an interval with this confidence."""
         return math.isfinite(self.high)
 
     def __str__(self) -> str:

@@ -34,7 +34,7 @@ class LiveArray(Protocol):
     def numpy(self) -> npt.NDArray[np.generic]: ...
     def __getitem__(self, place: slice) -> LiveArray: ...
     def __getattr__(self, operation: str) -> Callable[..., LiveArray]:
-        """Stands for all other torch operations that Tilewright uses. Each returns a tensor."""
+        """Returns another operation of the tensor. All that Tilewright uses return a tensor."""
 
 
 class CudaArrayInterface(TypedDict, total=False):

@@ -77,10 +77,13 @@ def array_part(tensor: object) -> dict[str, Json]:
 
 
 def flag_part(value: object, by_value: bool = True) -> Json:
-    """Returns the part of the key for an argument that is not an array. The part is the value of an integer, boolean,
-    string, None, enumeration or dtype, and of a tuple or frozen dataclass of these. For a float and any other argument,
-    it is the name of the type, because a flag such as ``is_causal`` changes which configuration is fastest, and an ε
-    does not. With ``by_value=False``, it is always the name of the type."""
+    """Returns the part of the key for an argument that is not an array.
+
+    For an integer, boolean, string, None, enumeration or dtype, and for a tuple or frozen dataclass of these, the part
+    is the value, because a flag such as ``is_causal`` may change which configuration is fastest. For a float and any
+    other argument, it is the name of the type, because a number such as ε does not change the fastest configuration.
+    With ``by_value=False``, it is always the name of the type.
+    """
     kind = type(value).__qualname__
     if not by_value:
         return f"<{kind}>"
@@ -98,8 +101,8 @@ def flag_part(value: object, by_value: bool = True) -> Json:
 
 
 def digest(parts: Mapping[str, Json]) -> str:
-    """Returns the SHA-256 (hex) of the parts as canonical JSON. The order of names does not count, but 1 and True
-    differ."""
+    """Returns the SHA-256 (hex) of the parts as canonical JSON. The order of the names does not change it. 1 and True
+    give different digests."""
     try:
         text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     except TypeError as error:

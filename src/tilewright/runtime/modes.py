@@ -27,11 +27,11 @@ Container: TypeAlias = Mapping[Any, Text]
 
 
 class Mode(str, Enum):
-    """What the first call with a new key does, by mode.
+    """The tuning mode: what the first call with a new key does.
 
-    NOW: the call tunes, then launches the winner.
-    BACKGROUND: the call launches the shipped configuration. Another thread tunes, and later calls launch the winner.
-    STORED: the call launches the configuration in the store or the config file, else the shipped one. It never
+    NOW: the call tunes, then launches the winner. BACKGROUND: the call launches the shipped configuration. Another
+    thread tunes, and later calls launch the winner. STORED: the call launches the configuration in the store or the
+    config file, else the shipped one. It never
         searches.
     OFF: the call launches the shipped configuration, whatever is stored.
     """

@@ -97,7 +97,8 @@ def _in_decorator(file: SourceFile, search: cutile.SearchSite, name: str, made: 
 
 
 def _arms(file: SourceFile, node: ast.AST) -> set[tuple[ast.AST, bool]]:
-    """Returns the ``if`` statements around ``node``, each with whether ``node`` is in its body."""
+    """Returns the ``if`` statements around ``node``. For each: whether ``node`` is in the body, not in the ``else``
+    branch."""
     above = file.above(node)
     return {(if_, child in if_.body) for if_, child in above if isinstance(if_, ast.If) and child is not if_.test}
 
@@ -259,7 +260,7 @@ class NoOpHint(Rule):
 
 
 def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> str:
-    """Returns a text that says which values of a hint give equal code; "" if all differ, or if too few compiled.
+    """Returns a text that lists the values of a hint that give equal code; "" if all differ, or if too few compiled.
 
     ``rows`` has, for each configuration in which the hint is varied, the hash of the code of each value; None if the
     value does not compile. Two values differ if their hashes differ in some row.

@@ -51,8 +51,8 @@ class NoSuchMethod(Rule):
 class NoSuchName(Rule):
     """cuda.tile has no such name.
 
-    Documents and language models carry over names of other languages, such as ct.constexpr, which cuda-tile 1.7 does
-    not have. The line raises AttributeError. The rule compares with the names of the installed cuda-tile.
+    Documents and language models often use names of other languages, such as ct.constexpr, which cuda-tile 1.7 does not
+    have. The line raises AttributeError. The rule compares with the names of the installed cuda-tile.
     Fix: see the message, or the list of names in cuda.tile.
     Sources: cuda-tile 1.7.
     """

@@ -19,8 +19,8 @@ OTHER_TRITON = re.compile("ascend|npu")
 class BlockPointer(Rule):
     """The kernel uses block pointers, which Triton no longer has.
 
-    Triton 3.9 does not compile a kernel with tl.make_block_ptr or tl.advance. One finding for each function. Files that
-    import packages for Ascend are left out: the Triton there has block pointers.
+    Triton 3.9 does not compile a kernel with tl.make_block_ptr or tl.advance. There is one finding for each function.
+    Files that import packages for Ascend are left out: the Triton for Ascend has block pointers.
     Fix: make a tensor descriptor with tl.make_tensor_descriptor, and load with its offsets.
     Sources: Triton 3.9: language/core.py.
     """
@@ -38,7 +38,8 @@ class NarrowOffset(Rule):
     """The offset of a row is computed in 32 bits.
 
     Program ids, and numbers of the launch below 2**31, are int32 in Triton 3.9. Their product wraps for tensors of more
-    than 2**31 elements (4 GiB in bf16), and the kernel then reads or writes elsewhere. One finding for each function.
+    than 2**31 elements (4 GiB in bf16), and the kernel then reads or writes at wrong addresses. There is one finding
+    for each function.
     Fix: widen one factor before the product: `row.to(tl.int64) * stride`.
     Sources: Triton 3.9: language/core.py.
     """

@@ -139,7 +139,8 @@ def _around(facts: KernelFacts) -> Iterator[Configuration]:
 
 
 def _templates(facts: KernelFacts) -> tuple[Configuration, ...]:
-    """Returns the template's configurations for a product (tiles named M, N and K) or for attention (M and N)."""
+    """Returns the configurations of the template that fits the kernel: for a product (tiles named M, N and K) or
+    attention (M and N)."""
     axes = set(templates.knob_names(facts.task.space))
     name = "matmul" if {"M", "N", "K"} <= axes else "fmha" if {"M", "N"} <= axes else None
     if name is None:

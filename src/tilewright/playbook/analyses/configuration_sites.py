@@ -88,10 +88,8 @@ def places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]:
 
 
 def current(facts: KernelFacts) -> Configuration:
-    """Returns the incumbent's configuration with all compiler hints.
-
-    The kernel's decorator gives the hints that the space lacks.
-    """
+    """Returns the incumbent's configuration with all compiler hints. Hints that the space lacks come from the kernel's
+    decorator."""
     shipped = facts.task.space.shipped
     kernel = facts.launch(facts.workloads[0]).kernel
     language = language_of(kernel)

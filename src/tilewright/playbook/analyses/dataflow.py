@@ -349,7 +349,7 @@ def without_lines(body: cst.BaseSuite, lines: list[Line]) -> cst.BaseSuite:
 
 
 class _Without(cst.CSTTransformer):
-    """Removes statements. Their comments go to the next statement."""
+    """Removes statements. Their comments move to the next statement."""
 
     def __init__(self, lines: list[Line]) -> None:
         super().__init__()

@@ -55,7 +55,7 @@ def fitting(source: Source, place: cst.CSTNode, text: str) -> Expression:
 
 
 def _log2_e_names(source: Source) -> list[str]:
-    """Returns the names of this module's constants that equal log₂ e."""
+    """Returns the names of the constants of ``source`` that equal log₂ e."""
     return [
         name
         for line, name, value in assignments(source, source.module)
@@ -65,7 +65,7 @@ def _log2_e_names(source: Source) -> list[str]:
 
 
 def log2_e_name(source: Source, function: str) -> str:
-    """Returns the name of the module's constant log₂ e, or an unused name if the module has none."""
+    """Returns the name of the constant log₂ e in ``source``; if there is none, a name that is not used yet."""
     return next(iter(_log2_e_names(source)), None) or fresh_in(source, function, "LOG2_E")
 
 

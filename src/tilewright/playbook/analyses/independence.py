@@ -40,8 +40,9 @@ ORDERED = ("load", "store")
 class Waiting:
     """An access at ``place`` waits for the access at ``awaited_place``; at least one of them is a store.
 
-    ``what`` and ``awaited`` are ``load`` or ``store``. With ``earlier_iteration``, the awaited access is in an earlier
-    iteration of a loop around both. With ``independent``, the two accessed no common byte in any workload.
+    ``what`` and ``awaited`` are ``load`` or ``store``. ``earlier_iteration``: whether the awaited access is in an
+    earlier iteration of a loop around both. ``independent``: whether the two accesses have no common byte in any
+    workload.
     """
 
     what: str
@@ -134,7 +135,8 @@ class _Recording(Memory):
         return found
 
     def _record(self, access: Access, addresses: Array, mask: Array | None, width: int) -> None:
-        """Records the bytes of an access, ``width`` at each address. A key is a byte's address | block << 48."""
+        """Records the bytes of an access, ``width`` bytes at each address. The key of a byte is its address | block <<
+        48."""
         before: Mapping[Op, bool] = self._before.get(access.op, {})
         lanes = len(access.blocks)
         shape = (lanes, *np.broadcast_shapes(addresses.shape, () if mask is None else mask.shape)[1:])

@@ -50,7 +50,7 @@ class Scalar:
 
     @property
     def text(self) -> str:
-        """The sum as Python."""
+        """The sum as the text of a Python expression."""
         text = ""
         for term, factor in self.terms.items():
             sign = "-" if factor < 0 else "+"
@@ -75,8 +75,9 @@ class Scalar:
 class Span:
     """Consecutive elements from ``start``, along one axis of the index tile.
 
-    The index tile has ``rank`` axes: ``size`` elements along ``axis``, one along each other axis. With ``same``, all
-    elements of the tile equal ``start``: ``(n * PAGE + arange(PAGE)) // PAGE`` is n everywhere.
+    The index tile has ``rank`` axes: ``size`` elements along ``axis``, one element along each other axis. ``same``:
+    whether all elements of the tile equal ``start``, as in ``(n * PAGE + arange(PAGE)) // PAGE``, which is n
+    everywhere.
     """
 
     start: Scalar

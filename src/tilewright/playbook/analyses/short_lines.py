@@ -16,7 +16,7 @@ from itertools import pairwise
 LIMIT = 119  # the most characters of a line
 INDENT = " " * 4
 OPERATORS = (("or",), ("and",), ("==", "!=", "<", "<=", ">", ">="), ("|",), ("&",), ("+", "-"), ("*", "/", "//", "%"))
-"""The operators before which a line is broken, in groups; the group that binds least comes first."""
+"""The operators before which a line is broken, in groups. The group with the lowest precedence comes first."""
 OPERATIONS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call)
 OPENING, CLOSING = ("(", "[", "{"), (")", "]", "}")
 
@@ -129,7 +129,7 @@ def _split(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
 
 
 def _operands(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
-    """Returns the line broken before the operators that bind least, or before methods called on a call's result.
+    """Returns the line broken before its operators of lowest precedence, or before methods called on a call's result.
 
     Considers only the bracket depth ``depth``. Empty if there are no such operators and methods.
     """
@@ -157,7 +157,8 @@ def _closes(text: str, row: int) -> bool:
 
 
 def _last_pair(tokens: list[BracketToken]) -> tuple[BracketToken, BracketToken] | None:
-    """Returns the outermost non-empty pair of brackets that opens and closes on the line; the last of several."""
+    """Returns the outermost non-empty pair of brackets that opens and closes on the line. If there are several, returns
+    the last."""
     pairs: list[tuple[BracketToken, BracketToken]] = []
     opened: list[BracketToken] = []
     for token in tokens:

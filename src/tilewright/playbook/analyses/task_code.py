@@ -154,7 +154,7 @@ def _with_commas(listed: Iterable[Listed]) -> list[Listed]:
 
 
 def _comma(comma: object) -> cst.Comma:
-    """Returns the comma after an element, or a comma and a space if the element has no comma with a space."""
+    """Returns the comma after an element. If there is none, or no space after it, returns a comma and a space."""
     return comma if isinstance(comma, cst.Comma) and not comma.whitespace_after.empty else SPACED
 
 
@@ -230,7 +230,8 @@ def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpressi
 def served_launches(facts: KernelFacts) -> Iterator[Launch]:
     """Yields launches for several shapes, with array specifications in place of arrays.
 
-    The shapes are those of all workloads and, if the task serves them, those that are larger by one in one dimension.
+    The shapes are those of all workloads. If the task serves larger shapes, there are also shapes with one dimension
+    larger by one.
     """
     task = facts.task
     for workload in facts.workloads:

@@ -154,7 +154,7 @@ def _result(forms: Sequence[Form]) -> Shape:
 
 
 def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes) -> list[str | None]:
-    """Returns the mask's limit along each axis; None for an axis that only the end of the array limits."""
+    """Returns the mask's limit along each axis; None for an axis on which only the array's extent limits the access."""
     mask, array = argument(call, "mask"), call.args[0].value
     stops: list[str | None] = [None] * len(forms)
     for index, stop in () if mask is None else _limits(source, mask, Forms(source, call, shapes)):

@@ -21,7 +21,7 @@ from tilewright.source.syntax import Source, argument, dotted, elements
 
 @dataclass(frozen=True)
 class Reach:
-    """An access takes ``size`` elements at a time along ``axis`` of ``array``; the names are the kernel's.
+    """An access that takes ``size`` elements at a time along ``axis`` of ``array``. The names are those in the kernel.
 
     The array must have at least ``tiles`` tiles: more than 1 if the access uses a constant tile number.
     """

@@ -28,7 +28,7 @@ ELEMENTWISE = (
 REDUCTIONS = ("sum", "max", "min", "prod")
 FILLED = ("zeros", "ones", "full")
 SHAPED = {**dict.fromkeys(FILLED, 0), "broadcast_to": 1, "load": 2}
-"""Function that takes the shape of its result → the position of the shape among its arguments."""
+"""Function whose argument is the shape of its result → the position of this argument."""
 SCALARS = ("bid", "num_blocks", "cdiv", "min", "max", "int", "float", "bool", "abs", "range", "len")
 
 
@@ -272,7 +272,7 @@ def _together(tiles: Sequence[Tile | None]) -> Tile | None:
 
 
 def _broadcast(first: Shape, second: Shape) -> Shape | None:
-    """Returns the broadcast shape, aligned at the right; None if two sizes differ as text and neither is 1."""
+    """Returns the broadcast shape, aligned at the right. None if two sizes have different texts and neither is 1."""
     pairs = [*zip_longest(reversed(first), reversed(second), fillvalue="1")]
     if any(size != other and "1" not in (size, other) for size, other in pairs):
         return None

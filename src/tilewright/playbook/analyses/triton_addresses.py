@@ -293,7 +293,8 @@ class Walk:
         return None
 
     def _atom(self, node: Expression, nonnegative: bool, wide: bool = False) -> Form:
-        """Returns a scalar of one term: the text of the whole expression, with numbered names."""
+        """Returns a scalar of one term: the text of the whole expression. Assigned names in it carry numbers
+        (`triton_forms`)."""
         named = node.visit(_Numbered(self.numbers))
         assert isinstance(named, cst.BaseExpression)
         text = " ".join(self.source.code(named).split())
@@ -371,7 +372,7 @@ def _names(node: cst.CSTNode) -> set[str]:
 
 
 def _advance(small: cst.BaseSmallStatement) -> tuple[str, Expression | None]:
-    """Returns name and amount of ``p += n`` and ``p = p + n``."""
+    """Returns the name and the amount of ``p += n`` or ``p = p + n``."""
     match small:
         case cst.AugAssign(target=cst.Name(value=name), operator=cst.AddAssign(), value=added):
             return name, added

@@ -76,7 +76,8 @@ def _quotients(source: Source, function: Function) -> list[cst.BinaryOperation]:
 
 
 def _candidates(source: Source, function: Function) -> list[Expression]:
-    """Returns the operations that could be approximated: first those in loops, each group in the order of the text."""
+    """Returns the operations that could be approximated: first those in loops, then the others, each in the order of
+    the text."""
     found = [*_quotients(source, function), *source.calls(*_ROUNDED, inside=function)]
     return sorted(found, key=lambda node: (not loops_around(source, node), source.place(node)))
 
@@ -115,7 +116,7 @@ def _is_tile(source: Source, node: Expression, tiles: set[str]) -> bool:
 
 
 def _divided_by(source: Source, function: Function, root: Expression) -> list[cst.BinaryOperation]:
-    """Returns the quotients whose divisor is the square root ``root``, written there or through a name.
+    """Returns the quotients whose divisor is the square root ``root``, or a name that has its value.
 
     Empty if the root is used for anything else.
     """

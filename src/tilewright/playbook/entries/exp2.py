@@ -143,11 +143,12 @@ class _Scaled:
     seed: cst.BinaryOperation
 
     def closure(self, name: str, values: Mapping[str, Sequence[Expression]]) -> set[str] | None:
-        """Returns ``name`` and the names connected with it that scale with the seed; None if ``name`` does not.
+        """Returns ``name`` and all names connected with it, if they scale with the seed; None if ``name`` does not
+        scale.
 
-        ``values`` holds all values of each name. The search starts from all names and removes those with a value that
-        does not scale, until none is left to remove. Of the rest, it returns ``name`` and all names that are connected
-        with ``name``: one is computed from the other, directly or through further names.
+        Two names are connected if one is computed from the other, directly or through further names. ``values`` holds
+        all values of each name. The search starts with all names. It removes names with a value that does not scale,
+        until none is left to remove.
         """
         names, before = set(values), set[str]()
         while names != before:

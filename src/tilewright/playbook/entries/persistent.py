@@ -1,7 +1,7 @@
 """Makes a kernel persistent: starts as many blocks as the GPU holds at once, each with a loop over several items.
 
 The change saves the start of thousands of blocks. Data that all items share is loaded once. The loads of an item can
-begin while the results of the item before are stored. The change adds a knob, ``BLOCKS_PER_SM``, and makes a kernel
+begin while the results of the previous item are stored. The change adds a knob, ``BLOCKS_PER_SM``. It makes a kernel
 slower if its items take unequal time.
 """
 

@@ -67,7 +67,8 @@ class RowsPerTile(Entry):
 
 
 def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Source, str | None]:
-    """Returns the source with only the kernel changed, and the length of its row tile as text (None: no tile load)."""
+    """Returns the source with only the kernel changed, and the length of its row tile as text; None for the length if
+    it loads no tile."""
     function = source.kernels[kernel]
     rows = task_code.fresh_in(source, kernel, "rows")
     tiles = RowTiles(source, function, row.name, rows, knob)

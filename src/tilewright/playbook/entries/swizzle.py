@@ -111,7 +111,8 @@ def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: 
 
 
 def _flattened(source: Source, kernel: str, tiles: TilePair, height: str) -> Source:
-    """Returns the source with bands, on a grid with one axis in place of two. The kernel gets both axes' extents."""
+    """Returns the source with bands on a grid with one axis instead of two. The kernel gets the extents of both
+    axes."""
     rows, columns = (task_code.fresh_in(source, kernel, name) for name in ("rows", "columns"))
     tiles = replace(tiles, linear=f"{source.tile_module}.bid(0)", rows=rows, columns=columns)
     grid = task_code.flat_grid(_banded(source, kernel, tiles, height))

@@ -25,7 +25,8 @@ WHEN_NOT = "operands of 16 bits or fewer, which the tensor cores take as they ar
 
 @dataclass(frozen=True)
 class Tf32(Entry):
-    """The entry for tasks whose ``precision`` allows tf32 (with ``declared``), or for all other tasks (without)."""
+    """The entry for tasks whose ``precision`` allows tf32 (``declared`` is True), or for all other tasks (``declared``
+    is False)."""
 
     about: EntryDescription
     declared: bool

@@ -1,8 +1,8 @@
 """Removes the wait of an access for another access, if the two access no common byte.
 
-cuTile orders the accesses to one array by tokens. A load waits for the earlier stores to its array. A store in a loop
-waits for the store of the previous iteration, unless one of its indices is the loop's variable. The first wait is
-removed by moving the load before the store, the second by a loop whose variable is the stored index. Both changes are
+cuTile orders the accesses to one array by tokens. A load waits for the earlier stores to its array. To remove this
+wait, the load is moved before the store. A store in a loop waits for the store of the previous iteration, unless one of
+its indices is the loop's variable. To remove this wait, the stored index becomes the loop's variable. Both changes are
 offered only if the interpreter has shown that the two accesses have no common byte. `findings` lists all waits.
 """
 
@@ -41,7 +41,8 @@ class _Move:
 
 @dataclass(frozen=True, eq=False)
 class _IndexLoop:
-    """A ``loop`` whose variable is read only in ``statement``: ``index = base + variable``, an index of ``store``."""
+    """A ``loop`` that reads its variable only in ``statement``: ``index = base + variable``. ``index`` is an index of
+    ``store``."""
 
     store: cst.Call
     loop: cst.For

@@ -1,7 +1,8 @@
 """Writes tl.exp(x) as tl.exp2(x · log₂ e), with the factor in a subtraction or beside a constant.
 
-The hardware has an instruction for 2ˣ only, so every exp costs a multiplication by log₂ e. If x subtracts the maximum,
-subtraction and multiplication become one fused multiply-add. The result rounds differently.
+The hardware has an instruction for 2ˣ only, so every exp costs a multiplication by log₂ e. If x is a difference, such
+as a score minus the maximum, subtraction and multiplication become one fused multiply-add. The result rounds
+differently.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class TritonExp2(Entry):
 
 
 def _exponentials(source: Source, function: cst.CSTNode) -> Iterator[cst.Call]:
-    """Yields the calls such as ``tl.exp(x)``."""
+    """Yields calls of ``tl.exp``."""
     for call in tl_calls(source, function, "exp", "math.exp"):
         if len(call.args) == 1 and call.args[0].keyword is None and "." in dotted(call.func):
             yield call

@@ -116,7 +116,7 @@ class _Installed:
         self._start_writing()
 
     def add_languages(self) -> None:
-        """Starts recording the languages that the program has imported meanwhile."""
+        """Starts recording languages that the program has imported since recording began."""
         for language in LANGUAGES:
             if language.module in sys.modules and language not in self.languages:
                 try:
@@ -139,7 +139,7 @@ class _Installed:
         self.recorder.write(finished=True)
 
     def _start_writing(self) -> None:
-        """Starts the thread that writes. A SIGTERM handler could not write: Python runs handlers only in the main
+        """Starts the thread that writes. A SIGTERM handler would not suffice. Python runs handlers only in the main
         thread, and not while that thread waits in C code, for example for a GPU that hangs."""
         stop, begun = self.stop, self.recorder.begun
 

@@ -87,7 +87,7 @@ class Dimensions:
 
     @cached_property
     def counted(self) -> frozenset[str]:
-        """The dimensions that are the number of sequences of an index array."""
+        """The dimensions that give the number of sequences of an index array."""
         return frozenset(self.names[steps] for _, (steps,) in self._lengths.values() if steps in self.names)
 
     @cached_property
@@ -179,7 +179,7 @@ class TaskDraft:
     points: tuple[Mapping[str, Value], ...] = ()
     """The configurations of the program's autotuner for which the kernel gives the captured outputs."""
     sizes: tuple[str, ...] = ()
-    """The constants that are only tile sizes, even if they equal an extent."""
+    """The constants that are treated only as tile sizes, even if they equal an extent."""
     work: tuple[float, Mapping[str, int]] = (1.0, {})
     """The FLOP of a launch as a product: a factor, and the power of each dimension."""
     independent: tuple[str, ...] = ()
@@ -331,8 +331,8 @@ class TaskDraft:
         yield name, f"tw.Output({shape!r}, {dtype!r}{option})"
 
     def _distribution(self, argument: Argument) -> str:
-        """Returns how a task draws an integer array, as text; empty for other arrays. The numbers are drawn from the
-        captured range, so that an index stays a valid index."""
+        """Returns the distribution from which a task draws an integer array, as text; empty for other arrays. It has
+        the captured range, so that an index stays a valid index."""
         if not argument.spec.dtype.startswith(WHOLE):
             return ""
         if not self.scaling.numbers and (numbers := facts.contents(argument)):
@@ -360,7 +360,8 @@ class TaskDraft:
         return repr(argument.value)
 
     def _block(self, extent: int) -> str:
-        """An extent of a descriptor's block, as the constant that it equals if there is only one."""
+        """Returns an extent of a descriptor's block as text: the name of the constant that it equals, if there is
+        exactly one, else the number."""
         equal = {self._argument(one) for one in self.launch.arguments if one.kind == "constant" and one.value == extent}
         return equal.pop() if len(equal) == 1 else str(extent)
 
@@ -403,7 +404,8 @@ class TaskDraft:
         return f"-(-{name} // {tile})"
 
     def _serves(self) -> str:
-        """Returns the condition on dimensions as a lambda: at most the captured extents, with the same divisors."""
+        """Returns the condition on the dimensions as the text of a lambda: each is at most the captured extent and has
+        the same divisors."""
         if not self.dims:
             return "lambda: True"
         conditions, sizes = [], facts.tiles(self.launch)

@@ -157,7 +157,8 @@ def _argument_without_device(launch: DescribedLaunch, argument: Argument) -> Cal
 
 
 def may_be_block_count(launch: DescribedLaunch, argument: Argument) -> bool:
-    """Returns whether an argument equals the number of blocks, which a persistent kernel often takes."""
+    """Returns whether an argument equals the number of blocks. Persistent kernels often take this number as an
+    argument."""
     blocks = math.prod(launch.grid)
     return blocks > 1 and type(argument.value) is int and argument.value == blocks and not knobs.is_tile(argument.name)
 

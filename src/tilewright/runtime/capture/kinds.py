@@ -36,7 +36,7 @@ from tilewright.task.tensors import DIVISOR
 EXACT = 1000
 """All of the first ``EXACT`` launches of a kernel are examined: twenty steps of a model with 50 layers."""
 ALWAYS = sys.maxsize
-"""Used instead of `EXACT` to examine every launch."""
+"""A number of launches that is never reached. In place of `EXACT`, it makes every launch examined."""
 GROWTH, BLOCK = 64, 128
 """After n launches, a block has n/GROWTH launches, so about a hundred of a few thousand launches are examined. A block
 has at most BLOCK launches, because then examining costs less per launch than counting. Of 100,000 launches about 850
@@ -48,7 +48,7 @@ SHARE = 8
 WAITING = 16
 """How many pairs of events of a kind may wait to be read. While so many wait, no launch is timed."""
 ALIGNMENT = DIVISOR - 1
-"""The bits of an address that matter."""
+"""The bits of an address on which compiled code may depend, as a mask."""
 PLAIN = frozenset({int, bool, str, type(None)})
 """Types of arguments whose value is part of the key."""
 
@@ -69,7 +69,7 @@ class LaunchCounter:
         self._before, self._length = 0, 0
         """How many launches were counted before the present `skip` was made, and the length of this `skip`."""
         self._block, self._size = exact, 1
-        """How many launches come before the next block, and the size of the block of the next examined launch."""
+        """The number of launches before the next block, and the size of the block with the next examined launch."""
 
     @property
     def total(self) -> int:
@@ -95,9 +95,9 @@ class Cell:
     """The number of examined launches of one kind."""
 
     certain: int = 0
-    """Launches that represent only themselves."""
+    """The number of launches that represent only themselves."""
     samples: int = 0
-    """Launches that represent others too."""
+    """The number of launches that also represent launches that were not examined."""
     represented: int = 0
     """How many launches the ``samples`` represent."""
 
@@ -106,7 +106,7 @@ class Cell:
         return self.certain + self.samples
 
     def add(self, size: int, sign: int = 1) -> None:
-        """Adds a launch that represents ``size`` launches; with sign = -1 takes it back."""
+        """Adds a launch that represents ``size`` launches. With ``sign`` = -1, removes it again."""
         if size == 1:
             self.certain += sign
         else:
@@ -264,7 +264,7 @@ class RecordedKernel:
         self.counter = counter
         self.kinds: dict[LaunchKey, LaunchKind] = {}
         self.others, self.lost = Cell(), Cell()
-        """Counts of the launches of further kinds, and of the launches that cannot be described."""
+        """Counts of two groups: launches of kinds beyond the limit, and launches that cannot be described."""
 
     def recorded(self) -> list[Recorded]:
         kinds = list(self.kinds.values())

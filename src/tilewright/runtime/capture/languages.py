@@ -10,5 +10,5 @@ LANGUAGES: tuple[CapturedLanguage, ...] = (CapturedCuTile(), CapturedTriton())
 
 
 def captured_language(name: str) -> CapturedLanguage:
-    """Returns the language called ``name``, as a record has it."""
+    """Returns the language called ``name``, the name that a record of launches contains."""
     return next(language for language in LANGUAGES if language.name == name)

@@ -24,7 +24,8 @@ from tilewright.runtime.capture.language import CapturedLanguage, LiveLaunch, Ma
 from tilewright.runtime.capture.record import ProcessRecord
 
 KINDS = 256
-"""How many kinds of launch are described for a kernel. Launches of further kinds count with the last one of these."""
+"""How many kinds of launch are described for a kernel. Launches of further kinds are counted with the last described
+kind."""
 OBJECTS = 8
 """How many kernel objects are remembered for one function with its hints. Without this limit, a program that makes a
 new object for each launch (`replace_hints` on the hot path) would fill the memory."""

@@ -32,7 +32,7 @@ IN_TRIALS: set[int] = set()
 
 
 def unknown_shape() -> str:
-    """Returns how this triton differs from the known ones, for messages; empty if it does not."""
+    """Returns how the installed triton differs from the known versions, for messages; empty if it does not differ."""
     found = tuple(inspect.signature(JITFunction.run).parameters)
     if found != RUN:
         return f"JITFunction.run of triton {VERSION} takes ({', '.join(found)})"

@@ -74,7 +74,8 @@ def verdicts(task: Task, others: Iterable[Configuration], is_sure: bool) -> dict
 
 
 def small_shape(task: Task) -> dict[str, Value]:
-    """Returns a small shape. Its dimensions have the same remainders by the tile sizes as the captured ones."""
+    """Returns a small shape. Divided by the tile sizes, its dimensions leave the same remainders as the captured
+    dimensions."""
     dims = task.selected(None)[0].dims
     return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
 

@@ -139,7 +139,8 @@ def _first(problem: Problem, why: str) -> Any:
 
 
 def _result(problem: Problem, winner: Winner | None) -> Any:
-    """Returns the `TuningResult` of a stored winner; None if there is none, or if its labels do not fit this space."""
+    """Returns the `TuningResult` of a stored winner; None if there is no winner, or if its labels are not those of this
+    space."""
     from cuda.tile.tune import Measurement, TuningResult
 
     if winner is None:
@@ -172,8 +173,8 @@ def first_of(space: Sequence[Any]) -> Any:
 
 
 def _error(outcome: Mapping[str, Json]) -> type[Exception]:
-    """Returns the recorded error class. Its module may not be loaded in a program that only looks up. Then returns a
-    class of this module, or RuntimeError."""
+    """Returns the recorded error class. If its module is not loaded (in a program that only looks up), returns a class
+    of this module, or RuntimeError."""
     module, _, name = str(outcome.get("error") or "").partition(":")
     error = getattr(sys.modules.get(module, builtins), name, None) if name else None
     own = {"pruned": NotLaunched, "wrong": WrongResult}.get(str(outcome["status"]), RuntimeError)
@@ -229,8 +230,11 @@ def checked(space: Sequence[Any]) -> tuple[Any, ...]:
 def problem_of(
     call: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str]
 ) -> Problem:
-    """Returns the trials and the key of a call. ``hints``: the hints of the caller's later launch, for every trial; may
-    be empty. With `TILEWRIGHT_WIDEN`, neighbours are added whose work differs from that of all earlier trials."""
+    """Returns the trials and the key of a call. With `TILEWRIGHT_WIDEN`, also tries neighbours, if their work differs
+    from that of all earlier trials.
+
+    hints: the hints of the caller's later launch, which every trial gets; may be empty.
+    """
     hints_fn = (lambda _: hints) if hints else call.hints_fn
     shared, limit = SharedDescriptions(), max(LIMIT, len(space))
     listed = list(islice(widened(space), NEIGHBOURS_TRIED * limit)) if widening() else list(space)

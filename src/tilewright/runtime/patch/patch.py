@@ -33,7 +33,7 @@ _installed: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
 
 
 class PatchWarning(UserWarning):
-    """cuda-tile is left as it is, and the program goes on."""
+    """cuda-tile was not patched, and the program goes on without the patch."""
 
 
 def install() -> bool:

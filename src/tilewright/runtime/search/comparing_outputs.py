@@ -61,7 +61,7 @@ class Expected:
 
     @property
     def allowed(self) -> Allowance:
-        """The limits at the worst element and of the norm."""
+        """The largest errors that are allowed: at the worst element, and of the norm."""
         dtype = str(self.output.dtype).removeprefix("torch.")
         roundoff = UNIT_ROUNDOFF.get(COUNTS_AS.get(dtype, dtype), 0.0)
         return Allowance(

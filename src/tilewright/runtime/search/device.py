@@ -31,7 +31,7 @@ from tilewright.runtime.search.trials import Trial
 @dataclass(frozen=True)
 class Shot:
     """A launch in a race. ``refresh`` restores the inputs that the kernel overwrites, and poisons its other outputs, so
-    that it cannot find its last answer there."""
+    that the kernel cannot find its previous answer there."""
 
     trial: Trial
     args: tuple[CallValue, ...]
@@ -47,7 +47,7 @@ class Device(Protocol):
 
     @property
     def board(self) -> Board | None:
-        """The product with its rates; None if it is not known."""
+        """The GPU product with its rates; None if it is not known."""
 
     def active(self) -> AbstractContextManager[None]:
         """Selects the caller's device and stream inside the ``with`` block. The search does all its work in this
@@ -61,7 +61,7 @@ class Device(Protocol):
 
 
 class CudaDevice:
-    """A GPU. ``stream``: the caller's, as an object of torch, cuda.core or CuPy, or as a handle."""
+    """A GPU. ``stream``: the caller's stream, as an object of torch, cuda.core or CuPy, or as a CUDA handle."""
 
     def __init__(self, stream: Stream) -> None:
         import torch
@@ -171,7 +171,7 @@ class _CudaClock:
         return captured
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
-        """Returns the times in µs, in the order given. The whole round is queued before it is waited for."""
+        """Returns the times in µs, in the order of ``order``. Queues the whole round, and then waits for its end."""
         for index in order:
             try:
                 with self._device.watched(self._shots[index].trial.label):

@@ -56,7 +56,7 @@ class BoundTrial:
 
     @property
     def in_place(self) -> list[str]:
-        """Names of the arrays that are read and written. Each launch reads what the launch before it wrote."""
+        """Names of the arrays that are both read and written. Each launch reads data that the previous launch wrote."""
         read = self.read
         return [name for name in self.written if name in read]
 
@@ -204,7 +204,8 @@ def _index(source: ask.Source) -> int:
 
 
 def _round_seconds(clock: Clock, n: int) -> float:
-    """Times one round of all trials. The result is 0 after a crash, which will happen again in the race."""
+    """Times one round of all trials, in seconds. Returns 0 after a crash, because the same crash will happen again in
+    the race."""
     try:
         return sum(clock.round(range(n))) * 1e-6
     except CandidateCrashed:

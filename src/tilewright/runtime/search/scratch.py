@@ -1,7 +1,7 @@
 """Saves the arrays that trials write, and restores them to the byte.
 
 A trial writes into the caller's own arrays, because the deployed launch will have their addresses, strides and
-neighbours. So their contents are copied before it and restored after it, whatever happens in between. Memory that
+neighbours. So their contents are copied before the trial and restored after it, even after an error. Memory that
 several views share is copied once. All copies are queued on the current stream.
 """
 
@@ -117,8 +117,8 @@ def poison(array: CallerArray) -> None:
 
 
 def _memory_of(tensors: Sequence[LiveArray]) -> list[LiveArray]:
-    """Returns views that cover all elements of ``tensors``, each byte once: ranges of bytes, and tensors whose elements
-    lie far apart."""
+    """Returns views that together cover all elements of ``tensors``, each byte once. A view is a range of bytes, or a
+    tensor whose elements lie far apart."""
     dense, views = [], []
     for tensor in tensors:
         low, high = extent(tensor)

@@ -80,7 +80,7 @@ class LiveScreen:
 
 
 def _row(index: int, ready: Ready) -> ScreenRow | None:
-    """Returns a trial as the screen takes it; None if its instructions are not known."""
+    """Returns a trial as a row for `compile.screen`; None if its instructions are not known."""
     if ready.code.unread:
         return None
     hints = ready.described.language.decorated_hints(ready.trial.kernel, ready.lowered.arch)

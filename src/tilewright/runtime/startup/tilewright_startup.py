@@ -87,7 +87,8 @@ def _is_waiting(finder: object, module: str) -> bool:
 
 
 def _installer(module: str, verb: str) -> Callable[[], None]:
-    """Returns a function that calls ``install()`` of a module. If ``install()`` fails, it warns and goes on."""
+    """Returns a function that calls ``install()`` of ``module``. If ``install()`` fails, the function warns, and the
+    program goes on."""
 
     def install() -> None:
         try:

@@ -40,7 +40,7 @@ Config: TypeAlias = Mapping[str, Value]
 Parts: TypeAlias = Mapping[str, Json]
 Order: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], bool]
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[Order, ...]]
-"""The extents of all arrays of a call, and what `order_of` returns for each array."""
+"""The shape of all arrays of a call: their extents, and for each array the result of `order_of`."""
 
 
 class ArrayPart(TypedDict):
@@ -297,7 +297,7 @@ def _no_config_file(name: str, why: object) -> RequestError:
 
 
 class _DamagedFile(Exception):
-    """What is wrong in a file that was changed by hand. The whole file is refused, before anything is stored."""
+    """An error in a file that was changed by hand. The whole file is refused, before anything is stored."""
 
 
 def _need(right: bool, what: str, expected: str) -> None:

@@ -96,7 +96,8 @@ def shapes(winner: Winner) -> str:
 
 
 def shapes_of(part: Json) -> str:
-    """Returns the arrays in a part of a key as text. A dtype is shown if it differs from that of the array before."""
+    """Returns the arrays in a part of a key as text. A dtype is shown only if it differs from that of the previous
+    array."""
     shown: list[str] = []
     last: Json = None
     for dtype, extents in _arrays(part):
@@ -152,8 +153,10 @@ def summary(winner: Winner) -> dict[str, Json]:
 
 
 def _us(winner: Winner, index: int | None, imported: str) -> float | None:
-    """Returns the time in µs of the configuration at ``index``. An imported winner has no outcomes; the name of its
-    time in ``machine`` is ``imported``."""
+    """Returns the time in µs of the configuration at ``index``.
+
+    imported: the name of the time in ``machine``. An imported winner has this time, but no outcomes.
+    """
     if index is not None and 0 <= index < len(winner.outcomes):
         outcome = winner.outcomes[index]
         us = outcome.get("us") if outcome.get("status") in ("timed", "duplicate") else None

@@ -63,7 +63,8 @@ def _latest(winners: Iterable[Winner]) -> list[Winner]:
 
 
 def sources_in(file: ConfigData) -> int:
-    """Returns how many sources of the kernel the rows were tuned for. A look-up uses only the rows of one source."""
+    """Returns the number of different sources of the kernel for which the rows were tuned. A look-up uses only the rows
+    of one source."""
     return len({canonical([row["parts"].get(name) for name in config_file.SOURCES]) for row in file["rows"]})
 
 

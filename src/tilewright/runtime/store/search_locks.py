@@ -30,14 +30,19 @@ NO_FILE = -1
 
 _guard = threading.Lock()
 _held_locks: dict[str, int] = {}
-"""The path of each lock that a thread of this process holds → the descriptor of the locked file, or `NO_FILE`."""
+"""The path of each lock that a thread of this process holds → the descriptor of the locked file; `NO_FILE` if no file
+is locked."""
 
 
 @contextmanager
 def search_lock(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None) -> Iterator[bool]:
-    """Takes the lock of ``key`` for the ``with`` block. Yields whether this thread has it; if not, another thread or
-    process does. With ``wait``, tries for up to ``seconds``. Look into the store afterwards: an earlier holder has
-    probably stored the winner. ``folder``: has the lock files; by default ``locks`` beside the store."""
+    """Takes the lock of ``key`` for the ``with`` block. Yields True if this thread has the lock, False if another
+    thread or process has it.
+
+    Look into the store afterwards, because an earlier holder has probably stored the winner.
+    wait: whether to try for up to ``seconds``.
+    folder: the folder of the lock files; by default ``locks`` beside the store.
+    """
     deadline = time.monotonic() + (seconds if wait else 0.0)
     path = _path(key, folder)
     while not (taken := _taken(path)) and time.monotonic() < deadline:

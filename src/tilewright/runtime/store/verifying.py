@@ -42,12 +42,12 @@ Name: TypeAlias = Literal["winner", "runner_up", "shipped"]
 SECONDS = 2.0
 CONFIDENCE = 0.99
 FEWEST = 24
-"""The fewest rounds: more than an interval of the median with this confidence needs."""
+"""The fewest rounds. It is more than an interval of the median needs with this confidence."""
 
 
 @dataclass(frozen=True)
 class Here:
-    """The board and toolkit of this machine, as keys have them. ``board`` is None without a GPU."""
+    """The board and toolkit of this machine, written as in keys. ``board`` is None without a GPU."""
 
     board: str | None
     toolkit: str
@@ -81,7 +81,8 @@ class Against:
 
 @dataclass(frozen=True)
 class Verified:
-    """The verdict on a stored winner. ``us``: its time now. ``tuned_with``: its toolkit, if not the present one."""
+    """The verdict on a stored winner. ``us``: its present time in µs. ``tuned_with``: its toolkit, if not the present
+    one."""
 
     winner: Winner
     verdict: Verdict

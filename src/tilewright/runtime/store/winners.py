@@ -197,7 +197,7 @@ class _File(DatabaseFile):
         super().__init__(path, replace(TUNED, busy_seconds=busy_seconds))
 
     def there(self) -> bool:
-        """Returns whether the file exists. Raises `StorageError` if its folder may not be entered."""
+        """Returns whether the file exists. Raises `StorageError` if its folder cannot be opened."""
         with self._storage():
             return self._exists()
 

@@ -21,7 +21,8 @@ from tilewright.runtime.arrays import CallValue, LiveArray, Stream
 from tilewright.runtime.environment import LEAVING, Left, on_stream, warn
 
 BASE = 512
-"""Bytes. torch allocates at multiples of this number. A copy has the same address modulo this number as its array."""
+"""Bytes. torch allocates memory at multiples of this number. The addresses of a copy and of its array differ by a
+multiple of it."""
 
 
 class _Worker:

@@ -59,7 +59,8 @@ class Chooser:
             return self._keep(call, mode, self._shipped("tuning failed"))
 
     def _keep(self, call: MissedCall, mode: Mode, choice: Choice) -> Choice:
-        """Makes the hot path launch ``choice``: in all modes of `TUNING` if it is tuned, else in ``mode`` alone."""
+        """Makes the hot path launch ``choice``. If the choice is tuned, this applies to all modes of `TUNING`, else
+        only to ``mode``."""
         entry = self.declared.entry(call.call, choice.config, self._kernel(choice.config), self.environment.launching())
         call.keep(TUNING if choice.tuned else (mode,), choice, entry)
         return choice
@@ -73,8 +74,8 @@ class Chooser:
         return next((choice for choice in known if choice is not None and choice.tuned), None)
 
     def _in_store(self, call: MissedCall) -> Choice | None:
-        """Returns the stored winner of the exact call. If there is none, returns the bucket's winner if that is the
-        shipped configuration, which needs no check."""
+        """Returns the stored winner of the exact call. If there is none, and the bucket's winner is the shipped
+        configuration, returns that: it needs no check."""
         winner = self._winner(call, call.key)
         if winner is not None:
             return Choice(winner, "stored", f"key {call.key[:12]}")
@@ -194,8 +195,8 @@ class Chooser:
         )  # fmt: skip
 
     def _warn_of_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:
-        """Warns once of each array that the kernel writes and ``outputs`` does not name. If a name is missing, a call
-        in place has the same key as a call on separate arrays."""
+        """Warns once about each array that the kernel writes but ``outputs`` does not name. If a name is missing, a
+        call in place has the same key as a call on separate arrays."""
         if self._checked_outputs or isinstance(shipped, Failed):
             return
         self._checked_outputs = True

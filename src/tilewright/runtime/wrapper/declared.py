@@ -141,9 +141,11 @@ class Declared:
         return Layout(self.parameters, self.kernel_parameters if self.arguments is None else ())
 
     def entry(self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None]) -> Entry:
-        """Returns what `signature.hot_function` launches for all calls with the key of ``call``. If the grid and the
-        constants depend on the key alone, they are computed once, here. If the author's functions read a float or an
-        unkeyed argument, or make arrays, they are called at each launch."""
+        """Returns the entry that `signature.hot_function` launches for all calls with the key of ``call``.
+
+        If the grid and the constants depend only on the key, they are computed once, here. If the author's functions
+        read a float or an unkeyed argument, or make arrays, they are called at each launch.
+        """
         loose = {name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)}
         call._read.clear()
         grid = self.grid(call, config)
@@ -167,8 +169,11 @@ class Declared:
 
 
 def _settled(value: CallValue, keyed: bool) -> bool:
-    """Returns whether calls with the same key have the same value for this argument. If only its type is in the key,
-    they may not. If objects are compared by identity, their attributes may change."""
+    """Returns whether all calls with the same key have the same value for this argument.
+
+    They may differ if only the type is in the key. They may also differ if objects are compared by identity, because
+    their attributes may change.
+    """
     kind, by_identity = kind_of(value, keyed), getattr(type(value), "__hash__", None) is object.__hash__
     changing = by_identity and bool(type(value).__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE: a class made in Python
     return kind in (KeyKind.ARRAY, KeyKind.ARRAYS) or (kind is KeyKind.VALUE and not changing)

@@ -44,7 +44,7 @@ class Choice:
 
 
 class Known:
-    """The calls with one key. ``next``: the `Known` of the call that last followed such a call."""
+    """The calls with one key. ``next``: the `Known` of the call that followed the last of these calls."""
 
     __slots__ = ("checks", "choice", "entry", "facts", "next")
 

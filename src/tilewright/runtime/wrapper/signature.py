@@ -96,7 +96,8 @@ class Pattern:
 
     @property
     def unaligned(self) -> str:
-        """An expression that is 0 if all arrays are aligned. One `&` per array is faster than one for all."""
+        """An expression that is 0 if all arrays are aligned. It has one `&` per array, which is faster than one `&` for
+        all."""
         return f"({' or '.join(f'_p_{name} & {DIVISOR - 1}' for name in self.arrays) or 0})"
 
     @cached_property

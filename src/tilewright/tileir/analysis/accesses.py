@@ -62,8 +62,8 @@ class Definitions:
         return None
 
     def constant(self, name: str) -> str:
-        """Returns the constant that all elements of the value ``name`` equal, or the text ``a value`` if there is
-        none."""
+        """If all elements of the value ``name`` equal one constant, returns this constant. Otherwise returns the text
+        ``a value``."""
         definition = self._ops.get(name)
         while definition is not None and definition.name in ("reshape", "broadcast"):
             definition = self._ops.get(definition.operands["source"][0])

@@ -221,7 +221,8 @@ class _Indexed:
         return self._text[number - 1].strip() if 0 < number <= len(self._text) else ""
 
     def counted(self, place: Place | None) -> Counter[tuple[str, str, str]]:
-        """Counts operations by name, type and details. Memory operations, compared elsewhere, have no details."""
+        """Counts operations by name, type and details. The details of memory operations are left out, because they are
+        compared elsewhere."""
         counted: Counter[tuple[str, str, str]] = Counter()
         for op in self.by_place.get(place, ()) if place is not None else ():
             kinds = [kind for kind in op.result_types if not isinstance(kind, TokenType)]
@@ -269,7 +270,8 @@ def _lines(a: _Indexed, b: _Indexed, same: Mapping[Place, Place | None]) -> Iter
 
 
 def _paired(a: _Indexed, b: _Indexed, same: Mapping[Place, Place | None]) -> dict[Op, Op]:
-    """Pairs the memory operations of both versions: by line and array, then by line, then by array, in order."""
+    """Pairs the memory operations of both versions. First pairs those with equal line and array, then those with equal
+    line, then those with equal array. Each time, pairs in the order of the text."""
     pairs: dict[Op, Op] = {}
     for by in ((True, True), (True, False), (False, True)):
         paired = set(pairs.values())
@@ -284,8 +286,8 @@ def _paired(a: _Indexed, b: _Indexed, same: Mapping[Place, Place | None]) -> dic
 
 
 def _pairing_key(access: MemoryOperation, place: Place | None, line: bool, array: bool) -> object:
-    """Returns a key that is equal for both operations of a pair: the ``line``, the ``array``, or both, if these are
-    True. Returns None if the key is unknown."""
+    """Returns a key that is equal for both operations of a pair; None if it is unknown. ``line``, ``array``: whether
+    the line, and the array, are part of the key."""
     if (line and place is None) or (array and access.tensor is None):
         return None
     return access.operation, place if line else None, access.tensor if array else None

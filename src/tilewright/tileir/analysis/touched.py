@@ -18,7 +18,8 @@ from tilewright.tileir.run.slicing import flows
 ORIGIN = {"make_tensor_view": "base", "offset": "ptr", "extract": "source"}
 """Operation that makes an address from another address → the operand with the other address."""
 LIST, ARRAY = 0, 1
-"""Number of loads between a list parameter and an address: 0 for the list's own memory, 1 for the list's arrays."""
+"""Number of loads between a list parameter and an address: 0 for the memory of the list itself, 1 for an array in the
+list."""
 
 
 @dataclass(frozen=True)

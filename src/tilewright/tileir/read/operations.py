@@ -1,4 +1,5 @@
-"""Reads operations without regions. `syntax.TABLE` has a line for each. The line's parts are read one after another."""
+"""Reads operations without regions. `syntax.TABLE` has a line for each operation; its parts are read one after
+another."""
 
 from __future__ import annotations
 
@@ -197,8 +198,8 @@ _ATTRIBUTES: Mapping[str, Callable[[Scanner], Attribute]] = {
 
 
 def _read_types(reading: Reading, draft: Draft, line: str) -> None:
-    """Reads the types of an operation, as ``line`` of the table says. Checks the operands' types, and keeps the
-    results' types."""
+    """Reads the types of an operation in the order that ``line`` of the table gives. Checks the operands' types, and
+    keeps the results' types."""
     if not line:  # operations on tokens have no types in the text
         draft.results = dict.fromkeys(range(len(draft.names)), TokenType())
         return
@@ -213,7 +214,7 @@ def _read_types(reading: Reading, draft: Draft, line: str) -> None:
 
 
 def _expanded(draft: Draft, slots: str) -> list[list[int | Value]]:
-    """Returns, for each type in the text, the results (by number) and the values that have this type."""
+    """Returns a list for each type in the text: the results (by number) and values that have this type."""
     found: list[list[int | Value]] = []
     for slot in filter(None, (slot.strip() for slot in slots.split(","))):
         if slot == "all":

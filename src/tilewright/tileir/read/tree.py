@@ -20,7 +20,8 @@ class PointerType:
 
 
 Element: TypeAlias = "str | PointerType"
-"""``i1 i4 i8 i16 i32 i64 f16 bf16 f32 tf32 f64 f8E4M3FN f8E5M2 f8E8M0FNU f4E2M1FN …`` or a pointer."""
+"""The type of an element: ``i1 i4 i8 i16 i32 i64 f16 bf16 f32 tf32 f64 f8E4M3FN f8E5M2 f8E8M0FNU f4E2M1FN …``, or a
+pointer."""
 
 
 @dataclass(frozen=True)

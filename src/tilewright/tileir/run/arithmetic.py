@@ -152,8 +152,8 @@ def change_sign(op: Op, source: Array) -> Array:
 
 @implements("maxf", "minf")
 def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
-    """Computes the maximum or minimum of IEEE 754-2019. -0 is less than +0. With ``propagate_nan``, a number and NaN
-    give NaN (maximum, minimum). Without, they give the number (maximumNumber, minimumNumber)."""
+    """Computes the maximum or minimum of IEEE 754-2019. -0 is less than +0. If one operand is NaN, the result is NaN
+    with ``propagate_nan`` (maximum, minimum), else the other operand (maximumNumber, minimumNumber)."""
     element = _element(op)
     largest = op.name == "maxf"
     with np.errstate(all="ignore"):

@@ -89,8 +89,8 @@ class Context:
         self.run_region = run_region
 
     def loads(self, op: Op, addresses: Array, mask: Array | None = None) -> bool:
-        """Tells whether a dry run loads from ``addresses``. Addresses or control flow must depend on the result, the
-        access must have no memory order, and the data must be known."""
+        """Tells whether a dry run loads from ``addresses``. It does if addresses or control flow depend on the result,
+        the access has no memory order, and the data is known."""
         if self.world.needed.isdisjoint(op.results) or access_of(self, op).order != "weak":
             return False
         if mask is not None:
@@ -118,6 +118,6 @@ class Context:
 
 
 def access_of(context: Context, op: Op) -> Access:
-    """Returns the access of ``op`` by the active lanes, as `Memory` takes it."""
+    """Returns the access of ``op`` by the active lanes, for the methods of `Memory`."""
     order = op.attributes.get("memory_ordering_semantics", "weak")
     return Access(op, context.blocks, order, op.attributes.get("memory_scope"), context)

@@ -281,8 +281,8 @@ class BlockExecutor:
     ) -> tuple[Frame, tuple[Value, ...], Array | None]:
         """Runs one iteration of a loop for the lanes of ``active``, and adds the exits from the loop to ``left``.
 
-        Returns a frame of the lanes that continue, the values that they carry, and their positions in ``active`` (None
-        if all lanes continue).
+        Returns a frame of the lanes that continue, the values that they carry, and the positions of these lanes in
+        ``active`` (None if all lanes continue).
         """
         if self.world.stopped:
             raise Endless("the run has ended", op)

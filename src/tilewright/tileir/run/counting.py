@@ -61,7 +61,8 @@ class Counter:
 
 @dataclass(frozen=True)
 class OpCount:
-    """The work of one operation in the text, over all blocks that ran. ``iterations``: of a loop, else 0."""
+    """The work of one operation in the text, over all blocks that ran. ``iterations``: the iterations of a loop; 0 for
+    other operations."""
 
     op: Op
     executed: int

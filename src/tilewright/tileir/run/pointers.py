@@ -90,8 +90,8 @@ def atomic(
     context: Context, op: Op, pointers: Elements, mask: Elements | None = None, *, cmp: Elements | None = None,
     **values: Elements,
 ) -> Loaded:  # fmt: skip
-    """Combines each element with ``arg``; or, with ``cmp``, replaces an element by ``val`` if its bits equal ``cmp``.
-    Returns the elements before the update (``cmp`` where masked out), and a token."""
+    """Combines each element with ``arg``. With ``cmp``, instead replaces an element by ``val`` if its bits equal
+    ``cmp``. Returns the elements before the update (``cmp`` where masked out), and a token."""
     addresses, chosen, dtype = _accessed(context, op, "pointers", pointers, mask)
     if context.dry:
         return Unknown((1, *addresses.shape[1:]), dtype), None

@@ -53,7 +53,7 @@ def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array, 
 
 @implements_in_context("scan")
 def scan(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
-    """Replaces each element by the combination of all elements up to this one along the axis ``dim``.
+    """Replaces each element by the combination of all elements up to and including it, along the axis ``dim``.
 
     With ``reverse``, starts from the end. Each step of the general case doubles the number of combined elements.
     """

@@ -198,7 +198,8 @@ def formatted(text: str, tiles: Sequence[Array], elements: Sequence[Element]) ->
     here, while the GPU prints other digits without ``ll``.
 
     Integers print as d i u o x X, floating-point numbers as e E f F g G a A. The dialect leaves the output of other
-    pairs undefined, so they raise `Unsupported`. So does a number of expressions other than the number of tiles.
+    pairs undefined, so they raise `Unsupported`. If the numbers of expressions and tiles differ, also raises
+    `Unsupported`.
     """
     arguments = iter(zip(tiles, elements, strict=True))
     done = EXPRESSION.sub(lambda match: "%" if match["kind"] == "%" else _printed(match, arguments), text)
@@ -275,7 +276,7 @@ def assume(context: Context, op: Op, value: Array | TensorView) -> Array | Tenso
 
 
 NO_ADDRESS = 0
-"""In `assumed_strides`, in place of the bits of an element: no address depends on the stride."""
+"""Stands in `assumed_strides` in place of the bits of an element, if no address depends on the stride."""
 
 
 def assumed_strides(kernel: KernelEntry) -> dict[str, int]:
@@ -350,7 +351,7 @@ def _report(
 
 
 def _in_bytes(predicate: Assumption, bits: int) -> str:
-    """Says in the words of tensor descriptors what it means that an assumption about a stride is false."""
+    """Describes, in the terms of tensor descriptors, the consequence of a false assumption about a stride."""
     if predicate.kind != "div_by":
         return ""
     return f"a stride of a tensor descriptor is no multiple of {predicate.divisor * bits // 8} bytes: "

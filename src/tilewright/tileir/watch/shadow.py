@@ -129,8 +129,8 @@ class Trace:
         self._listed: dict[tuple[int, int, int, int], list[Indices]] = {}
 
     def others(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Int32s | None:
-        """Returns for each granule a block with an earlier access that is not ordered before this access, or 0 if there
-        is none. Returns None if there is none for any granule."""
+        """Returns, for each granule, a block with an earlier access that is not ordered before this access; 0 if there
+        is no such block. Returns None instead of an array of zeros."""
         who = np.take(self.who, granules)
         if not who.any():
             return None
@@ -222,7 +222,7 @@ def _at(blocks: Blocks, places: Indices) -> Blocks:
 
 
 def _runs(blocks: Int32s) -> Int32s:
-    """Returns the blocks of the elements in order. Adjacent elements with the same block count once."""
+    """Returns the blocks of the elements in order, with adjacent equal blocks only once."""
     return np.asarray(blocks[np.concatenate([[True], blocks[1:] != blocks[:-1]])])
 
 

@@ -32,7 +32,7 @@ class HasGrid(Protocol):
 class Access:
     """An access to memory by an operation, with its memory order and scope.
 
-    blocks: the linear block numbers of all lanes, also if all lanes access the same elements.
+    blocks: the linear block numbers of all lanes, even if all lanes access the same elements.
     context: has the grid, from which findings compute a block's coordinates.
     """
 
@@ -171,8 +171,8 @@ class Watch:
             shadow.overwrite(granules)
 
     def _kinds(self, touched: Touched, per_element: int) -> Iterator[tuple[int, Mask | None]]:
-        """Yields the kinds of access, each with the granules that it concerns (None for all). An update that did not
-        write an element is a read."""
+        """Yields the kinds of the access, each with the granules that it concerns (None for all). If an update did not
+        write an element, it counts as a read of the element."""
         read, write = (STRONG_READ, STRONG_WRITE) if touched.access.strong else (WEAK_READ, WEAK_WRITE)
         if touched.how == READ:
             yield read, None
@@ -185,8 +185,11 @@ class Watch:
                 yield write, wrote
 
     def report(self, kind: str, touched: Touched, elements: Indices, because: str) -> None:
-        """Adds a finding about ``elements``, and names the first of them. ``elements``: positions in ``touched``.
-        ``because``: the end of the message."""
+        """Adds a finding about ``elements``, and names the first of them.
+
+        elements: positions in ``touched``.
+        because: the end of the message.
+        """
         first, op = int(elements[0]), touched.access.op
         name, index = touched.allocation.name, touched.allocation.index_of(int(touched.offsets[first]))
         text = f"{op.name} {touched.how} {name}[{', '.join(map(str, index))}]{because}"
