@@ -90,7 +90,7 @@ class Executions:
     loop.
 
     warps: the warps that compute. In a CTA with more than one warpgroup, tileiras uses one warpgroup for the TMA
-    copies. Its loops run at the same time as the others and are not counted.
+        copies. Its loops run at the same time as the others and are not counted.
     """
 
     def __init__(self, code: MachineCode, shape: Shape, work: Work) -> None:

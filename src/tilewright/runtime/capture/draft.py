@@ -360,8 +360,7 @@ class TaskDraft:
         return repr(argument.value)
 
     def _block(self, extent: int) -> str:
-        """Returns an extent of a descriptor's block as text: the name of the constant that it equals, if there is
-        exactly one, else the number."""
+        """Returns an extent of a descriptor's block as text: the only constant that equals it, else the number."""
         equal = {self._argument(one) for one in self.launch.arguments if one.kind == "constant" and one.value == extent}
         return equal.pop() if len(equal) == 1 else str(extent)
 
@@ -404,8 +403,7 @@ class TaskDraft:
         return f"-(-{name} // {tile})"
 
     def _serves(self) -> str:
-        """Returns the condition on the dimensions as the text of a lambda: each is at most the captured extent and has
-        the same divisors."""
+        """Returns a lambda as text: whether dimensions are at most the captured extents, with the same divisors."""
         if not self.dims:
             return "lambda: True"
         conditions, sizes = [], facts.tiles(self.launch)

@@ -205,7 +205,7 @@ class DeclaredArray:
 
     order: for each axis of the view, the axis of the declared array; None if they are the same.
     flat: whether the array is not a dense block of memory. Then it is declared with one axis, and viewed with shape and
-    strides.
+        strides.
     """
 
     shape: tuple[int, ...]

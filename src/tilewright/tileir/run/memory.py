@@ -62,8 +62,7 @@ class _Picked(NamedTuple):
         return (np.arange(len(self.addresses)) if self.where is None else self.where) % int(np.prod(self.shape[1:]))
 
     def touched(self, allocation: Allocation, of: Indices | None = None) -> Touched:
-        """Returns the access to the picked elements that lie in ``allocation``. ``of``: the positions of these
-        elements; by default all."""
+        """Returns the access to the picked elements in ``allocation``. ``of``: their positions; by default all."""
         blocks = self.blocks if of is None or not isinstance(self.blocks, np.ndarray) else self.blocks[of]
         addresses = self.addresses if of is None else self.addresses[of]
         return Touched(self.access, allocation, addresses - allocation.start, self.width, self.how, blocks)
@@ -94,7 +93,7 @@ class Memory:
     version: a number that grows with each store, and with each atomic update that changes memory.
     exchanges: the elements that threads of a block exchange; None if the code that runs has no threads.
     ordered: the accesses since `Turns` last took this list: writes, and reads with a memory order. Each is (writes,
-    first address, last address). None if no blocks wait for one another.
+        first address, last address). None if no blocks wait for one another.
     """
 
     def __init__(self, watch: bool = True, poison: int = 0xFF) -> None:
@@ -384,11 +383,8 @@ def _outside(touched: Touched) -> Mask:
 
 
 def _foreign(touched: Touched) -> Mask | None:
-    """Returns which elements lie in gaps between the tensor's elements, or belong to another block; None if the tensor
-    has no gaps and no owners.
-
-    All elements must lie between the tensor's first and last byte.
-    """
+    """Returns which elements lie in gaps between the tensor's elements, or belong to another block. All elements must
+    lie between the tensor's first and last byte. If the tensor has no gaps and no owners, returns None."""
     allocation = touched.allocation
     if allocation.gaps is None and allocation.owners is None:
         return None
