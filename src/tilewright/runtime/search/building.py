@@ -104,8 +104,8 @@ class Ready:
 class Building:
     """Compiles trials while the caller does other work.
 
-    first: the index of the trial that is needed first. Trials whose accumulators cannot fit are left out until
-    `compile_unfit` is called.
+    Trials whose accumulators cannot fit are left out until `compile_unfit` is called.
+    first: the index of the trial that is needed first.
     """
 
     def __init__(self, trials: Sequence[Trial | FailedTrial], arch: str, first: int) -> None:
