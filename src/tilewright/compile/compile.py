@@ -59,8 +59,8 @@ def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, Value]]:
 
 
 def hints_of(task: Task, config: Configuration) -> dict[str, Value]:
-    """Returns the compiler hints of a configuration. None removes a value that the kernel's decorator sets: the
-    compiler chooses."""
+    """Returns the compiler hints of a configuration. The value None removes a hint of the kernel's decorator, so that
+    the compiler chooses."""
     return {name: config[name] for name in task.space.hints}
 
 

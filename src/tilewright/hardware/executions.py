@@ -223,8 +223,7 @@ def staged_share(code: MachineCode, shape: Shape) -> float:
 
 
 def _stored_boxes(code: MachineCode) -> int:
-    """Returns the number of TMA boxes in one tile. Further TMA stores belong to copies of the same code, such as those
-    of an unrolled loop."""
+    """Returns the number of TMA boxes in one tile. Further TMA stores belong to copies of the same code."""
     return max(1, min(boxes(code, "UTMASTG"), boxes(code, "UTMALDG") - 1))
 
 

@@ -57,7 +57,7 @@ TURN_US = 0.96
 TURNS_OF_WARPS = 0.35
 """Relative extra time of memory without TMA, if an SM has 8 warps. Such warps load, compute and store in turn."""
 ISSUED_SHARE = 0.69
-"""Factor for the summed time of all instructions but tensor instructions at peak rates. It is below 1 because units
+"""Factor for the summed time of all instructions except tensor instructions at peak rates. It is below 1 because units
 overlap."""
 NARROW = 1.45
 """Extra clocks of an SM for a load or store of less than 32 bits per thread, as a multiple of the clocks of a wide
@@ -121,7 +121,7 @@ class Launched:
         clocks_per_us = board.sms * SUB_PARTITIONS * board.boost_clock_mhz
         self.bytes_us = work.bytes / bytes_per_us
         self.peak_us = executed.total(_clocks) * lanes / clocks_per_us
-        """Time of all instructions but tensor instructions, each at the rate of its unit."""
+        """Time of all instructions except tensor instructions, each at the rate of its unit."""
         self.flops_us = work.flops / (board.fp32_tflops * 1e6) if code.tensor_path == "none" else 0.0
         self.narrow_us = SUB_PARTITIONS * executed.total(_narrow) * lanes / clocks_per_us
         self.path_us = executed.total(lambda region: sum(region.mix.values())) / board.boost_clock_mhz

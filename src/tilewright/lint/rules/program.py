@@ -38,7 +38,7 @@ class CannotBeRead(Rule):
     """
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        return iter(())  # a `SourceFile` has been read
+        return iter(())  # a `SourceFile` exists only for a file that could be read
 
     def because_of(self, path: Path, error: Exception) -> LintFinding:
         why, line, column = str(error).split("\n")[0] or type(error).__name__, 1, 1

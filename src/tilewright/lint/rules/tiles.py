@@ -160,7 +160,7 @@ class GridShape(Rule):
 def _why_no_grid(value: ast.AST) -> str:
     if isinstance(value, (ast.List, ast.Set)):
         return "a list is passed as the grid; it must be a tuple"
-    quotient = isinstance(value, ast.BinOp) and isinstance(value.op, (ast.FloorDiv, ast.Div))  # sums may be of tuples
+    quotient = isinstance(value, ast.BinOp) and isinstance(value.op, (ast.FloorDiv, ast.Div))  # sums may join tuples
     if quotient or isinstance(value, ast.Constant):
         return "a number is passed as the grid; it must be a tuple, such as (blocks,)"
     if isinstance(value, ast.Tuple) and not any(isinstance(element, ast.Starred) for element in value.elts):

@@ -143,12 +143,11 @@ class _Scaled:
     seed: cst.BinaryOperation
 
     def closure(self, name: str, values: Mapping[str, Sequence[Expression]]) -> set[str] | None:
-        """Returns ``name`` and all names connected with it, if they scale with the seed; None if ``name`` does not
-        scale.
+        """If ``name`` scales with the seed, returns it and all names connected with it that also scale; otherwise None.
 
         Two names are connected if one is computed from the other, directly or through further names. ``values`` holds
-        all values of each name. The search starts with all names. It removes names with a value that does not scale,
-        until none is left to remove.
+        all values of each name. The search starts with all names. It repeatedly removes names with a value that does
+        not scale.
         """
         names, before = set(values), set[str]()
         while names != before:

@@ -129,8 +129,8 @@ class Dimensions:
 
     @cached_property
     def _lengths(self) -> dict[int, Derived]:
-        """Maps the lengths of index arrays that start with 0 to the number of sequences plus one. No other array may
-        have such a length as extent."""
+        """Maps lengths of index arrays that start with 0 to the number of sequences plus one. Leaves out lengths that
+        are also extents of other arrays."""
         lengths = {len(array.numbers) for array in self.index_arrays.values() if array.starts} - self._array_extents
         return {length: ("{} + 1", (length - 1,)) for length in lengths - self._constant if length > 2}
 

@@ -39,8 +39,9 @@ ALWAYS = sys.maxsize
 """A number of launches that is never reached. In place of `EXACT`, it makes every launch examined."""
 GROWTH, BLOCK = 64, 128
 """After n launches, a block has n/GROWTH launches, so about a hundred of a few thousand launches are examined. A block
-has at most BLOCK launches, because then examining costs less per launch than counting. Of 100,000 launches about 850
-are examined. From these, a share of 10 % of the launches is known within 2 percentage points (95 % confidence)."""
+has at most BLOCK launches, because then examining costs less per launch than counting. Of 100,000 launches, about 850
+are examined. If a kind has 10 % of these launches, its share is then known within 2 percentage points (95 %
+confidence)."""
 FIRST = 4
 """All of the first ``FIRST`` launches of a kind are timed."""
 SHARE = 8

@@ -245,7 +245,8 @@ class _WinnerRace:
         except Exception as error:
             kind = _NoRoom if type(error).__name__ == "OutOfMemoryError" else _Cannot
             raise kind(f"{name.replace('_', '-')}: {in_one_line(error)}") from error
-        # Before each launch the outputs hold random numbers again, so that it cannot find its last answer there.
+        # Before each launch the outputs get random numbers again, so that the kernel cannot find its previous answer
+        # there.
         return _Prepared(Shot(trial, args, changed.restore), after)
 
     def _written(

@@ -96,8 +96,8 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
-    """Returns a float64 result of f32 operands. If it is rounded to f32, the number and its sign of zero are those of
-    the rounded exact result."""
+    """Returns a float64 result of f32 operands. Rounded to f32, it gives the same number or signed zero as the exact
+    result."""
     if name == "mulf":
         return wide[0] * wide[1]
     if name in ("divf", "sqrt"):

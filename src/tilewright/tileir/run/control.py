@@ -254,7 +254,8 @@ class BlockExecutor:
                 at, end, step = (taken(value, index) for value in (at, end, step))
                 carried = tuple(taken(value, index) for value in carried)
                 active = Frame(active.lanes[chosen], frame)
-            # ``at`` is an int64 array, or one of Python integers if the counter has 64 bits: these do not overflow.
+            # ``at`` is an int64 array. If the counter has 64 bits, it is an array of Python integers, which do not
+            # overflow.
             counter = (at & (2**64 - 1)).astype(np.uint64).view(storage) if at.dtype == object else at.astype(storage)
             active[induction] = counter
             active, carried, kept = self._iteration(op, frame, active, carried, left)

@@ -45,7 +45,7 @@ IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})
 BATCH_ELEMENTS = 1 << 21  # elements of the kernel's largest tile times lanes in a batch: limits the memory of a run
 IDLE_ROUNDS = 4  # if every block has waited so many times without a change in memory, the blocks are in a deadlock
 LARGE_GRID = 1 << 22
-AT_MOST = 4096  # blocks that may wait for one another in one run
+AT_MOST = 4096  # the most blocks of a run in which blocks may wait for one another
 
 
 def may_wait(entry: KernelEntry) -> bool:

@@ -30,7 +30,7 @@ __all__ = ["Access", "Allocation", "Memory"]
 
 BASE = 1 << 40
 GAP = 1 << 20  # at least so many bytes without memory lie between two allocations
-ALIGNMENT = 256  # of the first byte of every allocation, as with cudaMalloc
+ALIGNMENT = 256  # the address of every allocation is a multiple of this, as with cudaMalloc
 _SUB_BYTE = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
 
 

@@ -101,8 +101,8 @@ def _reached(ops: Sequence[Op], reached: set[str]) -> set[str]:
 
 
 def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
-    """Yields, for each value that an operation with regions carries, the names that receive the value and the names
-    from which it may come."""
+    """Yields a pair for each value that an operation with regions passes in or out: the names that receive the value,
+    and the names from which it may come."""
     if op.name in ("reduce", "scan"):
         ends = op.regions[0].body[-1].operands.get("operands", ())
         inside = {name for name, _ in op.regions[0].arguments}

@@ -211,7 +211,7 @@ class Watch:
         self.report(RACE, touched, elements, f", which {name} {_WORDS[kind]} without synchronisation between them")
 
     def written_twice(self, touched: Touched, lost: Indices) -> None:
-        """Reports elements to which one block stores twice. `_show` reports elements to which two blocks store.
+        """Reports elements to which one block stores twice. Elements to which two blocks store are reported as races.
 
         lost: positions in ``touched`` of the elements that no longer have the value that the store wrote there.
         """
