@@ -114,8 +114,7 @@ def _misfit(function: Function, facts: KernelFacts, block: Block) -> str:
 
 
 def _number(value: Scalar, given: Mapping[str, object]) -> int | None:
-    """Returns the value of a stride in one launch; None if it depends on more than the numbers that the launch
-    passes."""
+    """Returns the value of a stride in one launch; None if it depends on a name that is not a number of the launch."""
     total = 0
     for term, factor in value.terms.items():
         known = [_known(name, given) for name in term]

@@ -276,7 +276,7 @@ def assume(context: Context, op: Op, value: Array | TensorView) -> Array | Tenso
 
 
 NO_ADDRESS = 0
-"""Stands in `assumed_strides` in place of the bits of an element, if no address depends on the stride."""
+"""The value in `assumed_strides` for a stride on which no address depends. Other values are the bits of an element."""
 
 
 def assumed_strides(kernel: KernelEntry) -> dict[str, int]:
