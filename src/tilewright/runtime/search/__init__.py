@@ -1,1 +1,1 @@
-"""The search over the caller's tensors, in the caller's process."""
+"""The search over the caller's tensors, in the user's process."""

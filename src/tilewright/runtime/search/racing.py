@@ -62,7 +62,7 @@ class BoundTrial:
 
 
 class TrialRunner:
-    """Launches trials in the caller's process. The first trial that works is the baseline of all comparisons.
+    """Launches trials in the user's process. The first trial that works is the baseline of all comparisons.
 
     ready: index → trial, as `contestant` names it.
     errors: index → the class of the error that its launch raised.
