@@ -40,8 +40,8 @@ from tilewright.worker.client import Contestant
 from tilewright.worker.programs import program_of
 
 HOPELESS = 4.0
-"""A variant that is predicted to take more than this many times the incumbent's time is dropped. Of the recorded
-configurations, none is predicted at more than 3.2 times its measured time (bench/recorded, 2026-11-22)."""
+"""A variant that is predicted to take more than this many times the incumbent's time is dropped. In the recorded
+configurations, no prediction is above 3.2 times the measured time (bench/recorded, 2026-11-22)."""
 MOST_VARIANTS = 16
 """The most variants of one proposal that are judged: those with the shortest predicted times."""
 
@@ -61,10 +61,10 @@ class Variant:
     task: Task
     """The baseline's task with this version's launch and space."""
     codes: Mapping[str, MachineCode]
-    """The machine code for each workload."""
+    """Name of the workload → the machine code."""
     grids: Mapping[str, tuple[int, ...]]
     arguments: Mapping[str, tuple[Argument, ...]]
-    """What the compiled entry is passed on each workload."""
+    """Name of the workload → the arguments of the compiled entry."""
     predicted: Mapping[str, PredictedTime]
     compiled: tuple[Compiled, ...] = field(repr=False)
     kind: ChangeKind = "form"
@@ -75,7 +75,8 @@ class Variant:
 
     @property
     def identity(self) -> Identity:
-        """What the version does on each workload. Variants of equal identity behave alike."""
+        """A key of the version's behaviour: its code, grid and arguments on each workload. Equal keys mean equal
+        behaviour."""
         of_each = self.codes.items()
         return tuple(same_work(code.code_hash, self.grids[name], self.arguments[name]) for name, code in of_each)
 
@@ -205,7 +206,8 @@ def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> t
 
 @contextmanager
 def _noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
-    """Guards code of a version or an entry: an exception in the block drops the value, and does not end the loop."""
+    """Runs code of a version or an entry: an exception in the ``with`` block drops the value, but does not end the
+    loop."""
     try:
         yield
     except MachineError:
@@ -221,13 +223,16 @@ def no_variant(value: Value, status: AttemptStatus, reason: str) -> Attempt:
 
 
 class TimeUp(BaseException):
-    """The time limit is over. It is not an Exception, so that ``except Exception`` does not catch it."""
+    """The time limit is over. This is not an Exception, so ``except Exception`` does not catch it."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raises `TimeUp` inside the block after ``seconds``. This needs SIGALRM, which reaches only the main thread. Other
-    threads have only the time limits of the single steps (compilers, kernels, checks)."""
+    """Raises `TimeUp` inside the block after ``seconds``.
+
+    This needs SIGALRM, which reaches only the main thread. In other threads, only the time limits of the single steps
+    (compilers, kernels, checks) hold.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

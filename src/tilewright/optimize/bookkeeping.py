@@ -77,7 +77,8 @@ class Bookkeeping:
             self._follow(iteration)
 
     def candidates(self) -> Iterator[Proposal]:
-        """Yields proposals for the incumbent: first the changes from proposers, then the most promising ones."""
+        """Yields proposals for the incumbent: first changes from proposers, then the playbook's, the most promising
+        first."""
         texts, facts = self.incumbent.texts, self.facts()
         for proposer in self.setup.proposers:
             change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
@@ -105,7 +106,7 @@ class Bookkeeping:
         return self._facts[1]
 
     def findings(self) -> list[str]:
-        """Returns the problems that the entries see but no source change can repair, such as token chains."""
+        """Returns problems that the entries find but that no change of the source can repair, such as token chains."""
         sources = [Source(path.name, text) for path, text in self.incumbent.texts.items()]
         pairs = [(entry, source) for entry in self.setup.entries for source in sources]
         return [finding for entry, source in pairs for finding in entry.findings(source, self.facts())]
@@ -123,7 +124,7 @@ class Bookkeeping:
         if isinstance(judged, Judged):
             iteration = self._with_judgement(iteration, judged)
         elif not variants and all(attempt.status in ("duplicate", "screened") for attempt in attempts):
-            iteration = replace(iteration, status="revert")  # no value failed, but no variant was left to judge
+            iteration = replace(iteration, status="revert")  # no value failed, but none became a variant
         value, texts = self._to_commit(proposal, variants, judged)
         if texts is not None:
             message = message_of(n, proposal, value, iteration.reason)
@@ -141,7 +142,7 @@ class Bookkeeping:
         self.ruled_out = []
 
     def _to_confirm(self, best: Variant, iteration: Iteration, commit: str) -> ToConfirm:
-        """Writes the patch of a change that is left out, and returns how to measure it on a GPU."""
+        """Writes the patch of a change that only a GPU can confirm. Returns the text that says how to measure it."""
         run, setup = self.setup.run, self.setup
         file = setup.ledger.folder(run.run).absolute() / f"to-confirm-{iteration.n}-{iteration.entry}.patch"
         file.write_text(setup.workspace.patch(commit))
@@ -203,7 +204,7 @@ class Bookkeeping:
         perf_results.update(setup.ledger.folder(setup.run.run), self.iterations, measured=setup.gate.measured)
 
     def _follow(self, iteration: Iteration) -> None:
-        """Updates the state by one iteration. It uses only what the ledger stores, so a resumed run gets the same
+        """Updates the state by one iteration. Uses only data that the ledger stores, so a resumed run gets the same
         state."""
         before = self.iterations.copy()
         self.iterations.append(iteration)

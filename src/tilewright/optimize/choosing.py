@@ -20,15 +20,16 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 PLACE_WEIGHT = 0.85
-"""An entry has a rank n for each bound (memory, balanced or compute). Its weight is this number to the power n - 1, so
-rank 1 has 2.7 times the weight of rank 7."""
+"""An entry has a rank n for each kind of bound (memory, balanced or compute). Its weight is this number to the power n
+- 1. So rank 1 has 2.7 times the weight of rank 7."""
 NO_PLACE = 9
 """The rank of an entry that declares none for the kernel's bound."""
 PRIOR_TRIES = 2.0
 """The expected effect that an entry declares has the weight of this many earlier tries."""
 AGAIN = 0.5
-"""Factor for the score of a site that was tried before another change was kept: the site may help now. An entry also
-gets this factor for each of its sites that was reverted on the present code, to save the patience for other entries."""
+"""Factor for the score of a site that was tried before another change was kept: the site may help now. The scores of an
+entry are also multiplied by it for each of its sites that was reverted on the present code, so that other entries get a
+turn."""
 MOST_TRIES = 2
 """The most tries of one site of one entry."""
 
@@ -68,14 +69,14 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Past:
-    """What the ranking depends on, besides the code."""
+    """The data about earlier tries on which the ranking depends."""
 
     history: Mapping[str, EntryHistory]
     """Name of an entry → its success in earlier runs on kernels of the same bound and architecture."""
     tried: Mapping[Key, Tries]
     """The tries of this run."""
     kept: int
-    """How many changes were kept so far. A site is tried again only after another change was kept."""
+    """How many changes were kept so far. A site is tried again only after a further change was kept."""
     lossy: bool
     """Whether entries that change the rounding by design may be proposed."""
     lowered: Collection[str]
@@ -87,8 +88,10 @@ class Past:
 def proposals(
     texts: Mapping[Path, str], facts: KernelFacts, entries: Sequence[Entry], past: Past
 ) -> tuple[list[Proposal], list[str]]:
-    """Returns the proposals for the incumbent's ``texts``, the most promising first. The second list has the errors of
-    entries that failed to look for sites."""
+    """Returns the proposals for the incumbent's ``texts``, the most promising first.
+
+    The second list has the errors of entries that failed while they searched for sites.
+    """
     launched = _launched(facts)
     ranked: list[Proposal] = []
     failures: list[str] = []
@@ -164,8 +167,10 @@ def _launched(facts: KernelFacts) -> set[str]:
 
 
 def _reachable(source: Source, launched: set[str]) -> set[str]:
-    """Returns the functions that a launched kernel may run: all functions except those that only other kernels call.
-    Empty if the file has no launched kernel."""
+    """Returns the functions that a launched kernel may call: all functions except those that only other kernels call.
+
+    Returns nothing if the file has no launched kernel.
+    """
     kernels = launched & set(source.kernels)
     if not kernels:
         return set()

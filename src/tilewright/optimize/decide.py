@@ -2,23 +2,25 @@
 
     captures of paired samples → intervals of the ratios → a verdict per workload → keep, revert or not decided
 
-A *capture* loads the code of all versions anew, captures it in fresh graphs and times it for a few rounds. Noise that
-is constant within a capture (where the code lies, how a graph was made) or correlated in time makes its rounds alike,
-so a capture counts once, however many rounds it has. A ratio is the candidate's time over the incumbent's, below 1 is
-faster: the median over a capture's rounds. Its interval is that of the median over captures (`race.stats`). It assumes
-no distribution, only that captures are independent.
+A *capture* loads the code of all versions anew, captures it in fresh graphs and times it for a few rounds. Some noise
+is constant within a capture (the place of the code in memory, the making of a graph) or correlated in time. It makes
+the rounds of a capture alike, so a capture counts once, however many rounds it has.
 
-- The *floor* of a workload is how far captures of one kernel may differ on this machine: the outer bound of the A/A
-  interval of the same captures, and at least `FLOOR`. Differences within the floor are ignored.
+A ratio is the candidate's time over the incumbent's: below 1 is faster. The ratio of a capture is the median over its
+rounds. The interval is that of the median over captures (`race.stats`). It assumes no distribution, only that captures
+are independent.
+
+- The *floor* of a workload is the possible difference between captures of one kernel on this machine: the outer bound
+  of the A/A interval of the same captures, but at least `FLOOR`. Differences within the floor are ignored.
 - A workload is *slower* if its interval lies above 1 + floor, or the interval of its ratio to the baseline lies above
   1 + `WORSE`. One slower workload reverts the candidate.
 - A gain is *proven* if the interval of the overall ratio, or that of one workload, lies below 1 - floor. The overall
   ratio is the geometric mean over the workloads in the same capture.
 - A candidate is *kept* if a gain is proven, and every workload is proven to be at most `WORSE` slower than with the
   incumbent and with the baseline.
-- There is *no gain* if every ratio lies above 1 - floor and above 1 - `SMALL`, but for an error of `MISSED`. This
-  reverts the candidate.
-- Otherwise it is *not decided*. After the last look, a candidate that is not decided is not kept.
+- There is *no gain* if every ratio lies above 1 - floor and above 1 - `SMALL`, with the error probability `MISSED`.
+  This reverts the candidate.
+- Otherwise it is *not decided*. A candidate that is not decided after the last look is not kept.
 
 The claims of gain at all looks share one error budget (`ERROR`, by Bonferroni). So an identical candidate is kept at
 most once in a hundred decisions, even without the floor. The size of a gain is the centre of the overall interval.
@@ -43,28 +45,31 @@ from tilewright.records import PredictedTime
 ERROR = 0.01
 """Probability that a decision claims a gain that does not exist."""
 MISSED = 0.05
-"""Probability that a look overlooks a gain that is as large as the floor. It cannot make noise a gain."""
+"""Probability that a look misses a gain as large as the floor. It does not make noise look like a gain."""
 LOOKS = ((16, 6), (32, 9), (64, 18))
-"""Captures of each look at a confirmation, and the rounds of each capture; each look costs its share of `ERROR`. A
-clear difference ends at the first. Simulated (bench/decide_simulated.py), it keeps gains of 3 % under noise that is
-constant or correlated within a capture; the later looks are for noisier kernels and smaller gains."""
+"""Captures of each look at a confirmation, and the rounds of each capture. Each look uses its share of `ERROR`. A clear
+difference ends at the first look. In simulation (bench/decide_simulated.py), the looks keep gains of 3 % under noise
+that is constant or correlated within a capture. The later looks are for noisier kernels and smaller gains."""
 AA_CONFIDENCE = 0.95
 """Confidence of the A/A interval whose outer bound is the floor."""
 FLOOR = 0.005
-"""The smallest floor, whatever the A/A check says: half of the tie band of a race."""
+"""The smallest floor, also if the A/A check gives a smaller one: half of the tie band of a race."""
 WORSE = 0.02
 """No workload may become slower by more than this share."""
 LARGE, SMALL = 0.05, 0.02
-"""Gains as shares of the time. Below `LARGE`, the entry's priority is lowered; below `SMALL`, the base policy stops."""
+"""Gains as shares of the time. After a gain below `LARGE`, the entry's priority is lowered. After a gain below `SMALL`,
+the base policy stops."""
 BASE_MISSES = 2
 """Iterations in a row without improvement that end the loop under the base policy."""
 PATIENCE = 10
-"""The same number under the default policy, which tries more of the playbook."""
+"""Iterations in a row without improvement that end the loop under the default policy, which tries more of the
+playbook."""
 PREDICTED_WORTH = 0.05
-"""Predicted gains below this share are ignored, and predicted losses above it revert. Gains are kept only beyond the
-margin of their kind (`prediction_error.KINDS`)."""
+"""A predicted gain below this share is ignored, and a predicted loss above it reverts the change. A gain is kept only
+if it exceeds the margin of its kind of change (`prediction_error.KINDS`)."""
 POLICIES = ("default", "base")
-"""``base`` ends after a gain under 2 % or two misses. ``default`` goes on after a small gain and is more patient."""
+"""``base`` stops after a gain under 2 % or two misses. ``default`` continues after a small gain, and allows more
+misses."""
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "undecided"]
 
@@ -82,31 +87,31 @@ class Paired:
 
     @property
     def ratios(self) -> Array:
-        """The candidate over the incumbent, of each capture."""
+        """The ratio candidate / incumbent of each capture."""
         return stats.by_capture(self.candidate_us, self.incumbent_us, self.captures)
 
     @property
     def against_baseline(self) -> Array:
-        """The candidate over the baseline, of each capture."""
+        """The ratio candidate / baseline of each capture."""
         return stats.by_capture(self.candidate_us, self.baseline_us, self.captures)
 
     @property
     def copies(self) -> Array:
-        """The copy over the incumbent, of each capture: the A/A check."""
+        """The ratio copy / incumbent of each capture: the A/A check."""
         return stats.by_capture(self.copy_us, self.incumbent_us, self.captures)
 
     @property
     def noise(self) -> Interval:
-        """The A/A interval. Its true centre is 1."""
+        """The A/A interval. Its true centre is 1, because the copy equals the incumbent."""
         return stats.median_interval(self.copies, AA_CONFIDENCE)
 
 
 @dataclass(frozen=True)
 class Following:
-    """How the loop goes on after a decision."""
+    """How the loop continues after a decision."""
 
     lower_priority: bool
-    """True if the gain was under 5 %, which makes the entry's next site less promising."""
+    """True if the gain was under 5 %. The entry's next site is then less promising."""
     stop_reason: str | None
     """Why the loop ends; None to go on."""
     misses: int
@@ -115,8 +120,12 @@ class Following:
 
 @dataclass(frozen=True)
 class WorkloadDecision:
-    """The verdict on one workload. ``ratio``: candidate over incumbent. ``same``: neither faster nor slower is proven,
-    and a loss of more than 2 % is ruled out. ``no_gain``: a gain over the floor is ruled out."""
+    """The verdict on one workload.
+
+    ratio: candidate / incumbent.
+    no_gain: a gain over the floor is ruled out.
+    verdict: ``same`` if neither faster nor slower is proven, and a loss of more than 2 % is ruled out.
+    """
 
     ratio: Interval
     against_baseline: Interval
@@ -137,10 +146,10 @@ class Decision:
 
     status: Literal["keep", "revert"]
     decided: bool
-    """False if the noise hides whether the candidate is faster. More captures may change the status."""
+    """False if noise hides whether the candidate is faster. More captures may then change the status."""
     reason: str
     overall: Interval
-    """Candidate over incumbent, geometric mean over the workloads."""
+    """Candidate / incumbent, geometric mean over the workloads."""
     by_workload: Mapping[str, WorkloadDecision]
 
     @property
@@ -150,12 +159,15 @@ class Decision:
 
 @dataclass(frozen=True)
 class PredictedDecision:
-    """The decision from predicted times, without intervals. ``overall``: candidate over incumbent, geometric mean over
-    the workloads. ``by_workload``: each ratio in words."""
+    """The decision from predicted times, without intervals.
+
+    overall: candidate / incumbent, geometric mean over the workloads.
+    by_workload: each ratio in words.
+    """
 
     keep: bool
     to_confirm: bool
-    """Not kept, but predicted to be faster: a GPU can confirm it."""
+    """True if the change was not kept, but is predicted to be faster: a GPU can confirm it."""
     reason: str
     overall: float
     by_workload: Mapping[str, str]
@@ -193,8 +205,11 @@ def decide(samples: Mapping[str, Paired]) -> Decision:
 
 
 def following(keep: bool, gain: float, policy: str, misses: int, patience: int = PATIENCE) -> Following:
-    """Says how the loop goes on. ``gain``: the share of time saved (the centre of its interval). An iteration without a
-    decision (crashed, failed or wrong) counts as a miss."""
+    """Returns how the loop continues.
+
+    gain: the share of time saved (the centre of its interval). An iteration without a decision (crashed, failed or
+        wrong) counts as a miss.
+    """
     base, stop = policy == "base", None
     if keep:
         if base and gain < SMALL:
@@ -210,10 +225,12 @@ def decide_predicted(
     candidate: Mapping[str, PredictedTime], incumbent: Mapping[str, PredictedTime],
     baseline: Mapping[str, PredictedTime], kind: ChangeKind, unread: str = "",
 ) -> PredictedDecision:  # fmt: skip
-    """Decides from the predicted times of each workload. A gain is kept beyond the margin of its kind of change; a
-    smaller one, and every change of form, is left for a GPU to confirm.
+    """Decides from the predicted times of each workload.
 
-    unread: why instructions were not read. No margin is known for such predictions.
+    A gain is kept if it exceeds the margin of its kind of change. A smaller gain, and every change of form, waits for a
+    GPU to confirm it.
+
+    unread: the reason why instructions were not read. The margin of such predictions is not known.
     """
     ratios = {name: prediction.us / incumbent[name].us for name, prediction in candidate.items()}
     against = {name: prediction.us / baseline[name].us for name, prediction in candidate.items()}
@@ -249,14 +266,17 @@ def ratio_text(ratio: float) -> str:
 
 
 def tail_of(workloads: int) -> float:
-    """Returns the error that each bound may have: `ERROR`, divided by the claims of gain at all looks."""
+    """Returns the error probability of each bound: `ERROR`, divided by the number of claims of gain at all looks."""
     return ERROR / ((workloads + (workloads > 1)) * len(LOOKS))
 
 
 def captures_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
     """Estimates the captures after which a true ``gain`` of one workload is proven with probability ``power``.
-    ``spread``: that of the ratio of two copies over captures. It assumes the large-sample error of a normal law,
-    and takes the A/A interval of as many captures as the floor."""
+
+    Assumes the large-sample error of a normal distribution. The floor is the A/A interval of as many captures.
+
+    spread: the spread of the ratio of two copies over captures.
+    """
     tail, n = tail_of(workloads), stats.fewest(tail_of(workloads))
     error = stats.expected_half_width(spread, 1, tail) + stats.expected_half_width(spread, 1, 1 - power)
     while error / math.sqrt(n) > gain - max(FLOOR, stats.expected_half_width(spread, n, (1 - AA_CONFIDENCE) / 2)):
@@ -265,12 +285,13 @@ def captures_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, wo
 
 
 def floor_of(noise: Interval) -> float:
-    """Returns how far captures of one kernel may differ; infinite if there were too few for the A/A check."""
+    """Returns the possible difference between captures of one kernel. It is infinite if the A/A check had too few
+    captures."""
     return max(FLOOR, noise.high - 1, 1 - noise.low)
 
 
 def _no_gain(ratios: Array, floor: float) -> bool:
-    """Returns True if a gain over the floor is ruled out, and one over `SMALL` however high the floor is."""
+    """Returns whether gains over the floor are ruled out. If the floor is above `SMALL`, gains over `SMALL` must be."""
     return float(stats.bounds(ratios, MISSED)[0]) > 1 - min(floor, SMALL)
 
 
@@ -292,9 +313,12 @@ def _workload(sample: Paired, confidence: float) -> WorkloadDecision:
 
 
 def _over_workloads(samples: Sequence[Paired]) -> Array:
-    """Returns the geometric mean of the ratios over the workloads, for each capture of the workload with fewest.
-    The ratios of other workloads are replaced by medians of equal blocks. A block has an odd number of captures,
-    because its median then has the same median as one capture, and the interval stays exact."""
+    """Returns the geometric mean of the ratios over the workloads, one for each capture.
+
+    Workloads may have different numbers of captures, and the smallest number counts. For other workloads, equal blocks
+    of captures are replaced by their medians. A block has an odd number of captures: its median then has the same true
+    median as one capture, and the interval stays exact.
+    """
     ratios = [sample.ratios for sample in samples]
     captures = min(len(ratio) for ratio in ratios)
     logs = []

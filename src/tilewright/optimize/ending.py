@@ -2,8 +2,8 @@
 
 If the kernel ends far from its bound, the machine code or the launch may show the cause: spills, no tensor cores, too
 few blocks, or a time that is mostly launch. If none of these applies and changes were tried without gain, the cause is
-*scheduling*: the order in which the compiler or the hardware runs instructions and blocks. Without machine code, or
-without a failed change, the cause is *unknown*. For *scheduling* and *unknown*, a person is asked to look.
+*scheduling*: the order in which the compiler or the hardware runs instructions and blocks. Without machine code, or if
+no change failed, the cause is *unknown*. For *scheduling* and *unknown*, a person is asked to look.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from tilewright.optimize.optimized import Optimized
 from tilewright.records import Bound, MachineCode
 
 NEAR = 1.3
-"""Up to this many times the speed-of-light time, the bound itself is the cause. On an H200, rms_norm reaches 0.78 of
-the peak bandwidth, and a matrix product of 8192³ reaches 0.78 of the peak rate (bench/recorded, 2026-11-21)."""
+"""Up to this many times the speed-of-light time, the bound itself is the cause. For comparison: on an H200, rms_norm
+reaches 0.78 of the peak bandwidth, and a matrix product of 8192³ reaches 0.78 of the peak rate (bench/recorded,
+2026-11-21)."""
 LAUNCH_US = 8.0
 """Below this time, the launch is the cause: launch, ramp and drain on cold L2 take 5 µs (`prediction.LAUNCH_US`)."""
 
@@ -76,8 +77,11 @@ WHERE_TO_LOOK: Mapping[Cause, tuple[str, ...]] = {
 
 
 def revert_incorrect_changes(run: Bookkeeping, baseline: Variant, checker: VariantChecker) -> str:
-    """Reverts kept changes, the last one first, until the code is correct on hostile shapes and data. If the untouched
-    code is also wrong on these, nothing more is reverted, and a note says so; else the note is ""."""
+    """Reverts kept changes until the code is correct on hostile shapes and data. The last change is reverted first.
+
+    If the untouched code is wrong on these, too, nothing more is reverted, and the result is a note that says so.
+    Otherwise the note is "".
+    """
     while still_kept(run.iterations):
         run.setup.progress("check", 0, None, "hostile shapes and data")
         wrong = checker.incorrect(run.incumbent)
@@ -105,8 +109,10 @@ def finish(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimized:
 
 
 def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
-    """Returns advice for a person if the kernel ends far from its bound without a visible cause; else "". For predicted
-    times there is no advice, because their distance from the bound depends on the model."""
+    """Returns advice for a person if the kernel ends far from its bound without a visible cause; else "".
+
+    For predicted times there is no advice, because their distance from the bound depends on the model.
+    """
     if not run.setup.gate.measured:
         return ""
     grids = run.incumbent.grids
@@ -122,7 +128,7 @@ def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
 
 
 def escalation(tried: Sequence[Iteration], cases: Sequence[FinalTime], sms: int) -> Escalation:
-    """Finds out why the kernel is not faster. ``tried``: iterations without the baseline. ``sms``: SMs of the board."""
+    """Finds the cause that limits the kernel. ``tried``: iterations without the baseline. ``sms``: SMs of the board."""
     case = max(cases, key=lambda case: case.times_the_bound)
     visible = next(_causes(case, sms), None)
     helped = {change.entry for change in tried if change.status == "keep"}

@@ -4,8 +4,8 @@
 
 An iteration tries one entry of the playbook at one site. The values of the entry are compiled in parallel, and screened
 by their machine code. The gate (`gates.base.Gate`) verifies the remaining variants, races them against the incumbent,
-confirms the fastest on fresh inputs and decides. The ledger records the iteration before the change is kept. So a kill
-loses at most the running iteration, and the same command continues the run.
+confirms the fastest on fresh inputs and decides. The ledger records the iteration before the change is kept. So if the
+process is killed, at most the running iteration is lost, and the same command continues the run.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ def optimize(
 ) -> Optimized:  # fmt: skip
     """Changes the kernel step by step, and keeps each change that is correct and faster.
 
-    task: a task, or ``FILE[:TASK]``. policy: how the races measure.
-    workloads: one name or several; by default all. limits: fields of `Options`, such as ``iterations=5``.
+    task: a task, or ``FILE[:TASK]``.
+    policy: how the races measure.
+    workloads: one name or several; the default is all workloads.
+    limits: fields of `Options`, such as ``iterations=5``.
     seed: seed of the inputs; None draws and records one.
-    ledger: the ledger of all attempts; by default the one in `ledger.file.home`.
+    ledger: the ledger of all attempts; the default is the one in `ledger.file.home`.
     fresh: starts a new run. Otherwise an interrupted run with the same key is continued.
     session: a worker process that is already starting (`executors.local.local`).
     proposers: sources of changes that are asked before the playbook.
@@ -93,7 +95,7 @@ class Loop(Bookkeeping):
         return self.stop or f"{iterations} iteration{'s' if iterations != 1 else ''} (--iterations)"
 
     def _choose(self) -> tuple[Proposal, list[Variant], list[Attempt]] | None:
-        """Returns the next proposal that leaves a variant to judge, or that comes from a proposer; None if all were
+        """Returns the next proposal that has a variant to judge, or that comes from a proposer. None if all were
         tried."""
         options = self.setup.options
         for proposal in self.candidates():

@@ -43,8 +43,10 @@ class Optimized:
 
 
 def speedup_of(before: Metrics, after: Metrics) -> float | None:
-    """Returns the time before / the time after, from paired rounds if there are any. Medians that were measured minutes
-    apart also differ for other reasons."""
+    """Returns the time before / the time after, from paired rounds if there are any.
+
+    Without paired rounds the medians were measured minutes apart, so they may also differ for other reasons.
+    """
     if after.against_baseline is not None:
         return 1 / after.against_baseline.centre
     a, b = before.us, after.us

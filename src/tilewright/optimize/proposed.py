@@ -38,7 +38,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a proposer may read: the incumbent, and the iterations so far."""
+    """The data that a proposer may read: the incumbent, and the iterations so far."""
 
     texts: Mapping[Path, str]
     facts: KernelFacts
@@ -120,7 +120,7 @@ def _replaced(file: Path, editable: Collection[Path]) -> Path:
 
 
 def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, Path]:
-    """Maps the file names in a patch to the editable files. The names may have any leading folders."""
+    """Maps the file names in a patch to the editable files. A name may begin with additional folders."""
     try:
         names = [name for _, name in patched_names(patch)]
     except ChangeRefused as error:

@@ -1,4 +1,4 @@
-"""What the ledger and git store of a run: its record, its commit messages, and how the code changed."""
+"""Makes the records of a run for the ledger and git: the run, its commit messages, and the changes of the code."""
 
 from __future__ import annotations
 

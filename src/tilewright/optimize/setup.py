@@ -46,8 +46,12 @@ class Start:
 def prepare(
     stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
 ) -> Start:
-    """Prepares a new run, or continues the interrupted run with the same key. ``fresh``: always a new run. ``stack``:
-    closes what this function opens. Raises Incorrect if the untouched code is not correct."""
+    """Prepares a new run, or continues the interrupted run with the same key.
+
+    fresh: always starts a new run.
+    stack: closes the resources that this function opens.
+    Raises Incorrect if the untouched code is not correct.
+    """
     task, target, entries = request.task, request.target, request.entries
     machine = machine_of(target)
     key = request.key(machine.versions)
@@ -99,8 +103,10 @@ def _gate(
     stack: ExitStack, request: OptimizeRequest, baseline: Variant, bounds: Mapping[str, Bound],
     checker: VariantChecker, seed: int, done: int,
 ) -> Gate:  # fmt: skip
-    """``done``: number of iterations that an interrupted run has done. It is part of the seed, so that
-    fresh inputs are not drawn twice."""
+    """Makes the gate. ``done``: number of iterations that an interrupted run has finished.
+
+    The number is part of the seed, so that fresh inputs are not drawn twice.
+    """
     if not request.target.measured:
         return PredictedGate(checker, request.workloads, bounds)
     task = request.task

@@ -1,11 +1,11 @@
 """Verifies, races and confirms versions of a kernel in the worker process.
 
-The worker opens the baseline task. The inputs, references and tolerances of the baseline check every version. A version
-supplies only its launch function and its shipped configuration.
+The worker opens the baseline task. All versions are checked with the inputs, references and tolerances of the baseline.
+A version supplies only its launch function and its shipped configuration.
 
-`Arena.race` quickly ranks the variants of one iteration, and never decides what is kept. `confirm` measures the fastest
-variant in pairs with incumbent and baseline, on inputs that this run has not used. Each look (`Arena.confirm`) adds
-samples, until `decide` reaches a decision.
+`Arena.race` quickly ranks the variants of one iteration, and never decides which is kept. `confirm` measures the
+fastest variant in pairs with incumbent and baseline, on inputs that this run has not used. Each look (`Arena.confirm`)
+adds samples, until `decide` reaches a decision.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceRes
 from tilewright.worker.messages import Lost
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
-"""Most rounds and seconds of one race. A small error of its ranking does no harm: the confirmation measures again."""
+"""Most rounds and seconds of one race. A small error of its ranking is harmless, because the confirmation measures
+again."""
 CONFIRM_SECONDS = 3.0
 """Most wall seconds of one confirmation on one workload: 400 rounds of a kernel that takes 1.7 ms. A shorter kernel
-reaches the rounds of `decide.LOOKS` first."""
+first reaches the rounds of `decide.LOOKS`."""
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
 """Most wall seconds of each look. The first look is short, because most changes are clearly faster or slower."""
 FEWEST_ROUNDS = 2 * LOOKS[0][0]
-"""Fewest rounds of the first look, however long the kernel takes: two for each capture. So this look has enough
+"""Fewest rounds of the first look, however long the kernel takes: two for each capture. This look then has enough
 captures for a decision over 30 workloads."""
 
 
 @dataclass(frozen=True)
 class PlannedLook:
-    """The captures of one look, and the budget of their rounds."""
+    """The captures of one look, and the limits of their rounds."""
 
     captures: int
     budget: Budget
@@ -54,7 +55,7 @@ PLAN = tuple(
 
 @dataclass(frozen=True)
 class Confirmation(Paired):
-    """The paired times of one workload, and the conditions of their measurement."""
+    """The paired times of one workload, and the conditions under which they were measured."""
 
     checked: Checked
     """The check of the candidate on this confirmation's inputs, before and after timing."""
@@ -83,10 +84,12 @@ class Entrant:
 
 
 class Arena:
-    """The worker of one optimisation run, which ends with the ``with`` block.
+    """The worker of one optimisation run. It ends with the ``with`` block.
 
-    where: as in `loading.load_task`. policy: how to measure (L2, graph or eager).
-    session: a worker process that is already starting and has no task yet; None starts a new one."""
+    where: as in `loading.load_task`.
+    policy: how to measure (L2, graph or eager).
+    session: a worker process that is already starting and has no task yet; None starts a new one.
+    """
 
     def __init__(
         self, task: Task, where: str, baseline: Entrant, policy: Policy, seed: int,
@@ -118,9 +121,11 @@ class Arena:
     def confirm(
         self, workload: str, candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int, look: PlannedLook
     ) -> Confirmation | Eliminated:
-        """Takes one look: verifies the candidate, and measures paired samples on inputs drawn from ``seed``. For a
-        decision, no earlier request may have used the seed. If a launch hangs, the candidate is blamed, because
-        incumbent and baseline have run such rounds before."""
+        """Takes one look: verifies the candidate, and measures paired samples on inputs drawn from ``seed``.
+
+        For a decision, no earlier request may have used the seed. If a launch hangs, the candidate counts as the cause,
+        because incumbent and baseline have run such rounds before.
+        """
         checked = self.verify(candidate, workload, seed)
         if isinstance(checked, Eliminated):
             return checked
@@ -151,8 +156,10 @@ class Confirmations:
 def confirm(
     arena: Arena, workloads: Sequence[str], candidate: Entrant, incumbent: Entrant, baseline: Entrant, seed: int
 ) -> Confirmations | Eliminated:
-    """Measures ``candidate`` against incumbent and baseline, until a decision is made or all looks are taken. Returns
-    `Eliminated` if a version was wrong or broke the process. ``seed``: of inputs that this run has not used."""
+    """Measures ``candidate`` against incumbent and baseline, until a decision is made or all looks are taken.
+
+    Returns `Eliminated` if a version was wrong or broke the process. ``seed``: of inputs that this run has not used.
+    """
     samples: dict[str, Confirmation] = {}
     for look in PLAN:
         for name in workloads:

@@ -87,9 +87,9 @@ class Judged:
     crashed: bool = False
     """True if every variant crashed or hung."""
     decided: bool = True
-    """False if the noise hid whether the best variant is faster."""
+    """False if noise hid whether the best variant is faster."""
     to_confirm: bool = False
-    """True if it was left out, but is correct and predicted to be faster: a GPU can confirm it."""
+    """True if the variant was left out, but is correct and predicted to be faster: a GPU can confirm it."""
     reason: str
     outcomes: tuple[WorkloadOutcome, ...] = ()
     attempts: Attempts = ()
@@ -103,7 +103,7 @@ class Gate(Protocol):
 
     @property
     def noise(self) -> Mapping[str, Interval]:
-        """Workload → ratio of the times of two copies of the baseline on this machine; empty if nothing is measured."""
+        """Workload → ratio of the times of two copies of the baseline on this machine. Empty if nothing is measured."""
 
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """Returns the metrics of the untouched code for each workload, or the reason why it is not correct."""
@@ -132,8 +132,10 @@ class VariantChecker:
         self._checker = InterpreterChecker(baseline, board, seed)
 
     def verdict(self, variant: Variant, *, own_shapes: bool = False) -> Checked:
-        """Checks the variant's shipped configuration on every workload, on reduced shapes. With ``own_shapes``, checks
-        it at the workload's full size, too."""
+        """Checks the variant's shipped configuration on every workload, on reduced shapes.
+
+        With ``own_shapes``, also checks it at the workload's full size.
+        """
         return self._checker.check(
             variant.task, self.workloads, quick=True, seconds=CHECK_SECONDS, own_shapes=own_shapes
         )
@@ -148,7 +150,7 @@ class VariantChecker:
 
 
 def with_outcome(attempts: Sequence[Attempt], variant: Variant, status: AttemptStatus, reason: str) -> Attempts:
-    """Returns ``attempts`` with a new attempt for ``variant`` in place of its old one."""
+    """Returns ``attempts``, with the attempt for ``variant`` replaced by one with this outcome."""
     others = [attempt for attempt in attempts if attempt.value != str(variant.value)]
     return (*others, variant.attempt(status, reason))
 
@@ -157,7 +159,7 @@ def metrics_of(
     variant: Variant, workload: Workload, bound: Bound, measured: MeasuredTime | None = None,
     ratio: Interval | None = None,
 ) -> Metrics:  # fmt: skip
-    """Returns the variant's metrics, which are predicted if ``measured`` is None. ``ratio``: time / baseline's time."""
+    """Returns the variant's metrics. They are predicted if ``measured`` is None. ``ratio``: time / baseline's time."""
     work, predicted = count(variant.task, workload, variant.board), variant.predicted[workload.name]
     return Metrics(
         workload=workload.name, measured=measured, predicted=predicted if measured is None else None,

@@ -100,7 +100,8 @@ class MeasuredGate:
         return RacedVariants(verified, tuple(ranked), (*verified.attempts, *attempts))
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant | Judged:
-        """Measures the fastest variant that the interpreter accepts, beside incumbent and baseline, on fresh inputs."""
+        """Measures the fastest variant that the interpreter accepts, in pairs with incumbent and baseline, on fresh
+        inputs."""
         attempts = raced.attempts
         for ranked in raced.ranked:
             best = ranked.variant
@@ -219,7 +220,8 @@ def _raced(variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[R
 
 
 def _ratio(time: MeasuredTime, incumbent: MeasuredTime) -> Interval:
-    """Returns the ratio of two medians. The times are not paired, so its interval is as wide as both together."""
+    """Returns the ratio of two medians. The times are not paired, so the interval combines the widths of both
+    intervals."""
     low, high = time.interval_us[0] / incumbent.interval_us[1], time.interval_us[1] / incumbent.interval_us[0]
     return Interval(low, time.us / incumbent.us, high, 0.95, len(time.samples_us))
 

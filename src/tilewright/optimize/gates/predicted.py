@@ -1,4 +1,4 @@
-"""The gate without a GPU: the interpreter checks results, the model predicts times. Results are marked predicted."""
+"""The gate without a GPU: the interpreter checks results, the model predicts times. Results are marked as predicted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PredictedGate:
         return tuple(base.metrics_of(variant, workload, self.bounds[workload.name]) for workload in self.workloads)
 
     def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
-        """Returns all variants: the interpreter is slow, so `confirm` checks only those that may be kept."""
+        """Returns all variants. The interpreter is slow, so `confirm` checks only variants that may be kept."""
         return VerifiedVariants(tuple(variants), tuple(variants))
 
     def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
@@ -46,8 +46,10 @@ class PredictedGate:
         return RacedVariants(verified, ranked, tuple(attempts))
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant:
-        """Checks the variants with the interpreter, in the order of predicted time, up to the first correct one. One
-        that would be kept is checked at the workloads' own extents too."""
+        """Checks the variants with the interpreter in the order of predicted time, until one is correct.
+
+        A variant that would be kept is also checked at the workloads' full size.
+        """
         attempts = raced.attempts
         for ranked in raced.ranked:
             checked = self.checker.verdict(ranked.variant)

@@ -1,12 +1,12 @@
-"""Entries of a run's journal, as git keeps them.
+"""Entries of a run's journal, as git stores them.
 
-An entry is a commit of its own history, below ``refs/tilewright/<run>/journal/``. Its message is one line of JSON, its
-tree has two folders: ``was``, the files as they were when the journal first saw them, and ``now``, the same files after
-the entry. So ``git diff ENTRY:was ENTRY:now`` shows all changes of a run, and ``git show ENTRY:now/train.py`` a file.
-Modes other than 644 and 755 are in the JSON alone.
+An entry is a commit in a history of its own, below ``refs/tilewright/<run>/journal/``. Its message is one line of JSON.
+Its tree has two folders: ``was`` holds the files as the journal first saw them, ``now`` the same files after the entry.
+So ``git diff ENTRY:was ENTRY:now`` shows all changes of a run, and ``git show ENTRY:now/train.py`` shows a file. Modes
+other than 644 and 755 are only in the JSON.
 
-The ref ``head`` is the last finished entry. The ref ``next`` is the last entry whose files were to be changed. It is
-unfinished if its parent is ``head``.
+The ref ``head`` is the last finished entry. The ref ``next`` is the last entry whose files were to be changed. This
+entry is unfinished if its parent is ``head``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tilewright.optimize.versions.user_tree import FileContent, FileState
 
 @dataclass(frozen=True)
 class FileStep:
-    """One file of an entry. ``name``: its path below the repository's top, or below the root of a tree without git."""
+    """One file of an entry. ``name``: its path relative to the repository's top, or to the root of a folder without
+    git."""
 
     name: str
     before: FileState
@@ -43,8 +44,11 @@ EntryKind = Literal["backup", "edit", "patch", "revert"]
 
 @dataclass(frozen=True)
 class EntryRecord:
-    """What the message of an entry's commit says. ``made``: the folders that the entry creates. ``worktree``: which of
-    the repository's worktrees has the files, "." for the main one."""
+    """The content of an entry's commit message.
+
+    made: the folders that the entry creates.
+    worktree: the worktree of the repository that has the files, "." for the main one.
+    """
 
     kind: EntryKind
     files: tuple[FileStep, ...]
@@ -52,7 +56,8 @@ class EntryRecord:
     worktree: str = "."
 
     def in_order(self, *, undo: bool) -> list[tuple[int, FileStep]]:
-        """Returns the files with their numbers, removals first: a file may make room for a folder."""
+        """Returns the files with their numbers. Removals come first, because a removed file may have the name of a new
+        folder."""
         return sorted(
             enumerate(self.files), key=lambda each: (each[1].before if undo else each[1].after).kind != "absent"
         )  # fmt: skip
@@ -68,7 +73,7 @@ class JournalEntry:
 
     @property
     def kind(self) -> EntryKind:
-        """What was done: ``backup`` changes no file."""
+        """The kind of the step. A ``backup`` changes no file."""
         return self.record.kind
 
     @property
@@ -79,8 +84,12 @@ class JournalEntry:
 
 @dataclass(frozen=True)
 class KnownFile:
-    """What the journal knows of a file. ``was``: as the user left it, when the run first recorded it or after the
-    user's own later change. ``backup``: at the last backup. ``now``: after the last entry."""
+    """The states of a file that the journal knows.
+
+    was: as the user left it, when the run first recorded it or after the user's own later change.
+    backup: at the last backup.
+    now: after the last entry.
+    """
 
     was: FileState
     backup: FileState
@@ -88,7 +97,7 @@ class KnownFile:
 
 
 def folded(known: Mapping[str, KnownFile], record: EntryRecord) -> Mapping[str, KnownFile]:
-    """Returns what the journal knows after the step."""
+    """Returns the known states of all files after the step ``record``."""
     after = dict(known)
     for step in record.files:
         before = known.get(step.name)
@@ -103,14 +112,16 @@ def folded(known: Mapping[str, KnownFile], record: EntryRecord) -> Mapping[str, 
 
 
 def journal_entries(root: Path, run: str, home: Path) -> tuple[JournalEntry, ...]:
-    """Returns the finished entries of a run, the first one first; none for an unknown run. Changes nothing.
+    """Returns the finished entries of a run, the oldest first; none for an unknown run. Changes nothing.
 
-    root: the folder that the run's journal was opened for. home: Tilewright's folder."""
+    root: the folder for which the run's journal was opened.
+    home: Tilewright's folder.
+    """
     return EntryStore(place_of_tree(root.resolve(), home.absolute()).git, run).entries()
 
 
 def journal_runs(root: Path, home: Path) -> tuple[str, ...]:
-    """Returns the runs with a journal in the repository of ``root``, by name."""
+    """Returns the names of the runs that have a journal in the repository of ``root``."""
     git = place_of_tree(root.resolve(), home.absolute()).git
     refs = git("for-each-ref", "--format=%(refname)", "refs/tilewright").splitlines()
     return tuple(sorted({ref.split("/")[2] for ref in refs if ref.endswith("/journal/head")}))
@@ -174,7 +185,7 @@ class EntryStore:
         return FileContent(state.kind, state.mode, data)
 
     def write(self, record: EntryRecord, known: Mapping[str, KnownFile], parent: str) -> str:
-        """Writes the entry's commit, and returns its id. ``known``: what the journal knows after the entry."""
+        """Writes the entry's commit, and returns its id. ``known``: the states of all files after the entry."""
         states = {f"was/{name}": file.was for name, file in known.items()}
         states |= {f"now/{name}": file.now for name, file in known.items()}
         rows = [f"{git_mode(state)} {state.blob} 0\t{name}\0" for name, state in states.items() if state.blob]
@@ -187,12 +198,13 @@ class EntryStore:
         return self._git.line("commit-tree", tree, *(("-p", parent) if parent else ()), stdin=message)
 
     def intend(self, entry: str) -> None:
-        """Records that the files of the entry are about to be changed; or, for the last finished entry, are not."""
+        """Records the entry before its files are changed. For the last finished entry: records that no change
+        follows."""
         self._git("update-ref", f"{self._refs}/next", entry)
 
     def finish(self, entry: str, before: str) -> None:
-        """Makes the entry the last finished one. before: the last finished entry until now; "" if there is none."""
-        self._git("update-ref", f"{self._refs}/head", entry, before)  # "" means that there must be none
+        """Makes the entry the last finished one. ``before``: the previous one; "" if there was none."""
+        self._git("update-ref", f"{self._refs}/head", entry, before)  # "" requires that the ref does not exist yet
 
     def unfinished(self) -> JournalEntry | None:
         """Returns the entry whose files a killed process may have changed; None if all entries are finished."""

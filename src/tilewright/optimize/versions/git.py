@@ -1,7 +1,7 @@
 """Runs git commands. No other module starts git.
 
 Git runs in English, without hooks, signatures, prompts, background maintenance and file monitors. Environment variables
-that name a repository (GIT_DIR, GIT_INDEX_FILE, …) are removed. The user's name and other settings stay.
+that name a repository (GIT_DIR, GIT_INDEX_FILE and others) are removed. The user's name and other settings are used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PASSED_ON = (
     "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_CEILING_DIRECTORIES",
     "GIT_DISCOVERY_ACROSS_FILESYSTEM", "GIT_EXEC_PATH",
 )  # fmt: skip
-"""Prefixes of the environment variables that are passed on to git. They describe the user, and name no repository."""
+"""Prefixes of the environment variables that are passed on to git. They describe the user, not a repository."""
 
 QUIET = {
     "LC_ALL": "C",
@@ -51,9 +51,12 @@ class GitError(MachineError):
 
 @dataclass(frozen=True)
 class Git:
-    """Runs git in a folder. ``variables``: environment variables, which may name the repository and the worktree.
-    ``passed``: open files that git inherits. A lock among them stays locked until a git command has ended, even if this
-    process is killed meanwhile."""
+    """Runs git in a folder.
+
+    variables: environment variables, which may name the repository and the worktree.
+    passed: open files that git inherits. If one is a lock, it stays locked until the git command ends, even if this
+        process is killed meanwhile.
+    """
 
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)

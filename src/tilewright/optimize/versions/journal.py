@@ -1,4 +1,4 @@
-"""The journal of a run: the only way by which Tilewright changes files of the user.
+"""The journal of a run: Tilewright changes files of the user only through it.
 
     with Journal.open(root, run, home) as journal:
         journal.backup_file("train.py")
@@ -7,10 +7,10 @@
         journal.revert_file("train.py")                  # if it is not better
 
 * Each step is an entry: a commit below ``refs/tilewright/<run>/journal/`` in the user's repository, or in a private one
-  below Tilewright's home. The user's index, branches and stash stay as they are. Each method returns an entry's id.
-* The entry is written before a file changes. If the process is killed meanwhile, the next `open` puts the files of the
-  unfinished entry back, so the tree is as the last finished entry recorded it.
-* A file without a backup is not edited. A file that somebody else has changed since its last entry is left as it is.
+  below Tilewright's home. The user's index, branches and stash are not changed. Each method returns an entry's id.
+* The entry is written before a file changes. If the process is killed meanwhile, the next `open` restores the files of
+  the unfinished entry. All files are then as in the last finished entry.
+* A file without a backup is not edited. A file that somebody else has changed since its last entry is not touched.
 * An entry of several files changes all of them or none.
 """
 
@@ -54,8 +54,12 @@ LOCK = "tilewright-journal.lock"
 
 @dataclass(frozen=True)
 class Recovered:
-    """What `Journal.recover` did. ``entry``: the unfinished entry, "" if there was none. ``restored``: the files that
-    were put back. ``left``: files that another program has changed meanwhile; they were left as they are."""
+    """The result of `Journal.recover`.
+
+    entry: the unfinished entry, "" if there was none.
+    restored: the files that were restored.
+    left: files that another program has changed meanwhile; they were not touched.
+    """
 
     entry: str = ""
     restored: tuple[Path, ...] = ()
@@ -65,10 +69,13 @@ class Recovered:
 class Journal:
     """The journal of one run, for one process at a time. Use it in a ``with`` block.
 
-    root: the folder below which files may be changed. run: the run's name. recovered: what `open` put back.
+    root: the folder below which files may be changed.
+    run: the run's name.
+    recovered: the files that `open` restored.
 
     Paths may be relative to ``root``. A path that leads out of ``root``, into git's own folders, into a submodule or
-    into Tilewright's worktrees raises `ChangeRefused`. A link at the end of a path is the link, not its target.
+    into Tilewright's worktrees raises `ChangeRefused`. If a path ends with a symbolic link, it means the link itself,
+    not the target.
     """
 
     def __init__(self, place: RepositoryPlace, root: Path, run: str, home: Path, lock: IO[bytes]) -> None:
@@ -85,10 +92,12 @@ class Journal:
 
     @classmethod
     def open(cls, root: Path, run: str, home: Path) -> Journal:
-        """Opens the journal of ``run``, and puts back what a killed process of this run, or of another one in the same
-        repository, has left unfinished.
+        """Opens the journal of ``run``, and restores files that a killed process left unfinished.
 
-        root: the folder of the user's program. home: Tilewright's folder, for a private repository.
+        The process may belong to this run or to another one in the same repository.
+
+        root: the folder of the user's program.
+        home: Tilewright's folder, for a private repository.
         Raises MachineError if another journal is open in the same repository, or if git fails.
         """
         root, home = root.resolve(), home.absolute()
@@ -119,18 +128,20 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Releases the lock. The files stay as they are."""
+        """Releases the lock. Changes no file."""
         if not self._lock.closed:
             release(self._lock)
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
-        """The finished entries, the first one first."""
+        """The finished entries, the oldest first."""
         return self._entries
 
     def backup_file(self, path: Path | str) -> str:
-        """Records the file as it is now, also if it is absent. `revert_file` goes back to this. If it has changed
-        since the last entry, the user has changed it: nothing later goes back to before that change."""
+        """Records the file as it is now, or that it does not exist. `revert_file` restores this state.
+
+        If the file differs from the last entry, the user has changed it. No later step undoes this change.
+        """
         name = self._tree.name(path)
         inside = [other for other in self._known if f"{other}/".startswith(f"{name}/") or name.startswith(f"{other}/")]
         if inside and inside != [name]:
@@ -143,12 +154,15 @@ class Journal:
         return entry
 
     def edit_file(self, path: Path | str, text: str | bytes) -> str:
-        """Replaces the file's whole content, or makes the file. Its mode stays."""
+        """Replaces the file's whole content, or creates the file. The mode does not change."""
         return self.edit_files({Path(path): text})
 
     def edit_files(self, texts: Mapping[Path, str | bytes]) -> str:
-        """Replaces the contents of several files in one entry: path → the whole new text. A text is written as UTF-8
-        with its line ends unchanged; a file that was read with ``surrogateescape`` gets its bytes back."""
+        """Replaces the contents of several files in one entry: path → the whole new text.
+
+        A text is written as UTF-8 with unchanged line ends. Text that was read with ``surrogateescape`` is written with
+        its original bytes.
+        """
         wanted = {}
         for path, text in texts.items():
             name = self._editable(path)
@@ -160,9 +174,12 @@ class Journal:
         return self._change("edit", wanted)
 
     def apply_patch(self, patch: str | bytes) -> str:
-        """Applies a unified diff in one entry: all of it, or nothing. It may make, remove and rename files and change
-        modes. Its paths are relative to the repository's top, as git writes them, or to `root` without a repository.
-        Raises `ChangeRefused` if a line of context differs, or a file has no backup."""
+        """Applies a unified diff in one entry: all of it, or nothing. It may create, remove and rename files and change
+        modes.
+
+        Its paths are relative to the repository's top, as git writes them, or to `root` without a repository. Raises
+        `ChangeRefused` if a line of context differs, or a file has no backup.
+        """
         text = os.fsdecode(patch) if isinstance(patch, bytes) else patch
         strip, pairs = self._named(text)
         before = {}
@@ -173,19 +190,23 @@ class Journal:
         return self._change("patch", applied(text, before, _mode_of_new_files(), strip))
 
     def files_of(self, patch: str | bytes) -> tuple[Path, ...]:
-        """Returns the files that a patch changes, makes, renames or removes: those to back up before `apply_patch`."""
+        """Returns the files that a patch changes, creates, renames or removes. Back them up before `apply_patch`."""
         _, pairs = self._named(os.fsdecode(patch) if isinstance(patch, bytes) else patch)
         return tuple(self._tree.top / name for name in dict.fromkeys(name for pair in pairs for name in pair))
 
     def revert_file(self, path: Path | str) -> str:
-        """Puts the file back as its last backup recorded it: bytes, mode, link or absence. Folders that the run made
-        are removed if they are empty."""
+        """Restores the state of the file's last backup: bytes, mode, link or absence.
+
+        Folders that the run created are removed if they are empty.
+        """
         name = self._editable(path)
         return self._revert({name: self._known[name].backup})
 
     def revert_to(self, entry: str) -> str:
-        """Puts all files back as they were after ``entry``, in one step. Raises `FileChanged` if the user's own change
-        of a file would be lost."""
+        """Restores all files to their state after ``entry``, in one step.
+
+        Raises `FileChanged` if the user's own change of a file would be lost.
+        """
         earlier: Mapping[str, KnownFile] = {}
         for each in self._entries:
             earlier = folded(earlier, each.record)
@@ -200,14 +221,16 @@ class Journal:
         return self._revert(states)
 
     def revert_all(self) -> str:
-        """Puts all files of the run back as the user left them, in one step: undoes the run. Raises `ChangeRefused` if
-        the run has recorded nothing."""
+        """Restores all files of the run as the user left them, in one step. This undoes the run.
+
+        Raises `ChangeRefused` if the run has recorded nothing.
+        """
         if not self._known:
             raise ChangeRefused(f"run {self.run} has changed no file of {self.root}")
         return self._revert({name: file.was for name, file in self._known.items()})
 
     def recover(self) -> Recovered:
-        """Puts back the files of an entry that was not finished. `open` calls this; it can be called at any time."""
+        """Restores the files of an unfinished entry. `open` calls this; it can be called at any time."""
         self._store.unlock()
         self._read()
         entry = self._store.unfinished()
@@ -223,7 +246,7 @@ class Journal:
         return Recovered(entry.id, tuple(put_back), tuple(left))
 
     def _put_back(self, step: FileStep, temporary: str) -> bool:
-        """Undoes the step of one file, if it was done. Returns False if another program has changed the file."""
+        """Undoes the step of one file if it was done. Returns False if another program has changed the file."""
         self._tree.discard(step.name, temporary)
         try:
             found = self._tree.read(step.name)
@@ -270,7 +293,7 @@ class Journal:
         return tuple(sorted(made))
 
     def _remove_made_folders(self, entries: Iterable[JournalEntry]) -> None:
-        """Removes the folders that these entries have made and that are empty now, the innermost first."""
+        """Removes the folders that these entries created and that are now empty, the innermost first."""
         for folder in sorted({folder for entry in entries for folder in entry.record.made}, reverse=True):
             self._tree.remove_folder(folder)
 
@@ -281,7 +304,7 @@ class Journal:
         return name
 
     def _unchanged(self, name: str) -> FileContent:
-        """Returns the file's content. Raises `FileChanged` if it is not as the last entry recorded it."""
+        """Returns the file's content. Raises `FileChanged` if it differs from the last entry."""
         found = self._tree.read(name)
         if self._store.state_of(found) != self._known[name].now:
             raise FileChanged(
@@ -291,8 +314,10 @@ class Journal:
         return found
 
     def _named(self, patch: str) -> tuple[int | None, tuple[tuple[str, str], ...]]:
-        """Returns how many leading folders the names of a patch have in excess, and its old and new names. A patch
-        without git's ``a/`` and ``b/`` has none in excess."""
+        """Returns how many leading folders to remove from the names of a patch, and its old and new names.
+
+        The number is 0 for a patch without git's prefixes ``a/`` and ``b/``.
+        """
         guessed = patched_names(patch)
         try:
             whole = patched_names(patch, 0)
@@ -310,7 +335,7 @@ class Journal:
 
 
 def temporary_name(entry: str, number: int) -> str:
-    """Returns the name of the temporary file of an entry's file, beside it."""
+    """Returns the name of the temporary file for a file of an entry, in the same folder."""
     return f".tilewright-{entry[:16]}-{number}"
 
 

@@ -11,13 +11,13 @@ from typing import IO
 from tilewright.errors import MachineError
 
 LOCK_SECONDS = 1.0
-"""How long to wait for a lock. A git command that a killed run had started may hold the lock until it ends."""
+"""Seconds to wait for a lock. A git command that a killed run started may hold the lock until it ends."""
 
 
 def locked(path: Path, holder: str, busy: str) -> IO[bytes]:
     """Takes the lock and writes ``holder`` into its file. Raises MachineError if another process has the lock.
 
-    busy: the error's message; ``{holder}`` in it is replaced by what the other process wrote into the file.
+    busy: the error's message. ``{holder}`` in it is replaced by the text that the other process wrote into the file.
     """
     until = time.monotonic() + LOCK_SECONDS
     while True:
@@ -48,7 +48,7 @@ def _taken(lock: IO[bytes]) -> bool:
 
 
 def _is(lock: IO[bytes], path: Path) -> bool:
-    """Returns whether ``path`` is still this file. The process that had the lock removes its file at the end."""
+    """Returns whether ``path`` is still this file. The previous holder of the lock removes its file at the end."""
     try:
         return os.path.samestat(os.fstat(lock.fileno()), path.stat())
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""Reads unified diffs, and applies them to contents: names and contents in, contents out. No file of the user is read.
+"""Reads unified diffs, and applies them to file contents in memory. It reads no file of the user.
 
-Git applies a patch only if all of its context matches, and all of it or nothing. But git skips what it cannot read:
-lines after a hunk that is longer than its header says are lost silently. So `require_complete` reads the hunks first.
+Git applies a patch only if all of its context matches: all of the patch or nothing. But git silently skips lines that
+it cannot read, such as those after a hunk that is longer than its header says. So `require_complete` checks the hunks
+first.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from tilewright.optimize.versions.user_tree import ABSENT, ChangeRefused, FileCo
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _OUTSIDE = ("--- ", "+++ ", "-- ", "--")
-"""Lines outside the hunks that begin with + or -: the names of files, and the signature of a mail."""
+"""Beginnings of lines outside the hunks that start with + or -: the names of files, and the signature of a mail."""
 
 FIX = "make the patch anew from the files as they are, e.g. with git diff"
 
 
 def require_complete(patch: str) -> None:
-    """Raises `ChangeRefused` if a line of the patch belongs to no hunk, or a hunk is cut off."""
+    """Raises `ChangeRefused` if a line of the patch belongs to no hunk, or a hunk is incomplete."""
     lines = enumerate(patch.split("\n"), 1)
     for number, line in lines:
         if hunk := _HUNK.match(line):
@@ -51,9 +52,11 @@ def _skip_hunk(lines: Iterator[tuple[int, str]], start: int, old: int, new: int)
 
 
 def patched_names(patch: str, strip: int | None = None) -> tuple[tuple[str, str], ...]:
-    """Returns for each file of the patch its old and its new name; equal names if the patch does not rename it.
-    strip: how many leading folders of the names are left out; None for git's guess, which is one as in ``a/ops.py``.
-    Raises `ChangeRefused` if git does not understand the patch."""
+    """Returns the old and the new name of each file in the patch. They are equal if the patch does not rename the file.
+
+    strip: the number of leading folders to remove from the names; None lets git guess (one for ``a/ops.py``).
+    Raises `ChangeRefused` if git does not understand the patch.
+    """
     options = ("--numstat", "-z", *_options(strip), "-")
     with _scratch() as git:
         try:
@@ -61,7 +64,7 @@ def patched_names(patch: str, strip: int | None = None) -> tuple[tuple[str, str]
         except GitError as error:
             raise ChangeRefused(f"that is not a patch that git understands: {error}; fix: {FIX}") from error
     names = [[row.split("\t", 2)[2] for row in stats.split("\0") if row] for stats in (old, new)]
-    return tuple(zip(names[0][::-1], names[1], strict=True))  # with -R, git begins at the patch's end (since 2.30)
+    return tuple(zip(names[0][::-1], names[1], strict=True))  # with -R, git starts at the patch's end (since 2.30)
 
 
 def applied(
@@ -69,8 +72,8 @@ def applied(
 ) -> Mapping[str, FileContent]:  # fmt: skip
     """Returns the contents after the patch, for each name in ``before``. All files of the patch must be in ``before``.
 
-    new_mode: the mode of a new file; one that is renamed keeps its mode. Raises `ChangeRefused` if the patch does not
-    fit exactly, or makes a submodule or a link that leads out of the folder.
+    new_mode: the mode of a new file. A renamed file keeps its mode.
+    Raises `ChangeRefused` if the patch does not fit exactly, or creates a submodule or a link out of the folder.
     """
     require_complete(patch)
     sources = {new: old for old, new in patched_names(patch, strip)}
@@ -104,7 +107,11 @@ def _blob(git: Git, content: FileContent) -> str:
 
 
 def _content(git: Git, name: str, facts: Sequence[str], mode: int) -> FileContent:
-    """Returns the content of a file of the index. facts: git's mode and blob. mode: the permissions before."""
+    """Returns the content of a file in the index.
+
+    facts: git's mode and blob id.
+    mode: the permissions before.
+    """
     kind, blob, *_ = facts
     if kind not in ("100644", "100755", "120000"):
         raise ChangeRefused(f"the patch makes {in_a_line(name)} a submodule; only files and links are changed")
@@ -121,7 +128,7 @@ def _content(git: Git, name: str, facts: Sequence[str], mode: int) -> FileConten
 
 @contextmanager
 def _scratch() -> Iterator[Git]:
-    """Makes a temporary empty repository, so that git uses no repository above its folder and none of its settings."""
+    """Makes a temporary empty repository. With it, git uses neither a repository above the folder nor its settings."""
     with tempfile.TemporaryDirectory(prefix="tilewright-patch-") as folder:
         git = Git(Path(folder))
         git("init", "--quiet", "--template=")

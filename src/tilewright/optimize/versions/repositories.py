@@ -1,9 +1,9 @@
 """Finds the git repository for a task's editable files: the user's, or else a private one.
 
-The user's repository is used if it holds all the files and ignores none. Otherwise (no repository, a package in
-site-packages, files of two repositories) Tilewright makes a private bare repository. In the private repository, a
-file's path is relative to the folder from which its package is imported: ``tilegym/ops/cutile/attention.py``. So
-``patch -p1`` can apply a patch of the private branch in that folder.
+The user's repository is used if it contains all the files and ignores none. Otherwise (no repository, a package in
+site-packages, files of two repositories) Tilewright makes a private bare repository. There, a file's path is relative
+to the folder from which its package is imported: ``tilegym/ops/cutile/attention.py``. So ``patch -p1`` can apply a
+patch of the private branch in that folder.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from pathlib import Path
 from tilewright.optimize.versions.git import Git, GitError
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
-"""Git's messages for a folder that is not in a checkout. Any other message of git is reported as an error."""
+"""Git's messages for a folder that is not in a checkout. All other messages are reported as errors."""
 
 
 @dataclass(frozen=True)
 class RepositoryPlace:
-    """The repository of the editable files. ``names``: absolute path of the user's file → its path in the repository.
-    ``root``: the folder of the user's disk to which the paths in the repository are relative."""
+    """The repository of the editable files.
+
+    names: absolute path of the user's file → its path in the repository.
+    root: the folder on the user's disk to which the paths in the repository are relative.
+    """
 
     git: Git
     names: Mapping[Path, str]
@@ -35,8 +38,10 @@ class RepositoryPlace:
 
 
 def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
-    """Returns the repository of ``files``, and makes a private one below ``home`` if the user has none. Raises
-    MachineError if git is missing or fails in the user's repository."""
+    """Returns the repository of ``files``. Makes a private one below ``home`` if the user has none.
+
+    Raises MachineError if git is missing or fails in the user's repository.
+    """
     real = [Path(os.path.realpath(path)) for path in files]
     top = _common_checkout(real)
     if top is not None:
@@ -50,8 +55,11 @@ def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
 
 
 def place_of_tree(root: Path, home: Path) -> RepositoryPlace:
-    """Returns the repository in which the files below ``root``, a real path, are checked out, with no ``names``. Makes
-    a private one below ``home`` if there is none, or if it ignores ``root``, as that of a virtual environment."""
+    """Returns the repository in which the files below ``root`` (a real path) are checked out; it has no ``names``.
+
+    Makes a private repository below ``home`` if there is none, or if the repository ignores ``root``, such as a virtual
+    environment.
+    """
     top = _common_checkout([root / "any"])
     if top is not None:
         git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})
@@ -66,7 +74,7 @@ def run_refs(run: str) -> str:
 
 
 def word(text: str) -> str:
-    """Returns ``text`` as a part of a branch's or folder's name."""
+    """Turns ``text`` into a valid part of a branch's or folder's name."""
     return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-") or "kernel"
 
 
@@ -83,7 +91,8 @@ def _common_checkout(files: Sequence[Path]) -> Path | None:
 
 
 def _import_root(path: Path) -> Path:
-    """Returns the folder from which the file's package is imported, or the file's folder if it is in no package."""
+    """Returns the folder from which the file's package is imported. Returns the file's folder if it is in no
+    package."""
     folder = path.parent
     while (folder / "__init__.py").is_file() and folder != folder.parent:
         folder = folder.parent
@@ -91,7 +100,7 @@ def _import_root(path: Path) -> Path:
 
 
 def _private(home: Path, name: str, identity: Sequence[str]) -> Git:
-    """Returns the private repository for what ``identity`` names, and makes it if there is none."""
+    """Returns the private repository for ``identity``. Makes it if it does not exist."""
     digest = hashlib.sha256("\n".join(identity).encode(errors="surrogateescape")).hexdigest()[:8]
     folder = home / "repositories" / f"{name}-{digest}"
     _make(folder)
@@ -99,12 +108,14 @@ def _private(home: Path, name: str, identity: Sequence[str]) -> Git:
 
 
 def _bare(folder: Path) -> Git:
-    """Returns a `Git` with GIT_DIR set. The user's safe.bareRepository may forbid git to find the repository."""
+    """Returns a `Git` with GIT_DIR set, because the user's safe.bareRepository may forbid git to find the
+    repository."""
     return Git(folder, {"GIT_DIR": str(folder)})
 
 
 def _make(folder: Path) -> None:
-    """Makes an empty bare repository under another name, then renames it: another run may make it at the same time."""
+    """Makes an empty bare repository under a temporary name, then renames it, because another run may make it as
+    well."""
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +126,7 @@ def _make(folder: Path) -> None:
     _bare(draft)("config", "core.autocrlf", "false")
     try:
         draft.rename(folder)
-    except OSError:  # another run has made it meanwhile
+    except OSError:  # another run has made it
         shutil.rmtree(draft)
         if not folder.is_dir():
             raise

@@ -1,9 +1,9 @@
-"""Reads and replaces files of the user, each by its name below one folder.
+"""Reads and replaces files of the user. Each file has a name relative to one folder.
 
 * A name never leads through a symbolic link, out of the folder, into git's own folders or into another repository.
-  Each folder of a name is opened without following links, so a link that appears meanwhile is refused as well.
-* A file is replaced as a whole: a temporary file beside it is written, and then renamed. Other hard links of the file
-  keep the old content. The new file gets the old one's group, extended attributes and mode.
+  Each folder of a name is opened without following links, so a link that appears meanwhile is also refused.
+* A file is replaced as a whole: a temporary file is written in the same folder, and then renamed. Other hard links of
+  the file keep the old content. The new file gets the old one's group, extended attributes and mode.
 * A file is replaced only if it still has the expected content.
 """
 
@@ -21,13 +21,13 @@ from typing import Literal, TypeAlias
 from tilewright.errors import RequestError
 
 LARGEST = 64 << 20
-"""Bytes. A larger file is not a source file."""
+"""Limit of a file's size in bytes. A larger file is not a source file."""
 
 FileKind: TypeAlias = Literal["file", "link", "absent"]
 
 
 class ChangeRefused(RequestError):
-    """The journal does not change this file. The message says why, and what to do."""
+    """The journal refuses to change this file. The message says why, and names the fix."""
 
 
 class FileChanged(ChangeRefused):
@@ -36,8 +36,11 @@ class FileChanged(ChangeRefused):
 
 @dataclass(frozen=True)
 class FileContent:
-    """What is at a path. ``data``: the bytes of a file, or the target of a symbolic link. ``mode``: the permission
-    bits of a file, 0 otherwise."""
+    """The content at a path: of a file, a symbolic link, or nothing.
+
+    data: the bytes of a file, or the target of a symbolic link.
+    mode: the permission bits of a file, 0 otherwise.
+    """
 
     kind: FileKind
     mode: int = 0
@@ -49,7 +52,7 @@ ABSENT = FileContent("absent")
 
 @dataclass(frozen=True)
 class FileState:
-    """What is at a path, with git's id of the content: `FileContent` without the bytes."""
+    """The state at a path: `FileContent` with git's id of the content instead of the bytes."""
 
     kind: FileKind
     mode: int = 0
@@ -58,16 +61,22 @@ class FileState:
 
 @dataclass(frozen=True)
 class UserTree:
-    """The files below ``root``. Their names are relative to ``top``, which is ``root`` or above it; both are real
-    paths. ``closed``: real paths of folders whose files are not the user's, such as git's own."""
+    """The files below ``root``.
+
+    top: ``root`` or a folder above it. Names of files are relative to it. Both are real paths.
+    closed: real paths of folders whose files are not the user's, such as git's own.
+    """
 
     top: Path
     root: Path
     closed: tuple[Path, ...] = ()
 
     def name(self, path: Path | str) -> str:
-        """Returns the name of ``path``, which may be relative to ``root``. A link in its folders is followed, a link
-        at its end is not. Raises `ChangeRefused` if the path leads out of ``root`` or into a folder that is closed."""
+        """Returns the name of ``path``, which may be relative to ``root``. Links in its folders are followed, one at
+        its end is not.
+
+        Raises `ChangeRefused` if the path leads out of ``root`` or into a closed folder.
+        """
         given, shown = Path(self.root, path), in_a_line(path)
         if given.name in ("", "..") or "\0" in str(given):
             raise ChangeRefused(f"{shown} does not name a file; fix: name a file below {self.root}")
@@ -87,7 +96,8 @@ class UserTree:
         return inside.as_posix()
 
     def read(self, name: str) -> FileContent:
-        """Returns what is at ``name``. Raises `ChangeRefused` if it is neither a file nor a link, or cannot be read."""
+        """Returns the content at ``name``. Raises `ChangeRefused` if it is neither a file nor a link, or cannot be
+        read."""
         with self._refusals(name):
             try:
                 with self._folder(name) as (folder, last):
@@ -96,8 +106,11 @@ class UserTree:
                 return ABSENT
 
     def replace(self, name: str, expected: FileContent, wanted: FileContent, temporary: str) -> None:
-        """Makes ``name`` as ``wanted``, and its folders if they are missing. temporary: a file name that nobody uses.
-        Raises `FileChanged` if ``name`` is not as ``expected``, and `ChangeRefused` if the system refuses."""
+        """Replaces the content at ``name`` by ``wanted``. Creates missing folders.
+
+        temporary: an unused file name.
+        Raises `FileChanged` if the content is not as ``expected``, and `ChangeRefused` if the system refuses.
+        """
         if wanted.kind == "absent":
             self._remove(name, expected)
             return
@@ -118,17 +131,17 @@ class UserTree:
                 os.fsync(folder_fd)
 
     def missing_folders(self, name: str) -> list[str]:
-        """Returns the folders of ``name`` that do not exist, the innermost first."""
+        """Returns the folders of ``name`` that do not exist. The innermost is first."""
         folders = [folder.as_posix() for folder in Path(name).parents][:-1]
         return [folder for folder in folders if not os.path.lexists(self.top / folder)]
 
     def discard(self, name: str, temporary: str) -> None:
-        """Removes the temporary file that an interrupted `replace` has left."""
+        """Removes the temporary file of an interrupted `replace`."""
         with suppress(OSError), self._folder(name) as (folder, _):
             os.unlink(temporary, dir_fd=folder)
 
     def remove_folder(self, name: str) -> None:
-        """Removes the folder if it is there and empty."""
+        """Removes the folder if it exists and is empty."""
         with suppress(OSError), self._folder(name) as (folder, last):
             os.rmdir(last, dir_fd=folder)
 
@@ -167,7 +180,7 @@ class UserTree:
 
 
 def in_a_line(path: Path | str) -> str:
-    """Returns a path as it can be printed in one line."""
+    """Returns a path in a form that can be printed in one line."""
     text = str(path)
     return text if text.isprintable() else ascii(text)
 
@@ -186,14 +199,14 @@ def _read(folder: int, last: str) -> FileContent:
         raise ChangeRefused(
             f"{in_a_line(last)} has {found.st_size >> 20} MiB; a source file has at most {LARGEST >> 20}"
         )
-    # Another file may appear meanwhile. Without O_NONBLOCK, to open a pipe would wait for ever.
+    # Another file may appear meanwhile. Without O_NONBLOCK, opening a pipe would block forever.
     opened = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with open(opened, "rb") as file:
         return FileContent("file", stat.S_IMODE(os.fstat(opened).st_mode), file.read())
 
 
 def _write(folder: int, temporary: str, wanted: FileContent, like: str) -> None:
-    """Writes the temporary file to the disk. ``like``: the file whose group and extended attributes it gets."""
+    """Writes the temporary file to the disk. ``like``: the file whose group and extended attributes are copied."""
     with suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=folder)
     if wanted.kind == "link":
@@ -203,7 +216,7 @@ def _write(folder: int, temporary: str, wanted: FileContent, like: str) -> None:
     with open(os.open(temporary, flags, 0o600, dir_fd=folder), "wb") as file:
         file.write(wanted.data)
         _take_owner(folder, like, file.fileno())
-        os.fchmod(file.fileno(), wanted.mode)  # last: a change of the group clears bits of the mode
+        os.fchmod(file.fileno(), wanted.mode)  # last, because changing the group clears bits of the mode
         file.flush()
         os.fsync(file.fileno())
 
@@ -223,7 +236,7 @@ def _take_owner(folder: int, like: str, to: int) -> None:
         for attribute in os.listxattr(source):
             with suppress(OSError):
                 os.setxattr(to, attribute, os.getxattr(source, attribute))
-    except OSError:  # a file system without extended attributes
+    except OSError:  # the file system has no extended attributes
         return
     finally:
         os.close(source)

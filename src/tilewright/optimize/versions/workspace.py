@@ -47,7 +47,10 @@ class _Branch:
 class Workspace:
     """The worktree of one run. `open` makes the worktree; the end of the ``with`` block removes it.
 
-    base_commit: the commit with the untouched files. kept: the commit of the incumbent. folder: the worktree."""
+    base_commit: the commit with the untouched files.
+    kept: the commit of the incumbent.
+    folder: the worktree.
+    """
 
     def __init__(self, run: str, place: RepositoryPlace, git: Git, branch: _Branch, lock: IO[bytes]) -> None:
         self.run, self.place, self.folder = run, place, git.folder
@@ -91,7 +94,7 @@ class Workspace:
 
     @property
     def kernel(self) -> str:
-        """The kernel's name, as the name of the branch contains it."""
+        """The kernel's name in the form used in the branch's name."""
         return re.sub(r"^.*?-perf-|-\d{4}-\d\d-\d\d(-\d+)?$", "", self.branch)
 
     def texts(self) -> Mapping[Path, str]:
@@ -100,8 +103,10 @@ class Workspace:
         return {path: self._git("cat-file", "--filters", f"{self.kept}:{name}") for path, name in names.items()}
 
     def write_and_commit(self, n: int, texts: Mapping[Path, str], message: str) -> str:
-        """Writes ``texts``, commits them on top of the incumbent, and returns the commit. If a file that is not
-        editable differs, restores the worktree and raises PathGate."""
+        """Writes ``texts``, commits them on top of the incumbent, and returns the commit.
+
+        If a file that is not editable differs, restores the worktree and raises PathGate.
+        """
         if (head := self._head()) != self.kept:
             raise ValueError(f"{head[:12]} was neither kept nor reverted")
         _refuse([str(path) for path in texts if path not in self.place.names])
@@ -133,8 +138,10 @@ class Workspace:
         self._restore()
 
     def patch(self, commit: str | None = None) -> str:
-        """Returns all kept changes as one patch, for ``git apply`` or ``patch -p1`` in `place.root`; with ``commit``,
-        all changes up to this commit."""
+        """Returns all kept changes as one patch, for ``git apply`` or ``patch -p1`` in `place.root`.
+
+        commit: only the changes up to this commit.
+        """
         return self._difference(self.base_commit, commit or self.kept)
 
     def diff(self, commit: str) -> str:
@@ -165,7 +172,8 @@ class Workspace:
         _refuse([name for name in changed if name not in allowed])
 
     def _as_checked_out(self, name: str) -> bool:
-        """Returns whether a file is as git checked it out. Because of line ends, git may report it as changed."""
+        """Returns whether a file is unchanged since the checkout. Because of line ends, git may report such a file as
+        changed."""
         try:
             stored = self._git("cat-file", "--filters", f"HEAD:{name}")
             return (self.folder / name).read_bytes() == stored.encode(errors="surrogateescape")
@@ -198,7 +206,7 @@ def _started(place: RepositoryPlace, run: str, folder: Path, name: str) -> tuple
 
 
 def _claimed(git: Git, run: str, stem: str, base: str) -> str:
-    """Makes the branch and the run's refs together. Returns the branch's name: ``stem``, with a number if that name is
+    """Makes the branch and the run's refs together. Returns the branch's name: ``stem``, or ``stem`` and a number if
     taken."""
     number = 1
     while True:
@@ -225,7 +233,7 @@ def _branch_of(git: Git, run: str) -> _Branch | None:
 
 
 def _resumed(repository: Git, run: str, folder: Path, branch: _Branch) -> Git:
-    """Restores the run's worktree to the run's last kept commit, whatever state the worktree is in."""
+    """Restores the run's worktree, in any state, to the run's last kept commit."""
     head, kept = f"refs/heads/{branch.name}", repository.line("rev-parse", "--verify", f"{run_refs(run)}/kept")
     _unlock(repository, head, run)
     at = repository.line_or_none("rev-parse", "--verify", "--quiet", head)
@@ -268,13 +276,13 @@ def _discard(repository: Git, folder: Path) -> None:
 
 
 def _changed(git: Git) -> list[str]:
-    """Returns the paths that differ from the worktree's commit, untracked files included."""
+    """Returns the paths that differ from the worktree's commit, including untracked files."""
     entries = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all").split("\0")
     return [entry[3:] for entry in entries if entry]
 
 
 def _commit(git: Git, names: list[str], message: str) -> str:
-    """Commits only these files. An attempt that changes nothing is committed, too."""
+    """Commits only these files. An attempt without changes is also committed."""
     git("add", "--force", "--", *names)
     git("commit", "--allow-empty", "--quiet", "--no-verify", "--cleanup=verbatim", "--file=-", stdin=message)
     return git.line("rev-parse", "--verify", "HEAD")
