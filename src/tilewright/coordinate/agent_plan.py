@@ -1,9 +1,9 @@
-"""The plan of a run of `tilewright agent`: what is done, by whom, and why, before anything runs.
+"""The plan of a run of `tilewright agent`: the work, the specialists who do it, and the reasons. It runs nothing.
 
     question → route → casebook → mode → items, ranked
 
-A question that names what to change is user-specified: it becomes one item, and its change stays unless it is wrong or
-clearly slower. Autopilot finds the items itself: in an analysis, in a profile, or in the source.
+If the question names a change, the mode is user-specified: there is one item, and its change is kept unless it is wrong
+or clearly slower. In the other mode, autopilot finds the items itself: in an analysis, in a profile, or in the source.
 """
 
 from __future__ import annotations
@@ -34,47 +34,47 @@ _PYTHON_FILE = re.compile(r"[\w./~-]+\.py\b")
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """What the user wants. ``command``: the program, if the question does not name it."""
+    """The request of the user. ``command``: the program, if the question does not name it."""
 
     question: str
     command: str = ""
     analysis: Path | None = None
     lossy: bool = False
-    """Whether changes that round differently may be kept."""
+    """Whether changes that change the rounding may be kept."""
     cwd: Path = field(default_factory=Path.cwd)
 
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """What a run will do. ``dismissed``: recommendations that become no work, with the reason."""
+    """The plan of a run. ``dismissed``: recommendations for which there is no work, with the reason."""
 
     request: AgentRequest
     program: ProgramCommand
     route: Route
     mode: AgentMode
     trace: str
-    """The line of the casebook."""
+    """The line that records the answer of the casebook."""
     items: tuple[WorkItem, ...]
     context: str
-    """Where the work runs: each delegation carries this text."""
+    """The environment of the work. Each delegation contains this text."""
     dismissed: tuple[AgentFinding, ...] = ()
     analysis: Analysis | None = None
     gpu: bool = False
-    """Whether a profile comes first: its findings become items as well."""
+    """Whether a profile comes first. Its findings then become items, too."""
 
     @property
     def missing(self) -> dict[str, tuple[Need, ...]]:
-        """Specialist → what it needs and this machine lacks."""
+        """Specialist → the requirements that this machine does not meet."""
         names = dict.fromkeys(name for item in self.items for name in item.specialists)
         lacking = {name: tuple(need for need in specialist_of(name).needs() if not need.met) for name in names}
         return {name: needs for name, needs in lacking.items() if needs}
 
 
 def planned(request: AgentRequest) -> AgentPlan:
-    """Returns the plan. Reads the program and runs nothing.
+    """Makes the plan. Reads the program and runs nothing.
 
-    Raises RequestError if the question is no performance question, if no program is named, or if the analysis has
-    another form.
+    Raises RequestError if the question is not about performance, if it names no program, or if the analysis is
+    malformed.
     """
     program = _program(request)
     chosen = classified(request, program)
@@ -91,7 +91,7 @@ def planned(request: AgentRequest) -> AgentPlan:
 
 
 def classified(request: AgentRequest, program: ProgramCommand) -> Route:
-    """Returns the route of the question. Raises RequestError for what is no performance question."""
+    """Returns the route of the question. Raises RequestError if the question is not about performance."""
     kernels = kernels_in(program.script) if program.script.suffix == ".py" else None
     found = route(request.question, kernels, arch_here)
     if not found.specialists:
@@ -125,7 +125,7 @@ def _work(
 
 
 def constraints_of(request: AgentRequest) -> tuple[str, ...]:
-    """What must hold of each change."""
+    """Returns the conditions that each change must meet."""
     rounding = ("lossy changes are allowed",) if request.lossy else ()
     return ("outputs equal within the gate", *rounding)
 
@@ -136,7 +136,7 @@ def _context(program: ProgramCommand) -> str:
 
 
 def refuse_what_is_not_here(plan: AgentPlan) -> None:
-    """Raises MachineError if no specialist of the asked work can do anything on this machine."""
+    """Raises MachineError if this machine does not meet the requirements of any specialist in the plan."""
     if plan.mode == "autopilot":
         return
     missing = plan.missing
@@ -147,7 +147,7 @@ def refuse_what_is_not_here(plan: AgentPlan) -> None:
 
 
 def record_of(plan: AgentPlan) -> AgentRun:
-    """Returns the record with which the run begins."""
+    """Returns the ledger's record of a new run."""
     request, program = plan.request, plan.program
     key: dict[str, Encodable] = {
         "question": request.question, "words": program.words, "cwd": str(program.cwd), "lossy": request.lossy,
@@ -178,7 +178,7 @@ def _quoted(text: str) -> str:
 
 
 def lines_of(plan: AgentPlan) -> Iterator[str]:
-    """Yields the plan as a person reads it."""
+    """Yields the lines of the plan for a person."""
     yield f"Question: {plan.request.question}"
     yield f"Route: {', then '.join(plan.route.specialists)} ({plan.route.why})"
     yield plan.trace

@@ -1,4 +1,4 @@
-"""Reads the analysis that autopilot starts from, strictly: each line must be one of four forms, in this order.
+"""Reads the analysis with which autopilot starts. Each line must have one of four forms, in this order:
 
 Primary bottleneck: memory-bound
 Evidence: Memory bandwidth at 89% of peak, compute at 35%
@@ -41,7 +41,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What limits a program, the evidence for it, and what to change."""
+    """The resource that limits a program, the evidence, and the recommended changes."""
 
     bottleneck: str
     evidence: str
@@ -53,7 +53,7 @@ class Analysis:
 
 
 def read_analysis_file(path: Path) -> Analysis:
-    """Reads a file. Raises RequestError if it cannot be read, or is no analysis."""
+    """Reads a file. Raises RequestError if it cannot be read, or is not an analysis."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -67,7 +67,7 @@ def read_analysis_file(path: Path) -> Analysis:
 
 
 def read_analysis(text: str, name: str = "the analysis") -> Analysis:
-    """Reads an analysis. ``name`` begins the message of the RequestError for the first line that has another form."""
+    """Reads an analysis. Raises RequestError for the first malformed line. ``name``: the start of the message."""
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     for number, line in lines:
         if not line.isprintable():

@@ -1,6 +1,6 @@
-"""Where autopilot's work comes from: the recommendations of an analysis, the findings of a profile, or the source.
+"""Finds autopilot's work: in the recommendations of an analysis, in the findings of a profile, or in the source.
 
-Each of them ends as an item, or is dismissed with its evidence. Items are ranked by `priority.ranked`.
+Each of them becomes an item, or is dismissed with its evidence. Items are ranked by `priority.ranked`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 MEASURES = "profiling"
 """The specialist that reads sources and profiles."""
 IN_KERNELS = ("cuda.tile", "triton")
-"""A file without these words has no kernel of its own."""
+"""A file without these words contains no kernel."""
 
 
 def items_of_analysis(analysis: Analysis, name: str) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:
-    """Returns an item for each recommendation. One that no specialist answers is dismissed."""
+    """Returns an item for each recommendation. A recommendation is dismissed if no specialist can answer it."""
     items = [item_of(each) for each in analysis.recommendations]
     dismissed = [
         AgentFinding(id=item.id, kind="recommendation", level=item.impact, text=item.text, evidence=name,
@@ -41,7 +41,7 @@ def items_of_analysis(analysis: Analysis, name: str) -> tuple[Sequence[WorkItem]
 
 
 def items_of_source(script: Path, question: str, constraints: tuple[str, ...] = ()) -> Sequence[WorkItem]:
-    """Returns an item for each change that the source has a place for. Reads the program, and runs nothing."""
+    """Returns an item for each change that can be applied to the source. Reads the program, and runs nothing."""
     delegation = Delegation(MEASURES, question, f"one step of {script.name}", ("latency",), file=str(script),
                             constraints=constraints)  # fmt: skip
     proposed = specialist_of(MEASURES).propose(delegation)
@@ -55,7 +55,7 @@ def items_of_source(script: Path, question: str, constraints: tuple[str, ...] = 
 
 
 def items_of_kernels(files: Iterable[Path]) -> Sequence[WorkItem]:
-    """Returns an item for each language in which the program has kernels of its own. Reads its files."""
+    """Returns an item for each language of the program's own kernels. Reads the program's files."""
     found: dict[str, list[str]] = {}
     for path in files:
         text = read(path) or ""
@@ -73,9 +73,12 @@ def items_of_kernels(files: Iterable[Path]) -> Sequence[WorkItem]:
 def items_of_profile(
     profile: Profile, known: Iterable[AgentFinding], number: int, evidence: str
 ) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:
-    """Returns an item for each new kind of finding. Later findings of a kind that has an item are dismissed.
+    """Returns an item for each new kind of finding. If a kind already has an item, further findings of it are
+    dismissed.
 
-    known: the findings so far. number: of the first item. evidence: the id of the profile's measurement.
+    known: the findings so far.
+    number: the number of the first item.
+    evidence: the id of the profile's measurement.
     """
     item_of_kind = {each.kind: each.item for each in known if each.item}
     items: list[WorkItem] = []
@@ -99,19 +102,19 @@ def _dismissed(finding: ProfileFinding, why: str, evidence: str) -> AgentFinding
 
 
 def finding_of(finding: ProfileFinding, item: str, evidence: str) -> AgentFinding:
-    """The record of a finding that became an item."""
+    """Returns the record of a finding that became an item."""
     return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=finding.text, item=item,
                         evidence=evidence)  # fmt: skip
 
 
 def recommended(item: WorkItem) -> AgentFinding:
-    """The record of a recommendation, a place in the source, or a question, which became an item."""
+    """Returns the record of a recommendation, a place in the source, or a question that became an item."""
     kind = {"R": "recommendation", "S": "site", "K": "kernels"}.get(item.id[0], "question")
     return AgentFinding(id=item.id, kind=kind, level=item.impact, text=item.text, item=item.id)
 
 
 def item_again(stored: AgentItem) -> WorkItem:
-    """Returns a stored item as work."""
+    """Returns the work item of a stored item."""
     return WorkItem(
         stored.id, stored.text, _level(stored.impact), _level(stored.effort),
         next(risk for risk in get_args(ChangeRisk) if risk == stored.risk), specialists=stored.specialists,
@@ -124,7 +127,7 @@ def _level(text: str) -> Level:
 
 
 def measured(profile: Profile, about: str) -> AgentMeasurement:
-    """The numbers of a profile."""
+    """Returns the numbers of a profile, for the ledger."""
     values = {
         f"{name}{f', {figure.unit}' if figure.unit else ''}, {gpu.label}": figure.value
         for gpu in profile.gpus for name, figure in gpu.figures.items() if figure.value is not None
@@ -141,7 +144,7 @@ def measured(profile: Profile, about: str) -> AgentMeasurement:
 def ids_to_quote(item: WorkItem, last: Profile | None) -> tuple[str, ...]:
     """Returns the ids of the last profile's findings that a delegation quotes.
 
-    An item of a finding quotes those of its kind; one that the source has a place for quotes none; others quote all.
+    If the item comes from a finding: the findings of the same kind. If it comes from the source: none. Otherwise: all.
     """
     if last is None or item.change:
         return ()

@@ -1,12 +1,12 @@
-"""The main path of `tilewright agent`: it reads, asks, orders and records, and edits nothing itself.
+"""The main path of `tilewright agent`. It reads, delegates, decides and records; it edits no file itself.
 
     question → classify → casebook → plan → delegate → decide → ledger → report
 
 `agent_plan.planned` makes the plan. `Coordinator.work` then goes through its items, one change at a time. A specialist
-proposes texts; a `ProgramJudge` tries them on a copy of the program; the journal alone writes to the user's files, and
-only what was kept. A killed run goes on where the ledger ends: an item that has not ended is done again.
+proposes texts. A `ProgramJudge` tries them on a copy of the program. The journal writes only kept changes to the user's
+files. A killed run continues where the ledger ends: an item that has not ended is done again.
 
-To read a run back: `ledger.agent_runs.AgentLedger.load` returns the run and its parts.
+To read a run from the ledger, use `ledger.agent_runs.AgentLedger.load`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RecordedEdit(Protocol):
 
 
 class UserFiles(Protocol):
-    """Who may write to the user's files: `optimize.versions.journal.Journal`."""
+    """The only object that may write to the user's files: `optimize.versions.journal.Journal`."""
 
     @property
     def entries(self) -> tuple[RecordedEdit, ...]: ...
@@ -55,14 +55,14 @@ class UserFiles(Protocol):
 
 @dataclass(frozen=True)
 class Hands:
-    """Who does what the coordinator orders: ``judge`` runs the program in copies, ``files`` changes the user's."""
+    """The two helpers of the coordinator: ``judge`` runs the program in copies, ``files`` changes the user's files."""
 
     judge: ProgramJudge
     files: UserFiles
 
 
 class Coordinator:
-    """One run. ``seconds``: after so long, no new change is begun."""
+    """One run. ``seconds``: after this time, no new change is begun."""
 
     def __init__(
         self, plan: AgentPlan, book: RunBook, hands: Hands, *, seconds: float, progress: Progress = silent,
@@ -75,7 +75,7 @@ class Coordinator:
         self._tried: set[tuple[str, frozenset[Path]]] = set()
 
     def work(self) -> RunBook:
-        """Does the items of the plan, one change at a time, and measures the effect of what was kept."""
+        """Does the items of the plan, one change at a time, and measures the effect of the kept changes."""
         self._go_on_where_the_ledger_ends()
         self._measure_baseline()
         self._plan_items()
@@ -87,7 +87,7 @@ class Coordinator:
     # Plan -------------------------------------------------------------------------------------------
 
     def _go_on_where_the_ledger_ends(self) -> None:
-        """Takes back an edit that the ledger does not know, and ends the steps of an interrupted change."""
+        """Reverts an edit that is not in the ledger, and ends the steps of an interrupted change."""
         known = {step.evidence for step in self.book.parts.steps}
         entries = self.files.entries
         last = max((n for n, entry in enumerate(entries) if entry.id in known), default=-1)
@@ -110,13 +110,13 @@ class Coordinator:
         self.book.found([autopilot.recommended(item) for item in self.plan.items])
 
     def _profile_again(self) -> None:
-        """Profiles the incumbent, where autopilot has a GPU. Each new kind of finding becomes an item."""
+        """Profiles the incumbent if autopilot has a GPU. Each new kind of finding becomes an item."""
         about = f"{self.plan.program}, with the changes kept so far"
         if not self.plan.gpu:
             return
         try:
             found = self.judge.profile(texts.final(self.book.parts.kept))
-        except TilewrightError as error:  # a profiler that fails says nothing about the program
+        except TilewrightError as error:  # an error of the profiler is no error of the program
             self.book.measured(AgentMeasurement(kind="profile", about=about, verdict="failed", reason=str(error)))
             return
         if found is None:
@@ -131,7 +131,7 @@ class Coordinator:
         self.book.found(dismissed)
 
     def _next_item(self) -> WorkItem | None:
-        """Returns the best item that has not ended; None if all have."""
+        """Returns the best item that has not ended. Returns None if all have ended."""
         ends = {end.item for end in self.book.parts.ends}
         open_ = [autopilot.item_again(item) for item in self.book.parts.items if item.id not in ends]
         self.progress("items", len(ends), len(self.book.parts.items), open_[0].text if open_ else "")
@@ -140,7 +140,7 @@ class Coordinator:
     # Delegate ---------------------------------------------------------------------------------------
 
     def _work_on(self, item: WorkItem) -> None:
-        """Tries what the specialists of an item propose, and stores how the item ended."""
+        """Tries the proposals of an item's specialists, and stores the item's outcome."""
         trials: list[tuple[AgentChange, ChangeTrial]] = []
         refusals: list[NoProposal] = []
         for delegation in self._delegations(item):
@@ -159,7 +159,8 @@ class Coordinator:
     def _proposals(
         self, item: WorkItem, delegation: Delegation, refusals: list[NoProposal]
     ) -> Iterator[ProgramProposal]:
-        """Yields proposals until there is no new one. Asks again after a kept change, which has changed the files."""
+        """Yields proposals until there is no new one. After a kept change the files differ, so the specialists are
+        asked again."""
         proposed, kept = _proposed(delegation), len(self.book.parts.kept)
         if isinstance(proposed, NoProposal):
             refusals.append(proposed)
@@ -187,7 +188,7 @@ class Coordinator:
     def _try(
         self, item: WorkItem, delegation: Delegation, proposal: ProgramProposal
     ) -> tuple[AgentChange, ChangeTrial]:
-        """Takes one change through its seven steps."""
+        """Takes one change through the seven steps of its plan."""
         change = self.book.proposed(self._change_of(item, delegation, proposal))
         self.progress("items", len(self.book.parts.ends), len(self.book.parts.items), f"{change.id} {change.name}")
         plan = done(self._plan_of(change), "baseline", self._baseline)
@@ -202,7 +203,7 @@ class Coordinator:
         return change, trial
 
     def _share(self) -> float:
-        """Returns the seconds of one race: the time left, shared by the open items and the last race."""
+        """Returns the seconds of one race: the remaining time, divided among the open items and the last race."""
         left = len(self.book.parts.items) - len(self.book.parts.ends)
         return max(0.0, self._until - self._clock()) / (left + 1)
 
@@ -216,7 +217,7 @@ class Coordinator:
         )  # fmt: skip
 
     def _plan_of(self, change: AgentChange) -> ChangePlan:
-        """Returns the plan of a change, with the steps that are stored."""
+        """Returns the plan of a change, including the steps that are already stored."""
         stored = next(item for item in self.book.parts.items if item.id == change.item)
         plan = ChangePlan(autopilot.item_again(stored), ())
         for step in self.book.parts.steps_of(change.id):
@@ -230,7 +231,7 @@ class Coordinator:
         return [self.files.backup_file(Path(path)) for path in change.texts][-1]
 
     def _judged(self, plan: ChangePlan, trial: ChangeTrial) -> ChangePlan:
-        """Stores the measurements of a trial, and returns the plan with the steps that they decide."""
+        """Stores the measurements of a trial. Returns the plan with the steps that the measurements decide."""
         ran = self.book.measured(trial.run)
         outputs = self.book.measured(trial.outputs) if trial.outputs is not None else ran
         raced = self.book.measured(trial.race) if trial.race is not None else ran
@@ -273,12 +274,12 @@ def _proposed(delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposa
 
 
 def _key(proposal: ProgramProposal) -> tuple[str, frozenset[Path]]:
-    """Returns what a proposal is known by. Its line is no part of it: kept changes move lines."""
+    """Returns a key of a proposal. The line number is not part of it, because kept changes move lines."""
     return proposal.name, frozenset(proposal.texts)
 
 
 def _left_as_it_was(plan: ChangePlan) -> ChangePlan:
-    """The change was judged on a copy, so there is nothing to restore: the backup is the evidence."""
+    """Returns the plan with `finish` done. Only a copy was changed, so nothing is restored. The backup is the evidence."""
     backup = next(step.evidence for step in plan.steps if step.name == "backup")
     return done(plan, "finish", backup)
 

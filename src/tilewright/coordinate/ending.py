@@ -1,4 +1,4 @@
-"""How an item ends, and how a run does: pure functions of what was tried."""
+"""Decides the outcome of an item and of a run. All functions are pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ NOTHING_NEW = NoProposal("mechanism already present", "an earlier item has tried
 def ended(
     item: WorkItem, trials: Sequence[tuple[AgentChange, ChangeTrial]], refusals: Sequence[NoProposal], parts: AgentParts
 ) -> AgentEnd:
-    """Returns how an item ended: applied if a change of it is kept, rolled back if one was tried, else remaining."""
+    """Returns the outcome of an item: applied if one of its changes is kept, rolled back if one was tried, else
+    remaining."""
     if applied := [change for change in parts.kept if change.item == item.id]:
         said = {change.id: trial.reason for change, trial in trials}
         reason = "; ".join(f"{change.name}: {said.get(change.id, 'kept before an interruption')}" for change in applied)
@@ -23,7 +24,7 @@ def ended(
     if trials:
         change, trial = trials[-1]
         why, reason = trial.why or "blocked", trial.reason
-        if trial.kept:  # it was right and faster, but the user's files could not be changed
+        if trial.kept:  # it was correct and faster, but the user's files could not be changed
             reason = next(step.reason for step in parts.steps_of(change.id) if step.state == "failed")
         return AgentEnd(item=item.id, status="rolled back", why=why, reason=f"{change.name}: {reason}",
                         evidence=_evidence(change, parts))  # fmt: skip
@@ -32,14 +33,14 @@ def ended(
 
 
 def _evidence(change: AgentChange, parts: AgentParts) -> str:
-    """Returns the id of the measurement that decided: the race, or what came before it."""
+    """Returns the id of the measurement that decided: the race, or else the last one before it."""
     mine = [each for each in parts.measurements if each.change == change.id]
     order = ("race", "outputs", "operations")
     return min(mine, key=lambda each: order.index(each.kind)).id if mine else ""
 
 
 def stop_reason(parts: AgentParts, effect: str) -> str:
-    """Returns how the run ended, in one line. A change that is faster on its own need not show in the whole."""
+    """Returns how the run ended, in one line. A change that is faster alone may not make the whole program faster."""
     kept = len(parts.kept)
     if not kept:
         return "no change was kept"

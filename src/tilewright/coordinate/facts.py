@@ -1,4 +1,4 @@
-"""Reads the facts of a route that no word can state: the kernels of a file, and the architecture."""
+"""Reads facts for a route that the question's words cannot give: the kernels of a file, and the architecture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def kernels_in(path: Path) -> FileKernels:
     Raises RequestError if the file cannot be read.
     """
     if path.suffix == ".py":
-        from tilewright.source.kernels import is_program, kernels_by_language  # most questions name no file
+        from tilewright.source.kernels import is_program, kernels_by_language  # late: most questions name no file
         from tilewright.source.source_file import SourceFile
 
         file = SourceFile.requested(path)
@@ -35,7 +35,7 @@ def kernels_in(path: Path) -> FileKernels:
 
 
 def kernels_named_in(question: str) -> FileKernels | None:
-    """Reads the first Python file that a question names, if it exists and can be read; else returns None."""
+    """Reads the first Python file that a question names. Returns None if the file does not exist or cannot be read."""
     for name in _PYTHON_FILE.findall(question):
         with suppress(RequestError, RecursionError):
             if Path(name).is_file():
@@ -44,7 +44,7 @@ def kernels_named_in(question: str) -> FileKernels | None:
 
 
 def arch_of_capability(text: str) -> str:
-    """Returns the architecture of a compute capability such as ``9.0``. Raises RequestError."""
+    """Returns the architecture of a compute capability such as ``9.0``. Raises RequestError if it is unknown."""
     if not (parts := _CAPABILITY.fullmatch(text.strip())):
         raise RequestError(f"'{text}' is no compute capability; write it as 9.0, or name --arch sm_90")
     return architecture(f"sm_{parts[1]}{parts[2]}").name

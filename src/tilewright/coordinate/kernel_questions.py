@@ -1,6 +1,6 @@
-"""A question for a new kernel, such as "Write a TileIR kernel for fused SiLU-mul": it is about no program.
+"""Answers a question for a new kernel, such as "Write a TileIR kernel for fused SiLU-mul". No program is involved.
 
-The specialists of its route answer in turn. Each goes on with the file that the one before it wrote.
+The specialists of its route answer in turn. Each continues with the file that the previous one wrote.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WRITE = re.compile(r"\b(write|generate|create|make|new|need|want)\b", re.IGNORE
 
 @dataclass(frozen=True)
 class KernelQuestion:
-    """A question for a kernel, with a delegation to each specialist. ``why``: the reason of the route."""
+    """A question for a new kernel, with a delegation to each specialist. ``why``: the reason of the route."""
 
     question: str
     why: str
@@ -34,9 +34,10 @@ class KernelQuestion:
 
 
 def kernel_question(question: str) -> KernelQuestion | None:
-    """Returns what a question for a new kernel asks of whom; None for other questions.
+    """Returns the delegations for a question that asks for a new kernel. Returns None for other questions.
 
-    It asks to write a kernel, and names an operation, or a reference as ``FILE.py:FUNCTION``, and no program.
+    Such a question asks to write a kernel. It names an operation, or a reference as ``FILE.py:FUNCTION``. It names no
+    program.
     """
     reference = next(iter(_REFERENCE.findall(question)), "")
     without = _REFERENCE.sub("", question)
@@ -54,9 +55,9 @@ def kernel_question(question: str) -> KernelQuestion | None:
 
 
 def answers(asked: KernelQuestion) -> Iterator[tuple[Delegation, SpecialistAnswer]]:
-    """Yields each specialist's answer as it comes. Ends early if one wrote nothing for the next to go on with.
+    """Yields each specialist's answer when it arrives. Ends early if a specialist wrote no file for the next one.
 
-    Raises RequestError for a reference that cannot be read, MachineError if a specialist cannot work here.
+    Raises RequestError for a reference that cannot be read, MachineError if a specialist cannot work on this machine.
     """
     before: SpecialistAnswer | None = None
     for each in asked.delegations:

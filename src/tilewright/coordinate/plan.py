@@ -1,9 +1,9 @@
-"""Plans one change as seven named steps, each with its state and the id of its evidence. A plan is data: it runs
-nothing and edits nothing.
+"""Plans one change as seven named steps, each with its state and the id of its evidence.
 
     baseline → backup → prerequisites → implement → validate → correctness → finish
 
-A step begins when all before it are done. If one fails, the rest is left out, except `finish`, which then reverts.
+A plan is data: it runs nothing and edits nothing. A step begins when all steps before it are done. If a step fails, the
+steps after it are left out, except `finish`, which then reverts the change.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ABOUT: Mapping[StepName, str] = {
     "finish": "keep the change, or restore the files",
 }
 METRICS = ("latency before and after, with its interval", "equality of the outputs")
-"""What each specialist measures if the user names nothing else."""
+"""The measurements of each specialist if the user names no others."""
 
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One step. ``evidence``: the id in the ledger of what it measured or found; a done step has one."""
+    """One step. ``evidence``: the ledger id of its measurement or finding. A done step has one."""
 
     name: StepName
     state: StepState = "pending"
@@ -46,7 +46,7 @@ class PlanStep:
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """The steps of one change, and the jobs of the specialists that make it."""
+    """The steps of one change, and the delegations to the specialists that make the change."""
 
     item: WorkItem
     delegations: tuple[Delegation, ...]
@@ -54,7 +54,7 @@ class ChangePlan:
 
     @property
     def next_step(self) -> PlanStep | None:
-        """The step to do now; None if the plan has ended. A resumed plan goes on here."""
+        """The step to do next; None if the plan has ended. A resumed plan continues here."""
         return next((step for step in self.steps if step.state == "pending"), None)
 
     @property
@@ -73,7 +73,8 @@ def plan_of(
 ) -> ChangePlan:  # fmt: skip
     """Makes the plan of one change: a delegation to each of its specialists, in the order of the work.
 
-    category: of the recommendation; its specialists must be those of `CATEGORIES`. By default not checked.
+    category: the recommendation's category; only specialists that `CATEGORIES` lists for it are allowed. With None,
+        this is not checked.
     findings: the ids of the last profile's findings, which each delegation quotes.
     """
     if not item.specialists:
@@ -91,7 +92,7 @@ def plan_of(
 
 
 def check_pair(category: str, specialist: str) -> None:
-    """Raises RequestError if work of this category must not go to this specialist."""
+    """Raises RequestError if this specialist does not work on this category."""
     if category not in CATEGORIES:
         raise UnknownChoice("category", category, CATEGORIES)
     if specialist_of(specialist).name not in CATEGORIES[category]:
@@ -100,20 +101,20 @@ def check_pair(category: str, specialist: str) -> None:
 
 
 def missing_needs(plan: ChangePlan) -> tuple[Need, ...]:
-    """Returns what the specialists of a plan need and this machine lacks."""
+    """Returns the requirements of a plan's specialists that this machine does not meet."""
     needs = (need for each in plan.delegations for need in specialist_of(each.specialist).needs())
     return tuple(dict.fromkeys(need for need in needs if not need.met))
 
 
 def done(plan: ChangePlan, name: StepName, evidence: str) -> ChangePlan:
-    """Returns the plan with a step done. Raises RequestError for a step out of order, or without evidence."""
+    """Returns the plan with a done step. Raises RequestError for a step out of order, or without evidence."""
     if not evidence.strip():
         raise RequestError(f"step '{name}' has no evidence; give the id of its measurement in the ledger")
     return _changed(plan, name, PlanStep(name, "done", evidence))
 
 
 def failed(plan: ChangePlan, name: StepName, reason: str, evidence: str = "") -> ChangePlan:
-    """Returns the plan with a step failed, and the steps after it left out, except `finish`."""
+    """Returns the plan with a failed step. The steps after it are left out, except `finish`."""
     if not reason.strip():
         raise RequestError(f"step '{name}' failed without a reason; say what happened")
     after = _changed(plan, name, PlanStep(name, "failed", evidence, " ".join(reason.split())))

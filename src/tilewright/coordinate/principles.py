@@ -1,4 +1,4 @@
-"""The eight principles by which a change saves time, and the words of a recommendation that mean each."""
+"""The eight principles by which a change saves time, and the words by which each is recognised in a recommendation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Principle:
-    """``says``: what to do. ``words``: phrases in lower case; the beginning of a word is enough."""
+    """One principle. ``says``: its advice. ``words``: phrases in lower case, of which each matches the start of a
+    word."""
 
     says: str
     words: tuple[str, ...]
@@ -47,11 +48,12 @@ PRINCIPLES: Mapping[str, Principle] = {
         ("sync", ".item()", "non_blocking", "pinned", "pin_memory", "pageable", "do not wait"),
     ),
 }  # fmt: skip
-"""Name → principle. A finding of a profile has one of these names as its ``tag``."""
+"""Name → principle. The ``tag`` of a profile's finding is one of these names."""
 
 
 def principle_of(text: str) -> str:
-    """Returns the principle of a recommendation: the one most of whose words it has, else ""."""
+    """Returns the principle of a recommendation: the one with the most matching words. Returns "" if no word
+    matches."""
     lower = f" {text.lower()} "
     counts = {name: sum(word in lower for word in each.words) for name, each in PRINCIPLES.items()}
     best = max(counts, key=counts.__getitem__)

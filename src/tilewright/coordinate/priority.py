@@ -1,7 +1,7 @@
-"""Orders the work: impact over effort first; then impact, risk, dependencies and interactions.
+"""Orders the work by impact / effort; then by impact, risk, dependencies and interactions.
 
-The order is total: it depends on the items alone, never on the order in which they come. A prerequisite precedes all
-that need it, whatever their impact.
+The order depends only on the items, not on the order in which they arrive. A prerequisite precedes all items that need
+it, whatever their impact.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ EFFORT: Mapping[str, Level] = MappingProxyType({
     "profiling": "Low", "tileir": "Low", "cuda-graph": "Medium", "distributed": "Medium", "cutile": "High",
     "triton": "High", "cute-dsl": "High",
 })  # fmt: skip
-"""Specialist → the effort of one of its changes, estimated: an option or another call is little, a kernel is much."""
+"""Specialist → the estimated effort of one of its changes. An option or another call is little effort, a kernel is
+much."""
 LOSSY = ("precision", "bf16", "fp16", "fp8", "fp4", "tf32", "quantiz", "quantis", "approximate")
-"""Words of changes that round differently by design."""
+"""Words that describe changes of the rounding."""
 
 
 @dataclass(frozen=True)
 class WorkItem:
     """One change to try.
 
-    requires: ids of the items that must be done before. conflicts: ids of the items whose effects it changes.
+    requires: ids of the items that must be done before.
+    conflicts: ids of the items whose effect it changes.
     """
 
     id: str
@@ -45,13 +47,13 @@ class WorkItem:
     conflicts: tuple[str, ...] = ()
     specialists: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
-    """Ids of the profile's findings that it answers."""
+    """Ids of the profile's findings that the item is about."""
     change: str = ""
-    """The name of the one change that it stands for; "" if its specialists choose."""
+    """The name of the change; "" if the specialists choose it."""
 
 
 def item_of(recommendation: Recommendation) -> WorkItem:
-    """Makes the item of a recommendation: the specialists by `route`, the effort by `EFFORT`."""
+    """Makes the item of a recommendation. The specialists come from `route`, the effort from `EFFORT`."""
     to = route(recommendation.text).specialists
     efforts = [EFFORT.get(name, "Medium") for name in to] or ["Medium"]
     lossy = any(word in recommendation.text.lower() for word in LOSSY)
@@ -64,8 +66,8 @@ def item_of(recommendation: Recommendation) -> WorkItem:
 def ranked(items: Iterable[WorkItem]) -> tuple[WorkItem, ...]:
     """Returns the items in the order of the work.
 
-    Raises RequestError if two items have the same id, if an item requires an unknown one, or if items require each
-    other in a circle.
+    Raises RequestError if two items have the same id, if an item requires an unknown one, or if requirements form a
+    circle.
     """
     items = tuple(items)
     known = {item.id: item for item in items}
@@ -94,7 +96,7 @@ def ranked(items: Iterable[WorkItem]) -> tuple[WorkItem, ...]:
 
 
 def _keys(items: Sequence[WorkItem]) -> dict[str, tuple[float, int, int, int, int, str]]:
-    """Returns what each item is sorted by. The id is last, so no two are equal."""
+    """Returns an item's sort key. The id is last, so no two keys are equal."""
     needed = {item.id: sum(item.id in other.requires for other in items) for item in items}
     touched = {item.id: sum(item.id in other.conflicts for other in items) + len(item.conflicts) for item in items}
     return {

@@ -1,8 +1,8 @@
-"""Reads a question: its parts, the specialists that it names, and what it says about them.
+"""Reads a question: its parts, and which specialists each part names in which role.
 
-A part is a step of the work: "overlap the all-reduce, then apply CUDA graphs" has two. Within a part a name does not
-count if it is excluded ("do not use Triton"), converted from ("rewrite my CuTe kernel in Triton"), or only compared
-with ("as fast as the Triton version").
+A part is a step of the work: "overlap the all-reduce, then apply CUDA graphs" has two. A name does not count if it is
+excluded ("do not use Triton"), converted from ("rewrite my CuTe kernel in Triton"), or only compared with ("as fast as
+the Triton version").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.coordinate.terms import Words, has, places, words_of
 from tilewright.specialists.base import Specialist
 
 NEARBY = 3
-"""The most words between a name and the word that decides about it."""
+"""The most words between a name and another word that affects it."""
 JOINING = ("and", "or", "nor", "plus", ",", "a", "the")
 
 
@@ -44,7 +44,8 @@ class QuestionPart:
 
     @cached_property
     def mentions(self) -> tuple[Mention, ...]:
-        """The names, without those inside a longer name: "CUDA Tile IR" does not name cuTile."""
+        """The places that name a specialist. Names inside a longer name do not count: "CUDA Tile IR" does not name
+        cuTile."""
         found = [
             Mention(specialist, begin, end)
             for specialist in self.known
@@ -66,7 +67,7 @@ class QuestionPart:
 
     @cached_property
     def converted(self) -> tuple[Mention, ...]:
-        """The languages that a conversion starts from."""
+        """The languages from which the part asks to convert."""
         languages = [one for one in self.mentions if one.specialist.writes_kernels and one not in self.excluded]
         if not self.converts:
             return ()
@@ -81,25 +82,27 @@ class QuestionPart:
 
     @cached_property
     def named(self) -> tuple[Specialist, ...]:
-        """The specialists that this part asks for, in the order of their names."""
+        """The specialists that this part asks for, in the order of their names in the text."""
         apart = {*self.excluded, *self.converted, *self.compared}
         found = dict.fromkeys(one.specialist for one in self.mentions if one not in apart)
         return tuple(found) if self.mentions or self.says(say.MEASURING) else self._near
 
     @property
     def _near(self) -> tuple[Specialist, ...]:
-        """The specialists of words that other domains use as well: languages beside kernels, others beside GPUs."""
+        """The specialists named by ambiguous words, next to words of their domain: kernels for languages, GPUs for
+        others."""
         beside = {True: self.says(say.KERNEL, say.OPERATION), False: has(self.around, say.GPU)}
         return tuple(each for each in self.known if beside[each.writes_kernels] and has(self.words, each.near))
 
     def joins(self, names: Sequence[str]) -> bool:
-        """Whether "and" or a comma joins all places that name these specialists."""
+        """Returns whether "and" or a comma joins all places that name these specialists."""
         places_ = [one for one in self.mentions if one.specialist.name in names]
         between = [self.words[one.end : other.begin] for one, other in pairwise(places_)]
         return all(words and all(word.text in JOINING for word in words) for words in between)
 
     def _before(self, mention: Mention, terms: Iterable[str]) -> bool:
-        """Whether a term stands at most `NEARBY` words before a name, in the same clause, with no name between."""
+        """Returns whether a term stands before a name: at most `NEARBY` words away, in the same clause, without a name
+        between."""
         start = max(0, mention.begin - NEARBY - 1)
         breaks = [at for at in range(start, mention.begin) if self.words[at].ends_clause]
         others = [one.end for one in self.mentions if start < one.end <= mention.begin]
@@ -116,7 +119,7 @@ class QuestionPart:
             if stops is not None and stops <= mention.begin and self._reaches(stops, mention):
                 return True
             if word.text == say.NOT and has(rest, say.CONVERTING):
-                return self._before(mention, say.INTO)  # "do not rewrite it in CuTe DSL" keeps the language that it has
+                return self._before(mention, say.INTO)  # "do not rewrite it in CuTe DSL" keeps the present language
             states = any(one.text in say.STATING for one in self.words[max(clause, at - 3) : at])
             states |= any(one.text in say.STATED for one in rest[:1])
             if word.text == say.NOT and (_is_short(rest) if states else self._reaches(at + 1, mention)):
@@ -124,8 +127,10 @@ class QuestionPart:
         return False
 
     def _reaches(self, begin: int, mention: Mention) -> bool:
-        """Whether words that exclude, which end at ``begin``, exclude a later name: no verb starts anew between them,
-        and another name between them is joined by "or"."""
+        """Returns whether an exclusion ("do not use"), which ends at ``begin``, also excludes a later name.
+
+        It does if no new verb begins between them, and names between them are joined by "or".
+        """
         between = self.words[begin + 2 : mention.begin]
         if has(between, (*say.WRITING, *say.CONVERTING, *say.ACTING)):
             return False
@@ -137,12 +142,12 @@ class QuestionPart:
 
 
 def _is_short(words: Words) -> bool:
-    """Whether nothing stands between "is not" and a name: "it is not in Triton"."""
+    """Returns whether "is not" is directly before a name, as in "it is not in Triton"."""
     return all(word.text in ("a", "an", "the", "in", "on", "about") for word in words)
 
 
 def _clause(words: Words, at: int) -> int:
-    """Returns where the clause around a place begins."""
+    """Returns the start of the clause that contains a place."""
     verbs = (*say.WRITING, *say.CONVERTING, *say.ACTING, *say.MEASURING, *say.SPEED)
     for place in range(at - 1, -1, -1):
         word = words[place]
@@ -153,7 +158,7 @@ def _clause(words: Words, at: int) -> int:
 
 
 def parts_of(text: str, known: Sequence[Specialist]) -> tuple[QuestionPart, ...]:
-    """Splits a question into its steps; one part if there is only one."""
+    """Splits a question into its steps. Returns one part if there is only one step."""
     words = words_of(text)
     parts = [QuestionPart(words[begin:end], tuple(known), words) for begin, end in _steps(words)]
     return tuple(part for part in parts if part.words)

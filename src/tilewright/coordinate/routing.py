@@ -30,17 +30,17 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "distributed": ("distributed",),
     "parallelism": ("distributed",),
 })  # fmt: skip
-"""Category of a recommendation → its specialists, in the order of the work."""
+"""Category of a recommendation → its specialists, in the order of their work."""
 
 BLACKWELL = 100
-"""From this architecture on, a new kernel for which no language is named is also compiled through Tile IR."""
+"""The first architecture on which a new kernel is also compiled through Tile IR, if the question names no language."""
 FAMILIES = MappingProxyType({"ampere": "sm_80", "ada": "sm_89", "hopper": "sm_90", "blackwell": "sm_100"})
 Named: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class FileKernels:
-    """What the syntax tree of a file says. ``languages``: language → names of the kernels."""
+    """The kernels in a file, from its syntax tree. ``languages``: language → names of the kernels."""
 
     file: str
     languages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class FileKernels:
 
 @dataclass(frozen=True)
 class Route:
-    """The specialists that a question is for, in the order of the work; none for what is no performance question."""
+    """The specialists for a question, in the order of their work. Empty if the question is not about performance."""
 
     specialists: Named
     why: str
@@ -61,12 +61,12 @@ class Route:
     arch: str | None = None
     """The architecture that the route assumes; None if it does not matter."""
     vague: bool = False
-    """Whether the question asks for speed and names no means: autopilot then finds what to change."""
+    """Whether the question asks for speed but names no means. Autopilot then looks for changes."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One part of a question, with the facts that do not come from its words."""
+    """One part of a question, with facts from outside its words."""
 
     part: QuestionPart
     whole: QuestionPart
@@ -87,7 +87,8 @@ class Asked:
         return tuple(name for name in self.named if name not in self.languages)
 
     def has_kernel_in(self, language: str) -> bool:
-        """Whether a kernel exists in a language: by the file's syntax tree, or by the words if there is no file."""
+        """Returns whether a kernel exists in a language: by the file's syntax tree, or by the words if there is no
+        file."""
         if self.kernels is not None:
             return language in self.kernels.languages
         from_it = {one.specialist.name for one in self.part.converted}
@@ -106,7 +107,7 @@ def _names_a_file(words: Words) -> bool:
 
 
 def _owns_a_kernel(words: Words) -> bool:
-    """Whether a kernel stands at most three words behind "my", "the", "existing" …"""
+    """Returns whether a kernel is named at most three words after a word such as "my", "the" or "existing"."""
     ends = [end for _, end in places(say.OWNING, words)]
     return any(has(words[end : end + 4], (*say.KERNEL, *say.OPERATION)) for end in ends) or any(
         word.text == "triton" and has(words[at + 1 : at + 4], say.KERNEL) and not has(words[:at], say.ACTING)
@@ -156,7 +157,7 @@ def _language(asked: Asked) -> Route | None:
     whole = asked.whole
     in_context = whole.says(say.SPEED, say.MEASURING, say.TECHNIQUE, say.GPU, say.KERNEL, say.OPERATION, say.WRITING,
                             say.CONVERTING, say.USING) or asked.kernels or _arch_in(whole.words)  # fmt: skip
-    if not asked.languages or (asked.languages == ("triton",) and not in_context):  # a moon has that name, too
+    if not asked.languages or (asked.languages == ("triton",) and not in_context):  # Triton is also the name of a moon
         return None
     return Route(asked.languages, f"{' and '.join(asked.languages)} {_are(asked.languages)} named")
 
@@ -209,7 +210,7 @@ def _measure(asked: Asked) -> Route | None:
     if part.says(say.QUALITY) and not part.says(say.MEASURING):
         return None
     subject = about or _names_a_file(part.words) or asked.kernels is not None or part.says(say.PROGRAM)
-    subject = subject or (len(asked.whole.words) <= say.SHORT + 1 and part.says(say.PRONOUN))  # with its full stop
+    subject = subject or (len(asked.whole.words) <= say.SHORT + 1 and part.says(say.PRONOUN))  # including its full stop
     if part.says(say.TECHNIQUE) and (about or part.says(say.ACTING, say.KERNEL, say.SPEED)):
         return Route(("profiling",), "a technique that names no kernel language: measure first")
     is_step = part is not asked.whole and part.says(say.MEASURING)  # "profile first, then …"
@@ -219,13 +220,13 @@ def _measure(asked: Asked) -> Route | None:
 
 
 def _is_short(words: Words) -> bool:
-    """Whether a question has no subject at all, such as "measure performance before and after"."""
+    """Returns whether a question has no subject, such as "measure performance before and after"."""
     return has(words, ("before and after", "where does the time go", "where the time goes", "make it faster"))
 
 
 @dataclass(frozen=True)
 class RoutingRule:
-    """One rule. The first that applies to a part decides it."""
+    """One rule. The first rule that applies to a part decides the route."""
 
     text: str
     applies: Callable[[Asked], Route | None]
@@ -251,7 +252,7 @@ RULES = (
                 "technique without a language (FlashAttention, fusion, checkpointing, precision): profiling, which "
                 "measures first.", _measure),
 )  # fmt: skip
-"""The rules, in order."""
+"""The rules, in the order in which they are tried."""
 
 PARTS = (
     "Steps joined by \"then\", \"and\" or a full stop are routed one by one, in the order of the question. To measure "
@@ -262,7 +263,8 @@ PARTS = (
 
 
 DOING = (say.WRITING, say.CONVERTING, say.ACTING, say.MEASURING, say.SPEED, say.TECHNIQUE)
-"""One of these makes a part a step: "my Triton kernel exists already, move it to TileIR" has one."""
+"""A part is a step only if it has one of these words. "My Triton kernel exists already, move it to TileIR" has one
+step."""
 
 # The main path --------------------------------------------------------------------------------------
 
@@ -275,8 +277,9 @@ def route(
 ) -> Route:
     """Returns the route of a question.
 
-    kernels: what the file in question has; None if there is none.
-    arch: the architecture, or a function that finds it out if it matters and the question does not name it.
+    kernels: the kernels of the file in the question; None if there is no file.
+    arch: the architecture, or a function that returns it. The function is called only if the architecture matters and
+        the question does not name it.
     known: the specialists; by default all that are installed.
     """
     known = tuple(known or specialists())
@@ -298,7 +301,7 @@ def route(
 
 
 def _separate(parts: Sequence[QuestionPart], kernels: FileKernels | None) -> Sequence[QuestionPart]:
-    """Returns the parts that are steps of their own; none if the question has one step."""
+    """Returns the parts that are separate steps. Returns none if the question has one step."""
     steps = [part for part in parts if part.named and part.says(*DOING)]
     asks = [part for part in parts[:1] if part.says(say.MEASURING) and len(part.words) > 1 and not part.named]
     later = [part for part in steps if part not in asks]
@@ -317,7 +320,8 @@ def _routed(asked: Asked) -> Route:
 
 
 def _with_hardware(route: Route, arch: str | None) -> Route:
-    """Adds the specialists whose language does not compile for the architecture, with the ones that do."""
+    """Adds a reason for each specialist whose language does not compile for the architecture, and names
+    alternatives."""
     refused = [name for name in route.specialists if arch and compiles(name, arch) is False]
     if not refused:
         return route

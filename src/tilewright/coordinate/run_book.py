@@ -1,6 +1,6 @@
-"""The rows of one run of `agent`: each is in the ledger before the work goes on.
+"""Stores the rows of one run of `agent`. Each row is in the ledger before the work continues.
 
-`RunBook.parts` has what is stored so far, also from before an interruption. To read a run back, for a report:
+`RunBook.parts` has all stored rows, including those from before an interruption. To read a run for a report, use
 `ledger.agent_runs.AgentLedger.load`.
 """
 
@@ -39,14 +39,14 @@ class RunBook:
         return stored.id
 
     def found(self, findings: Sequence[AgentFinding]) -> None:
-        """Stores the findings that are not stored yet."""
+        """Stores the findings that are not yet stored."""
         known = {each.id for each in self.parts.findings}
         for finding in (each for each in findings if each.id not in known):
             self._ledger.found(self.run.run, finding)
             self.parts = replace(self.parts, findings=(*self.parts.findings, finding))
 
     def planned(self, items: Sequence[WorkItem]) -> None:
-        """Stores the items that are not stored yet."""
+        """Stores the items that are not yet stored."""
         known = {each.id for each in self.parts.items}
         for item in (each for each in items if each.id not in known):
             stored = AgentItem(id=item.id, text=item.text, impact=item.impact, effort=item.effort, risk=item.risk,
@@ -55,7 +55,7 @@ class RunBook:
             self.parts = replace(self.parts, items=(*self.parts.items, stored))
 
     def proposed(self, change: AgentChange) -> AgentChange:
-        """Stores a change with an id of its own, and returns it."""
+        """Gives a change an id, stores it, and returns it."""
         number = len(self.parts.changes_of(change.item)) + 1
         stored = replace(change, id=f"{change.item}.{number}")
         self._ledger.proposed(self.run.run, stored)
@@ -63,7 +63,7 @@ class RunBook:
         return stored
 
     def stepped(self, change: str, plan: ChangePlan) -> None:
-        """Stores the steps of a plan that have ended and are not stored yet, in their order."""
+        """Stores the steps of a plan that have ended and are not yet stored, in order."""
         ended = [step for step in plan.steps if step.state != "pending"]
         for step in ended[len(self.parts.steps_of(change)) :]:
             stored = AgentStep(change=change, name=step.name, state=_end(step), evidence=step.evidence,
@@ -72,7 +72,7 @@ class RunBook:
             self.parts = replace(self.parts, steps=(*self.parts.steps, stored))
 
     def ended(self, end: AgentEnd) -> None:
-        """Stores how an item ended."""
+        """Stores the outcome of an item."""
         self._ledger.ended(self.run.run, end)
         self.parts = replace(self.parts, ends=(*self.parts.ends, end))
 

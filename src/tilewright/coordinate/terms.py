@@ -21,10 +21,10 @@ NUMBERS = frozenset({
 
 @dataclass(frozen=True)
 class Word:
-    """One word, or a mark that ends a clause."""
+    """One word, or a punctuation mark that ends a clause."""
 
     text: str
-    """In lower case."""
+    """The word in lower case."""
     written: str
 
     @property
@@ -36,21 +36,22 @@ Words = tuple[Word, ...]
 
 
 def words_of(text: str) -> Words:
-    """Splits a text. Hyphens, underscores, slashes and dots inside words separate words; "don't" becomes "do not"."""
+    """Splits a text into words. Hyphens, underscores, slashes and dots also separate words. "don't" becomes "do
+    not"."""
     text = _NEGATED.sub(r"\1\2 not", text)
     return tuple(Word(found.lower(), found) for found in _WORD.findall(text))
 
 
 @dataclass(frozen=True)
 class Term:
-    """A sequence of words to look for. See `specialists.base.Specialist.names` for how one is written."""
+    """A sequence of words to search for. `specialists.base.Specialist.names` describes the notation."""
 
     words: tuple[str, ...]
     is_exact: bool
     is_prefix: bool
 
     def ends_at(self, words: Sequence[Word], start: int) -> int | None:
-        """Returns the place behind the term if it begins at ``start``; else None."""
+        """Returns the index after the term if the term begins at ``start``; else None."""
         end = start + len(self.words)
         if end > len(words):
             return None
@@ -70,7 +71,7 @@ def _is(text: str, word: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def term(text: str) -> Term:
-    """Reads one term."""
+    """Parses the notation of one term."""
     if text.startswith(_EXACT):
         return Term((text.removeprefix(_EXACT),), True, False)
     words = tuple(word.text for word in words_of(text.removesuffix("*").removeprefix(NUMBER)))
@@ -80,7 +81,7 @@ def term(text: str) -> Term:
 
 @lru_cache(maxsize=256)
 def _indexed(terms: tuple[str, ...]) -> tuple[Mapping[str, Sequence[Term]], Sequence[Term]]:
-    """Returns the terms by the first word that they may match, and those that may match any beginning of a word."""
+    """Returns the terms by their first word, and those whose first word may be any word with a given beginning."""
     by_word: dict[str, list[Term]] = {}
     prefixes = []
     for one in map(term, terms):
@@ -93,7 +94,7 @@ def _indexed(terms: tuple[str, ...]) -> tuple[Mapping[str, Sequence[Term]], Sequ
 
 
 def places(terms: Iterable[str], words: Sequence[Word], start: int = 0) -> Iterator[tuple[int, int]]:
-    """Yields begin and end of each occurrence of a term, the longest of those that begin at one place."""
+    """Yields begin and end of each occurrence of a term. Of the terms that begin at one place, the longest is taken."""
     by_word, prefixes = _indexed(tuple(terms))
     for begin in range(start, len(words)):
         candidates = (*by_word.get(words[begin].text, ()), *prefixes)
@@ -103,5 +104,5 @@ def places(terms: Iterable[str], words: Sequence[Word], start: int = 0) -> Itera
 
 
 def has(words: Sequence[Word], terms: Iterable[str]) -> bool:
-    """Whether any of the terms occurs."""
+    """Returns whether any of the terms occurs."""
     return next(places(terms, words), None) is not None

@@ -1,4 +1,4 @@
-"""The texts of the user's files that a run changes. Files are only read here."""
+"""The texts of the user's files that a run changes. This module only reads files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def by_name(texts: Texts) -> dict[str, str]:
 
 
 def original(kept: Iterable[AgentChange]) -> dict[Path, str]:
-    """Returns the texts before all kept changes. A file that a change made is not in it."""
+    """Returns the texts before all kept changes. Files that a change created are left out."""
     first: dict[Path, str | None] = {}
     for change in kept:
         for path in change.texts:

@@ -1,6 +1,6 @@
-"""The words by which a question is understood. They are read as `Specialist.names`: words, never parts of words.
+"""The words by which a question is understood, in the notation of `Specialist.names`. They match whole words.
 
-A specialist brings the names of its own domain. Here is what all domains share.
+A specialist defines the names of its own domain. This module has the words that all domains share.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MEASURING = _terms("""
     nsight, time it, trace, find the bottleneck, find out where, find the hot*, where does the time go, where the time
     goes, where is the time, what dominates, kineto
 """)
-"""A request to measure, not to change."""
+"""Words that ask for a measurement, not for a change."""
 
 SPEED = _terms("""
     slow, late, lag, lagging, slower, slowest, slowly, slows, slowdown, sluggish, crawl, crawling, fast, faster,
@@ -31,7 +31,7 @@ SPEED = _terms("""
     spill, spills, spilling, warp stall*, bank conflict, peak bandwidth, percent of peak, of peak, headroom, costs,
     wasted, wasting, gap, cheaper, jitter, tail latency, p99, ttft, tpot, time to first token, scales, scaling
 """)
-"""A question about time or efficiency."""
+"""Words that ask about time or efficiency."""
 
 AMOUNT = _terms("""
     time, times, most of, most time, how much, how long, breakdown, break down, dominate, dominates, eat, eats,
@@ -40,7 +40,7 @@ AMOUNT = _terms("""
     delay, delays, pause, pauses, hogs, crawls, drags, bubble, percent, tensor cores, better, cost, what happens,
     worth, pays off, pay off, starving, keep up, keeps up, maxed out, long, longer
 """)
-"""Words about an amount, which are about speed only beside words of GPUs and models."""
+"""Words about an amount. They are about speed only together with words of GPUs and models."""
 
 TECHNIQUE = _terms("""
     flashattention, flash attention, flash attn, sdpa, scaled dot product attention, kernel fusion, operator fusion,
@@ -54,7 +54,7 @@ TECHNIQUE = _terms("""
     synchronisation, synchronizes, device to host, host to device, h2d, d2h, memcpy, copies, gradient accumulation,
     vectorize, coalesced, coalescing, async copy
 """)
-"""A technique of the category "kernel" or of memory, which the profiling specialist measures first."""
+"""Techniques for kernels or memory. For these, the profiling specialist measures first."""
 
 GPU = _terms("""
     gpu, gpus, cuda, torch, pytorch, tensor, tensors, kernel, kernels, attention, transformer, llm, llms, diffusion,
@@ -70,17 +70,17 @@ GPU = _terms("""
     bound, compute bound, latency bound, bandwidth bound, host bound, cpu bound, encoder,
     decoder
 """)
-"""Words of GPUs and models: what makes a word about speed a question for Tilewright."""
+"""Words about GPUs and models. Together with a word about speed they make a question for Tilewright."""
 
 PROGRAM = _terms("""
     my code, this code, the code, our code, my program, this program, the program, our program, my script, this
     script, the script, my workload, the workload, our workload, this workload, this file, my run, this job, my job,
     main py, serve py, trace, this function
 """)
-"""The whole subject of a question that names nothing else."""
+"""Words for the whole program, as the subject of a question that names no other subject."""
 
 PRONOUN = _terms("it, this, here, that")
-"""The whole subject of a short question."""
+"""Pronouns, as the subject of a short question."""
 SHORT = 6
 """The most words of a question whose subject is a pronoun."""
 
@@ -102,17 +102,17 @@ WRITING = _terms("""
     an, build me, make me, code up, author, develop, new kernel, i need a, i want a, need a, want a, produce, from
     scratch, draft, design
 """)
-"""A request for something new."""
+"""Words that ask for something new."""
 
 CONVERTING = _terms("""
     convert, converts, converting, conversion, rewrite, rewriting, port, porting, ported, translate, translating,
     translation, migrate, migrating, migration, move, moving, transform, turn, reimplement, re implement, replace,
     replacing, switch, switching, redo, transfer, lower, retarget, bring, recast
 """)
-"""A request to bring existing code into another language."""
+"""Words that ask to convert existing code into another language."""
 
 USING = _terms("use, using, do it, do this, try, go with, stay with")
-"""Words before the means that somebody wants."""
+"""Words before the means that the user wants."""
 
 ACTING = _terms("""
     apply, applying, enable, enabling, use, using, add, set, configure, capture, capturing, analyze, analyse, reduce,
@@ -121,7 +121,7 @@ ACTING = _terms("""
     lower, avoid, save, choose, pick, find, help, target, compile, adapt, extend, consider, get, make, keep, decide,
     change, refactor, do it, do this, record, recording, put, putting
 """)
-"""Any other request for work on code."""
+"""Words that ask for any other work on code."""
 
 PAPERWORK = _terms("""
     docstring, docstrings, readme, blog, blog post, unit test, unit tests, pytest, type hints, type annotations,
@@ -130,13 +130,13 @@ PAPERWORK = _terms("""
     summarise, summary of, paper about, typo, rename, documentation, comments, pip install, history of, release notes,
     news
 """)
-"""Work on text, tests or packages, which is no performance question."""
+"""Words for work on text, tests or packages, which is not about performance."""
 
 ASKING = _terms("""
     what is, what s, what are, who, explain, define, definition, describe, tell me about, introduce, introduction,
     teach me, learn, when was, difference between, meaning of, overview of
 """)
-"""A request for an explanation, which is none either unless it is about speed."""
+"""Words that ask for an explanation. Such a question is about performance only if it has a word about speed."""
 
 FOREIGN = _terms("""
     kubernetes, k8s, kubectl, helm, terraform, ansible, grafana, prometheus, kibana, elasticsearch, jenkins, rust,
@@ -159,14 +159,14 @@ FOREIGN = _terms("""
     graph, graph database, neo4j, bar chart, pie chart, chart, plot, matplotlib, latex, buy, price, dollar, shopping,
     customer, customers, contract, lawyer, doctor, medicine, novel, outfit, dress, hairstyle
 """)
-"""Words of other subjects. Beside them only an explicit question about a kernel or about collectives counts."""
+"""Words of other subjects. With them, only an explicit question about a kernel or about collectives counts."""
 
 QUALITY = _terms("""
     accuracy, overfit, overfitting, underfitting, hyperparameter*, learning rate, validation loss, test set, f1 score,
     dataset, labels, data augmentation, early stopping, convergence, diverge, diverges, loss curve, classifier
     accuracy, hallucinat*
 """)
-"""Words about what a model learns, beside which a vague word about performance means something else."""
+"""Words about what a model learns. With them, "performance" does not mean speed."""
 
 STOP = _terms("""
     instead of, rather than, without, avoid, avoiding, except, other than, no, never, do not use, do not want, do not
@@ -175,9 +175,9 @@ STOP = _terms("""
 """Words before a name that exclude it."""
 NOT = "not"
 STATING = ("is", "are", "was", "were", "does", "did", "has", "have", "had", "would", "why", "could")
-"""Before ``not``, these state something and exclude nothing: "my model does not use CUDA graphs"."""
+"""Words before ``not`` that make a statement and exclude nothing: "my model does not use CUDA graphs"."""
 STATED = ("permitted", "allowed", "supported", "possible", "implemented")
-"""Behind ``not``, these state something, too: "operation not permitted when stream is capturing"."""
+"""Words after ``not`` that make a statement, too: "operation not permitted when stream is capturing"."""
 EXCLUDED_AFTER = _terms("""
     is not an option, is not allowed, is not available, is not supported, is not possible, is forbidden, is ruled out,
     is out of the question, is no option, not allowed, is not installed
@@ -186,18 +186,18 @@ REFERENCE = _terms("""
     than, like, as fast as, as good as, similar to, based on, equivalent to, against, versus, vs, beat, beats, match,
     matches, catch up with, inspired by, called from, calls, relative to
 """)
-"""Words before a name that is only compared with."""
+"""Words before a name that is only a comparison."""
 COMPARING = _terms("compare, comparing, comparison")
-"""These ask for both names."""
+"""Words that ask for both names."""
 WHOSE = _terms("""
     my, our, this, these, why, py, here, fastest, best, hottest, slowest, longest, i, we, us
 """)
-"""Words of a question about a thing that exists, not about what a word means."""
+"""Words of a question about an existing thing, not about the meaning of a word."""
 INTO = ("to", "into", "in", "as", "using", "with", "by", "onto", "for", "use")
-"""Words before the language that a conversion ends in."""
+"""Words before the target language of a conversion."""
 OWNING = ("my", "our", "the", "this", "that", "these", "those", "existing", "current", "an existing", "have a", "have",
           "your", "exists", "already", "his", "her", "their")  # fmt: skip
-"""Words before a kernel that exists."""
+"""Words before an existing kernel."""
 NOTHING_YET = _terms("""
     from scratch, no kernel, no triton kernel, no existing kernel, does not exist, not written yet, new kernel, brand
     new

@@ -1,4 +1,4 @@
-"""The numbers and table cells that the Markdown and the page of a report share, each with its ledger ids."""
+"""Numbers and table cells for the Markdown and the page of a report, each with its ledger ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING = "–"
 
 
 def number(value: float | None) -> str:
-    """Formats a number with four significant digits. Numbers from 1000 on are rounded to whole ones."""
+    """Formats a number with four significant digits. Numbers from 1000 on are rounded to whole numbers."""
     if value is None or not math.isfinite(value):
         return NOTHING
     if abs(value) >= 1000:
@@ -22,14 +22,15 @@ def number(value: float | None) -> str:
 
 
 def between(interval: tuple[float, float] | None) -> str:
-    """Formats an interval; `NOTHING` if there is none, or if it is infinite because the samples were too few."""
+    """Formats an interval. Returns `NOTHING` if there is none, or if it is infinite because there were too few
+    samples."""
     if interval is None or not all(map(math.isfinite, interval)):
         return NOTHING
     return f"{number(interval[0])} to {number(interval[1])}"
 
 
 def faster(speedup: Speedup | None) -> Sourced:
-    """Formats a speed-up, such as ``1.53× (1.50 to 1.56)``. The bounds are left out if they are not known."""
+    """Formats a speed-up, such as ``1.53× (1.50 to 1.56)``. Unknown bounds are left out."""
     if speedup is None:
         return Sourced(NOTHING)
     bounds = "" if speedup.low is None or speedup.high is None else f" ({speedup.low:.2f} to {speedup.high:.2f})"
@@ -62,7 +63,7 @@ def _within(interval: tuple[float, float] | None, at: str) -> Sourced:
 
 
 def place(iteration: Iteration) -> Sourced:
-    """Returns ``site = value`` of the change. A part that the change's name contains is left out."""
+    """Returns ``site = value`` of the change. A part that is already in the change's name is left out."""
     parts = (part for part in (iteration.site, iteration.value) if part and part not in iteration.optimization)
     return Sourced(" = ".join(parts), f"iteration/{iteration.n}/site", f"iteration/{iteration.n}/value")
 
@@ -93,7 +94,7 @@ def mix_row(change: WorkloadChange, kind: str) -> list[str]:
 
 
 def _instructions(metrics: Metrics, at: str, kind: str) -> Sourced:
-    """Formats a count. A class that the version does not have is cited as the whole mix."""
+    """Formats a count. If the version does not have the class, the id of the whole mix is cited."""
     return Sourced(metrics.mix.get(kind, 0), f"{at}/mix/{key(kind)}" if kind in metrics.mix else f"{at}/mix")
 
 
@@ -110,7 +111,7 @@ def ordinal(iteration: Iteration) -> Sourced:
 
 
 def time_ms(iteration: Iteration, measured: bool) -> Sourced:
-    """Formats the time of one iteration in ms. A crashed one has none."""
+    """Formats the time of one iteration in ms. A crashed iteration has no time."""
     name = "latency_ms" if measured else "predicted_ms"
     text = number(None if iteration.status == "crash" else getattr(iteration, name))
     return Sourced(text) if text == NOTHING else Sourced(text, f"iteration/{iteration.n}/{name}")
@@ -122,7 +123,7 @@ def interval_ms(iteration: Iteration) -> Sourced:
 
 
 def gain(iteration: Iteration) -> Sourced:
-    """Formats the incumbent's time over the iteration's."""
+    """Formats the incumbent's time / the iteration's time."""
     if not iteration.n or iteration.gain is None:
         return Sourced(NOTHING)
     ratios = (n for n, outcome in enumerate(iteration.outcomes) if outcome.ratio is not None)

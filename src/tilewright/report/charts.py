@@ -28,12 +28,12 @@ STRIP = 22
 """Height of the strip below the plot of latencies, where iterations without a time are drawn."""
 MOST_X_LABELS = 14
 TOGETHER = 14
-"""Marks closer than this, in SVG units, share a label."""
+"""Marks closer than this (in SVG units) share a label."""
 RACE_WIDTH, RACE_TOP, RACE_ROW, RACE_MARGIN = 420, 36, 34, 14
 MOST_LETTERS = 52
 """The most characters in a candidate's name in the chart of the race."""
 MIX_COLOURS = 8
-"""The number of colours in the style sheet for instruction classes. The last colour may stand for all other classes."""
+"""The number of colours in the style sheet for instruction classes. The last colour may represent all other classes."""
 OTHERS = "everything else"
 BAR, GAP = 20, 5
 MOST_NAMES = 60
@@ -81,7 +81,8 @@ def _incumbent_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
 
 
 def _point(point: Point, x: Axis, y: Axis, name: str, time: Sourced) -> Markup:
-    """Draws an iteration with its interval and its tooltip. One without a time is a cross in the bottom strip."""
+    """Draws an iteration with its interval and its tooltip. An iteration without a time is a cross in the bottom
+    strip."""
     at, n, within = x(point.n), ordinal(point.iteration), interval_ms(point.iteration)
     tooltip = f"{n}. {point.iteration.optimization}: {point.iteration.status}"
     if point.ms is None:
@@ -218,7 +219,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def race(workload: TunedWorkload) -> Markup | None:
-    """Draws the raced candidates on one time axis, the fastest first; None if nothing was raced."""
+    """Draws the raced candidates on one time axis, the fastest first. Returns None if nothing was raced."""
     raced = [(candidate, time) for candidate in workload.candidates if (time := candidate.measured) is not None]
     if not raced:
         return None

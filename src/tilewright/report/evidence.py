@@ -1,7 +1,7 @@
 """The evidence of a run of `optimize` as one value, from which the Markdown and the page are written.
 
-The evidence comes only from the ledger's records, so a run has the same report on every machine. An unfinished run of
-`optimize` is reported as if it had ended with its last kept change.
+The evidence comes only from the ledger's records, so a run has the same report on every machine. An unfinished run is
+reported as if it had ended with its last kept change.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tilewright.report.sourced import Sourced, key
 
 @dataclass(frozen=True)
 class Speedup:
-    """Old time / new time; above 1 is faster. ``low`` and ``high``: bounds, None if no interval is known."""
+    """Old time / new time: above 1 is faster. ``low`` and ``high``: the bounds, None if no interval is known."""
 
     centre: float
     low: float | None = None
     high: float | None = None
     ids: tuple[str, ...] = ()
-    """Where the ledger has the numbers that it was computed from (`sourced`)."""
+    """The ledger ids of the numbers from which it was computed (see `sourced`)."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Point:
 class WorkloadChange:
     """One workload before and after a run. For `tune`, these are the shipped and the best configuration.
 
-    at: the ledger ids of the records that have the times. bound_at, flops_at: those of both bounds and of the FLOP.
+    at: the ledger ids of the records that have the times.
+    bound_at, flops_at: the ledger ids of both bounds and of the FLOP.
     """
 
     before: Metrics
@@ -66,7 +67,8 @@ class WorkloadChange:
 
     @property
     def speedup(self) -> Speedup | None:
-        """The speed-up, from paired rounds if both versions raced, else from both times; None if a time is missing."""
+        """The speed-up, from paired rounds if both versions were raced, else from both times. None if a time is
+        missing."""
         if paired := speedup_of(self.after.against_baseline, f"{self.at[1]}/against_baseline"):
             return paired
         old, new = self.before.us, self.after.us
@@ -104,7 +106,8 @@ class OptimizeEvidence:
 
     @cached_property
     def workloads(self) -> tuple[WorkloadChange, ...]:
-        """All workloads. In an unfinished run, ``after`` is the last kept change with the baseline's FLOP and bytes."""
+        """All workloads. In an unfinished run, ``after`` is the last kept change. It has the baseline's FLOP and
+        bytes."""
         final = {metrics.workload: (metrics, f"run/final/{n}") for n, metrics in enumerate(self.run.final)}
         changes = []
         for n, before in enumerate(self.run.baseline):
@@ -131,7 +134,7 @@ class OptimizeEvidence:
 
     @property
     def tried(self) -> tuple[Iteration, ...]:
-        """The iterations without the baseline."""
+        """The iterations, except the baseline."""
         return tuple(iteration for iteration in self.iterations if iteration.n > 0)
 
     @property
@@ -140,7 +143,8 @@ class OptimizeEvidence:
 
     @property
     def before_ms(self) -> float | None:
-        """Geometric mean of the workloads' times before the run. `after_ms` is that of the times after the run."""
+        """Geometric mean of the times before the run, over the workloads. `after_ms`: the same of the times after the
+        run."""
         return _mean_ms(change.before for change in self.workloads)
 
     @property
@@ -153,17 +157,17 @@ class OptimizeEvidence:
 
     @cached_property
     def records(self) -> dict[str, Json]:
-        """The records as the ledger stores them, by the first part of their ids."""
+        """The records as the ledger stores them. The key is the first part of their ids."""
         return {"run": to_json(self.run), "iteration": to_json({str(each.n): each for each in self.iterations})}
 
     def lines(self) -> Iterator[tuple[str, Dataclass]]:
-        """Yields every record with its kind, the run first."""
+        """Yields every record with its kind. The run is first."""
         yield "run", self.run
         yield from (("iteration", each) for each in self.iterations)
 
     @property
     def ruled_out(self) -> tuple[str, ...]:
-        """The causes of slowness that the run ruled out, without repetitions."""
+        """The causes of slowness that the run excluded, without duplicates."""
         return tuple(dict.fromkeys(text for iteration in self.iterations for text in iteration.ruled_out))
 
 
@@ -173,8 +177,10 @@ def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence
 
 
 def speedup_of(ratio: Interval | None, at: str) -> Speedup | None:
-    """Turns a ratio new / old into a speed-up, which has no bounds if the samples are too few for an interval. ``at``:
-    the ledger id of the ratio."""
+    """Converts a ratio new / old to a speed-up. It has no bounds if there are too few samples for an interval.
+
+    at: the ledger id of the ratio.
+    """
     if ratio is None or ratio.centre <= 0:
         return None
     ids = (f"{at}/centre", f"{at}/low", f"{at}/high")
@@ -184,20 +190,21 @@ def speedup_of(ratio: Interval | None, at: str) -> Speedup | None:
 
 
 def time_id(metrics: Metrics, at: str) -> str:
-    """Returns the ledger id of a time. ``at``: that of its record."""
+    """Returns the ledger id of a time. ``at``: the id of its record."""
     return f"{at}/{'measured' if metrics.measured else 'predicted'}/us"
 
 
 def settings(values: Encodable, at: str, name: str = "") -> Iterator[tuple[str, Sourced]]:
-    """Flattens records into pairs of name and text; nested names are joined with dots.
+    """Flattens records into pairs of name and text. Nested names are joined with dots.
 
-    at: the ledger id of ``values``. name: begins the name of each.
+    at: the ledger id of ``values``.
+    name: the prefix of each name.
     """
     yield from _flat(name, to_json(values), at)
 
 
 def fields_of(record: object, at: str, *names: str) -> Iterator[tuple[str, Sourced]]:
-    """Flattens fields of the record at ``at``, as `settings` does."""
+    """Flattens the fields of the record at ``at`` as `settings` does."""
     for name in names:
         yield from settings(getattr(record, name), f"{at}/{name}", name)
 
@@ -218,7 +225,7 @@ def _mean_ms(versions: Iterable[Metrics]) -> float | None:
 
 
 def mean_speedup(changes: Iterable[WorkloadChange]) -> Speedup | None:
-    """Returns the geometric mean of the speed-ups, without bounds; None if a workload has no speed-up."""
+    """Returns the geometric mean of the speed-ups, without bounds. Returns None if a workload has no speed-up."""
     each = [change.speedup for change in changes]
     mean = _geometric_mean([speedup.centre if speedup else None for speedup in each])
     if mean is None:

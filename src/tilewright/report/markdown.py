@@ -1,6 +1,7 @@
-"""What all reports in Markdown share: the frame, sections, tables, lists and blocks of code.
+"""Common parts of all reports in Markdown: the frame, sections, tables, lists and blocks of code.
 
-Text from the ledger is escaped, so it is never read as markup. A diff's fence is longer than any fence in the diff.
+Text from the ledger is escaped, so it is never interpreted as markup. The fence of a diff is longer than any fence in
+the diff.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tilewright.report.two_steps import two_steps
 from tilewright.report.words import TuneWords, Words
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
-"""Characters that are markup within a line. An underscore inside a word is not markup."""
+"""Characters that are markup within a line. An underscore inside a word is no markup."""
 
 
 def framed(words: Words | TuneWords, *parts: str) -> str:
@@ -32,7 +33,7 @@ def framed(words: Words | TuneWords, *parts: str) -> str:
 
 
 def two_step_sections(report: OptimizeEvidence | TuneEvidence) -> Iterator[str]:
-    """Yields the sections about a Triton kernel's way to Tile IR."""
+    """Yields the sections about a Triton kernel's translation to Tile IR."""
     for part in two_steps(report):
         yield from section(part.heading, table(*part.table()))
 
@@ -47,7 +48,7 @@ def listed(lines: Iterable[str]) -> str:
 
 
 def fenced(content: str, language: str = "") -> str:
-    """Returns a block of code. Its fence is longer than any run of backticks in it."""
+    """Returns a block of code. Its fence is longer than any run of backticks in the code."""
     longest = max((len(run) for run in re.findall(r"`+", content)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{content.rstrip(chr(10))}\n{fence}"

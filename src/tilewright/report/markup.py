@@ -1,8 +1,8 @@
 """Builds HTML and SVG elements as text, and the parts that every page has.
 
-`tag` escapes every child and attribute that is not `Markup`, so text from the ledger cannot become an element: a diff
-with ``<script>`` in it stays a diff. A page loads nothing; its ``Content-Security-Policy`` enforces this. Content that
-may be wider than the page is in a box that scrolls.
+`tag` escapes every child and attribute that is not `Markup`. So text from the ledger cannot become an element: a diff
+that contains ``<script>`` stays text. A page loads no other files; its ``Content-Security-Policy`` enforces this.
+Content that may be wider than the page is in a box that scrolls.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Child: TypeAlias = "str | int | float | Iterable[Child] | None"
 def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
     """Returns an element. In attribute names, ``class_`` becomes ``class``, and other underscores become ``-``.
 
-    An attribute that is None or False is left out. An attribute that is True is written without a value. The ledger ids
-    of its text are the attribute ``data-ledger``.
+    An attribute that is None or False is left out. An attribute that is True is written without a value. The attribute
+    ``data-ledger`` has the ledger ids of the text.
     """
     if ids := ids_of(children):
         attributes["data_ledger"] = "\n".join(ids)
@@ -48,7 +48,7 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
 
 
 def joined(*children: Child) -> Markup:
-    """Returns the children one after the other, escaped if they are not `Markup`."""
+    """Joins the children. Children that are not `Markup` are escaped."""
     return Markup("".join(map(_escaped, children)))
 
 
@@ -70,7 +70,7 @@ def _short(value: str | int | float) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """Returns text that can wrap after its commas, so that a long configuration is not broken within a value."""
+    """Returns text that can wrap only after its commas, so that no value of a long configuration is broken."""
     shown = Markup(joined(text).replace(",", f",{tag('wbr')}"))
     return tag("span", shown, data_ledger="\n".join(ids)) if (ids := ids_of([text])) else shown
 

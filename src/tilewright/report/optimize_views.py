@@ -1,4 +1,4 @@
-"""The report of a run of `optimize` as Markdown and as one HTML page, whose long parts are folded."""
+"""The report of a run of `optimize` as Markdown and as one HTML page. Long parts of the page are folded."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _details(report: OptimizeEvidence) -> Iterator[str]:
         parts.append(md.table(header[:-1], [row[:-1] for row in rows]))
         parts.append(md.table(*attempts(iteration)))
         parts += [md.fenced(iteration.comparison)] if iteration.comparison.strip() else []
-        if iteration.status != "keep" and iteration.diff.strip():  # what was kept is in the patch
+        if iteration.status != "keep" and iteration.diff.strip():  # the patch already contains kept changes
             parts.append(md.fenced(iteration.diff, "diff"))
         yield "\n\n".join(part for part in parts if part)
 

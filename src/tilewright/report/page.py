@@ -1,4 +1,4 @@
-"""What every page has: the frame of one HTML page without scripts, fonts or other files.
+"""The frame of every HTML page. A page needs no scripts, fonts or other files.
 
 Long parts are folded. A browser that cannot fold them shows everything.
 """
@@ -17,7 +17,11 @@ from tilewright.report.two_steps import two_steps
 
 
 class PageWords(Protocol):
-    """The texts that every page has. ``predicted``: its times are; ``command`` repeats what it shows."""
+    """The texts that every page has.
+
+    predicted: whether the times on the page are predicted.
+    command: repeats the run that the page shows.
+    """
 
     @property
     def title(self) -> str: ...
@@ -61,5 +65,5 @@ def framed(words: PageWords, tiles: Iterable[tuple[str, str]], *sections: Child)
 
 
 def two_step_sections(report: OptimizeEvidence | TuneEvidence) -> list[Markup]:
-    """Returns the sections about a Triton kernel's way to Tile IR."""
+    """Returns the sections about a Triton kernel's translation to Tile IR."""
     return [section(part.heading, table(*part.table())) for part in two_steps(report)]

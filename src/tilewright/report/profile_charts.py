@@ -1,4 +1,4 @@
-"""The pictures of a profile: the split of a GPU's time as a bar, and the time line of one step."""
+"""The charts of a profile: the split of a GPU's time as a bar, and the time line of one step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ COLOURS = {
     "compute": "mix0", "exposed communication": "mix1", "communication": "mix1", "exposed copy": "mix2", "copy": "mix2",
     "host late": "mix5", "dependency": "mix7", "unknown": "mix6", "launch": "mix4", "wait": "mix3",
 }  # fmt: skip
-"""What → its class in the style sheet."""
+"""Kind of time or activity → its class in the style sheet."""
 PARTS = ("compute", "exposed communication", "exposed copy", "host late", "dependency", "unknown")
-"""The parts of the bar. The last three are the idle time."""
+"""The parts of the bar. The last three are parts of the idle time."""
 LEGEND = {
     "compute": "compute", "communication": "communication", "copy": "copy", "host late": "idle, host late",
     "dependency": "idle, dependency", "unknown": "idle, cause unknown", "launch": "host launches", "wait": "host waits",
@@ -57,7 +57,7 @@ def _box(colour: str, corner: tuple[float, float], size: tuple[float, float], wo
 
 
 def timeline(line: TimeLine) -> Markup:
-    """Draws the lanes of one step below each other: the host first, then each stream."""
+    """Draws the lanes of one step below each other. The host is first, then each stream."""
     x = Axis(0.0, max(line.us, 1e-3), LEFT, WIDE - RIGHT)
     height = len(line.lanes) * LANE + BOTTOM
     grid = [svg.line("grid", (x(at), x(at)), (4, height - BOTTOM + 4)) for at in x.ticks()]

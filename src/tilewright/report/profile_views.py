@@ -1,7 +1,7 @@
 """A profile as text for people: the analysis report, the profiling report, and one HTML page.
 
-The analysis report has four sections; the profiling report has the tables. `for_agent` is the short form that autopilot
-reads (`coordinate.analysis`).
+The analysis report has four sections. The profiling report has the tables. `for_agent` is a short form for autopilot
+(`coordinate.analysis`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.report.profile_charts import KEY, split_bar, timeline
 from tilewright.report.sourced import NOT_MEASURED
 
 TOP = 15
-"""Rows of the table of kernels."""
+"""The most rows in the table of kernels."""
 CALLS = 10
 SPLIT = ("compute", "exposed communication", "exposed copy", "idle")
 
@@ -78,7 +78,7 @@ def iterations(profile: Profile) -> str:
 
 
 def _step_times(us: Sequence[float]) -> str:
-    """Returns the spread of the steps that ran without the profiler; "" without such steps."""
+    """Describes the times of the steps that ran without the profiler. Returns "" if there are no such steps."""
     if not us:
         return ""
     ms = [each / 1e3 for each in us]
@@ -104,8 +104,10 @@ def analysis(profile: Profile) -> str:
 
 
 def for_agent(profile: Profile) -> str:
-    """Returns bottleneck, evidence and recommendations in the form that autopilot reads. Raises RequestError if nothing
-    was found."""
+    """Returns bottleneck, evidence and recommendations in the form that autopilot reads.
+
+    Raises RequestError if nothing was found.
+    """
     worst = profile.bottleneck
     if worst is None:
         raise RequestError("the profile has no finding, so there is nothing that autopilot could do")
@@ -122,7 +124,7 @@ def _printable(line: str) -> str:
 
 
 def profiling(profile: Profile) -> str:
-    """Returns the profiling report, with the quoted lines of the trace that its numbers come from."""
+    """Returns the profiling report, with the quoted lines of the trace behind its numbers."""
     facts = [f"{trace.file}: {trace.events} events, hash {trace.digest}" for trace in profile.traces]
     parts = [
         "# Profiling report",
@@ -139,7 +141,7 @@ def profiling(profile: Profile) -> str:
 
 
 def _unbracketed(line: str) -> str:
-    """Escapes a recommendation except its level, which readers of the report look for."""
+    """Escapes a recommendation, except its level in brackets. Programs that read the report search for the level."""
     level, _, rest = line.partition("] ")
     return f"{level}] {text(rest)}"
 
@@ -174,7 +176,7 @@ def kernel_rows(rows: Sequence[NameRow], most: int = TOP) -> list[list[str]]:
 
 
 def call_rows(rows: Sequence[NameRow]) -> list[list[str]]:
-    """Returns the cells of the table of calls: the longest, and all that launch."""
+    """Returns the cells of the table of calls: the longest calls, and all calls that launch kernels."""
     chosen = [row for n, row in enumerate(rows) if n < CALLS or LAUNCH.match(row.name)]
     return [
         [
@@ -186,7 +188,7 @@ def call_rows(rows: Sequence[NameRow]) -> list[list[str]]:
 
 
 def split_rows(profile: Profile) -> list[list[str]]:
-    """Returns a row for each GPU: its time, the parts of it, and in how much of the idle time the host was late."""
+    """Returns a row for each GPU: its time, the parts of this time, and the share of idle time with a late host."""
     names = ("time", *SPLIT, "host late of idle")
     return [[gpu.label, *(shown(gpu.figures[name]) for name in names)] for gpu in profile.gpus]
 
@@ -244,7 +246,7 @@ class ProfileWords:
         return f"tilewright profile {' '.join(words)}"
 
     def notes(self) -> Iterator[str]:
-        """Yields what limits the result."""
+        """Yields the limits of the result."""
         if self.profile.bottleneck:
             yield f"Evidence: {evidence(self.profile)}."
         for trace in self.profile.traces:

@@ -25,12 +25,12 @@ VIEWS: Mapping[type, tuple[Callable[..., str], Callable[..., str]]] = {
     TuneEvidence: (tune_views.markdown, tune_views.page),
     AgentEvidence: (agent_views.markdown, agent_views.page),
 }
-"""What a run is → its report as Markdown and as a page."""
+"""Type of a run's evidence → the functions that return its report as Markdown and as a page."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the ledger stores of one run. `markdown` and `html` return this as one text, which needs no other file.
+    """The evidence of one run in the ledger. `markdown` and `html` return a report that needs no other file.
 
     folder: the folder with the files of the run.
     """
@@ -58,14 +58,16 @@ class Evidence:
 
     @property
     def patch(self) -> str:
-        """The diff from the untouched code to the result of `optimize` or `agent`. Raises `RequestError` for a run of
-        `tune`."""
+        """The diff from the untouched code to the result of `optimize` or `agent`.
+
+        Raises `RequestError` for a run of `tune`.
+        """
         if isinstance(self.details, TuneEvidence):
             raise RequestError(f"run {self.run} is of `tune`, which changes no code: it has no patch")
         return self.details.patch
 
     def export_jsonl(self, stream: TextIO) -> None:
-        """Writes every record of the run as JSON, one a line, with all samples."""
+        """Writes every record of the run as JSON, one per line, with all samples."""
         write_jsonl(stream, self.details.lines())
 
 
@@ -74,7 +76,7 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: st
 
     run: the name of a run, the beginning of a name, or ``latest``. A task or ``FILE[:TASK]`` selects its newest run.
     ledger: the ledger's file; by default ``ledger.db`` in ``$TILEWRIGHT_HOME`` or ``.tilewright/``.
-    variable: name of the environment variable that errors suggest to choose another ledger.
+    variable: the environment variable that error messages suggest for choosing another ledger.
     Raises `RequestError` if there is no such run, and `StorageError` if the ledger cannot be read.
     """
     with LedgerFile(ledger, variable=variable) as file:
@@ -94,7 +96,7 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None, variable: st
 
 
 def _newest_of(asked: Task | str, file: LedgerFile) -> str:
-    if isinstance(asked, str):  # a program of a run of `agent` is no task, and is not imported
+    if isinstance(asked, str):  # a run of `agent` has a program, not a task; it is not imported
         program = Path(asked).resolve()
         for run in file.runs():
             if run.command == "agent" and Path(run.where) == program:

@@ -1,8 +1,8 @@
-"""Text of a report that knows where its numbers come from: the *ledger ids*, which are places in the records of a run.
+"""Text of a report with the source of its numbers: the *ledger ids*, which are places in the records of a run.
 
-``iteration/3/outcomes/0/measured/us`` is that field of the record of iteration 3, as ``report --jsonl`` writes it. In a
-name, ``~1`` stands for ``/`` and ``~0`` for ``~`` (JSON Pointer). A profile has no ledger: its ids are lines of the
-trace, such as ``trace.json:4711:3``. The page shows the ids of a number under the pointer (`markup.tag`).
+``iteration/3/outcomes/0/measured/us`` is that field in the record of iteration 3, as ``report --jsonl`` writes it. In a
+name, ``~1`` means ``/`` and ``~0`` means ``~`` (JSON Pointer). A profile has no ledger: its ids are places in the
+trace, such as ``trace.json:4711:3``. The page shows the ids as a tooltip of the number (`markup.tag`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tilewright.records import Json
 
 NOT_MEASURED = "not measured"
 LEDGER = "ledger"
-"""The name of the column with the ids."""
+"""The name of the column that has the ids."""
 
 
 class Sourced(str):
-    """Text with ``ids``, the places that its numbers come from. ``value``: what it shows; None if it is only text."""
+    """Text with ``ids``, the ledger ids of its numbers. ``value``: the shown value; None if it is only text."""
 
     ids: tuple[str, ...]
     value: Json
@@ -30,12 +30,12 @@ class Sourced(str):
 
 
 def citing(text: str, *parts: object) -> Sourced:
-    """Returns text that was made of ``parts``, with the ids of those that have some."""
+    """Returns ``text`` with all ids of ``parts``."""
     return Sourced(text, *ids_of(parts))
 
 
 def joined(parts: Iterable[str], between: str) -> Sourced:
-    """Joins texts with all their ids."""
+    """Joins texts. The result has all their ids."""
     parts = tuple(parts)
     return citing(between.join(parts), *parts)
 
@@ -57,7 +57,7 @@ def shortened(ids: Iterable[str]) -> str:
 
 
 def row_json(header: Iterable[str], row: Iterable[str]) -> dict[str, Json]:
-    """Returns a row of a table: column → value. `LEDGER` maps a column to the ids of its value."""
+    """Returns a row of a table: column → value. The key `LEDGER` holds column → the ids of its value."""
     cells = dict(zip(header, row, strict=True))
     values: dict[str, Json] = {
         name: cell.value if isinstance(cell, Sourced) and cell.value is not None else str(cell)
@@ -69,12 +69,12 @@ def row_json(header: Iterable[str], row: Iterable[str]) -> dict[str, Json]:
 
 
 def key(name: str) -> str:
-    """Returns a name as a part of an id."""
+    """Returns a name, escaped as one part of an id."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
 def stored_at(records: Mapping[str, Json], ledger_id: str) -> Json:
-    """Returns what the ledger stores at an id. Raises LookupError or TypeError if there is no such place."""
+    """Returns the value that the ledger stores at an id. Raises LookupError or TypeError if there is no such place."""
     value: Any = records
     for part in ledger_id.split("/"):
         if isinstance(value, list) and not part.isdecimal():

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from tilewright.report.markup import Child, Markup, tag
 
 WIDE, NARROW = 960, 540
-"""Width of a chart that stands alone, and of a chart beside another chart, in SVG units."""
+"""Width of a chart that fills the page, and of a chart beside another chart, in SVG units."""
 HEIGHT = 320
 LEFT, RIGHT, TOP, BOTTOM = 78, 18, 34, 46
 MARK = 5.0
-"""Radius of a mark."""
+"""Radius of a mark in SVG units."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps values to positions: the value ``low`` to the position ``start``, ``high`` to ``end``."""
+    """Maps values to positions: ``low`` to ``start``, ``high`` to ``end``."""
 
     low: float
     high: float
@@ -34,8 +34,10 @@ class Axis:
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Returns about ``most`` round values on the axis: 1, 2 and 5 times powers of ten. A long logarithmic axis has
-        only the powers."""
+        """Returns about ``most`` round values on the axis: 1, 2 and 5 times powers of ten.
+
+        On a long logarithmic axis, returns only powers of ten.
+        """
         if not self.logarithmic:
             least = (self.high - self.low) / most
             power = 10.0 ** math.floor(math.log10(least))
@@ -52,7 +54,8 @@ class Axis:
 
 
 def around(values: Iterable[float], start: float, end: float) -> Axis:
-    """Returns an axis around positive values, with some space; logarithmic if they span more than a factor of 5."""
+    """Returns an axis around positive values, with some space. It is logarithmic if they span more than a factor of
+    5."""
     numbers = list(values)
     low, high = min(numbers), max(numbers)
     if high > 5 * low:

@@ -20,7 +20,7 @@ class TunedWorkload:
     result: WorkloadResult
     measured: bool
     at: str
-    """Its ledger id."""
+    """The ledger id of the workload."""
 
     @property
     def name(self) -> str:
@@ -28,7 +28,7 @@ class TunedWorkload:
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates, the fastest first: sorted by measured time, then by predicted time."""
+        """The candidates, sorted by measured time, then by predicted time."""
 
         def times(candidate: Candidate) -> list[float]:
             return [time.us if time else math.inf for time in (candidate.measured, candidate.predicted)]
@@ -65,15 +65,18 @@ class TunedWorkload:
         return self.result.best is not None and candidate.configuration == self.result.best.configuration
 
     def is_shipped(self, candidate: Candidate) -> bool:
-        """Returns whether the candidate is the shipped one, or was raced in place of it (same machine code)."""
+        """Returns whether the candidate is the shipped one, or has the same machine code and was raced instead of
+        it."""
         shipped = next((other for other in self.candidates if other.configuration == self.result.shipped), None)
         if shipped is None or shipped.status != "duplicate" or shipped.code is None or candidate.code is None:
             return candidate.configuration == self.result.shipped
         return candidate.measured is not None and candidate.code.code_hash == shipped.code.code_hash
 
     def metrics(self, candidate: Candidate | None) -> Metrics:
-        """Returns the candidate's time and work. A measured run uses only measured times: predicted times cannot be
-        compared with them."""
+        """Returns the candidate's time and work.
+
+        A measured run uses only measured times, because predicted times cannot be compared with them.
+        """
         bound = self.result.bound
         metrics = Metrics(workload=self.name, bound=bound, flops=bound.flops, bytes=bound.bytes)
         if candidate is None:
@@ -102,11 +105,11 @@ class TuneEvidence:
 
     @cached_property
     def records(self) -> dict[str, Json]:
-        """As `OptimizeEvidence.records`."""
+        """The records; see `OptimizeEvidence.records`."""
         return {"run": to_json(self.run), "workload": to_json([each.result for each in self.workloads])}
 
     def lines(self) -> Iterator[tuple[str, Dataclass]]:
-        """As `OptimizeEvidence.lines`."""
+        """Yields the records; see `OptimizeEvidence.lines`."""
         yield "run", self.run
         yield from (("workload", each.result) for each in self.workloads)
 
@@ -118,5 +121,5 @@ def collect_tune(run: TuneRun, result: TuningResult) -> TuneEvidence:
 
 
 def knobs(configuration: Configuration, varying: Iterable[str]) -> str:
-    """Formats only the knobs ``varying`` of a configuration."""
+    """Formats a configuration: only the knobs in ``varying``."""
     return str(Configuration.of({knob: configuration[knob] for knob in varying if knob in configuration}))

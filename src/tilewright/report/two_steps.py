@@ -1,7 +1,8 @@
-"""The report of a Triton kernel's way to Tile IR in two steps: the source takes Tile IR's form, then hints are tuned.
+"""The report of a Triton kernel's move to Tile IR in two steps: first the source gets a form for Tile IR, then hints
+are tuned.
 
-Every value comes from the ledger, and a cell names the places that it was computed from (`sourced`). What a GPU has to
-measure says `NOT_MEASURED` without one. The form is the same on Ampere, Hopper and Blackwell.
+Every value comes from the ledger, and a cell names the ledger ids from which it was computed (see `sourced`). Without a
+GPU, values that only a GPU can measure are `NOT_MEASURED`. The form is the same on Ampere, Hopper and Blackwell.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NOT_STORED = "not stored"
 FORM, HINTS = "source form → Tile IR form", "hints tuned"
 PTX_HINTS = "hints of Triton's own compiler"
 HINT_ENTRIES = {"tune_space", "tile_ir_hints", "occupancy", "clusters", "worker_warps", "tile_sizes"}
-"""The playbook's entries that change knobs: on Tile IR, the second step. The others change the form or the route."""
+"""The playbook's entries that change knobs. On Tile IR they are the second step. Other entries change form or route."""
 VALIDATED = ("version", "workload", "correct", "how", "error / allowed")
 UNTUNED = "Tile IR, without hints"
 HOW: Mapping[str, Callable[..., Any]] = {
@@ -35,7 +36,7 @@ HOW: Mapping[str, Callable[..., Any]] = {
     "waits": lambda command: "to confirm on a GPU",
     "patch": lambda run: f"runs/{run}/changes.patch",
 }
-"""How a cell's value is computed from the values at its ids."""
+"""Name of a computation → the function that computes a cell's value from the values at its ids."""
 
 
 Row = Sequence[str]
@@ -43,14 +44,14 @@ Row = Sequence[str]
 
 @dataclass(frozen=True)
 class ReportTable:
-    """One section: a table. The last column of the table as it is shown has the ledger ids."""
+    """One section, which is a table. When it is shown, its last column has the ledger ids."""
 
     heading: str
     header: tuple[str, ...]
     rows: tuple[Row, ...]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Returns header and rows, as text."""
+        """Returns header and rows as text."""
         return [*self.header, LEDGER], [[*row, shortened(ids_of(row))] for row in self.rows]
 
     def to_json(self) -> list[Json]:
@@ -77,21 +78,22 @@ def two_steps(details: OptimizeEvidence | TuneEvidence) -> tuple[ReportTable, ..
 
 
 def to_json_of(details: OptimizeEvidence | TuneEvidence) -> dict[str, Json]:
-    """Returns heading → rows. ``ledger`` in a row maps a column to the ids of its value."""
+    """Returns heading → rows. The key ``ledger`` in a row holds column → the ids of its value."""
     return {part.heading: part.to_json() for part in two_steps(details)}
 
 
 class _Steps:
-    """What both commands report in the same way."""
+    """The parts of the report that are the same for `tune` and `optimize`."""
 
     def __init__(self, details: OptimizeEvidence | TuneEvidence) -> None:
         self.details = details
 
     def cell(self, how: str, *ids: str, missing: str = NOT_STORED) -> Sourced:
-        """Computes a value from what the ledger stores at ``ids``; without a value if one of them has none."""
+        """Computes a cell from the values that the ledger stores at ``ids``. It has no value if one of them is
+        missing."""
         try:
             values = [stored_at(self.details.records, each) for each in ids]
-        except (LookupError, TypeError):  # the record has no such part
+        except (LookupError, TypeError):  # the record lacks this part
             return Sourced(missing)
         if None in values:
             return Sourced(missing, *ids)
@@ -113,8 +115,11 @@ class _Steps:
             yield package, self.cell("", f"run/machine/versions/{package}")
 
     def _times(self, before: str, after: str, workload: str = "") -> tuple[Sourced, ...]:
-        """Returns time and speed-up, measured and predicted. ``before``, ``after``: where the ledger has the times.
-        ``workload``: the end of the place if it has those of all workloads."""
+        """Returns time and speed-up, measured and predicted.
+
+        before, after: the ledger ids of the times.
+        workload: the end of the id, if the record has the times of all workloads.
+        """
         cells = []
         for kind, missing in (("measured", NOT_MEASURED), ("predicted", NOT_STORED)):
             old, new = f"{before}/{kind}/us", f"{after}/{kind}{workload}/us"
@@ -130,7 +135,7 @@ class _OptimizeSteps(_Steps):
 
     @cached_property
     def versions(self) -> tuple[tuple[str, Iteration | None], ...]:
-        """The untouched code, and what each step made of it; None if the step made nothing that is correct."""
+        """The untouched code, and the version after each step. None if a step made no correct version."""
         first, second = (_result([each for each in self.details.tried if self._step(each) == step])
                          for step in (FORM, HINTS))  # fmt: skip
         untouched = next(iter(self.details.iterations), None)
@@ -178,14 +183,15 @@ class _OptimizeSteps(_Steps):
                     yield name, shown, TILE_IR, self.cell("", f"{tried}/status"), *times
 
     def _on_tile_ir(self, iteration: Iteration) -> int | None:
-        """The position of the first of an iteration's values that was correct on Tile IR. The best come first."""
+        """Returns the index of the first value of an iteration that was correct on Tile IR. The best values come
+        first."""
         for n, attempt in enumerate(iteration.attempts):
             if attempt.value.endswith(ON_TILE_IR) and attempt.status in ("raced", "predicted"):
                 return n
         return None
 
     def _status(self, iteration: Iteration) -> Sourced:
-        """``keep``, ``revert`` or ``crash``; the ledger also says that a change waits for a GPU."""
+        """Returns ``keep``, ``revert`` or ``crash``. The ledger can also say that a change waits for a GPU."""
         if iteration.to_confirm is not None:
             return self.cell("waits", f"iteration/{iteration.n}/to_confirm/command")
         return self.cell("", f"iteration/{iteration.n}/status")
@@ -196,7 +202,7 @@ class _OptimizeSteps(_Steps):
         return HINTS if self._backend(iteration) == TILE_IR else PTX_HINTS
 
     def _backend(self, iteration: Iteration) -> str:
-        """The compiler of a version: Tile IR's if it was shipped, or if a change up to this one chose it."""
+        """Returns the compiler of a version: Tile IR's if it was shipped, or if a change up to this one chose it."""
         route = _route(str(self.details.run.classification.get("shipped"))) or PTX
         for each in (*self.details.kept, iteration):
             if 0 < each.n <= iteration.n:
@@ -212,12 +218,12 @@ class _OptimizeSteps(_Steps):
 
 
 def _route(text: str) -> str | None:
-    """Returns the route in a text such as ``BLOCK=64,route=tileir``; None if it has none."""
+    """Returns the route in a text such as ``BLOCK=64,route=tileir``. Returns None if the text has no route."""
     return next((part.partition("=")[2] for part in text.split(",") if part.startswith(f"{ROUTE.name}=")), None)
 
 
 def _result(tried: Sequence[Iteration]) -> Iteration | None:
-    """Returns the last kept change, or else the best that waits for a GPU, or else the last that was correct."""
+    """Returns the last kept change; else the best change that waits for a GPU; else the last correct one."""
     kept = [each for each in tried if each.status == "keep"]
     waiting = [(each.to_confirm.speedup, -each.n, each) for each in tried if each.to_confirm is not None]
     correct = [each for each in tried if each.correctness == "PASS" and each.outcomes]
@@ -231,7 +237,7 @@ class _TuneSteps(_Steps):
     changed_by = ("step", "workload", "configuration", "status", "reason")
 
     def versions(self, workload: TunedWorkload) -> Iterator[tuple[str, str, int | None]]:
-        """Yields the name of each version, its backend, and the position of its best candidate."""
+        """Yields the name of each version, its backend, and the index of its best candidate."""
         candidates = workload.result.candidates
         on_tile = [each for each in candidates if on_tile_ir(each.configuration)]
         hints = {name for name in workload.result.shipped if name in TUNED}

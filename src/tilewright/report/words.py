@@ -1,4 +1,4 @@
-"""The sentences that the Markdown and the page of a report share."""
+"""Sentences for the Markdown and the page of a report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKLOADS_AT = "workload"
 
 
 class RunWords:
-    """The texts about a run of `tune` or `optimize`. In a run without measurements, each time is called predicted."""
+    """The texts about a run of `tune` or `optimize`. If nothing was measured, each time is called predicted."""
 
     command_name = "Reproduce"
 
@@ -25,7 +25,7 @@ class RunWords:
         self.report = report
         self.predicted = not run.measured
         self.p = "predicted " if self.predicted else ""
-        """The prefix of the name of each time."""
+        """The prefix of the name of each time: ``predicted ``, or "" if times were measured."""
         what = run.kernel if isinstance(run, RunRecord) else run.task
         self.title = f"{what} {'for' if self.predicted else 'on'} {gpu} ({run.machine.arch})"
         times = "predicted times, nothing was measured" if self.predicted else "measured"
@@ -34,13 +34,13 @@ class RunWords:
         self.subtitle = Sourced(said, "run/run", "run/where", "run/started")
 
     def typical(self, speedup: Sourced) -> Sourced:
-        """Adds the error factor to a predicted speed-up."""
+        """Returns a speed-up as text. A predicted one has its error factor."""
         return (
             citing(f"{speedup} ({prediction_error.typical()})", speedup) if self.predicted and speedup.ids else speedup
         )
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        """Returns pairs of name and value: all that is needed to judge the numbers or to repeat the run."""
+        """Returns pairs of name and value: all facts that are needed to judge the numbers or to repeat the run."""
         run, machine = self.report.run, self.report.run.machine
         gpu = machine.gpu or f"none; predicted for {run.board or machine.arch}"
         values: list[tuple[str, str]] = [("gpu", gpu), *fields_of(machine, "run/machine", "arch", "driver", "host")]
@@ -91,14 +91,14 @@ class Words(RunWords):
 
     @property
     def mean_ms(self) -> tuple[Sourced, Sourced]:
-        """The times before and after the run."""
+        """Describes the times before and after the run."""
         ids = [change.time_ids for change in self.report.workloads]
         before, after = ([pair[n] for pair in ids] for n in (0, 1))
         return Sourced(number(self.report.before_ms), *before), Sourced(number(self.report.after_ms), *after)
 
     @property
     def kept(self) -> Sourced:
-        """How many iterations were kept."""
+        """Says how many iterations were kept."""
         tried = self.report.tried
         return Sourced(f"{len(self.report.kept)} of {len(tried)}", *(f"iteration/{each.n}/status" for each in tried))
 

@@ -1,1 +1,1 @@
-"""The casebook: what was slow before, what helped, and how that was verified."""
+"""The casebook: earlier performance problems, their remedies, and how these were verified."""

@@ -1,4 +1,4 @@
-"""The casebook as a whole: the shipped cases, those of the ledger, and casebooks of others, which are read in place."""
+"""The whole casebook: the shipped cases, those of the ledger, and casebooks of other people, which are not copied."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tilewright.ledger.file import home, make_private
 
 OURS = Path(__file__).parent / "cases"
 VARIABLE = "TILEWRIGHT_CASEBOOKS"
-"""Folders of other casebooks, separated as in PATH."""
+"""The environment variable with the folders of other casebooks, separated as in PATH."""
 QUESTIONS = "casebook_questions.jsonl"
 
 
 @dataclass(frozen=True)
 class CasebookAnswer:
-    """What the casebook says to a question. ``trace``: the one line that records it."""
+    """The casebook's answer to a question. ``trace``: one line that records the answer."""
 
     question: str
     matches: tuple[Match, ...]
@@ -40,7 +40,7 @@ class CasebookAnswer:
 
 
 def adapted(case: Precedent) -> str:
-    """Returns how the case is applied, in a few words: a precedent, which must be adapted and verified."""
+    """Returns in a few words how to use the case: it is a precedent that must be adapted and verified."""
     how = case.section("Apply via") or case.title
     return _quoted(how.partition("\n")[0].strip("-* "))
 
@@ -51,14 +51,14 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True)
 class Casebook:
-    """Cases from files and from the ledger. ``folders``: casebooks of others."""
+    """Cases from files and from the ledger. ``folders``: casebooks of other people."""
 
     folders: tuple[Path, ...] = ()
     ledger: Path | None = None
 
     @cached_property
     def cases(self) -> tuple[Precedent, ...]:
-        """All cases; those of files that cannot be understood have problems, and are searched all the same."""
+        """All cases. A case whose file is malformed has problems, but is searched, too."""
         files = (path for folder in (OURS, *self.folders) for path in _files(folder))
         return (*map(cases_of_files.read, files), *from_ledger(self.ledger), *from_agent_runs(self.ledger))
 
@@ -72,12 +72,13 @@ class Casebook:
         return {pattern: tuple(case.name for case in self.cases if pattern in case.patterns) for pattern in PATTERNS}
 
     def ask(self, question: str, most: int = 5) -> CasebookAnswer:
-        """Returns what the cases say to a question."""
+        """Returns the answer of the cases to a question."""
         return CasebookAnswer(question, tuple(recall(question, self.cases, most)))
 
 
 def casebook(folders: Iterable[Path] = (), ledger: Path | None = None) -> Casebook:
-    """Returns the casebook with these folders and those of the environment. Raises RequestError if one is missing."""
+    """Returns the casebook with these folders and those of the environment variable. Raises RequestError if one is
+    missing."""
     named = [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
     for folder in (every := [*folders, *named]):
         if not folder.is_dir():
@@ -93,7 +94,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def remember(answer: CasebookAnswer, folder: Path | None = None) -> None:
-    """Adds a question to those that the rate counts. A folder that cannot be written is no error of the question."""
+    """Adds a question to the statistics of `coverage`. If the folder cannot be written, does nothing."""
     where = folder or home()
     line = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "matched": bool(answer.matches)}
     try:
@@ -117,7 +118,7 @@ class Coverage:
 
 
 def coverage(folder: Path | None = None) -> Coverage:
-    """Returns the coverage of the remembered questions. Lines that another program broke do not count."""
+    """Returns the coverage of the remembered questions. Malformed lines in the file are skipped."""
     try:
         lines: Sequence[str] = (
             ((folder or home()) / QUESTIONS).read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,7 +1,7 @@
-"""One case: what was slow, why, what helped, how much, and how that is verified.
+"""One case: the problem, its cause, the remedy, the effect, and how the remedy is verified.
 
-A case is a Markdown file in the folder of its family. Its front matter has the fields of `Precedent`, its body the
-sections `SECTIONS`. A `measured` entry has all six fields or is no entry.
+A case is a Markdown file in the folder of its family. Its front matter has the fields of `Precedent`. Its body has the
+`SECTIONS`. A `measured` entry counts only if it has all six fields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHOICES = {
     "phase": ("training", "inference", "any"),
 }
 COUNTS = {"bottleneck": (1, 3), "signals": (2, 5), "patterns": (1, 8), "architectures": (1, 20)}
-"""Field → the least and the most values that it has."""
+"""Field → the least and the most values that it may have."""
 PATTERNS = ("pipeline", "parallelism", "locality", "vectorization", "fusion", "precision", "batching", "async")
 BOTTLENECKS = (
     "memory-bound", "compute-bound", "latency-bound", "launch-bound", "host-bound", "communication-bound", "copy-bound",
@@ -52,7 +52,7 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Precedent:
-    """One case. ``family`` and ``slug`` name it; ``problems``: what is wrong with its front matter, one line each."""
+    """One case. ``family`` and ``slug`` name it. ``problems``: the mistakes in its front matter, one line each."""
 
     family: str
     slug: str
@@ -77,7 +77,7 @@ class Precedent:
     measured: tuple[Measurement, ...] = ()
     problems: tuple[str, ...] = ()
     where: str = ""
-    """The file, or the run of the ledger that it comes from."""
+    """The source of the case: a file, or a run in the ledger."""
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class Precedent:
         return found[1].strip() if found else ""
 
     def text(self) -> str:
-        """Returns all of its text, for a search: the fields, too."""
+        """Returns all text of the case for a search, including the fields."""
         lists = (value for each in fields(self) if isinstance(value := getattr(self, each.name), tuple))
         listed = " ".join(str(item) for values in lists for item in values if isinstance(item, str))
         return f"{self.slug.replace('-', ' ')} {listed} {self.body}"
@@ -106,7 +106,7 @@ FIELDS = (*TEXTS, *LISTS, "interactions", "measured")
 
 
 def read(path: Path) -> Precedent:
-    """Reads one case. A broken front matter is a problem of the case; its body can be searched all the same."""
+    """Reads one case. If the front matter is malformed, the case has a problem, but its body can be searched."""
     family, slug = path.parent.name, path.stem
     try:
         text = path.read_text(encoding="utf-8")
@@ -123,7 +123,7 @@ def read(path: Path) -> Precedent:
 
 
 def made(family: str, slug: str, given: Mapping[str, Json], body: str, where: str) -> Precedent:
-    """Makes a case of its front matter. What is wrong is left out and becomes a problem."""
+    """Makes a case from its front matter. A wrong field is left out and becomes a problem."""
     problems = [f"{where}: {problem}" for problem in _problems(family, slug, given)]
     texts = {name: str(given[name]) for name in TEXTS if given.get(name) is not None and name != "family"}
     lists = {name: _texts(given.get(name)) for name in LISTS}
@@ -143,7 +143,7 @@ def _texts(value: Json) -> tuple[str, ...]:
 
 
 def _measured(value: Json) -> Iterator[Measurement]:
-    """Yields the complete entries."""
+    """Yields the entries that have all six fields."""
     for entry in value if isinstance(value, list) else ():
         if isinstance(entry, dict) and not list(_lacking(entry)):
             number = entry["value"]
@@ -153,7 +153,7 @@ def _measured(value: Json) -> Iterator[Measurement]:
 
 
 def _lacking(entry: Mapping[str, Json]) -> Iterator[str]:
-    """Yields the fields of an entry that are missing, empty or no number."""
+    """Yields the fields of an entry that are missing, empty or not a number where one is needed."""
     for name in MEASURED:
         value = entry.get(name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,7 +1,7 @@
-"""Cases from runs of `agent`: each kind of change that was kept, with its gain, and what was raced and dropped.
+"""Makes cases from runs of `agent`: each kind of change that was kept, with its gain, or raced and dropped.
 
 A kept change that was raced on a GPU becomes a case with all six fields of its measurement. A change that was raced and
-dropped becomes a counter-signal of the case of its kind.
+dropped becomes a counter-signal in the case of its kind.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.ledger.file import home
 
 RUNS = 10
-"""The newest runs that are read: each question reads them, and one takes some milliseconds."""
+"""The number of newest runs that are read. Each question reads them; one run takes some milliseconds."""
 
 
 def from_agent_runs(path: Path | None = None) -> tuple[Precedent, ...]:
-    """Returns the cases of the newest runs of `agent` in a ledger; none without a ledger that can be read."""
+    """Returns the cases of the newest runs of `agent` in a ledger. Returns none if the ledger cannot be read."""
     if not (path or home() / "ledger.db").exists():
         return ()
     try:
@@ -61,7 +61,7 @@ def _case(run: AgentRun, name: str, helped: list[Raced], dropped: list[Raced]) -
 
 
 def _measurement(run: AgentRun, race: AgentMeasurement) -> Measurement | None:
-    """Returns the measurement with all six fields; None on a CPU, which is no GPU."""
+    """Returns the measurement with all six fields. Returns None for a measurement on a CPU."""
     if race.ratio is None or run.machine.gpu is None:
         return None
     return Measurement(metric="speed-up of a step over the version before", value=1 / race.ratio.centre,

@@ -1,7 +1,7 @@
-"""Cases from what Tilewright measured: each kind of change that `optimize` kept, with its gain, and what it reverted.
+"""Makes cases from measurements of `optimize`: each kind of change that was kept, with its gain, or reverted.
 
 A kept and measured change becomes a case with all six fields of its measurement. A change that was measured and
-reverted becomes a counter-signal of the case of its kind. Predictions become nothing.
+reverted becomes a counter-signal in the case of its kind. Predictions are ignored.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tilewright.ledger.records import Iteration, RunRecord, still_kept
 from tilewright.ledger.runs import LedgerFile
 
 RUNS = 50
-"""The newest runs that are read."""
+"""The number of newest runs that are read."""
 FAMILY = "kernel-and-fusion"
 BOUNDS = {"memory": "memory-bound", "compute": "compute-bound"}
 
 
 def from_ledger(path: Path | None = None) -> tuple[Precedent, ...]:
-    """Returns the cases of the newest runs of `optimize` in a ledger; none without a ledger that can be read."""
+    """Returns the cases of the newest runs of `optimize` in a ledger. Returns none if the ledger cannot be read."""
     if not (path or home() / "ledger.db").exists():
         return ()
     try:
@@ -63,7 +63,7 @@ def _case(run: RunRecord, entry: str, kept: list[Iteration], reverted: list[Iter
 
 
 def _measurement(run: RunRecord, one: Iteration) -> Measurement | None:
-    """Returns the measurement with all six fields; None if one of them is not known."""
+    """Returns the measurement with all six fields. Returns None if one of them is unknown."""
     workloads = ", ".join(outcome.workload for outcome in one.outcomes if outcome.ratio is not None)
     date, gpu = run.started[:10], run.machine.gpu
     if one.gain is None or not (gpu and workloads and run.run and date):
@@ -90,5 +90,5 @@ def _body(run: RunRecord, entry: str, kept: list[Iteration], reverted: list[Iter
 
 
 def slug_of(text: str) -> str:
-    """Returns a text as the name of a file."""
+    """Turns a text into a file name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

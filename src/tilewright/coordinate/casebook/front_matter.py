@@ -1,6 +1,7 @@
 """Reads the front matter of a Markdown file, with PyYAML.
 
-Of YAML's words only true, false and null are no text, as in JSON: a field may be called ``on``, and a date is a text.
+Only the YAML words true, false and null have a special meaning, as in JSON. All other words are text: a field may be
+called ``on``, and a date is text.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from tilewright.records import Json
 
 _FENCE = re.compile(r"^(?:---|\.\.\.)[ \t]*$", re.MULTILINE)
 _LONGEST = 1 << 20
-"""A front matter of more characters is none."""
+"""The most characters of a front matter."""
 _DEEPEST = 20
 
 
 class FrontMatterError(ValueError):
-    """One line: what cannot be read, and where."""
+    """A front matter that cannot be read. The message is one line with the place."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the C parser is ten times as fast
@@ -36,7 +37,7 @@ for _tag, _words, _first in (
 
 
 def split(text: str) -> tuple[dict[str, Json], str]:
-    """Returns the fields and the body of a Markdown text. Raises FrontMatterError."""
+    """Splits a Markdown text into fields and body. Raises FrontMatterError if the front matter cannot be read."""
     text = text.removeprefix("\ufeff")
     begin = _FENCE.match(text)
     if begin is None or not begin[0].startswith("---"):
@@ -44,7 +45,7 @@ def split(text: str) -> tuple[dict[str, Json], str]:
     end = _FENCE.search(text, begin.end())
     if end is None:
         raise FrontMatterError(f"line {text.count(chr(10)) + 1}: the front matter has no end (---)")
-    written = text[begin.end() : end.start()]  # begins with a line break: lines are counted as in the file
+    written = text[begin.end() : end.start()]  # begins with a line break, so that lines are counted as in the file
     if len(written) > _LONGEST:
         raise FrontMatterError(f"line 1: a front matter of {len(written)} characters")
     try:
@@ -57,14 +58,14 @@ def split(text: str) -> tuple[dict[str, Json], str]:
 
 
 def _broken(mark: Any, problem: str | None) -> FrontMatterError:
-    """``mark``: a place of PyYAML, or None if it knows none."""
+    """Returns the error. ``mark``: the place as PyYAML gives it; None if PyYAML does not know it."""
     return FrontMatterError(f"line {mark.line + 1 if mark else 1}: {problem}")
 
 
 def _fields(text: str) -> dict[str, Json]:
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):  # node by node: libyaml builds a tree by recursion, which may crash
-        if isinstance(event, yaml.AliasEvent):  # text that stands for other text may stand for gigabytes
+    for event in yaml.parse(text, Loader=_Loader):  # event by event: libyaml builds trees by recursion, which may crash
+        if isinstance(event, yaml.AliasEvent):  # aliases can expand a short text to gigabytes
             raise _broken(event.start_mark, "an alias (*), which a case must not have")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
@@ -84,7 +85,7 @@ def _fields(text: str) -> dict[str, Json]:
 
 
 def _check_keys(node: yaml.Node) -> None:
-    """Raises FrontMatterError for a key that is no text or is there twice. Makes all other keys texts."""
+    """Raises FrontMatterError for a key that is not text or occurs twice. Converts all other keys to text."""
     if isinstance(node, yaml.SequenceNode):
         for each in node.value:
             _check_keys(each)
@@ -101,6 +102,6 @@ def _check_keys(node: yaml.Node) -> None:
 
 
 def body_of(text: str) -> str:
-    """Returns the body of a text whose front matter may be broken."""
+    """Returns the body of a Markdown text, even if its front matter is malformed."""
     parts = re.split(r"^---\s*$", text, maxsplit=2, flags=re.MULTILINE)
     return parts[2] if len(parts) == 3 and not parts[0].strip() else text

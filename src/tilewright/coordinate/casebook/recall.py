@@ -1,7 +1,7 @@
-"""Finds the cases for a question, by a search in the whole text of each case. Fields only rank what was found.
+"""Finds the cases for a question by searching the whole text of each case. Fields only change the rank of a match.
 
-The rank is BM25 (Robertson and Zaragoza, 2009, with their usual constants). A case matches if it has enough of what
-the question says: words that few cases have weigh more. There is no match only after that search.
+The rank is BM25 (Robertson and Zaragoza, 2009, with their usual constants). A case matches if it contains enough of the
+question's words. Words that occur in few cases have more weight.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ Confidence: TypeAlias = Literal["high", "medium", "low"]
 SATURATION, LENGTH = 1.2, 0.75
 RANKED_BY = ("signals", "bottleneck", "knobs", "log_markers", "patterns", "architectures")
 FIELD_BONUS = 0.15
-"""A word of the question that a field has raises the rank by this part."""
+"""Each word of the question that occurs in a field raises the rank by this share."""
 MATCHES, MEDIUM, HIGH = 0.34, 0.5, 0.75
-"""Weight of the question's words that a case must have, of all its words, to match, and for each confidence."""
+"""Shares of the weight of all words in the question: the least share that a match must contain, and the least shares
+for medium and for high confidence."""
 SHOWN = 5
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9_.+#]*[a-z0-9+#]|[a-z0-9]")
@@ -34,12 +35,12 @@ _STOP = """
     optimise improve performance
 """
 STOP = frozenset(_STOP.split())
-"""Words that say nothing about a case."""
+"""Words that are ignored in a search."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """A case that was found, and how sure that is. ``coverage``: the weight of the question's words that it has."""
+    """A case that matches, with the confidence. ``coverage``: the share of the question's words in it, by weight."""
 
     case: Precedent
     confidence: Confidence
@@ -48,13 +49,13 @@ class Match:
 
 
 def words(text: str) -> list[str]:
-    """Returns the words of a text without those that say nothing, each as its stem."""
+    """Returns the stems of the words in a text, without `STOP` words."""
     parts = (part for word in _WORD.findall(text.lower()) for part in {word, *re.split(r"[._]", word)})
     return [stem(word) for word in parts if word and word not in STOP]
 
 
 def stem(word: str) -> str:
-    """Removes a plural or a verb's ending."""
+    """Removes the ending of a plural or a verb."""
     for ending, least in (("ations", 4), ("ation", 4), ("ings", 4), ("ing", 4), ("ies", 3), ("ed", 4), ("es", 4)):
         if word.endswith(ending) and len(word) - len(ending) >= least:
             return word[: -len(ending)] + ("y" if ending == "ies" else "")
@@ -83,7 +84,7 @@ def recall(question: str, cases: Sequence[Precedent], most: int = SHOWN) -> list
 
 
 def _weight(cases: int, of: int) -> float:
-    """Returns how much a word says that so many of the cases have."""
+    """Returns the weight of a word that occurs in so many of the cases."""
     return math.log(1 + (of - cases + 0.5) / (cases + 0.5))
 
 
@@ -92,7 +93,7 @@ def _often(count: int, length: float) -> float:
 
 
 def _in_fields(case: Precedent, asked: Sequence[str]) -> int:
-    """Returns how many words of the question stand in the name or in the fields."""
+    """Returns how many words of the question occur in the name or in the fields."""
     fields = (value for name in RANKED_BY for value in getattr(case, name))
     known = set(words(" ".join((case.slug.replace("-", " "), *fields))))
     return sum(word in known for word in asked)

@@ -1,1 +1,1 @@
-"""The reports of a run of `agent`: one change that the user asked for, or several that autopilot tried."""
+"""The reports of a run of `agent`: about one change that the user asked for, or about several changes of autopilot."""

@@ -1,7 +1,7 @@
-"""The evidence of a run of `agent`, from the ledger's records alone: what was tried, with which end.
+"""The evidence of a run of `agent`, from the ledger's records only: each change that was tried, with its outcome.
 
-The ids of its numbers begin with that of a measurement, such as ``RUN/m3/ratio/centre``, or with ``items``,
-``changes``, ``ends``, ``findings`` or ``run`` (`sourced`).
+The ids of its numbers begin with the id of a measurement, such as ``RUN/m3/ratio/centre``, or with ``items``,
+``changes``, ``ends``, ``findings`` or ``run`` (see `sourced`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ APPLIED, ROLLED_BACK = "Applied", "Rolled back"
 
 @dataclass(frozen=True)
 class AgentEvidence:
-    """A run of `agent` with all that it has stored."""
+    """A run of `agent` with all its records."""
 
     run: AgentRun
     parts: AgentParts
 
     @cached_property
     def records(self) -> dict[str, Json]:
-        """The records as the ledger stores them, by the first part of their ids."""
+        """The records as the ledger stores them. The key is the first part of their ids."""
         measured = {each.id.rpartition("/")[2]: each for each in self.parts.measurements}
         parts = {name: getattr(self.parts, name) for name in ("findings", "items", "changes")}
         by_id: dict[str, Json] = {name: to_json({each.id: each for each in records}) for name, records in parts.items()}
@@ -47,12 +47,12 @@ class AgentEvidence:
 
     @property
     def single(self) -> bool:
-        """Whether the user asked for one change by name: it has a report of its own."""
+        """Whether the user asked for one change by name. Such a run has a different report."""
         return self.run.mode == "user-specified" and len(self.parts.items) == 1
 
     @property
     def tried(self) -> tuple[AgentChange, ...]:
-        """The changes that were made, or are about to be, in their order: no step before ``implement`` failed."""
+        """The changes that were or will be implemented, in order. No step before ``implement`` failed."""
         return tuple(each for each in self.parts.changes if each.texts and not self._stopped_early(each))
 
     def _stopped_early(self, change: AgentChange) -> bool:
@@ -63,34 +63,35 @@ class AgentEvidence:
         return next((item for item in self.parts.items if item.id == change.item), None)
 
     def tag(self, item: AgentItem) -> str:
-        """Returns the principle of an item: its own, else that of its words and of its changes' names."""
+        """Returns the principle of an item: the stored one, else the one named by its text and by its changes."""
         names = (change.name for change in self.parts.changes_of(item.id))
         return item.tag or principle_of(" ".join((item.text, *names)))
 
     def measured(self, kind: str, change: str = "") -> AgentMeasurement | None:
-        """Returns the last measurement of a kind, of a change or of the whole program."""
+        """Returns the last measurement of this kind: of a change, or of the whole program."""
         found = [each for each in self.parts.measurements if each.kind == kind and each.change == change]
         return found[-1] if found else None
 
     def race(self, change: AgentChange) -> AgentMeasurement | None:
-        """Returns the race of a change against the version before it."""
+        """Returns the race of a change against the previous version."""
         return self.measured("race", change.id)
 
     @property
     def effect(self) -> AgentMeasurement | None:
-        """The user's own command, the version at the start against the last."""
+        """The measurement of the user's own command: the first version against the last."""
         return self.parts.measurement(self.run.effect) or self.measured("effect")
 
     def proof(self, change: AgentChange | None = None) -> AgentMeasurement | None:
-        """The count of the operations of the last version, else of the version with a change."""
+        """The measurement that counts operations, of the last version. If there is none, that of the version with one
+        change."""
         return self.parts.measurement(self.run.proof) or (self.measured("operations", change.id) if change else None)
 
     def site(self, change: AgentChange) -> str:
-        """Returns the place of a change, within the folder of the program."""
+        """Returns the place of a change. The path is relative to the program's folder."""
         return change.site.removeprefix(f"{self.run.root}/")
 
     def state(self, change: AgentChange) -> str:
-        """Returns `APPLIED`, `ROLLED_BACK`, or what an unfinished run does next."""
+        """Returns `APPLIED`, `ROLLED_BACK`, or the next step of an unfinished run."""
         if change in self.parts.kept:
             return APPLIED
         steps = self.parts.steps_of(change.id)
@@ -99,11 +100,11 @@ class AgentEvidence:
         return f"Not finished: the next step is {STEPS[len(steps)]}"
 
     def open_items(self) -> Iterator[AgentItem]:
-        """Yields the items that have not ended: the run was killed, or goes on."""
+        """Yields the items that have not ended, because the run was killed or is still running."""
         return (item for item in self.parts.items if self.parts.end_of(item.id) is None)
 
     def remaining(self) -> Iterator[tuple[AgentItem, AgentEnd]]:
-        """Yields the items without a kept change, with how they ended."""
+        """Yields the items without a kept change, with their outcome."""
         for item in self.parts.items:
             end = self.parts.end_of(item.id)
             if end is not None and end.status != "applied":
@@ -111,11 +112,11 @@ class AgentEvidence:
 
     @property
     def patch(self) -> str:
-        """All kept changes; those of a run that has not ended are one after the other."""
+        """The patch of all kept changes. For an unfinished run: the patches of the changes, one after the other."""
         return self.run.patch or "".join(change.diff for change in self.parts.kept)
 
     def lines(self) -> Iterator[tuple[str, Dataclass]]:
-        """Yields every record with its kind, the run first."""
+        """Yields every record with its kind. The run is first."""
         yield "run", self.run
         for name in ("measurements", "findings", "items", "changes", "steps", "ends"):
             yield from ((name.removesuffix("s"), record) for record in getattr(self.parts, name))

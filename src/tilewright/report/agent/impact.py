@@ -1,7 +1,7 @@
-"""What a measurement of a program says: latency and throughput before and after, their change, and the speed of light.
+"""Reads a measurement of a program: latency and throughput before and after, their change, and the speed of light.
 
-A measurement names its numbers ``… before, µs`` and ``… after, µs``, and ``… speed of light before`` and ``… after`` as
-shares of 1; one of a single version has ``…, µs`` and ``… speed of light``.
+A measurement of two versions has values named ``… before, µs`` and ``… after, µs``, and ``… speed of light before`` and
+``… speed of light after`` as shares from 0 to 1. A measurement of one version has ``…, µs`` and ``… speed of light``.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from tilewright.report.cells import number
 from tilewright.report.sourced import NOT_MEASURED, Sourced, citing, ids_of, key
 
 UNITS = {"optimizer step": "steps/s", "forward call": "calls/s", "process": "runs/s"}
-"""What a measurement times → its throughput."""
+"""The timed unit → the unit of its throughput."""
 Value = tuple[float, str] | None
 """A number and its ledger id."""
 
 
 @dataclass(frozen=True)
 class PercentChange:
-    """A change in percent, and the bounds of its interval; "" if it has none."""
+    """A change in percent, and the bounds of its interval. ``bounds`` is "" if there is no interval."""
 
     centre: str
     bounds: str = ""
 
     @property
     def cell(self) -> str:
-        """Both as one text."""
+        """The change and its bounds as one text."""
         if not (isinstance(self.centre, Sourced) and self.bounds):
             return self.centre
         return Sourced(f"{self.centre} ({self.bounds})", *ids_of((self.centre, self.bounds)), value=self.centre.value)
@@ -35,14 +35,14 @@ class PercentChange:
 
 @dataclass(frozen=True)
 class Impact:
-    """Two versions in one measurement. A text says `NOT_MEASURED` where the measurement has no such number."""
+    """Two versions in one measurement. A text is `NOT_MEASURED` if the measurement has no such number."""
 
     latency: tuple[str, str]
     throughput: tuple[str, str]
     latency_change: PercentChange
     throughput_change: PercentChange
     light: tuple[str, str, str]
-    """The shares of the speed of light, and their difference in points."""
+    """The shares of the speed of light before and after, and their difference in percentage points."""
 
     @property
     def line(self) -> str:
@@ -73,7 +73,7 @@ def impact_of(measurement: AgentMeasurement | None) -> Impact:
 
 
 def value_at(measurement: AgentMeasurement, *ends: str) -> Value:
-    """Returns the first value of a measurement whose name ends with one of these."""
+    """Returns the first value of a measurement whose name ends with one of these texts."""
     for name, value in measurement.values.items():
         if name.endswith(ends):
             return value, f"{measurement.id}/values/{key(name)}"
@@ -81,17 +81,17 @@ def value_at(measurement: AgentMeasurement, *ends: str) -> Value:
 
 
 def latency(us: Value) -> str:
-    """Formats a time in µs as ms."""
+    """Formats a time given in µs as ms."""
     return NOT_MEASURED if us is None else Sourced(f"{number(us[0] / 1e3)} ms", us[1], value=us[0] / 1e3)
 
 
 def whole(seconds: tuple[float, str]) -> str:
-    """Formats the time of a whole program, which has no steps."""
+    """Formats the time of a whole program, which is not divided into steps."""
     return Sourced(f"{number(seconds[0])} s from start to end", seconds[1], value=seconds[0])
 
 
 def throughput(us: Value, measurement: AgentMeasurement) -> str:
-    """Formats how many of what takes so many µs fit into a second; the measurement says what that is."""
+    """Formats a throughput: the number of units in a second, from the time of one unit in µs."""
     if us is None or us[0] <= 0:
         return NOT_MEASURED
     unit = UNITS.get(str(measurement.facts.get("unit")), "steps/s")
@@ -111,7 +111,8 @@ def _points(before: Value, after: Value) -> str:
 
 
 def change_of(measurement: AgentMeasurement, sense: int) -> PercentChange:
-    """Returns the change by the ratio of the paired rounds. ``sense``: 1 for the time, -1 for its inverse."""
+    """Returns the change by the ratio of the paired rounds. ``sense``: 1 for the time, -1 for its inverse
+    (throughput)."""
     ratio = measurement.ratio
     if ratio is None or ratio.centre <= 0:
         return PercentChange(NOT_MEASURED)
@@ -124,7 +125,7 @@ def change_of(measurement: AgentMeasurement, sense: int) -> PercentChange:
 
 
 def gain_of(measurement: AgentMeasurement) -> str:
-    """Formats by how much the time became shorter, such as ``25.0%``."""
+    """Formats the saved share of the time, such as ``25.0%``."""
     ratio = measurement.ratio
     if ratio is None:
         return NOT_MEASURED
@@ -132,5 +133,5 @@ def gain_of(measurement: AgentMeasurement) -> str:
 
 
 def percent(value: float) -> str:
-    """Formats a change, such as ``−12.5%``."""
+    """Formats a change in percent, such as ``−12.5%``."""
     return f"{value:+.1f}%".replace("-", "−")

@@ -1,4 +1,4 @@
-"""The report of a run that tried several changes: what was applied, in its order, and what remains."""
+"""The report of a run that tried several changes: those that were applied, in order, and those that remain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def multiple(evidence: AgentEvidence) -> AgentReport:
 
 
 def _start(evidence: AgentEvidence) -> str:
-    """Returns the baseline, and what the analysis found."""
+    """Returns the baseline and the results of the analysis."""
     baseline = evidence.measured("baseline")
     parts = [NOT_MEASURED]
     if baseline is not None:
@@ -88,7 +88,7 @@ def _applied(evidence: AgentEvidence) -> Iterator[ReportPoint]:
 
 
 def _reason(evidence: AgentEvidence, change: AgentChange) -> str:
-    """Returns why a change was rolled back: the step that failed, else how its item ended."""
+    """Returns why a change was rolled back: the step that failed, else the outcome of its item."""
     failed = next((step for step in evidence.parts.steps_of(change.id) if step.state == "failed"), None)
     if failed is not None:
         return Sourced(f"Reason: {failed.name}: {failed.reason}", f"steps/{key(change.id)}/{failed.name}/reason")
@@ -97,7 +97,7 @@ def _reason(evidence: AgentEvidence, change: AgentChange) -> str:
 
 
 def _cumulative(evidence: AgentEvidence) -> Iterator[Sequence[str]]:
-    """Yields the rows of the user's own command. Without a kept change there is only the baseline."""
+    """Yields the rows about the user's own command. Without a kept change there is only the baseline."""
     impact = impact_of(evidence.effect)
     baseline = evidence.measured("baseline")
     if evidence.effect is None and baseline is not None:
@@ -111,7 +111,7 @@ def _cumulative(evidence: AgentEvidence) -> Iterator[Sequence[str]]:
 
 
 def _remaining(evidence: AgentEvidence) -> Iterator[ReportPoint]:
-    """Yields each item without a kept change, each that is open, and each dismissed finding, with the reason."""
+    """Yields each item without a kept change, each open item, and each dismissed finding, with the reason."""
     for item, end in evidence.remaining():
         at = f"ends/{key(item.id)}"
         why = Sourced(f"{end.why}: {end.reason}", f"{at}/why", f"{at}/reason")

@@ -1,6 +1,6 @@
-"""The parts of a report of `agent`, which Markdown, page and JSON show alike: sections with lists, tables and lines.
+"""The parts of a report of `agent`, the same for Markdown, HTML page and JSON: sections with lists, tables and lines.
 
-Every number cites its ledger ids (`sourced`). What was not measured says so.
+Every number cites its ledger ids (see `sourced`). A missing measurement is shown as not measured.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Mark: TypeAlias = Literal["- ", "- [x] ", "- [ ] ", "1. "]
 
 @dataclass(frozen=True)
 class ReportPoint:
-    """A line of a list. ``lines``: what stands below it. ``mark``: a point, a check box, or the place in the order."""
+    """An item of a list. ``lines``: the lines below it. ``mark``: a bullet, a check box, or its number."""
 
     text: str
     mark: Mark = "- "
     lines: tuple[str, ...] = ()
     title: str = ""
-    """What the line begins with, in bold."""
+    """The bold beginning of the line."""
 
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A heading with a list, a table, lines of text and a diff; each may be empty."""
+    """A section with a heading, a list, a table, lines of text and a diff. Each of these may be empty."""
 
     heading: str
     points: tuple[ReportPoint, ...] = ()
@@ -43,7 +43,7 @@ class ReportSection:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ledger ids of its numbers."""
+        """The ledger ids of all numbers in the section."""
         texts = [text for point in self.points for text in (point.text, *point.lines)]
         return ids_of([*texts, *(cell for row in self.rows for cell in row), *self.lines])
 
@@ -60,7 +60,7 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class AgentReport:
-    """``facts``: the lines with a name that stand below the title. ``outcome``: the result in one sentence."""
+    """A whole report. ``facts``: named lines below the title. ``outcome``: the result in one sentence."""
 
     title: str
     outcome: str
@@ -77,20 +77,20 @@ class AgentReport:
 
 
 def kept_of(evidence: AgentEvidence) -> Sourced:
-    """Formats how many of the changes that were made are kept."""
+    """Formats how many of the tried changes are kept."""
     tried = evidence.tried
     text = f"{len(evidence.parts.kept)} of {len(tried)} changes applied" if tried else "no change was made"
     return Sourced(text, *(f"steps/{key(each.id)}" for each in tried))
 
 
 def described(evidence: AgentEvidence, change: AgentChange) -> str:
-    """Says what a change does, and where."""
+    """Says what a change does, and at which place."""
     where = f" at {evidence.site(change)}" if change.site else ""
     return f"{change.name}{where}: {change.rationale}"
 
 
 def principle(evidence: AgentEvidence, item: AgentItem) -> str:
-    """Returns the principle of an item and what it says; "" without one."""
+    """Returns the principle of an item and its description; "" if there is no principle."""
     name = evidence.tag(item)
     return f"{name}: {PRINCIPLES[name].says}" if name in PRINCIPLES else name
 

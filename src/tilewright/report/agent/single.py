@@ -37,7 +37,7 @@ def single(evidence: AgentEvidence) -> AgentReport:
 
 
 def _unfinished(evidence: AgentEvidence) -> tuple[str, ...]:
-    """Says what a run has not done whose item has ended: it measures the user's own command last."""
+    """Returns the missing step of a run whose item has ended: the measurement of the user's own command comes last."""
     if evidence.run.finished or any(evidence.open_items()):
         return ()
     return (f"NOT FINISHED: the effect on the user's own command is {NOT_MEASURED}; the same command resumes it",)
@@ -51,7 +51,7 @@ def _done(evidence: AgentEvidence, change: AgentChange | None) -> str:
 
 
 def _prerequisites(evidence: AgentEvidence, item: AgentItem, change: AgentChange | None) -> Iterator[ReportPoint]:
-    """Yields a check box for the code and one for the hardware."""
+    """Yields two check boxes: for the code and for the hardware."""
     end = evidence.parts.end_of(item.id)
     if change is None:
         reason = f"{end.why}: {end.reason}" if end else "not checked yet"
@@ -87,7 +87,7 @@ def _implementation(evidence: AgentEvidence, item: AgentItem, change: AgentChang
 
 
 def _validation(evidence: AgentEvidence, change: AgentChange | None) -> Iterator[Sequence[str]]:
-    """Yields throughput and latency of the change, and those of the user's own command."""
+    """Yields throughput and latency of the change and of the user's own command."""
     race = evidence.race(change) if change else None
     yield from _metric_rows(impact_of(race))
     if evidence.effect is not None:
@@ -100,7 +100,7 @@ def _metric_rows(impact: Impact, of: str = "") -> Iterator[Sequence[str]]:
 
 
 def _checks(evidence: AgentEvidence, change: AgentChange | None) -> Iterator[str]:
-    """Yields what else was checked: the outputs, that the changed code ran, and on what it was measured."""
+    """Yields further checks: the outputs, whether the changed code ran, and the device of the measurement."""
     outputs = evidence.measured("outputs", change.id) if change else None
     yield verdict("Outputs", outputs)
     yield verdict(PROOF, evidence.proof(change))
@@ -109,7 +109,8 @@ def _checks(evidence: AgentEvidence, change: AgentChange | None) -> Iterator[str
 
 
 def _result(evidence: AgentEvidence, item: AgentItem, change: AgentChange | None) -> str:
-    """Returns how it ended. A gain that the user's own command does not show is called one of the change alone."""
+    """Returns the outcome. If the user's own command does not show the gain, the text calls it a gain of the change
+    alone."""
     end = evidence.parts.end_of(item.id)
     if end is None:
         return f"NOT FINISHED: {_next(evidence, change)}; the same command resumes it"

@@ -20,12 +20,12 @@ from tilewright.report.sourced import Sourced
 
 
 def report_of(evidence: AgentEvidence) -> AgentReport:
-    """Returns the report of a change that the user asked for, else the summary of all changes."""
+    """Returns the report of a change that the user asked for. For other runs, returns the summary of all changes."""
     return single(evidence) if evidence.single else multiple(evidence)
 
 
 def markdown(evidence: AgentEvidence) -> str:
-    """Returns the report as Markdown. Below each section stand the ledger ids of its numbers."""
+    """Returns the report as Markdown. The ledger ids of a section's numbers are below the section."""
     report = report_of(evidence)
     parts = [f"## {md.text(report.title)}", *(f"**{name}**: {md.text(text)}" for name, text in report.facts)]
     for section in report.sections:
@@ -46,7 +46,7 @@ def _section(section: ReportSection) -> Iterator[str]:
 
 
 def _measurements(ids: Iterable[str]) -> Iterator[str]:
-    """Yields the measurements that ids belong to, such as ``RUN/m3``."""
+    """Returns the measurements to which the ids belong, such as ``RUN/m3``, without duplicates."""
     yield from dict.fromkeys("/".join(each.split("/")[:2]) for each in ids)
 
 
@@ -97,7 +97,7 @@ class AgentWords:
         return self.evidence.run.reproduce or f'tilewright agent "{self.evidence.run.question}"'
 
     def notes(self) -> Iterator[str]:
-        """Yields the goal and the starting point, the line of the casebook, and why the run stopped."""
+        """Yields the goal, the starting point, the line of the casebook, and why the run stopped."""
         yield from (Sourced(f"{name}: {text}", *text.ids) if isinstance(text, Sourced) else f"{name}: {text}"
                     for name, text in self.report.facts if name != "Result")  # fmt: skip
         run = self.evidence.run
@@ -157,6 +157,6 @@ def _findings(evidence: AgentEvidence) -> Markup:
 
 
 def _steps(evidence: AgentEvidence) -> Markup:
-    """Shows the steps of each change, with the measurement that each cites."""
+    """Shows the steps of each change, with the measurements that they cite."""
     rows = [(step.change, step.name, step.state, step.reason, step.evidence) for step in evidence.parts.steps]
     return markup.table(["change", "step", "state", "reason", "evidence"], rows) if rows else tag("p", "None yet.")
