@@ -279,7 +279,7 @@ def _key(proposal: ProgramProposal) -> tuple[str, frozenset[Path]]:
 
 
 def _left_as_it_was(plan: ChangePlan) -> ChangePlan:
-    """Returns the plan with `finish` done. Only a copy was changed, so nothing is restored. The backup is the evidence."""
+    """Returns the plan with `finish` done. Only a copy was changed, so no file is restored; the backup is evidence."""
     backup = next(step.evidence for step in plan.steps if step.name == "backup")
     return done(plan, "finish", backup)
 
