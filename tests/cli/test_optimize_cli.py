@@ -59,7 +59,16 @@ def file(tmp_path: Path) -> Path:
 def test_the_help_has_an_example_and_the_defaults_that_the_functions_have(run: Run) -> None:
     ran = run("optimize", "--help")
     assert ran.code == 0 and "Example: tilewright optimize" in ran.out
-    for option in ("--policy", "--iterations", "--minutes", "--patience", "--allow-lossy", "--change", "--only"):
+    for option in (
+        "--policy",
+        "--iterations",
+        "--minutes",
+        "--stop-after",
+        "--patience",
+        "--allow-lossy",
+        "--change",
+        "--only",
+    ):
         assert option in ran.out
     usual = optimizing.Options()
     assert cli_optimize.DEFAULT_ITERATIONS == usual.iterations == optimizing.ITERATIONS

@@ -70,6 +70,20 @@ def test_what_is_faster_and_right_is_kept_and_the_rest_never_reaches_the_files(
     assert "-slow = 1\n+fast = 1\n" in book.run.patch
 
 
+def test_what_was_no_gain_is_tried_again_after_another_change_was_kept(
+    script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first change gains only once the second has made something else the bottleneck."""
+    proposing(monkeypatch, slow="late", slower="fast")
+    ratios = {"late": TIED, "fast": FASTER}
+    judge = ScriptedJudge(ratios, before_each=lambda name: ratios.update(late=FASTER) if name == "effect" else None)
+    book = worked(script, home, judge)
+    assert [(end.item, end.status) for end in book.parts.ends] == [
+        ("S1", "rolled back"), ("S2", "applied"), ("A1", "rolled back"),
+    ]  # fmt: skip
+    assert [name for name, _ in judge.seen] == ["baseline", "late", "fast", "late", "effect"]
+
+
 def test_every_number_of_a_step_is_a_measurement_an_entry_of_the_journal_or_a_place(
     script: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

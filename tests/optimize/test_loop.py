@@ -232,6 +232,11 @@ def test_an_iteration_that_takes_too_long_is_a_crash(opened: Open) -> None:
     assert "(--minutes)" in stage.rows[1].reason
 
 
+def test_a_run_ends_when_its_time_is_over(opened: Open) -> None:
+    stage = opened([0.9], limits=replace(LIMITS, stop_after=0.0))
+    assert stage.run() == "0 minutes were over (--stop-after)" and len(stage.rows) == 1
+
+
 def test_a_machine_that_fails_ends_the_run_and_loses_nothing(opened: Open) -> None:
     stage = opened([0.9, "no machine"])
     with pytest.raises(MachineError, match="fell off the bus"):

@@ -354,9 +354,9 @@ def test_a_home_that_cannot_be_is_one_line(tmp_path: Path, monkeypatch: pytest.M
             optimize(str(file), arch="sm_90", seed=1, options=OPTIONS)
 
 
-@pytest.mark.parametrize("changes", [{"iterations": -1}, {"patience": 0}, {"minutes": 0.0}])
+@pytest.mark.parametrize("changes", [{"iterations": -1}, {"patience": 0}, {"minutes": 0.0}, {"stop_after": -1.0}])
 def test_options_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(RequestError, match="iterations must be 0 or more"):
+    with pytest.raises(RequestError, match="iterations and stop_after must be 0 or more"):
         Options(**changes)
 
 

@@ -135,6 +135,37 @@ def test_a_program_that_stops_learning_is_different(runs: dict[str, ProgramRun])
     assert found.verdict == "different", found
 
 
+def test_a_module_that_computes_in_another_precision_is_nudged_by_that(tmp_path: Path) -> None:
+    """The region of autocast begins within the module, and a layer before it has run."""
+    pytest.importorskip("torch")
+    code = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.first(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.second(y).float()
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(2):
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+"""
+    command = command_of(tmp_path, code)
+    plain, nudged = (ran(command, outputs=True, nudged=each) for each in (False, True))
+    assert plain.outputs is not None and nudged.outputs is not None
+    assert plain.outputs.eps == nudged.outputs.eps == 2.0**-7
+    one, other = (each.outputs.tensors[0].sample for each in (plain, nudged))
+    assert 1e-3 < max(abs(a - b) for a, b in zip(one, other, strict=True)) < 0.1
+
+
 def with_first(run: ProgramRun, **facts: object) -> ProgramRun:
     """The run with other facts about the first output."""
     assert run.outputs is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -28,6 +29,9 @@ PolicyName = Annotated[
 ]
 Iterations = Annotated[int, typer.Option(min=0, help="The most changes that are tried.")]
 Minutes = Annotated[float, typer.Option(min=0.1, help="Time limit of one iteration, in minutes.")]
+StopAfter = Annotated[
+    float | None, typer.Option(min=0.0, metavar="MINUTES", help="Begin no iteration after so many minutes.")
+]
 Patience = Annotated[int, typer.Option(min=1, help="Stop after this many iterations in a row without a gain.")]
 Lossy = Annotated[
     bool, typer.Option("--allow-lossy", help="Also try changes that round differently: exp2, approximate division.")
@@ -46,6 +50,7 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of
 def optimize(
     where: shared.Where, arch: shared.Arch = None, workload: shared.Workloads = None, policy: PolicyName = "default",
     iterations: Iterations = DEFAULT_ITERATIONS, minutes: Minutes = DEFAULT_MINUTES,
+    stop_after: StopAfter = None,
     patience: Patience = DEFAULT_PATIENCE, allow_lossy: Lossy = False, change: Changes = None, only: Only = None,
     budget: shared.Budget = shared.DEFAULT_BUDGET, jobs: shared.Jobs = None, l2: shared.L2 = "cold",
     launch: shared.How = "graph", seed: Seed = None, fresh: shared.Fresh = False, show_all: shared.All = False,
@@ -71,7 +76,8 @@ def optimize(
         Ledger() as ledger, shared.resumable(ledger, fresh), session or nullcontext(), shared.progress(as_json) as bars,
     ):  # fmt: skip
         options = Options(
-            policy=policy, iterations=iterations, minutes=minutes, patience=patience, lossy=allow_lossy,
+            policy=policy, iterations=iterations, minutes=minutes,
+            stop_after=math.inf if stop_after is None else stop_after, patience=patience, lossy=allow_lossy,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
         )  # fmt: skip
         task = shared.loaded(where)

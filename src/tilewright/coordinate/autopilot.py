@@ -15,7 +15,7 @@ from tilewright.coordinate.facts import kernels_in
 from tilewright.coordinate.priority import EFFORT, ChangeRisk, WorkItem, item_of
 from tilewright.coordinate.texts import read
 from tilewright.errors import RequestError
-from tilewright.ledger.agent_records import AgentFinding, AgentItem, AgentMeasurement
+from tilewright.ledger.agent_records import AgentChange, AgentFinding, AgentItem, AgentMeasurement, AgentParts
 from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MEASURES = "profiling"
 """The specialist that reads sources and profiles."""
+AGAIN = "A"
+"""The ids of items that try a change once more begin so."""
 IN_KERNELS = ("cuda.tile", "triton")
 """A file without these words contains no kernel."""
 
@@ -117,13 +119,35 @@ def item_again(stored: AgentItem) -> WorkItem:
     """Returns the work item of a stored item."""
     return WorkItem(
         stored.id, stored.text, _level(stored.impact), _level(stored.effort),
-        next(risk for risk in get_args(ChangeRisk) if risk == stored.risk), specialists=stored.specialists,
+        risk_of(stored.risk), specialists=stored.specialists,
         findings=stored.findings, change=stored.change,
     )  # fmt: skip
 
 
+def risk_of(text: str) -> ChangeRisk:
+    return next(each for each in get_args(ChangeRisk) if each == text)
+
+
 def _level(text: str) -> Level:
     return next(each for each in LEVELS if each == text)
+
+
+def items_again(parts: AgentParts) -> list[tuple[AgentChange, WorkItem]]:
+    """Returns the changes to try once more, each with its item: tied in its race, and another was kept after it."""
+    again = {item.change for item in parts.items if item.id.startswith(AGAIN)}
+    kept = [parts.changes.index(change) for change in parts.kept]
+    tied = {each.change for each in parts.measurements if each.kind == "race" and each.verdict == "tied"}
+    found = {
+        change.name: change
+        for change in parts.changes[: max(kept, default=0)]
+        if change.id in tied and change.specialist == MEASURES and change.name not in again and change not in parts.kept
+    }
+    why = "again: with the changes kept since, the program may wait for something else"
+    return [
+        (change, WorkItem(f"{AGAIN}{n}", f"{change.name}, {why}", "Low", effort="Low", risk=risk_of(change.risk),
+                          specialists=(change.specialist,), change=change.name))
+        for n, change in enumerate(found.values(), 1 + len(again))
+    ]  # fmt: skip
 
 
 def measured(profile: Profile, about: str) -> AgentMeasurement:

@@ -81,6 +81,7 @@ class Coordinator:
         self._plan_items()
         while (item := self._next_item()) is not None:
             self._work_on(item)
+            self._plan_again()
         self._report()
         return self.book
 
@@ -130,6 +131,13 @@ class Coordinator:
         self.book.found([autopilot.finding_of(each, of[each.id], evidence) for each in found.findings if each.id in of])
         self.book.found(dismissed)
 
+    def _plan_again(self) -> None:
+        """When no item is left, plans those again that were as fast as before when less was kept. What they speed up
+        may be what the program waits for now."""
+        if self._next_item() is None and (again := autopilot.items_again(self.book.parts)):
+            self._tried -= {(change.name, frozenset(map(Path, change.texts))) for change, _ in again}
+            self.book.planned([item for _, item in again])
+
     def _next_item(self) -> WorkItem | None:
         """Returns the best item that has not ended. Returns None if all have ended."""
         ends = {end.item for end in self.book.parts.ends}
@@ -154,6 +162,7 @@ class Coordinator:
         return plan_of(
             item, str(self.plan.program), file=str(self.plan.program.script), context=self.plan.context,
             constraints=constraints_of(self.plan.request), findings=autopilot.ids_to_quote(item, self.profile),
+            seconds=self._share(),
         ).delegations  # fmt: skip
 
     def _proposals(

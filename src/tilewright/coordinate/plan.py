@@ -8,6 +8,7 @@ steps after it are left out, except `finish`, which then reverts the change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -70,12 +71,14 @@ class ChangePlan:
 def plan_of(
     item: WorkItem, workload: str, *, file: str = "", metrics: Sequence[str] = METRICS,
     constraints: Sequence[str] = (), context: str = "", findings: Sequence[str] = (), category: str | None = None,
+    seconds: float = math.inf,
 ) -> ChangePlan:  # fmt: skip
     """Makes the plan of one change: a delegation to each of its specialists, in the order of the work.
 
     category: the recommendation's category; only specialists that `CATEGORIES` lists for it are allowed. With None,
         this is not checked.
     findings: the ids of the last profile's findings, which each delegation quotes.
+    seconds: how long each of the jobs may take.
     """
     if not item.specialists:
         raise RequestError(f"'{item.text}' is for no specialist; ask tilewright route why")
@@ -84,7 +87,7 @@ def plan_of(
     delegations = tuple(
         Delegation(
             specialist_of(name).name, item.text, workload, tuple(metrics), file=file,
-            constraints=tuple(constraints), context=context, findings=tuple(findings),
+            constraints=tuple(constraints), context=context, findings=tuple(findings), seconds=seconds,
         )
         for name in item.specialists
     )  # fmt: skip

@@ -82,9 +82,12 @@ class Loop(Bookkeeping):
 
     def run(self) -> str:
         """Runs iterations until there is a reason to stop, and returns that reason."""
-        iterations = self.setup.options.iterations
+        iterations, minutes = self.setup.options.iterations, self.setup.options.stop_after
+        began = time.monotonic()
         self.write_table()  # if the last process was killed, the table may lack the ledger's last row
         while self.stop is None and len(self.iterations) <= iterations:
+            if time.monotonic() - began > 60 * minutes:
+                return f"{minutes:.3g} minutes were over (--stop-after)"
             started = time.perf_counter()
             chosen = self._choose()
             if chosen is None:

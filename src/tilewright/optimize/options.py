@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,8 @@ class Options:
     policy: Literal["default", "base"] = "default"
     iterations: int = ITERATIONS
     minutes: float = MINUTES
+    stop_after: float = math.inf
+    """Minutes after which no iteration is begun. A resumed run starts to count again."""
     patience: int = PATIENCE
     lossy: bool = False
     """Whether to try entries that change the rounding of results by design."""
@@ -50,8 +53,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise UnknownChoice("policy", self.policy, POLICIES)
-        if self.iterations < 0 or self.patience < 1 or self.minutes <= 0:
-            raise RequestError("iterations must be 0 or more, patience 1 or more, and minutes above 0")
+        if self.iterations < 0 or self.patience < 1 or self.minutes <= 0 or not self.stop_after >= 0:
+            raise RequestError("iterations and stop_after must be 0 or more, patience 1 or more, and minutes above 0")
         known = [entry.about.id for entry in catalogue()]
         for name in self.only:
             if name not in known:
@@ -102,8 +105,8 @@ class OptimizeRequest:
 
     def key(self, versions: Mapping[str, str]) -> str:
         """Returns the key of the run. An interrupted run with the same key is continued."""
-        options = self.options
-        changes = {str(path): read_source(path) for path in options.changes}
+        options = {name: value for name, value in vars(self.options).items() if name != "stop_after"}
+        changes = {str(path): read_source(path) for path in self.options.changes}
         return key_of(
             {
                 "optimize": where_is(self.task),
@@ -113,7 +116,7 @@ class OptimizeRequest:
                 "board": self.target.board.name,
                 "measured": self.target.measured,
                 "policy": self.policy.to_json(),
-                "options": {**vars(options), "changes": changes},
+                "options": {**options, "changes": changes},
                 "workloads": [workload.name for workload in self.workloads],
                 "seed": self.seed,
                 "versions": dict(versions),

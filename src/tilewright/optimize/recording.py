@@ -58,7 +58,8 @@ def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) 
         words += [word for workload in request.workloads for word in ("--workload", workload.name)]
     for name, value, usual in (
         ("--policy", options.policy, "default"), ("--iterations", options.iterations, ITERATIONS),
-        ("--minutes", options.minutes, MINUTES), ("--patience", options.patience, PATIENCE),
+        ("--minutes", options.minutes, MINUTES), ("--stop-after", options.stop_after, math.inf),
+        ("--patience", options.patience, PATIENCE),
     ):  # fmt: skip
         if value != usual:
             words += [name, str(value)]

@@ -69,12 +69,13 @@ class Observer:
         self.times, self.slowed, self.busy = StepTimes(), list[bool](), False
         self.tensors, self.calls, self.forwards, self.backwards = ObservedTensors(), list[list[int]](), 0, 0
         self.called: Counter[int] = Counter()
-        self.nudged: set[int] = set()
+        self._nudged_by: dict[int, float] = {}
         self.operations: Counter[str] = Counter()
         self.kernels: Counter[str] = Counter()
         self._before_call = self._before  # always one object: torch.compile compiles again if a hook changes
         self._hook: Any = None
         self._module: int | None = None
+        self._outermost: Any = None
         self._profiler: Any = None
         self._held = not settings["held"]
         self._finished = False
@@ -85,6 +86,7 @@ class Observer:
         self._watch_calls()
         if self.settings["outputs"]:
             self._watch_backward()
+            self._watch_autocast()
         if self.settings["operations"] == "all":
             self._profile()
             after_seconds(PROFILED_SECONDS, lambda: self._guarded(self._count))
@@ -182,21 +184,19 @@ class Observer:
 
         def after(module: Any, _: object, output: Any) -> None:
             inner[0].remove()
+            self._outermost = None
             if self.settings["outputs"]:
                 self._guarded(lambda: self._output(output))
             if self.settings["outputs"] or self.settings["nudged"] or self.unit != "optimizer step":
                 self._watch_calls()
 
+        self._outermost = module
         inner.append(module.register_forward_hook(after, always_call=True))
         self._guarded(lambda: self._call(module))
 
     def _call(self, module: Any) -> None:
         parameters = list(module.parameters())
-        self.eps = max([self.eps, *(_eps(each) for each in parameters if each.is_floating_point())])
-        if self.settings["nudged"] and id(module) not in self.nudged:
-            self.nudged.add(id(module))
-            for each in parameters:
-                _nudge(each)
+        self._take_precision(module)
         if self.unit == "optimizer step" or not parameters:
             return
         self.called[id(module)] += 1
@@ -211,6 +211,38 @@ class Observer:
         if kept(self.forwards):
             for index, tensor in enumerate(tensors_in(output)):
                 self._keep(f"call {self.forwards} output {index}", tensor)
+
+    def _watch_autocast(self) -> None:
+        """Sees the regions of autocast that begin within a module, whose parameters have another type."""
+        import functools
+
+        from torch.amp.autocast_mode import autocast
+
+        enter = autocast.__enter__
+
+        @functools.wraps(enter)
+        def entered(theirs: Any) -> Any:
+            result = enter(theirs)
+            self._guarded(self._autocast)
+            return result
+
+        autocast.__enter__ = entered
+
+    def _autocast(self) -> None:
+        import torch
+
+        if self._outermost is not None and not torch.compiler.is_compiling():
+            self._take_precision(self._outermost)
+
+    def _take_precision(self, module: Any) -> None:
+        """Notes the precision in which a module computes now. Nudges its parameters if it is the coarsest so far."""
+        parameters = [each for each in module.parameters() if each.is_floating_point()]
+        eps = max(map(_eps, parameters), default=0.0)
+        self.eps = max(self.eps, eps)
+        if self.settings["nudged"] and eps > self._nudged_by.get(id(module), 0.0):
+            self._nudged_by[id(module)] = eps
+            for each in parameters:
+                _nudge(each)
 
     def _watch_backward(self) -> None:
         import functools
@@ -314,7 +346,7 @@ def _nudge(parameter: Any) -> None:
     generator = torch.Generator(parameter.device).manual_seed(SEED)
     with torch.no_grad():
         signs = torch.empty_like(parameter).bernoulli_(generator=generator).mul_(2.0).sub_(1.0)
-        parameter.mul_(signs.mul_(_eps(parameter)).add_(1.0))
+        parameter.data.mul_(signs.mul_(_eps(parameter)).add_(1.0))  # the graph may hold it: its version must not change
 
 
 def _memory() -> dict[str, int]:

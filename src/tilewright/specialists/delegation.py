@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -37,6 +38,8 @@ class Delegation:
     """Where it runs. All delegations of a plan carry the same text."""
     findings: tuple[str, ...] = ()
     """The ids of the profile's findings that led to this job."""
+    seconds: float = math.inf
+    """How long the job may take. A specialist that is late ends with what it has found."""
 
     def __post_init__(self) -> None:
         if not any(metric.strip() for metric in self.metrics):
@@ -58,6 +61,7 @@ class Delegation:
             "Metrics": "; ".join(self.metrics),
             "Constraints": "; ".join(self.constraints) or "none",
             "Findings": ", ".join(self.findings) or "none yet",
+            "Time limit": "none" if math.isinf(self.seconds) else f"{self.seconds:.0f} s",
             "Execution context": self.context or "this machine",
         }
         return "\n".join(f"{title}: {' '.join(text.split())}" for title, text in lines.items())

@@ -58,7 +58,8 @@ class KernelSpecialist(Specialist):
         written = one_language(task, tuple(task.selected(None)), target_of(None, detect()).board)
         if written != self.language:
             raise RequestError(f"{delegation.file} launches a {written} kernel, which is no work for {self.name}")
-        return answer_of(optimize(task, only=self.only, proposers=proposers))
+        minutes = delegation.seconds / 60
+        return answer_of(optimize(task, only=self.only, proposers=proposers, stop_after=minutes))
 
     def propose(self, delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
         """Proposes faster versions of the program's own kernels, else kernels for its functions of torch operations.

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import math
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,11 +59,13 @@ def kernels_of(files: Iterable[Path], language: str) -> list[HotKernel]:
 
 
 def proposed_kernels(
-    wanted: Sequence[HotKernel], command: ProgramCommand, *, measured: bool
+    wanted: Sequence[HotKernel], command: ProgramCommand, *, measured: bool, seconds: float = math.inf
 ) -> list[ProgramProposal | NoProposal]:
-    """Optimises kernels, those with the most time first. measured: whether there is a GPU."""
+    """Optimises kernels, those with the most time first. measured: whether there is a GPU. seconds: after them, no
+    further change of a kernel is tried."""
     if not wanted:
         return []
+    until = time.monotonic() + seconds
     launches, end = launches_of(command, describe=not measured)
     by_kernel = {(Path(each.launch.file), each.launch.qualname): each for each in reversed(launches)}
     found = [each for each in wanted if (each.file, each.name) in by_kernel]
@@ -72,10 +76,10 @@ def proposed_kernels(
         return [NoProposal("blocked", reason, f"{first.file}:{first.line}")]
     order = [(Path(each.launch.file), each.launch.qualname) for each in launches]
     hottest = sorted(found, key=lambda each: order.index((each.file, each.name)))
-    return [_proposed(each, by_kernel[each.file, each.name], measured) for each in hottest[:MOST]]
+    return [_proposed(each, by_kernel[each.file, each.name], measured, until) for each in hottest[:MOST]]
 
 
-def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool) -> ProgramProposal | NoProposal:
+def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool, until: float) -> ProgramProposal | NoProposal:
     from tilewright.optimize.loop import optimize
     from tilewright.task.loading import load_task
     from tilewright.tune.tune import tune
@@ -88,7 +92,8 @@ def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool) -> ProgramP
         if not verdict.verdict.startswith("correct"):
             why = f"the task of {kernel.name} as it is launched is {verdict.verdict}: {verdict.reason}"
             return NoProposal("blocked", why, str(task))
-        result = optimize(str(task), iterations=ITERATIONS, minutes=MINUTES)
+        left = max(0.0, until - time.monotonic()) / 60
+        result = optimize(str(task), iterations=ITERATIONS, minutes=MINUTES, stop_after=left)
     except TilewrightError as error:
         return NoProposal("blocked", f"{kernel.name}: {error}", site)
     if not measured:

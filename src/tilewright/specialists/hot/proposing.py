@@ -38,7 +38,7 @@ def proposals(delegation: Delegation, language: str) -> tuple[ProgramProposal, .
     named_functions = [each for each in functions if each.named_in(said)]
     if named_kernels or named_functions:
         kernels, functions = named_kernels, named_functions
-    results = proposed_kernels(kernels, command, measured=measured)
+    results = proposed_kernels(kernels, command, measured=measured, seconds=delegation.seconds)
     if not any(isinstance(each, ProgramProposal) for each in results):
         results += proposed_operations(functions, command, language)
     found = tuple(each for each in results if isinstance(each, ProgramProposal))
