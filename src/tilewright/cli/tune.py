@@ -45,31 +45,30 @@ def tune(
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`
     """
-    session = shared.early_session()
-
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
     from tilewright.race.rules import Policy
     from tilewright.tune import tune as tuning
-    from tilewright.tune.as_json import to_json
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
     target = target_of(arch, detect())
     if target.note:
         terminal.note(target.note)
-    ledger, worker = _ledger(store, no_store), session or nullcontext()
-    with ledger as results, shared.resumable(results, fresh), worker, shared.progress(as_json) as progress:
+    ledger = _ledger(store, no_store)
+    with ledger as results, shared.resumable(results, fresh), shared.progress(as_json) as progress:
         task = shared.loaded(where)
         shared.note_dropped_values(task, target.board.sm, task.selected(workload))
         shared.refuse_broken(task, target.board, task.selected(workload))
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, seconds=budget,
-            seeds=seeds, seed=seed, store=results, fresh=fresh, executor=session, progress=progress,
+            seeds=seeds, seed=seed, store=results, fresh=fresh, progress=progress,
         )  # fmt: skip
     candidates = [candidate for workload in result.workloads for candidate in workload.candidates]
     if candidates and not any(candidate.code for candidate in candidates):
         raise RequestError(f"{candidates[0].reason} (task '{task.name}': the kernel compiles for no configuration)")
     if as_json:
+        from tilewright.tune.as_json import to_json
+
         shared.print_json(to_json(result))
         if not result.measured:
             terminal.note("predicted, not measured")
@@ -95,8 +94,10 @@ def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | L
 
 def _ledger(store: Path | None, no_store: bool) -> AbstractContextManager[TuneLedger | Literal[False]]:
     """Returns a context manager for the ledger that stores the results; its value is False with ``--no-store``."""
-    from tilewright.ledger.tunings import TuneLedger
-
     if no_store and store is not None:
         raise RequestError("--store and --no-store exclude each other; give one of them")
-    return nullcontext(False) if no_store else TuneLedger(store, variable="--store" if store else "TILEWRIGHT_HOME")
+    if no_store:
+        return nullcontext(False)
+    from tilewright.ledger.tunings import TuneLedger
+
+    return TuneLedger(store, variable="--store" if store else "TILEWRIGHT_HOME")

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.compile.compile import Compiled
-from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
+from tilewright.executors.local import Local
 from tilewright.inspect.speed_limit import SpeedLimit
 from tilewright.progress import Progress, timed
 from tilewright.race.rules import Policy
@@ -18,6 +18,7 @@ from tilewright.records import Checked, Configuration
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 from tilewright.tune.run import TuneRequest
+from tilewright.worker import early
 from tilewright.worker.client import Contestant, RaceClient
 from tilewright.worker.messages import Configured, Source
 from tilewright.worker.programs import source_of
@@ -77,17 +78,16 @@ Judge: TypeAlias = MeasuringJudge | Interpreted
 
 @contextmanager
 def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress) -> Iterator[Judge]:
-    """Makes the judge for a request, and closes it at the end. ``executor``: the default is a worker process on this
-    machine."""
+    """Makes the judge for a request. ``executor``: the default is a worker process on this machine, which ends with the
+    judge."""
     task, seed = request.task, secrets.randbits(31) if request.seed is None else request.seed
     if request.target.measured:
-        with executor or executor_of("local")() as opened:
+        with Local(process=early.early_worker()) if executor is None else nullcontext(executor) as opened:
             opened.open(where_is(task))
             limit = SpeedLimit(task, request.target.board, request.policy)
             yield MeasuringJudge(task, opened, request.policy, seed, progress, limit)
         return
-    if executor is not None:
-        executor.close(wait=False)
+    early.end()
     from tilewright.verify.check import InterpreterChecker  # imported late: not needed where a GPU verifies
 
     with closing(InterpreterChecker(task, request.target.board, seed)) as checker:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tilewright.compile.identity import code_of
 from tilewright.hardware.machine import Target
-from tilewright.inspect.kernel_class import classification
-from tilewright.ledger.file import key_of
-from tilewright.ledger.records import TuneRun
-from tilewright.ledger.tunings import TuneLedger
 from tilewright.race.rules import Policy
 from tilewright.records import Machine, TuningResult, Workload, WorkloadResult
 from tilewright.task.loading import file_of, where_is
 from tilewright.task.task import Task
+
+if TYPE_CHECKING:  # not loaded where nothing is stored
+    from tilewright.ledger.records import TuneRun
+    from tilewright.ledger.tunings import TuneLedger
 
 PREDICTED = "predicted"
 """The default strategy."""
@@ -38,6 +38,9 @@ class TuneRequest:
 
     def key(self, machine: Machine) -> str:
         """Returns the key of the request. Requests with the same key have the same result, except for noise."""
+        from tilewright.compile.identity import code_of
+        from tilewright.ledger.file import key_of
+
         return key_of(
             {
                 "task": file_of(self.task).read_text(),
@@ -81,23 +84,17 @@ class TuningRun:
     def __init__(self, ledger: TuneLedger | None, request: TuneRequest, machine: Machine, fresh: bool) -> None:
         self.ledger, self.request, self.machine, self.name = ledger, request, machine, ""
         self.done: dict[str, WorkloadResult] = {}
-        self._record: TuneRun | None = None
+        self._key = ""
+        """Of a run that the ledger does not have yet."""
         if ledger is None:
             return
         key = request.key(machine)
         interrupted = None if fresh else ledger.resume(key)
-        if interrupted is not None:
-            self.name, self.done = interrupted[0].run, dict(interrupted[1])
-            ledger.note(f"resuming run {self.name}: {len(self.done)} of {len(request.workloads)} workloads are done")
+        if interrupted is None:
+            self._key = key
             return
-        task, board = request.task, request.target.board
-        self._record = TuneRun(
-            language=request.language,
-            classification=classification(request.language, task, request.workloads[0], board),
-            key=key, task=task.name, machine=machine, measured=request.target.measured, where=where_is(task),
-            board=board.name, bandwidth_gbs=board.bandwidth_gbs, dtype=task.compute_dtype,
-            policy=request.policy.to_json(), top=request.top, seed=request.seed, reproduce=request.command(),
-        )  # fmt: skip
+        self.name, self.done = interrupted[0].run, dict(interrupted[1])
+        ledger.note(f"resuming run {self.name}: {len(self.done)} of {len(request.workloads)} workloads are done")
 
     @property
     def open(self) -> list[Workload]:
@@ -107,8 +104,22 @@ class TuningRun:
     def begin(self) -> None:
         """Writes a new run to the ledger. Call it after the first workload was prepared: a refused request then leaves
         no run."""
-        if self.ledger is not None and self._record is not None:
-            self.name, self._record = self.ledger.begin(self._record).run, None
+        if self.ledger is not None and self._key:
+            self.name, self._key = self.ledger.begin(self._record()).run, ""
+
+    def _record(self) -> TuneRun:
+        from tilewright.inspect.kernel_class import classification  # loads the interpreter
+        from tilewright.ledger.records import TuneRun
+
+        request = self.request
+        task, board = request.task, request.target.board
+        return TuneRun(
+            language=request.language,
+            classification=classification(request.language, task, request.workloads[0], board),
+            key=self._key, task=task.name, machine=self.machine, measured=request.target.measured, where=where_is(task),
+            board=board.name, bandwidth_gbs=board.bandwidth_gbs, dtype=task.compute_dtype,
+            policy=request.policy.to_json(), top=request.top, seed=request.seed, reproduce=request.command(),
+        )  # fmt: skip
 
     def save(self, result: WorkloadResult) -> None:
         self.done[result.workload.name] = result

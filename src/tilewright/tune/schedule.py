@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
+from typing import TYPE_CHECKING
 
 from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
@@ -22,8 +23,10 @@ from tilewright.records import Workload
 from tilewright.strategies.base import Batch, Search, batches
 from tilewright.task.task import Task
 from tilewright.tools import child
-from tilewright.tune.field import Field
-from tilewright.tune.judge import Judge
+
+if TYPE_CHECKING:  # not loaded before the first compilers run
+    from tilewright.tune.field import Field
+    from tilewright.tune.judge import Judge
 
 ENOUGH_TO_RACE = 0.7
 """Share of the candidates that must have compiled before the best of them are raced."""

@@ -12,15 +12,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from typing import Literal
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS, Unit, one_language, refuse_broken_tools
 from tilewright.compile.screen import RACED
-from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of
-from tilewright.ledger.tunings import TuneLedger
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Bound, TuningResult, Workload
@@ -28,11 +26,12 @@ from tilewright.space.heuristics import with_seeds
 from tilewright.strategies import strategy_of
 from tilewright.task.loading import task_of
 from tilewright.task.task import Task
-from tilewright.tune.field import Field
-from tilewright.tune.judge import judge_of
 from tilewright.tune.run import PREDICTED, TuneRequest, TuningRun
 from tilewright.tune.schedule import Schedule
-from tilewright.verify import tolerance as verify
+
+if TYPE_CHECKING:
+    from tilewright.executors.base import Executor
+    from tilewright.ledger.tunings import TuneLedger
 
 
 def tune(
@@ -72,11 +71,16 @@ def tune(
     request = TuneRequest(task, target, policy, selected, top, strategy, seed, seeds, language)
     machine, started = machine_of(target), time.perf_counter()
     with ExitStack() as stack:
-        judge = stack.enter_context(judge_of(request, executor, progress))
-        ledger = stack.enter_context(TuneLedger()) if store is None else store or None
-        run = TuningRun(ledger, request, machine, fresh)
+        if executor is not None:
+            stack.enter_context(executor)
+        run = TuningRun(stack.enter_context(_ledger(store)), request, machine, fresh)
         space = _space(request, run.open)
         schedule = stack.enter_context(Schedule(task, space, jobs or _jobs(target.measured), seconds, progress))
+
+        from tilewright.tune.field import Field  # late import, as the next one: the first compilers run meanwhile
+        from tilewright.tune.judge import judge_of
+
+        judge = stack.enter_context(judge_of(request, executor, progress))
         _before_all(request, run.open, schedule)
         for workload in run.open:
             judge.prepare(workload.name)
@@ -96,6 +100,14 @@ def tune(
     return run.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
 
 
+def _ledger(store: TuneLedger | Literal[False] | None) -> AbstractContextManager[TuneLedger | None]:
+    if store is not None:
+        return nullcontext(store or None)
+    from tilewright.ledger.tunings import TuneLedger  # not loaded where nothing is stored
+
+    return TuneLedger()
+
+
 def _space(request: TuneRequest, workloads: Sequence[Workload]) -> list[Unit]:
     """Returns the compile jobs: one for each workload and configuration, including the configurations of the seeds."""
     space, board, dtype = request.task.space, request.target.board, request.task.compute_dtype
@@ -109,8 +121,10 @@ def _space(request: TuneRequest, workloads: Sequence[Workload]) -> list[Unit]:
 def _before_all(request: TuneRequest, workloads: Sequence[Workload], schedule: Schedule) -> None:
     task = request.task
     if workloads and not request.target.measured:  # checks the shapes of the reference before any prediction
+        from tilewright.verify import tolerance
+
         cheapest = min(workloads, key=lambda workload: task.work(workload.dims))
-        verify.try_reference(task, cheapest.dims)
+        tolerance.try_reference(task, cheapest.dims)
     if request.target.measured and request.policy.launch == "eager":  # compilers would slow down the timed CPU part
         schedule.finish()
 

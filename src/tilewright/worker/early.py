@@ -29,14 +29,14 @@ def begin(words: Sequence[str]) -> None:
     """Starts a worker process, if the command line with these words may need it and the machine has a driver."""
     if words[:1] and words[0] in COMMANDS and not {"-h", "--help"} & set(words) and has_driver():
         _begun.append(spawned())
-        atexit.register(_end)
+        atexit.register(end)
+        threading.Thread(target=_detect, daemon=True).start()
 
 
 def early_worker() -> subprocess.Popen[str] | None:
     """Returns the worker process that was begun, or starts one; None if the machine has no driver."""
     if not has_driver():
         return None
-    threading.Thread(target=_detect, daemon=True).start()
     return _begun.pop() if _begun else spawned()
 
 
@@ -47,7 +47,7 @@ def _detect() -> None:
     detect()
 
 
-def _end() -> None:
-    """Ends a worker process that no command took, for example after a mistake in the options."""
-    for process in _begun:
-        process.kill()
+def end() -> None:
+    """Ends a worker process that was begun and that nobody took, for example after a mistake in the options."""
+    while _begun:
+        _begun.pop().kill()
