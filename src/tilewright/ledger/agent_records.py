@@ -5,7 +5,7 @@
               ├─ AgentItem ── AgentEnd      the work, in its order, and how each item ended
               └─ AgentChange ── AgentStep   each change that was tried, and its seven steps
 
-A ratio is a time after over the time before, in the same rounds; below 1, the program became faster.
+A ratio is time after / time before, in the same rounds. Below 1, the program became faster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ StepName: TypeAlias = Literal[
     "baseline", "backup", "prerequisites", "implement", "validate", "correctness", "finish"
 ]  # fmt: skip
 STEPS: tuple[StepName, ...] = get_args(StepName)
-"""The steps of a change, in their order. `coordinate.plan.ABOUT` says what each does."""
+"""The steps of a change, in order. `coordinate.plan.ABOUT` describes each of them."""
 StepEnd: TypeAlias = Literal["done", "failed", "left out"]
 AgentMode: TypeAlias = Literal["user-specified", "autopilot"]
 MeasurementKind: TypeAlias = Literal["baseline", "profile", "outputs", "race", "operations", "effect"]
@@ -32,33 +32,33 @@ WhyRemaining: TypeAlias = Literal["mechanism already present", "inapplicable", "
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRun(BaseRun):
-    """One run of `agent`. The fields from ``stop_reason`` on are empty until it ends."""
+    """One run of `agent`. The fields from ``stop_reason`` on are empty until the run ends."""
 
     question: str
     mode: AgentMode
     program: tuple[str, ...]
     """The words of the user's command."""
     root: str
-    """The folder whose files may be changed."""
+    """The folder below which files may be changed."""
     specialists: tuple[str, ...]
-    """The route of the question, in the order of the work."""
+    """The specialists of the question's route, in the order of their work."""
     why: str
-    """Why that is its route."""
+    """The reason for the route."""
     trace: str
-    """The line of the casebook."""
+    """The line that records the answer of the casebook."""
     bottleneck: str = ""
     bottleneck_evidence: str = ""
-    """The heads of the analysis that autopilot began with."""
+    """The first lines of the analysis with which autopilot began: bottleneck and evidence."""
     context: str = ""
-    """Where the work runs: the same text is in every delegation."""
+    """The environment of the work. Each delegation contains this text."""
     options: Mapping[str, Json] = field(default_factory=dict)
     stop_reason: str | None = None
     effect: str = ""
-    """The id of the measurement of the user's own command, baseline against final; "" if nothing was kept."""
+    """The id of the measurement of the user's own command, baseline against final version. "" if nothing was kept."""
     proof: str = ""
-    """The id of the measurement that counts the operations of the final version against those of the baseline."""
+    """The id of the measurement that counts the operations of the final version and of the baseline."""
     patch: str = ""
-    """All kept changes, as a unified diff of the files at the start."""
+    """All kept changes, as a unified diff against the files at the start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +68,19 @@ class AgentMeasurement:
     id: str = ""
     kind: MeasurementKind
     about: str
-    """What was measured, in a few words."""
+    """A short description of the measured thing."""
     change: str = ""
-    """The id of the change; "" if it is about the program as a whole."""
+    """The id of the change. "" if the measurement is about the whole program."""
     values: Mapping[str, float] = field(default_factory=dict)
     """Name with its unit → number, such as ``step before, µs``."""
     ratio: Interval | None = None
     samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Version → its times in µs, in the order of the rounds."""
     verdict: str = ""
-    """In one word or two: faster, slower, tied, equal, different …"""
+    """The result in one or two words: faster, slower, tied, equal, different and so on."""
     reason: str = ""
     device: str = ""
-    """What it was measured on, such as ``this CPU`` or the name of a GPU."""
+    """The device of the measurement, such as ``this CPU`` or the name of a GPU."""
     facts: Mapping[str, Json] = field(default_factory=dict)
 
 
@@ -94,9 +94,9 @@ class AgentFinding:
     level: str
     text: str
     item: str = ""
-    """The item that it became; "" if it was dismissed."""
+    """The item that the finding became; "" if it was dismissed."""
     dismissed: str = ""
-    """Why it was dismissed."""
+    """The reason why it was dismissed."""
     evidence: str = ""
     """The id of the measurement, or ``file:line``."""
 
@@ -108,21 +108,21 @@ class AgentItem:
     id: str
     text: str
     impact: str
-    """Expected: High, Medium or Low, like ``effort``."""
+    """The expected impact: High, Medium or Low. ``effort`` has the same values."""
     effort: str
     risk: str
     specialists: tuple[str, ...]
     findings: tuple[str, ...] = ()
-    """Ids of the findings that it answers."""
+    """Ids of the findings that the item is about."""
     tag: str = ""
-    """The principle by which it saves time."""
+    """The principle by which the item saves time."""
     change: str = ""
-    """The name of the one change that it stands for; "" if its specialists choose."""
+    """The name of the change; "" if the specialists choose it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentChange:
-    """One change that was tried for an item. ``id``: the item's and a number, such as ``R1.1``."""
+    """One change that was tried for an item. ``id``: the item's id and a number, such as ``R1.1``."""
 
     id: str
     item: str
@@ -133,16 +133,16 @@ class AgentChange:
     """``file:line``; "" if nothing was proposed."""
     risk: Risk = "lossless"
     delegation: str = ""
-    """The text that the specialist was handed."""
+    """The text of the delegation to the specialist."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Absolute path → its whole new text."""
+    """Absolute path → the whole new text."""
     before: Mapping[str, str] = field(default_factory=dict)
-    """Absolute path → its whole text before the change. A file that is new is not in it."""
+    """Absolute path → the whole text before the change. New files are left out."""
     diff: str = ""
     ran: tuple[str, ...] = ()
     """Patterns of the names of operations and kernels that run more often with the change."""
     gone: tuple[str, ...] = ()
-    """Patterns of those that run less often."""
+    """Patterns of the names of operations and kernels that run less often with the change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,13 +153,17 @@ class AgentStep:
     name: StepName
     state: StepEnd
     evidence: str = ""
-    """The id of a measurement, of an entry of the journal, or ``file:line``. A step that is done has one."""
+    """The id of a measurement or of a journal entry, or ``file:line``. Every done step has one."""
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentEnd:
-    """How an item ended. ``why`` is "" if a change of it was kept; ``evidence`` is the id of what decided."""
+    """The outcome of an item.
+
+    why: "" if one of its changes was kept.
+    evidence: the id of the deciding measurement.
+    """
 
     item: str
     status: ItemStatus
@@ -170,7 +174,7 @@ class AgentEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentParts:
-    """All that a run has stored so far, each in its order."""
+    """Everything that a run has stored so far, each list in its order."""
 
     measurements: tuple[AgentMeasurement, ...] = ()
     findings: tuple[AgentFinding, ...] = ()
@@ -184,11 +188,11 @@ class AgentParts:
         return next((one for one in self.measurements if one.id == id), None)
 
     def end_of(self, item: str) -> AgentEnd | None:
-        """Returns how an item ended; None while it has not."""
+        """Returns the outcome of an item; None if it has not ended."""
         return next((one for one in self.ends if one.item == item), None)
 
     def steps_of(self, change: str) -> tuple[AgentStep, ...]:
-        """Returns the steps of a change that are stored."""
+        """Returns the stored steps of a change."""
         return tuple(one for one in self.steps if one.change == change)
 
     def changes_of(self, item: str) -> tuple[AgentChange, ...]:

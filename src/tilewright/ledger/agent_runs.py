@@ -39,7 +39,7 @@ Row = dict[str, Value]
 
 
 class AgentLedger(RunLedger[AgentRun, AgentParts]):
-    """The runs of `agent`. `resume` returns all parts that are stored."""
+    """The runs of `agent`. `resume` returns all stored parts of a run."""
 
     command, record, part = "agent", AgentRun, "item"
     parts_stored = "SELECT count(*) FROM agent_ends WHERE run = ?"
@@ -60,7 +60,7 @@ class AgentLedger(RunLedger[AgentRun, AgentParts]):
         return stored
 
     def found(self, run: str, finding: AgentFinding) -> None:
-        """Appends a finding with the item that it became, or with the reason why it was dismissed."""
+        """Appends a finding, with the item that it became or the reason why it was dismissed."""
         row: Row = {"id": finding.id, "item": finding.item, "dismissed": finding.dismissed}
         self._append("agent_findings", run, finding, row)
 
@@ -80,7 +80,7 @@ class AgentLedger(RunLedger[AgentRun, AgentParts]):
         self._append("agent_steps", run, step, row | {"evidence": step.evidence, "reason": step.reason})
 
     def ended(self, run: str, end: AgentEnd) -> None:
-        """Appends how an item ended."""
+        """Appends the outcome of an item."""
         row: Row = {"item": end.item, "status": end.status, "why": end.why, "reason": end.reason}
         self._append("agent_ends", run, end, row | {"evidence": end.evidence})
 
@@ -98,7 +98,7 @@ class AgentLedger(RunLedger[AgentRun, AgentParts]):
             insert(connection, "run_events", row | {"final": dump({"effect": effect, "proof": proof})})
 
     def load(self, name: str) -> tuple[AgentRun, AgentParts]:
-        """Returns a run with all that it has stored. ``name``: as in `row_of`."""
+        """Returns a run with everything that it has stored. ``name``: as in `row_of`."""
         run = self.run(name)
         with self._reading() as connection:
             return run, self._parts(connection, run.run)

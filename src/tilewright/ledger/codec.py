@@ -5,7 +5,7 @@
 * JSON has no infinity and no NaN. They become ``{"$float": "inf"}`` (``"-inf"``, ``"nan"``). To keep this unambiguous,
   a mapping whose only key is ``$float`` is refused.
 * A field with the hint `Json` or `Any` is read as lists and dictionaries.
-* Everything else (bytes, sets, keys that are not text) is refused.
+* Other values (bytes, sets, keys that are not text) are refused.
 
 Every error is a `ValueError` of one line that names the field.
 """
@@ -52,14 +52,16 @@ def to_json(record: Encodable) -> Json:
 
 
 def from_json(kind: type[Decoded], data: Json, *, defaults: bool = False) -> Decoded:
-    """Reads what `to_json` wrote. ``kind``: a record, or a hint such as ``dict[str, float]``. ``defaults``: missing
-    fields get their defaults, as for older data. Raises `ValueError` if a field is unknown, missing or of another
-    type."""
+    """Reads JSON that `to_json` wrote. Raises `ValueError` if a field is unknown, missing or of another type.
+
+    kind: a record, or a type hint such as ``dict[str, float]``.
+    defaults: whether missing fields get their defaults, as for older data.
+    """
     return cast(Decoded, _Reader(defaults).read(kind, data, kind.__name__))
 
 
 def _write(value: Encodable, where: str) -> Json:
-    numpy = sys.modules.get("numpy")  # importing it takes 0.1 s, and without it no value is NumPy's
+    numpy = sys.modules.get("numpy")  # importing it takes 0.1 s; if it is not loaded, no value is NumPy's
     if numpy is not None and isinstance(value, numpy.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, str)):
@@ -134,7 +136,8 @@ class _Reader:
         return tuple(self.read(hint, item, f"{where}[{index}]") for index, (hint, item) in enumerate(pairs))
 
     def _union(self, members: tuple[Any, ...], data: Json, where: str) -> Encodable:
-        """Reads ``data`` as a member of the union, first as one of exactly the same type: 1 must not become 1.0."""
+        """Reads ``data`` as a member of the union. A member of exactly the same type comes first: 1 must not become
+        1.0."""
         if type(data) in members:
             return data
         others = [member for member in members if member is not NoneType]
@@ -187,7 +190,7 @@ def _literal(choices: tuple[Value, ...], data: Json, where: str) -> Value:
 
 
 def _shaped(kind: type[Decoded], data: Json, where: str) -> Decoded:
-    """Returns ``data`` if it is a ``kind``, which is ``dict`` or ``list``. Raises ValueError if it is not."""
+    """Returns ``data`` if its type is ``kind`` (``dict`` or ``list``). Otherwise raises ValueError."""
     if not isinstance(data, kind):
         raise ValueError(f"{where}: {_shown(data)} is not {'an object' if issubclass(kind, dict) else 'a list'}")
     return data

@@ -28,7 +28,7 @@ Decoded = TypeVar("Decoded")
 Opened = TypeVar("Opened", bound="DatabaseFile")
 
 BUSY_SECONDS = 30.0
-"""How long to wait for another process that is writing."""
+"""Seconds to wait while another process writes."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class DatabaseFile:
                 yield connection
 
     def _exists(self) -> bool:
-        """Returns whether the file exists. Raises OSError, unlike `Path.exists`, if its folder may not be entered."""
+        """Returns whether the file exists. Unlike `Path.exists`, raises OSError if its folder cannot be entered."""
         try:
             return bool(os.stat(self.path))
         except FileNotFoundError:
@@ -243,7 +243,7 @@ def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value])
 
 
 def number(value: float | None) -> float | None:
-    """Converts a number, also of NumPy, to a Python float. SQLite turns NaN into NULL."""
+    """Converts a number (also of NumPy) to a Python float. SQLite turns NaN into NULL."""
     return None if value is None else float(value)
 
 
@@ -287,7 +287,8 @@ def home() -> Path:
 
 
 def folder_in(variable: str) -> Path | None:
-    """Returns the folder that ``variable`` names; None if it is not set. Raises `StorageError` for an unknown ``~``."""
+    """Returns the folder that ``variable`` names; None if it is not set. Raises `StorageError` if ``~`` cannot be
+    resolved."""
     value = os.environ.get(variable)
     try:
         return Path(value).expanduser() if value else None
@@ -296,7 +297,8 @@ def folder_in(variable: str) -> Path | None:
 
 
 def make_private(folder: Path) -> None:
-    """Makes the folder. In a git repository, a new folder gets a .gitignore, so that git ignores its contents."""
+    """Makes the folder. In a git repository, the new folder gets a .gitignore file, so that git ignores its
+    contents."""
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     ignore = folder / ".gitignore"
@@ -306,6 +308,6 @@ def make_private(folder: Path) -> None:
 
 
 def key_of(parts: Mapping[str, Encodable]) -> str:
-    """Returns the SHA-256 (hex) of the parts, whatever their order. A run with an equal key can be resumed."""
+    """Returns the SHA-256 (hex) of the parts; their order does not matter. A run with an equal key can be resumed."""
     text = json.dumps(to_json(parts), allow_nan=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

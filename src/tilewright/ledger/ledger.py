@@ -4,13 +4,13 @@
           └─ iterations ─┬─ attempts    every value that was tried, also those that failed
                          └─ samples     the measured times in µs, by version and workload
 
-* An iteration is appended in one transaction with all its data, also if it was reverted or crashed. `kill -9` loses at
+* An iteration is appended in one transaction with all its data, even if it was reverted or crashed. `kill -9` loses at
   most the running iteration; `resume` finds the others.
 * SQLite refuses to change or delete a row (`tables.py`).
 * Two processes may write different runs. If both append to one run, the second is refused.
 * ``perf_results.md`` (`perf_results.py`), JSON Lines (`runs.write_jsonl`) and the report are made from the ledger.
 
-The file is ``ledger.db``. The files of a run are in ``runs/RUN/`` beside it.
+The file is ``ledger.db``. The files of a run are in ``runs/RUN/`` in the same folder.
 """
 
 from __future__ import annotations
@@ -60,8 +60,11 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
                 insert(connection, "samples", sample)
 
     def finish(self, run: str, stop_reason: str, final: tuple[Metrics, ...], patch: str = "") -> None:
-        """Marks the run as finished. ``final``: the metrics of the last version on each workload. ``patch``: all
-        changes from the baseline to the last version."""
+        """Marks the run as finished.
+
+        final: the metrics of the last version on each workload.
+        patch: all changes from the baseline to the last version.
+        """
         at = self._now()
         row = {"run": run, "event": "finished", "at": at, "stop_reason": stop_reason}
         with self._writing() as connection:
@@ -76,9 +79,12 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
     def history(
         self, *, measured: bool, arch: str | None = None, kind: str | None = None, without: str | None = None
     ) -> Mapping[str, EntryHistory]:
-        """Returns entry id → the success of that entry in earlier runs. ``measured``: of the measured runs, not of the
-        predicted ones. ``kind``: as `RunRecord.kind`. ``without``: a run to leave out, so that a resumed run chooses as
-        before."""
+        """Returns name of a playbook entry → its success in earlier runs.
+
+        measured: uses the measured runs; if False, the predicted runs.
+        kind: as in `RunRecord.kind`.
+        without: a run to leave out, so that a resumed run makes the same choices.
+        """
         query = """SELECT i.* FROM iterations AS i JOIN runs AS r ON r.id = i.run
             WHERE r.measured = :measured AND (:arch IS NULL OR r.arch = :arch)
             AND (:kind IS NULL OR r.kind = :kind) AND (:without IS NULL OR r.id <> :without)

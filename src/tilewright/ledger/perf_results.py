@@ -4,8 +4,8 @@
     | --- | --- | --- | --- | --- |
     | 0 | baseline | 0.021504 | PASS | keep |
 
-The text is made from the iterations. The file is only appended to, so its content must be the beginning of the text. A
-line that a kill cut short is completed, and text of another program is never overwritten.
+The text is made from the iterations. Text is only appended to the file, so the old content must be the beginning of the
+new text. If a killed process left an incomplete line, it is completed. Text of another program is never overwritten.
 
 The table differs from the ledger in two ways:
 
@@ -72,8 +72,10 @@ def render(table: Iterable[PerfRow], *, measured: bool) -> str:
 
 
 def update(folder: Path, iterations: Iterable[Iteration], *, measured: bool) -> Path:
-    """Appends the missing rows to the file in ``folder``, and returns its path. Raises `StorageError` if the file
-    cannot be used, or if its content is not the beginning of the table."""
+    """Appends the missing rows to the file in ``folder``, and returns its path.
+
+    Raises `StorageError` if the file cannot be used, or if its content is not the beginning of the table.
+    """
     path = folder / (MEASURED_FILE if measured else PREDICTED_FILE)
     whole = render(rows(iterations, measured=measured), measured=measured).encode()
     with storage(path):

@@ -4,8 +4,8 @@
                             └─ Attempt            every value that was tried, also those that failed
 
 `optimize` makes these records, `ledger.py` stores them, `report/` shows them. Predicted and measured times have
-different fields. A ratio is the candidate's time divided by another version's time in the same rounds; below 1, the
-candidate is faster. Times are microseconds (``us``) or milliseconds (``ms``).
+different fields. A ratio is the candidate's time / another version's time, in the same rounds. Below 1, the candidate
+is faster. Times are microseconds (``us``) or milliseconds (``ms``).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MIXED = "mixed"
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadOutcome:
-    """The result of one iteration on one workload. ``measured``, ``predicted`` and ``code`` are the candidate's."""
+    """The result of one iteration on one workload. ``measured``, ``predicted`` and ``code`` belong to the candidate."""
 
     workload: str
     verdict: str
     """The decision on this workload, in words."""
     ratio: Interval | None = None
-    """The candidate's time over the incumbent's: from the confirmation if there was one, else from the race."""
+    """The candidate's time / the incumbent's: from the confirmation if there was one, else from the race."""
     against_baseline: Interval | None = None
     measured: MeasuredTime | None = None
     incumbent: MeasuredTime | None = None
@@ -54,22 +54,22 @@ class Attempt:
     reason: str
     code: MachineCode | None = None
     measured: Mapping[str, MeasuredTime] = field(default_factory=dict)
-    """By workload, like ``predicted``."""
+    """Name of the workload → the time. ``predicted`` has the same keys."""
     predicted: Mapping[str, PredictedTime] = field(default_factory=dict)
     diff: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToConfirm:
-    """A correct change that is predicted to be faster, and that was left out until a GPU has measured it."""
+    """A correct change that is predicted to be faster. It is left out until a GPU has measured it."""
 
     speedup: float
-    """Predicted: the baseline's time over the time with this change, geometric mean over the workloads."""
+    """The predicted speed-up: baseline's time / time with this change, geometric mean over the workloads."""
     kind: ChangeKind
     patch: str
-    """File with all changes of the user's file up to this one."""
+    """A file with all changes up to this one."""
     command: str
-    """Measures the patch on a machine with a GPU."""
+    """The command that measures the patch on a machine with a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Iteration:
     """One playbook entry at one place in the code: the values tried, the outcome, and the reason for it."""
 
     n: int
-    """0 is the untouched code."""
+    """The number of the iteration. 0 is the untouched code."""
     optimization: str
     """Short text for the table; ``baseline`` for iteration 0."""
     correctness: Correctness
@@ -113,20 +113,20 @@ class Iteration:
 
     @property
     def gain(self) -> float | None:
-        """The incumbent's time over the candidate's, geometric mean over the workloads; None if not measured."""
+        """The incumbent's time / the candidate's, geometric mean over the workloads. None if not measured."""
         ratios = [outcome.ratio.centre for outcome in self.outcomes if outcome.ratio is not None]
         mean = geometric_mean(ratios)
         return None if mean is None else 1 / mean
 
 
 def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
-    """Returns the iterations whose changes are in the branch: kept, and not undone later."""
+    """Returns the iterations whose changes are in the branch: those that were kept, and not reverted later."""
     undone = {iteration.commit for iteration in iterations if iteration.status == "revert"}
     return [iteration for iteration in iterations[1:] if iteration.status == "keep" and iteration.commit not in undone]
 
 
 def left_to_confirm(iterations: Sequence[Iteration]) -> list[tuple[int, str, ToConfirm]]:
-    """Returns number, name and evidence of the changes that wait for a GPU, the best predicted first."""
+    """Returns number, name and evidence of the changes that wait for a GPU. The best predicted change is first."""
     found = [(each.n, each.optimization, each.to_confirm) for each in iterations if each.to_confirm is not None]
     return sorted(found, key=lambda change: -change[2].speedup)
 
@@ -167,7 +167,7 @@ class BaseRun:
     language: str = ""
     """The language of the kernel; "" in runs of earlier versions."""
     classification: Mapping[str, Json] = field(default_factory=dict)
-    """Of a Triton kernel: its class (`inspect.kernel_class.classification`). Empty for other languages."""
+    """The class of a Triton kernel (`inspect.kernel_class.classification`). Empty for other languages."""
     where: str = ""
     """``FILE:TASK``, as in the command."""
     board: str = ""
@@ -184,12 +184,12 @@ class BaseRun:
     """The name of the run. Names sort by time."""
     started: str = ""
     finished: str | None = None
-    """ISO 8601 in UTC, like ``started``."""
+    """Time in ISO 8601 (UTC), as for ``started``. None while the run is unfinished."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord(BaseRun):
-    """One run of `optimize`. Until it ends, ``final`` and ``patch`` are empty and ``stop_reason`` is None."""
+    """One run of `optimize`. Until the run ends, ``final`` and ``patch`` are empty and ``stop_reason`` is None."""
 
     kernel: str
     baseline: tuple[Metrics, ...]
@@ -215,10 +215,10 @@ class RunRecord(BaseRun):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRun(BaseRun):
-    """One run of `tune`."""
+    """One run of `tune`. See `BaseRun` for the other fields."""
 
     top: int | None = None
-    """How many of the best predicted candidates are verified and raced."""
+    """The number of candidates, the best predicted first, that are verified and raced."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall seconds of each stage."""
 
@@ -239,12 +239,12 @@ class RunOverview:
     measured: bool
     started: str
     finished: str | None
-    """None while the run can be resumed."""
+    """The time of the end; None while the run can be resumed."""
     stop_reason: str | None
     iterations: int
-    """The number of iterations, with the baseline; 0 for a run of `tune`."""
+    """The number of iterations, including the baseline; 0 for a run of `tune`."""
     kept: int
-    """The number of kept changes, without the baseline."""
+    """The number of kept changes. The baseline does not count."""
     workloads: tuple[str, ...]
     """The workloads that `tune` has finished, in order."""
 
@@ -257,4 +257,4 @@ class EntryHistory:
     tries: int
     keeps: int
     gain: float | None
-    """The incumbent's time over the candidate's, geometric mean over the kept changes; None if none was kept."""
+    """The incumbent's time / the candidate's, geometric mean over the kept changes. None if none was kept."""

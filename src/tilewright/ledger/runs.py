@@ -4,8 +4,9 @@
                              ├─ TuneLedger    the runs of `tune`       (tunings.py)
                              └─ AgentLedger   the runs of `agent`      (agent_runs.py)
 
-Earlier versions stored the runs of `tune` in ``results.db``. If that file is beside ``ledger.db``, the first opening of
-the ledger copies its runs and renames it to ``results.db.imported``. A file that cannot be read stays, with a note.
+Earlier versions stored the runs of `tune` in ``results.db``. If that file is in the folder of ``ledger.db``, the first
+opening of the ledger copies its runs and renames it to ``results.db.imported``. A file that cannot be read is kept, and
+a note says so.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ Parts = TypeVar("Parts")
 Row = dict[str, Value]
 
 LATEST = "latest"
-"""The name that stands for the newest run."""
+"""The name that means the newest run."""
 
 SHOWN_RUNS = 5
 _NAME, _RESULTS = "ledger.db", "results.db"
 _AT_THE_END = ("finished", "stop_reason", "final", "patch", "seconds", "effect", "proof")
 """Fields of a run that are stored in the event ``finished``."""
 _NEWEST_FIRST = "ORDER BY (SELECT max(at) FROM run_events WHERE run = runs.id) DESC, runs.number DESC"
-"""Sorts runs by their last events, so a run that is resumed becomes the newest."""
+"""Sorts runs by their last events, so that a resumed run becomes the newest."""
 
 
 def default_path() -> Path:
@@ -51,9 +52,12 @@ def default_path() -> Path:
 
 
 class LedgerFile(DatabaseFile):
-    """The ledger at ``path`` (default: `default_path`). Every method may raise `StorageError`, and methods that take a
-    run may raise `UnknownChoice`. ``note``: gets a line of text when a run is resumed or an old file cannot be read.
-    ``variable``: the environment variable or option that errors suggest, to select another file."""
+    """The ledger at ``path`` (default: `default_path`).
+
+    note: gets a line of text when a run is resumed or an old file cannot be read.
+    variable: the environment variable or option that errors suggest, to select another file.
+    Every method may raise `StorageError`, and methods that take a run may raise `UnknownChoice`.
+    """
 
     command = ""
     """Only runs of this command are found by name; "" for all commands."""
@@ -115,7 +119,7 @@ class LedgerFile(DatabaseFile):
         return old if self.path.name == _NAME and old.is_file() else None
 
     def _import(self, connection: sqlite3.Connection, old: Path) -> None:
-        """Copies the runs of an old results file, then renames the file. In this order, a kill loses no run."""
+        """Copies the runs of an old results file, then renames the file. A kill between the two steps loses no run."""
         try:
             runs = _read_old(old)
         except (sqlite3.Error, OSError, ValueError) as error:
@@ -148,14 +152,14 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
 
     record: type[Run]
     part: str
-    """What a run consists of: "iteration", "workload" or "item"."""
+    """The name of a part of a run: "iteration", "workload" or "item"."""
     parts_stored: str
     """The query that counts the finished parts of a run."""
     present = ""
-    """The name of the run that this object began or resumed last."""
+    """The name of the last run that this object began or resumed."""
 
     def stored(self) -> tuple[int, bool]:
-        """Returns how many parts of the present run are finished, and whether the whole run is."""
+        """Returns the number of finished parts of the present run, and whether the run is finished."""
         with self._reading() as connection:
             (count,) = connection.execute(self.parts_stored, (self.present,)).fetchone()
             return count, finish_of(connection, self.present) is not None
@@ -207,7 +211,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
 
 
 def write_jsonl(stream: TextIO, records: Iterable[tuple[str, Dataclass]]) -> None:
-    """Writes JSON Lines: each record, with its kind as ``record``. The first is the run."""
+    """Writes JSON Lines, one for each record. The field ``record`` is the kind of the record. The run comes first."""
     for name, value in records:
         stream.write(json.dumps({"record": name, **to_json(value)}, allow_nan=False) + "\n")
 
@@ -230,8 +234,11 @@ def _overview(row: sqlite3.Row) -> RunOverview:
 
 
 def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whole: bool = False) -> sqlite3.Row:
-    """Finds a run by its name, by a beginning that only this run has, or by ``latest`` for the newest. ``whole``:
-    accepts only whole names. Raises `UnknownChoice` if there is none, and `RequestError` if there are several."""
+    """Finds a run by its name, by a beginning that only this run has, or by ``latest`` for the newest.
+
+    whole: accepts only whole names.
+    Raises `UnknownChoice` if there is none, and `RequestError` if there are several.
+    """
     runs = connection.execute(f"SELECT * FROM runs WHERE ? IN (command, '') {_NEWEST_FIRST}", (command,)).fetchall()
     matches = [row for row in runs if row["id"].startswith(name)] if name else []
     matches = [row for row in matches if row["id"] == name] or matches
@@ -257,7 +264,7 @@ def finish_of(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
 
 
 def insert_run(connection: sqlite3.Connection, run: BaseRun, command: str, kernel: str, kind: str = "") -> None:
-    """Inserts the row of a run and its event ``started``, without the fields that its end adds."""
+    """Inserts the row of a run and its event ``started``. Fields that are known only at the end are left out."""
     record = {name: value for name, value in to_json(run).items() if name not in _AT_THE_END}
     row: Row = {"id": run.run, "key": run.key, "task": run.task, "kernel": kernel, "kind": kind, "command": command}
     row |= {"measured": bool(run.measured), "arch": run.machine.arch, "gpu": run.machine.gpu}
@@ -270,7 +277,9 @@ def insert_run(connection: sqlite3.Connection, run: BaseRun, command: str, kerne
 
 def _read_old(path: Path) -> list[tuple[TuneRun, list[tuple[Row, list[Row]]], Row | None]] | None:
     """Reads an old results file: each run, the rows of its workloads with their candidates, and the row of its end.
-    Returns None if the file is of another program."""
+
+    Returns None if the file belongs to another program.
+    """
     columns = "configuration, status, reason, code_hash, code, compile_seconds, predicted_us, predicted, median_us"
     candidates = f"""SELECT position, {columns}, measured, samples, checked FROM candidates
         WHERE run = :run AND workload = :name ORDER BY position"""

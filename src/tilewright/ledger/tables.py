@@ -46,8 +46,8 @@ _RUNS = {
 }
 """Table → its columns, and the condition under which a new row would replace an old one.
 
-``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` …; ``samples.us`` are the times in
-microseconds in the order of the rounds. A ``record`` has no data that is in other tables.
+``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` and so on. ``samples.us`` are the
+times in microseconds in the order of the rounds. A ``record`` has no data that is in other tables.
 """
 
 _TUNING = {
@@ -107,7 +107,7 @@ _AGENT = {
     ),
 }
 """The tables of `agent`, added in schema 3. Measurement ``n`` of a run has the id ``RUN/mN``. The steps of a change are
-stored one after the other, in the order of their names."""
+stored one after the other, in the order of the plan."""
 
 
 def _tables(tables: Mapping[str, tuple[str, str]]) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _tables(tables: Mapping[str, tuple[str, str]]) -> Iterator[str]:
         for change in ("UPDATE", "DELETE"):
             yield f"""CREATE TRIGGER {table}_refuse_{change} BEFORE {change} ON {table}
                 BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: no {change} of {table}'); END"""
-        # INSERT OR REPLACE deletes the old row without the trigger above.
+        # Without this trigger, INSERT OR REPLACE would delete the old row.
         yield f"""CREATE TRIGGER {table}_refuse_again BEFORE INSERT ON {table}
             WHEN EXISTS (SELECT 1 FROM {table} WHERE {same})
             BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: that row of {table} exists'); END"""

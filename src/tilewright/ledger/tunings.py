@@ -3,7 +3,7 @@
     runs ─┬─ run_events                   started, resumed, finished
           └─ workloads ─── candidates     one row each, also for those that failed
 
-* A workload is saved in one transaction as soon as it is done. However the process ends, the ledger has only whole
+* A workload is saved in one transaction as soon as it is done. If the process ends early, the ledger has only whole
   workloads, and `TuneLedger.resume` finds them.
 * The records are rebuilt from the JSON columns. The plain columns (``status``, ``median_us``, ``predicted_us``,
   ``code_hash``) are for queries in SQL. Predicted and measured times have columns of their own.
@@ -50,7 +50,7 @@ class TuneLedger(RunLedger[TuneRun, dict[str, WorkloadResult]]):
                 insert(connection, "candidates", row | {"workload": saved, "position": position})
 
     def finish(self, run: str, seconds: Mapping[str, float]) -> None:
-        """Marks the run as finished, with the wall seconds of each stage. Does nothing if it is finished already."""
+        """Marks the run as finished, with the wall seconds of each stage. Does nothing if it is already finished."""
         event: dict[str, Value] = {"run": run, "event": "finished", "at": self._now(), "seconds": dump(seconds)}
         with self._writing() as connection:
             self._require_open(connection, run)

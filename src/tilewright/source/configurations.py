@@ -30,7 +30,7 @@ TRITON_ARGUMENTS = ("kwargs", "num_warps", "num_stages", "num_ctas", "maxnreg", 
 
 @dataclass(frozen=True)
 class Written:
-    """One configuration in a file. ``fields`` are pairs of name and value, because a name may occur twice."""
+    """One configuration in a file. ``fields``: pairs of name and value, because a name may occur twice."""
 
     line: int
     fields: tuple[tuple[str, Known], ...]
@@ -44,11 +44,11 @@ class Listed:
     line: int
     configurations: tuple[Written, ...]
     notes: tuple[str, ...]
-    """Sentences that say what only running the file can decide."""
+    """Sentences about facts that are known only if the file runs."""
 
     @property
     def unread(self) -> bool:
-        """Whether some value is not known without running the file."""
+        """Whether some value is known only if the file runs."""
         fields = (value for written in self.configurations for _, value in written.fields)
         return any(isinstance(value, Unread) for value in fields)
 

@@ -161,7 +161,8 @@ def tasks(file: SourceFile) -> list[ast.Call]:
 
 
 def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:
-    """Yields the expressions that launches and searches may pass as ``what``: ``"grid"`` or ``"arguments"``."""
+    """Yields the expressions that launches and searches may pass for ``what``, which is ``"grid"`` or
+    ``"arguments"``."""
     given = [launch.grid if what == "grid" else launch.arguments for launch in launches(file)]
     for search in searches(file):
         given += returned(file.function(search.grid_fn if what == "grid" else search.args_fn))

@@ -1,8 +1,9 @@
 """Hashes a kernel's code: its source, the source of its helpers, and the constants that they use.
 
-The names in the kernel's syntax tree, also `module.name` and `object.name`, are resolved as the front end does at
-compile time. The hash contains the source of each function and the value of each constant. Comments and layout do not
-change the hash. The source of the packages in `_VERSIONED` is left out: users of the hash add the packages' versions.
+The names in the kernel's syntax tree, including `module.name` and `object.name`, are resolved as the front end resolves
+them at compile time. The hash contains the source of each function and the value of each constant. Comments and layout
+do not change the hash. The source of the packages in `_VERSIONED` is left out: users of the hash add the packages'
+versions.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yields the dotted names and the values that a function uses from outside its body, sorted by name."""
+    """Yields the dotted names and the values from outside a function's body that the function uses, sorted by name."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)

@@ -1,4 +1,4 @@
-"""Finds out in which languages a file has kernels, and whether it is a program, from its syntax tree."""
+"""Finds the languages in which a file has kernels, and whether the file is a program, from its syntax tree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _decorated(file: SourceFile, decorators: tuple[str, ...]) -> list[str]:
 
 
 def is_program(file: SourceFile) -> bool:
-    """Whether the file is run for its effect: it has an ``if __name__ == "__main__"``, or it trains a model."""
+    """Returns whether a file is a program: it has ``if __name__ == "__main__"``, or it trains a model."""
     guarded = any(
         isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "__name__"
         for node in file.nodes

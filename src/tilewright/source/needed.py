@@ -1,6 +1,6 @@
 """Takes from a Python file only the top-level statements that a kernel needs, directly or indirectly.
 
-So a kernel of a program can be loaded without running the program.
+With these statements, a kernel of a program can be loaded without running the program.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ Expression = cst.BaseExpression
 Line = cst.SimpleStatementLine
 Replacement: TypeAlias = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]
 Changes: TypeAlias = Mapping[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]]
-"""Node → its replacement. Several statements, or none, may replace one statement. A function makes the replacement of
-the node after the changes inside the node."""
+"""Node → its replacement. One statement may be replaced by several statements, or by none. If the replacement is a
+function, it is called after the changes inside the node, with the changed node."""
 
 
 class _Parsed:
@@ -129,7 +129,7 @@ class Source:
         return {name: kernel for name, kernel in self.functions.items() if self.kernel_decorator(kernel) is not None}
 
     def kernel_decorator(self, function: Function) -> cst.Decorator | None:
-        """Returns the decorator ``@ct.kernel`` of a function; None if it is no kernel."""
+        """Returns the decorator ``@ct.kernel`` of a function; None if the function is not a kernel."""
         for decorator in function.decorators:
             called = decorator.decorator
             if self._is_tile(called.func if isinstance(called, cst.Call) else called, "kernel"):
@@ -186,7 +186,8 @@ class Source:
         return tuple(map(str, cuda.tile.__all__))
 
     def spelled(self, name: str) -> str:
-        """Returns how this file can write ``name`` of cuda.tile: ``ct.load``, or an imported ``load``; else ""."""
+        """Returns the text by which this file can refer to ``name`` of cuda.tile: ``ct.load``, or an imported ``load``;
+        else ""."""
         imported = self._file.imports
         if self.tile_module in imported or "cuda" in imported.values():
             return f"{self.tile_module}.{name}"

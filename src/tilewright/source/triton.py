@@ -15,20 +15,21 @@ from tilewright.source.values import called_name
 LANGUAGE = "triton.language"
 JIT = {"triton.jit", "triton.runtime.jit.jit", "triton.runtime.jit"}
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""The options of a configuration that are no parameters of the kernel."""
+"""The options of a configuration that are not parameters of the kernel."""
 
 
 @dataclass(frozen=True)
 class Tuner:
-    """The decorator ``@triton.autotune(…)`` of a kernel, or a decorator with the same arguments, such as fla's."""
+    """The decorator ``@triton.autotune(…)`` of a kernel, or one of another library with the same arguments, such as
+    fla's."""
 
     call: ast.Call
     configurations: Listed | None
-    """None if the text does not show them."""
+    """The configurations; None if the text does not show them."""
 
     @property
     def takes_trials(self) -> bool:
-        """Whether it may time several configurations: Triton times none if there is only one."""
+        """Whether it may time several configurations. If there is only one, Triton times none."""
         listed = self.configurations
         return listed is None or bool(listed.notes) or listed.unread or len(listed.configurations) > 1
 
@@ -53,8 +54,8 @@ class Tuner:
 class TritonKernel:
     """A function decorated with ``@triton.jit``.
 
-    computed: parameter → the function by which ``@triton.heuristics`` computes it, for heuristics above the tuner.
-    computed_late: the parameters that heuristics below the tuner compute. The tuner's key cannot have these.
+    computed: parameter → the function that computes it in ``@triton.heuristics``, for heuristics above the tuner.
+    computed_late: the parameters that heuristics below the tuner compute. The tuner's key cannot contain these.
     """
 
     node: Named
@@ -64,7 +65,7 @@ class TritonKernel:
 
     @property
     def constants(self) -> set[str]:
-        """The parameters that are annotated as constants of the compilation."""
+        """The parameters that are annotated as compile-time constants."""
         return {one.arg for one in parameters(self.node) if "constexpr" in _written(one)}
 
 
@@ -85,7 +86,7 @@ def _written(parameter: ast.arg) -> str:
 
 @remembered
 def kernels(file: SourceFile) -> Mapping[Named, TritonKernel]:
-    """Returns the functions decorated with ``@triton.jit``, also those that only kernels call."""
+    """Returns the functions decorated with ``@triton.jit``, including those that only kernels call."""
     found = {}
     for node in file.functions:
         if any(file.dotted(_called(decorator)) in JIT for decorator in node.decorator_list):

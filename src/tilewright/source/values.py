@@ -26,7 +26,7 @@ LARGEST = 1 << 64
 
 @dataclass(frozen=True)
 class Unread:
-    """An expression whose value is not known without running the file. ``text`` is the expression."""
+    """An expression whose value is known only if the file runs. ``text``: the expression."""
 
     text: str
 
@@ -72,7 +72,7 @@ def value_of(node: ast.expr, names: Names) -> Known:
 
 
 def value_of_text(text: str, names: Names = NO_NAMES) -> Known:
-    """Returns the value of an expression's text; `Unread` if even a part of the value is not known."""
+    """Returns the value of an expression's text. Returns `Unread` if any part of the value is unknown."""
     value = value_of(ast.parse(f"({text.strip()})", mode="eval").body, names)
     return value if _is_known(value) else Unread(text)
 

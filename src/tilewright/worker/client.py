@@ -1,8 +1,8 @@
-"""Verifies and races contestants. Contestants are configurations or versions of the code.
+"""Verifies and races contestants. A contestant is a configuration, or a version of the code.
 
-Every search keeps its books here: `tune`, `optimize` and the search in the caller's process. The executor decides what
-is true. A worker process compares outputs with a float64 reference, `runtime.search.racing.TrialRunner` with the live
-outputs of the shipped configuration. A contestant that hangs, crashes or is wrong is eliminated with a reason.
+`tune`, `optimize` and the search in the caller's process use this client to store their results. The executor decides
+about correctness: a worker process compares outputs with a float64 reference, `runtime.search.racing.TrialRunner` with
+the live outputs of the shipped configuration. A contestant that hangs, crashes or is wrong is eliminated with a reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.worker.messages import Advanced, Lost, Source
 PREPARE_SILENCE = 180.0  # seconds: drawing the inputs and computing the float64 references takes long
 TooFast = Callable[[str, "Contestant", float], str | None]
 KEPT = ("policy", "noise", "why", "stop", "settled", "rounds", "disturbed", "disturbances", "seconds")
-"""The fields of a `RaceOutcome` that are kept in the record of a race."""
+"""The fields of a `RaceOutcome` that the record of a race keeps."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Contestant:
 
     name: str
     source: Source
-    cost: tuple[int, ...] = ()  # the smallest cost wins a tie
-    task: Task | None = field(default=None, compare=False, repr=False)  # a version's own code; None: the run's task
+    cost: tuple[int, ...] = ()  # if times tie, the contestant with the smallest cost wins
+    task: Task | None = field(default=None, compare=False, repr=False)  # the code of a version; None: the run's task
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RaceResult:
     eliminated: tuple[Eliminated, ...]
     winner: str | None = None
     record: Mapping[str, Json] = field(default_factory=dict)  # policy, A/A noise, rounds, monitor
-    lost: str = ""  # why nothing could be raced, if no contestant is the reason
+    lost: str = ""  # why nothing could be raced, if the reason is not a contestant
 
 
 def wrong_after(name: str, reason: str) -> Eliminated:
@@ -81,9 +81,9 @@ class RaceClient:
     """Verifies and races the contestants of one run through an executor.
 
     policy: how to measure.
-    too_fast: returns why a contestant cannot take so few µs on a workload; None if it can.
-    first: workload → the contestant whose outputs the other outputs are compared with. By default it is the first
-        correct one, or the task's trusted implementation.
+    too_fast: returns why a time (µs) of a contestant is impossible on a workload; None if it is possible.
+    first: workload → the contestant with whose outputs other outputs are compared. The default is the first correct
+        contestant, or the task's trusted implementation.
     """
 
     def __init__(
@@ -93,14 +93,16 @@ class RaceClient:
         self.executor, self.policy, self.seed, self.progress = executor, policy, seed, progress
         self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
         self._first, self._too_fast = first, too_fast
-        self.steps = 0  # how many contestants were verified and races run, without remembered results
+        self.steps = 0  # the number of contestants verified and of races run; remembered results do not count
         self._verified: dict[tuple[str, Source, int], Checked | Eliminated] = {}
         self._raced: dict[tuple[str, tuple[Contestant, ...]], RaceResult] = {}
 
     def prepare(self, workload: str, seed: int | None = None) -> str:
-        """Prepares inputs and references on the worker, which keeps them for several workloads. ``seed``: by default
-        the seed of the run. The inputs of another seed are not kept long. Returns why nothing can be compared, else "".
+        """Prepares inputs and references on the worker. Returns why nothing can be compared, else "".
 
+        The worker keeps them for several workloads. Inputs of another seed than the run's are soon removed.
+
+        seed: the default is the seed of the run.
         Raises TaskError if the task is wrong, and MachineError if the worker fails.
         """
         seed = self.seed if seed is None else seed
@@ -118,7 +120,8 @@ class RaceClient:
         return (workload, contestant.source, self.seed) in self._verified
 
     def verify(self, workload: str, contestant: Contestant, seed: int | None = None) -> Checked | Eliminated:
-        """Compares a contestant's outputs with the references, once per seed. `Eliminated`: the contestant failed."""
+        """Compares a contestant's outputs with the references, once per seed. Returns `Eliminated` if the contestant
+        failed."""
         key = (workload, contestant.source, self.seed if seed is None else seed)
         if key not in self._verified:
             with timed(self.seconds, "verify"):
@@ -131,7 +134,7 @@ class RaceClient:
         self, workload: str, contestants: Sequence[Contestant], *, baseline: Contestant | None = None,
         policy: Policy | None = None, needs_baseline: bool = False,
     ) -> RaceResult:  # fmt: skip
-        """Races verified contestants. Repeats the race without contestants that hang, crash or are wrong at the end.
+        """Races verified contestants. If one hangs, crashes or is wrong at the end, repeats the race without it.
 
         baseline: the contestant that wins ties.
         policy: replaces the run's policy. Equal races under the run's policy are run once.
@@ -159,7 +162,7 @@ class RaceClient:
                 elif answer.at is not None:
                     out.append(Eliminated(left.pop(answer.at).name, answer.reason, stage="race"))
                     careful = False
-                elif careful:  # even launches one at a time did not show which contestant failed
+                elif careful:  # even one launch at a time did not show which contestant failed
                     out += [Eliminated(each.name, answer.reason, stage="race") for each in left if each != baseline]
                     result = RaceResult((), (), lost=answer.reason)
                     break
@@ -175,8 +178,11 @@ class RaceClient:
         self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget,
         captures: int,
     ) -> ask.RoundsTimed | Lost:  # fmt: skip
-        """Times all contestants, and a second copy of the one at index ``copied``, in the same rounds. ``seed``: of the
-        inputs. ``captures``: how often all code is captured anew."""
+        """Times all contestants in the same rounds, and a second copy of the one at index ``copied``.
+
+        seed: seed of the inputs.
+        captures: how often all code is captured anew.
+        """
         self.prepare(workload, seed)
         policy = replace(self.policy, seed=self.seed if seed is None else seed)
         sources = tuple(each.source for each in contestants)
@@ -190,7 +196,7 @@ class RaceClient:
         return answer
 
     def _wrong(self, workload: str, racing: Sequence[Contestant], answer: ask.FieldRaced) -> dict[int, str]:
-        """Returns the reasons why raced contestants are wrong, by index."""
+        """Returns index → reason for the raced contestants that are wrong."""
         race, wrong = answer.race, {}
         for index, each in enumerate(racing):
             measured = race.measured(index)

@@ -1,6 +1,6 @@
 """Starts the worker process before other modules are loaded, because the process needs seconds to import torch.
 
-`begin` starts it before even the command line is loaded, and `early_worker` hands it to the command.
+`begin` starts the process before the command line is loaded. `early_worker` gives it to the command.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def spawned(command: Sequence[str] = WORKER) -> subprocess.Popen[str]:
 
 
 def begin(words: Sequence[str]) -> None:
-    """Starts a worker process, if the command line with these words may need it and the machine has a driver."""
+    """Starts a worker process if the machine has a driver, and the command line with these words may need the
+    process."""
     if words[:1] and words[0] in COMMANDS and not {"-h", "--help"} & set(words) and has_driver():
         _begun.append(spawned())
         atexit.register(end)
@@ -34,20 +35,20 @@ def begin(words: Sequence[str]) -> None:
 
 
 def early_worker() -> subprocess.Popen[str] | None:
-    """Returns the worker process that was begun, or starts one; None if the machine has no driver."""
+    """Returns the worker process that `begin` started, or starts one. Returns None if the machine has no driver."""
     if not has_driver():
         return None
     return _begun.pop() if _begun else spawned()
 
 
 def _detect() -> None:
-    """Makes the driver start up, while other modules are loaded."""
+    """Starts the driver while other modules are loaded."""
     from tilewright.hardware.gpu import detect
 
     detect()
 
 
 def end() -> None:
-    """Ends a worker process that was begun and that nobody took, for example after a mistake in the options."""
+    """Ends a worker process that no command has used, for example after a mistake in the options."""
     while _begun:
         _begun.pop().kill()

@@ -2,10 +2,10 @@
 
     parent → worker    OpenTask, then steps: Hello, PrepareInputs, CheckOutputs, RaceField, TimeRounds, RunImages,
                        ComputeTrusted
-    worker → parent    Started; Running and Advanced on the way; then the step's answer, Broken or Refused
+    worker → parent    Started; Running and Advanced during a step; then the step's answer, Broken or Refused
 
-A message has configurations, grids, specifications of arguments, outcomes and the names of files of raw bytes, and
-never a pickle. What a kernel prints does not reach the pipe.
+A message may contain configurations, grids, specifications of arguments, outcomes and the names of files of raw bytes,
+but never a pickle. Output of a kernel does not reach the pipe.
 
 The candidate to judge is a `Source`. A `Configured` is a configuration of the task as it was opened; the worker
 launches it through the task's own launch function. A `Program` is launched through the driver. Edited code reaches the
@@ -33,7 +33,7 @@ _KINDS: dict[str, type[Message]] = {}
 
 @dataclass(frozen=True)
 class Message:
-    """A record that can be sent. `decode` finds its subclasses by their names."""
+    """A record that can be sent. `decode` finds its subclasses by name."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -51,7 +51,8 @@ class Step(Message, Generic[Answer]):
 
 @dataclass(frozen=True)
 class Lost:
-    """A step that failed: its candidate hung, crashed, broke the CUDA context, or could not be launched."""
+    """The answer to a step that failed: its candidate hung, crashed, broke the CUDA context, or could not be
+    launched."""
 
     reason: str
     at: int | None = None
@@ -91,14 +92,14 @@ class Table:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A descriptor of a tensor, which is made for its address before the launch (CUtensorMap)."""
+    """A descriptor of a tensor (CUtensorMap). It is made before the launch, when the tensor's address is known."""
 
     tensor: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    """In elements."""
+    """The strides in elements."""
     nan: bool
-    """Whether elements outside the tensor are NaN, and not 0."""
+    """Whether elements outside the tensor are NaN; otherwise they are 0."""
     layout: TensorMapLayout
 
 
@@ -107,7 +108,7 @@ Parameter: TypeAlias = Pointer | PackedNumber | Table | TensorMap
 
 @dataclass(frozen=True)
 class Program:
-    """A candidate as data: a cubin and how it is launched. The candidate's Python code is not needed."""
+    """A candidate as data: a cubin, and how to launch it. The candidate's Python code is not needed."""
 
     cubin: str
     """The bytes in Base64."""
@@ -126,12 +127,12 @@ Source: TypeAlias = Configured | Program
 
 @dataclass(frozen=True)
 class Started(Message):
-    """The task is open."""
+    """The answer to `OpenTask`: the task is open."""
 
 
 @dataclass(frozen=True)
 class Running(Message):
-    """The candidate with the index ``at`` starts to run; None means all candidates of the step."""
+    """The candidate with the index ``at`` begins to run. None means all candidates of the step."""
 
     at: int | None
 
@@ -142,27 +143,27 @@ class Advanced(Message):
 
     rounds: int
     live: int | None = None
-    """How many candidates are still timed."""
+    """The number of candidates that are still timed."""
     leader: int | None = None
     """The index of the fastest candidate so far."""
 
 
 @dataclass(frozen=True)
 class Broken(Message):
-    """The candidate failed."""
+    """The answer to a step whose candidate failed."""
 
     reason: str
     dead: bool
-    """Whether the process ends, because its CUDA context is broken."""
+    """Whether the process ends because its CUDA context is broken."""
 
 
 @dataclass(frozen=True)
 class Refused(Message):
-    """The task or the request is wrong, not the candidate."""
+    """The answer to a step if the task or the request is wrong, not the candidate."""
 
     error: str
     machine: bool = False
-    """Whether this machine lacks something, and the task is right."""
+    """Whether the task is right, but this machine lacks something."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,9 @@ class Greeting(Message):
 @dataclass(frozen=True)
 class InputsReady(Message):
     cases: tuple[str, ...]
-    """Descriptions of what the outputs are compared with."""
+    """Descriptions of the references with which the outputs are compared."""
     new: bool
-    """Whether the inputs were drawn just now. If not, an earlier step has drawn them."""
+    """Whether the inputs were drawn for this step. If not, an earlier step drew them."""
     unverified: str = ""
     """Why nothing can be compared on this machine: the inputs or the references need too much memory."""
 
@@ -191,7 +192,7 @@ class OutputsChecked(Message):
 class FieldRaced(Message):
     race: RaceOutcome
     monitor: Mapping[str, Json]
-    """Other events on the GPU (`Monitor.record`), and what is done before each timed launch (`InputSets.record`)."""
+    """Other events on the GPU (`Monitor.record`), and the work before each timed launch (`InputSets.record`)."""
     after_timing: str | None
     """The mistake in the winner's outputs on the buffers that were timed; None if there is none."""
 
@@ -199,13 +200,14 @@ class FieldRaced(Message):
 @dataclass(frozen=True)
 class RoundsTimed(Message):
     samples_us: tuple[tuple[float, ...], ...]
-    """The samples of each candidate, the copy's last. The r-th samples of all candidates belong to one round."""
+    """The samples of each candidate; those of the copy are last. The r-th samples of all candidates belong to one
+    round."""
     captures: tuple[int, ...]
     """The number of rounds of each capture, in order."""
     disturbances: tuple[str, ...]
     monitor: Mapping[str, Json]
     after_timing: str | None
-    """What is wrong with the first candidate's outputs after timing, or with its time; None if nothing is."""
+    """The mistake in the first candidate's outputs after timing, or in its time. None if there is none."""
     trusted_us: tuple[float, ...] | None = None
 
 
@@ -214,13 +216,13 @@ class ImagesRan(Message):
     touched_early: tuple[str, ...]
     """Outputs that the launch function wrote before the kernel ran."""
     kernels: tuple[str, ...] | None
-    """The names of the kernels that the device ran, in order; None if they are not known."""
+    """The names of the kernels that the device ran, in order. None if the names are not known."""
     kernels_why: str
     """Why the names are not known."""
     declared: str
     """The exact name of the launched kernel's entry."""
     uploads: int = 0
-    """Copies from the host during the launches, beyond the tables for lists of arrays."""
+    """Copies from the host during the launches, except the tables for lists of arrays."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ class TrustedWritten(Message):
 
 @dataclass(frozen=True)
 class OpenTask(Message):
-    """Opens the task by which all candidates are judged. ``where``, ``files``: as `loading.load_task` takes them."""
+    """Opens the task by which all candidates are judged. ``where``, ``files``: as in `loading.load_task`."""
 
     where: str
     files: tuple[tuple[str, str], ...] = ()
@@ -251,7 +253,7 @@ class PrepareInputs(Step[InputsReady]):
     workload: str
     seed: int
     passing: bool = False
-    """Whether the seed is used only once. Its inputs are then not kept long."""
+    """Whether the seed is used only once. Its inputs are then soon removed."""
     answer = InputsReady
 
 
@@ -265,22 +267,22 @@ class CheckOutputs(Step[OutputsChecked]):
 class RaceField(Step[FieldRaced]):
     sources: tuple[Source, ...]
     costs: tuple[tuple[int, ...], ...]
-    """The cost of each candidate; the lowest cost wins a tie."""
+    """The cost of each candidate. If times tie, the candidate with the lowest cost wins."""
     shipped: int | None
     """The index of the shipped candidate, which wins ties."""
     policy: Policy
     careful: bool = False
-    """Whether to announce and run one candidate at a time, to find the one that hangs."""
+    """Whether to announce and run the candidates one at a time, to find the one that hangs."""
     answer = FieldRaced
 
 
 @dataclass(frozen=True)
 class TimeRounds(Step[RoundsTimed]):
-    """Times all sources, and a second copy of one of them as an A/A check, in the same rounds."""
+    """Times all sources in the same rounds, and a second copy of one of them as an A/A check."""
 
     sources: tuple[Source, ...]
     budget: Budget
-    """For all captures together."""
+    """The limits for all captures together."""
     policy: Policy
     copied: int | None = None
     """The index of the source that is timed twice."""
@@ -288,13 +290,13 @@ class TimeRounds(Step[RoundsTimed]):
     """Whether to time the trusted implementation too, and to drop slow candidates after a few rounds."""
     captures: int = 1
     """How often all code is loaded and captured anew, in random order. Each capture gets an equal share of the budget.
-    When the budget's seconds are over, a capture begins only if the fewest rounds are not reached."""
+    When the budget's seconds are over, another capture begins only if fewer than the least rounds were run."""
     answer = RoundsTimed
 
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A tensor as a file of raw bytes, row by row."""
+    """A tensor as a file of raw bytes, in row-major order."""
 
     name: str
     dtype: str
@@ -307,7 +309,7 @@ class ImageFile(TensorFile):
     """A tensor and the memory around it as a file of raw bytes."""
 
     strides: tuple[int, ...]
-    """In elements."""
+    """The strides in elements."""
     offset: int
     """Bytes before the first element."""
 
@@ -324,13 +326,14 @@ class RunImages(Step[ImagesRan]):
     outputs: tuple[str, ...]
     launches: int = 1
     place: int = 0
-    """0 or 1. Images of equal sizes have the same addresses in runs with an equal ``place``, else other addresses."""
+    """0 or 1. Images of equal sizes have the same addresses in runs with equal ``place``, and different ones
+    otherwise."""
     profile: bool = False
     """Whether to report the names of the kernels that ran."""
     exact: bool = False
-    """Whether each tensor gets an allocation that ends with its last element, for a tool that watches allocations."""
+    """Whether each tensor gets an allocation that ends with its last element, for a tool that checks allocations."""
     fresh: tuple[str, ...] = ()
-    """Tensors whose bytes are not uploaded, so that a tool which watches memory sees them as uninitialised."""
+    """Tensors whose bytes are not uploaded, so that a tool that checks memory sees them as uninitialised."""
     answer = ImagesRan
 
 

@@ -1,4 +1,4 @@
-"""Says how the worker launches a compiled candidate: as a `Program`, if its launch is known without its host code."""
+"""Decides how the worker launches a compiled candidate: as a `Program` if the launch is possible without host code."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ TENSOR_MAP_BYTES = 128
 
 
 def source_of(task: Task, compiled: Compiled, policy: Policy) -> Source:
-    """Returns what the worker launches for a configuration of its own task that compiled.
+    """Returns the object by which the worker launches a compiled configuration of its own task.
 
-    It is a `Program`, so that the worker needs neither the front end nor the launch function. It is a `Configured`, and
-    the cubin is stored where the language's own launch finds it, in three cases: the time of an eager launch includes
-    the language's own launch; arrays that share memory are part of the launch's signature; and of a code that is no
-    Tile IR and does not name its parameters, only the language knows the launch.
+    Usually this is a `Program`: the worker then needs neither the front end nor the launch function. In three cases it
+    is a `Configured`, and the cubin is stored where the language's own launch finds it:
+
+    - an eager launch is timed, which includes the language's own launch;
+    - arrays share memory, which is part of the launch's signature;
+    - the code is not Tile IR and does not list its parameters, so only the language can launch it.
     """
     lowered = lower(task, compiled.unit)
     assert not isinstance(lowered, Failed), "it was lowered before it compiled"
@@ -42,7 +44,7 @@ def source_of(task: Task, compiled: Compiled, policy: Policy) -> Source:
 
 
 def program_of(task: Task, compiled: Compiled) -> Program:
-    """Returns the program of a candidate that compiled. Raises TaskError for arguments that do not fit the kernel."""
+    """Returns the program of a compiled candidate. Raises TaskError for arguments that do not fit the kernel."""
     assert isinstance(compiled.built, Built), "only what compiled can be launched"
     lowered = lower(task, compiled.unit)
     assert not isinstance(lowered, Failed), "it was lowered before it compiled"
@@ -51,8 +53,11 @@ def program_of(task: Task, compiled: Compiled) -> Program:
 
 
 def program(task: str, arguments: Sequence[Argument], grid: tuple[int, ...], lowered: Lowered, built: Built) -> Program:
-    """Returns the program of a cubin. Raises TaskError for ``arguments`` that do not fit the kernel, and ToolFailed if
-    the cubin's parameters have other sizes."""
+    """Returns the program of a cubin.
+
+    Raises TaskError for ``arguments`` that do not fit the kernel, and ToolFailed if the sizes of the cubin's parameters
+    differ.
+    """
     try:
         if lowered.parameters is None:
             parameters = _of_tile_ir(arguments, lowered)
@@ -79,7 +84,8 @@ def _of_entry(
     arguments: Sequence[Argument], symbol: str, kinds: Sequence[str | DescriptorParameter],
     layouts: Sequence[TensorMapLayout],
 ) -> Iterator[Parameter]:  # fmt: skip
-    """Yields the parameters. ``layouts``: of the descriptors, or empty if the compiler replaced them by pointers."""
+    """Yields the parameters. ``layouts``: those of the descriptors; empty if the compiler replaced these by
+    pointers."""
     wanted = sum(1 + 2 * kind.axes if isinstance(kind, DescriptorParameter) else 1 for kind in kinds)
     if wanted != len(arguments):
         raise TypeError(f"{symbol} takes {wanted} arguments, not {len(arguments)}")
@@ -109,20 +115,23 @@ def _of_descriptor(
 
 
 def packed(number: Any, kind: str) -> PackedNumber:
-    """Returns the bytes of a number of this dtype, of 64 bits for a ``pointer``."""
+    """Returns the bytes of a number of this dtype; 64 bits for a ``pointer``."""
     dtype = np.dtype("uint64" if kind == "pointer" else getattr(ml_dtypes, kind, kind))
     return PackedNumber(np.asarray(number).astype(dtype).tobytes().hex())
 
 
 def size_of(parameter: Parameter) -> int:
-    """Returns the bytes of a parameter."""
+    """Returns the size of a parameter in bytes."""
     if isinstance(parameter, PackedNumber):
         return len(parameter.data) // 2
     return TENSOR_MAP_BYTES if isinstance(parameter, TensorMap) else 8
 
 
 def _compare_sizes(parameters: Sequence[Parameter], built: Built) -> None:
-    """Raises ToolFailed if a launch would pass other parameters than the code reads. That is memory out of bounds."""
+    """Raises ToolFailed if the launch's parameters differ in size from those that the code reads.
+
+    Such a launch would read memory out of bounds.
+    """
     ours = (*map(size_of, parameters), *[8] * len(built.facts.scratch))
     if (theirs := elf.parse(built.cubin).parameters) != ours:
         raise ToolFailed(

@@ -17,7 +17,7 @@ from tilewright.worker.messages import Advanced, Lost, Message, OpenTask, Step, 
 
 START_SECONDS = 120.0  # importing torch and making a CUDA context takes 5 s on an idle machine
 SILENCE_SECONDS = 30.0  # a kernel that runs longer counts as hung
-EXIT_SECONDS = 10.0  # from a process's last message to its end, because it gives back the GPU's memory
+EXIT_SECONDS = 10.0  # from a process's last message to its end; meanwhile the GPU's memory is freed
 Answer = TypeVar("Answer")
 Entered = TypeVar("Entered", bound="Session")
 
@@ -32,7 +32,7 @@ class Garbled(Message):
 class Session:
     """Runs steps in a worker process. After a process is lost, the next step starts another one.
 
-    task, files: as `loading.load_task` takes them. Without a task, the process imports torch, and waits for `open`.
+    task, files: as in `loading.load_task`. Without a task, the process imports torch, and waits for `open`.
     process: a worker that was started before (`early.early_worker`).
     """
 
@@ -43,7 +43,7 @@ class Session:
         self.task, self.files = task, dict(files or {})
         self.silence = SILENCE_SECONDS
         self.command = tuple(command)
-        self.losses = 0  # worker processes that were lost, with the inputs that they had prepared
+        self.losses = 0  # the number of lost worker processes; their prepared inputs are lost, too
         self._process: subprocess.Popen[str] | None = None
         self._messages: Queue[Message | None] = Queue()
         self._stderr: list[str] = []
@@ -71,7 +71,9 @@ class Session:
         on_progress: Callable[[Advanced], None] = lambda advanced: None,
     ) -> Answer | Lost:  # fmt: skip
         """Returns the answer to a step, or `Lost` if the worker died or sent no message for ``silence`` seconds.
-        Raises TaskError if the task is wrong, and NoGpu or MachineError if no worker can start."""
+
+        Raises TaskError if the task is wrong, and NoGpu or MachineError if no worker can start.
+        """
         self._ensure_started()
         silence, at = self.silence if silence is None else silence, None
         try:
@@ -91,13 +93,16 @@ class Session:
                 else:
                     return self._failed(message, at)
         except BaseException as error:
-            if not isinstance(error, Exception):  # Ctrl-C: the next step must not get the answer to this one
+            if not isinstance(error, Exception):  # after Ctrl-C, the next step must not receive the answer to this one
                 self._lost("interrupted")
             raise
 
     def _failed(self, message: Message | None, at: int | None) -> Lost:
-        """Returns the loss for a message that ends a step without an answer. ``message`` is None if the process closed
-        its channel. Raises TaskError if the task is wrong, MachineError if this machine lacks something."""
+        """Returns the loss for a message that ends a step without an answer.
+
+        message: None if the process closed its channel.
+        Raises TaskError if the task is wrong, MachineError if this machine lacks something.
+        """
         if isinstance(message, said.Refused):
             raise (MachineError if message.machine else TaskError)(message.error)
         if message is None:
@@ -114,7 +119,7 @@ class Session:
             if wait:
                 reaper.join()
             if self._process.stdin is not None:
-                with suppress(OSError):  # the buffer may hold a message that cannot be sent any more
+                with suppress(OSError):  # the buffer may hold a message that can no longer be sent
                     self._process.stdin.close()
             self._process = None
 
@@ -123,7 +128,7 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self._over = True
-        self.close(wait=False)  # tearing down a CUDA context takes a while
+        self.close(wait=False)  # ending a CUDA context takes a while
 
     def _ensure_started(self) -> None:
         if self._over:

@@ -21,8 +21,11 @@ Runner = Callable[[int | None], None]  # launches once on a stream, given by its
 
 
 class GpuClock:
-    """Times runners, which may contain a second copy of a kernel for the A/A check. ``sets``: the inputs of all
-    runners. ``announce`` is called with each index before its first launch, to identify a kernel that hangs."""
+    """Times runners. They may contain a second copy of a kernel for the A/A check.
+
+    sets: the inputs of all runners.
+    announce: called with each index before its first launch, to identify a kernel that hangs.
+    """
 
     def __init__(
         self, runners: Sequence[Runner], policy: Policy, monitor: Monitor, sets: InputSets,
@@ -42,7 +45,7 @@ class GpuClock:
     def __exit__(self, *_: object) -> None:
         torch.cuda.synchronize()
         self._timer.close()
-        self._runners.clear()  # after the graphs, because a runner may own the code that they launch
+        self._runners.clear()  # after the graphs, because a runner may own the code that the graphs launch
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
         """Returns the times in µs, in the order of ``order``. Raises `Disturbed` if the GPU was throttled meanwhile."""

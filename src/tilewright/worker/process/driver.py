@@ -1,8 +1,8 @@
 """Launches a `Program` through the CUDA driver: a cubin, a grid and parameters, without Python code of a candidate.
 
-A tile kernel is launched as cuda-tile does it: one thread per block, because the driver takes the threads, the cluster
-and the shared memory from the cubin. This was seen with cuda-tile 1.7's own hook on `cuLaunchKernel`. A GPU test
-compares both launches. Other kernels need `records.LaunchFacts`: they are launched as Triton's launcher does it.
+A tile kernel is launched as cuda-tile launches it: with one thread per block, because the driver reads the threads, the
+cluster and the shared memory from the cubin. This was observed with cuda-tile 1.7's own hook on `cuLaunchKernel`. A GPU
+test compares both launches. Other kernels need `records.LaunchFacts` and are launched as Triton's launcher does it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from tilewright.worker.messages import PackedNumber, Parameter, Pointer, Program
 from tilewright.worker.process.tensor_maps import encoded
 
 STATIC_SHARED_BYTES = 48 << 10
-"""Shared memory beyond this must be allowed for each kernel (CUDA Programming Guide, shared memory)."""
+"""A kernel with more shared memory needs a special permission (CUDA Programming Guide, shared memory)."""
 PORTABLE_CLUSTER = 8
-"""Larger clusters must be allowed for each kernel (CUDA Programming Guide, thread block clusters)."""
+"""A kernel with larger clusters needs a special permission (CUDA Programming Guide, thread block clusters)."""
 LOADED = 64
-"""How many cubins stay loaded."""
+"""The number of cubins that stay loaded."""
 
 
 class ProgramLaunch:
-    """Launches ``program`` on ``tensors`` when this object is called with the handle of a CUDA stream. ``own_code``:
-    loads the cubin once more, to another address, and unloads it when this object ends. ``aligned``: the code was
-    compiled for tensors at multiples of `DIVISOR`."""
+    """Launches ``program`` on ``tensors`` when this object is called with the handle of a CUDA stream.
+
+    own_code: loads the cubin once more, at another address, and unloads it when this object is deleted.
+    aligned: the code was compiled for tensors at multiples of `DIVISOR`.
+    """
 
     def __init__(
         self, program: Program, tensors: Mapping[str, torch.Tensor], own_code: bool = False, *, aligned: bool = True
@@ -47,7 +49,7 @@ class ProgramLaunch:
             self._kernel = _kernel(program.cubin, program.symbol)
         self._aligned = aligned
         self._grid, self._facts = (*program.grid, 1, 1)[:3], program.facts
-        self._kept: list[object] = []  # what the parameters point to
+        self._kept: list[object] = []  # the memory to which the parameters point
         data = [self._bytes_of(parameter, tensors) for parameter in program.parameters]
         data += [struct.pack("<Q", self._scratch(*each)) for each in program.facts.scratch]
         if program.facts.threads is not None:
@@ -65,7 +67,7 @@ class ProgramLaunch:
         _checked(driver.cuLaunchKernel(self._kernel, *self._grid, 1, 1, 1, 0, driver.CUstream(stream), address, 0))
 
     def _prepare(self) -> None:
-        """Allows the shared memory and the cluster that the kernel is launched with."""
+        """Permits the shared memory and the cluster size of the launch."""
         driver, allowed = _driver(), _driver().CUfunction_attribute
         device, kernel = _checked(driver.cuCtxGetDevice()), driver.CUkernel(int(self._kernel))
         wanted = {}
@@ -88,7 +90,7 @@ class ProgramLaunch:
         return config
 
     def _scratch(self, size: int, alignment: int) -> int:
-        """Returns the address of scratch memory for all CTAs, 0 if none is needed."""
+        """Returns the address of scratch memory for all CTAs; 0 if none is needed."""
         if not size:
             return 0
         ctas = math.prod(self._grid) * (self._facts.cluster or 1)
@@ -121,7 +123,7 @@ class ProgramLaunch:
 
 
 def _attributes(driver: Any, facts: LaunchFacts, cluster: int) -> list[Any]:
-    """Returns the attributes of a launch, those of Triton's launcher and in its order."""
+    """Returns the attributes of a launch. They are those of Triton's launcher, in the same order."""
     known, found = driver.CUlaunchAttributeID, []
 
     def attribute(which: Any) -> Any:
@@ -165,7 +167,7 @@ def _driver() -> Any:
 
 
 def _checked(answer: tuple[Any, ...]) -> Any:
-    """Returns the value of a driver call, without its status. Raises RuntimeError with the name of the error."""
+    """Returns the value of a driver call without its status. Raises RuntimeError with the name of the error."""
     status, *values = answer
     if int(status) != 0:
         raise RuntimeError(f"the driver refuses the launch: {status.name}")

@@ -43,7 +43,10 @@ class Draw:
 
 class DeviceExaminer:
     def __init__(self, task: Task, dims: Dims, device: str, seed: int, draws: int = len(POISONS)) -> None:
-        """``draws``: how often inputs are drawn. One draw is enough for a candidate that was checked on two before."""
+        """Draws the inputs and computes the references.
+
+        draws: how often inputs are drawn. One draw is enough for a candidate that was already checked on two draws.
+        """
         self.task, self.dims, self.seed, self.device = task, dict(dims), seed, device
         self.buffers = Buffers(task, dims, device)
         self._agreed: dict[int, dict[str, torch.Tensor]] = {}
@@ -59,8 +62,10 @@ class DeviceExaminer:
         return [f"seed {draw.seed}: {draw.part} against float64" for draw in self.draws]
 
     def check(self, bind: Callable[[Tensors], Runner]) -> Checked:
-        """Judges a candidate on each draw of inputs. If the task has an output that may overwrite an input, judges it
-        once more with the two in the same memory. ``bind``: makes the candidate's runner for given tensors."""
+        """Judges a candidate on each draw of inputs. ``bind``: makes the candidate's runner for given tensors.
+
+        If an output of the task may overwrite an input, judges the candidate once more with both in the same memory.
+        """
         worst, cases = 0.0, []
         try:
             for draw in self.draws:
@@ -77,7 +82,7 @@ class DeviceExaminer:
         return Checked("correct", f"{worst:.0%} of the allowed error ({how})", worst, tuple(cases))
 
     def timing_sets(self) -> InputSets:
-        """Draws the inputs to time with: a set that no check has seen, and one whose outputs are known."""
+        """Draws the inputs for timing: a set that no check has used, and one whose outputs are known."""
         return InputSets(self.buffers, (self.seed + TIMING_DRAW, self.draws[-1].seed))
 
     def trusted_runner(self) -> Runner:
@@ -89,8 +94,10 @@ class DeviceExaminer:
         return run
 
     def check_timed(self, again: Runner) -> str | None:
-        """Checks a candidate on the buffers that were timed. ``again``: repeats a timed launch, with the second set of
-        `timing_sets`. Returns what is wrong; None if nothing is."""
+        """Checks a candidate on the buffers that were timed. Returns the mistake, or None if there is none.
+
+        again: repeats a timed launch, with the second set of `timing_sets`.
+        """
         try:
             self._examined(self.draws[-1], self.buffers.tensors(), again)
         except Wrong as wrong:
@@ -124,7 +131,7 @@ class DeviceExaminer:
             raise TaskError(f"trusted of task '{self.task.name}' failed: {first_line(str(error))}") from error
 
     def _examined(self, draw: Draw, tensors: Tensors, runner: Runner, *, in_place: bool = False) -> float:
-        """Runs a candidate on one draw. Returns its error as a share of the allowed error, or raises `Wrong`."""
+        """Runs a candidate on one draw. Returns error / allowed error, or raises `Wrong`."""
         self.buffers.draw(draw.seed)
         replaced = [*self.task.in_place.values()] if in_place else []
         memory = DeviceMemory(self.buffers, self.buffers.checksums(), replaced)
@@ -132,9 +139,9 @@ class DeviceExaminer:
         if self.device == "cpu":
             runner(None)
         else:
-            torch.cuda.synchronize()  # the clock has a stream of its own
+            torch.cuda.synchronize()  # the clock uses another stream
             runner(torch.cuda.current_stream().cuda_stream)
-            torch.cuda.synchronize()  # every launch's error is read here
+            torch.cuda.synchronize()  # reports the error of any launch
         try:
             judge_memory(memory)
             got = {name: self.buffers.slice_of(name, tensors[name], draw.part) for name in draw.wanted}
@@ -161,12 +168,12 @@ class DeviceExaminer:
 
 SHARE = 0.5  # of the memory that is free or that examiners hold; the rest is for launches and comparisons
 COPIES_OF_OUTPUTS = 4
-"""How many copies of the outputs an examiner may hold beside its buffers: two draws of the trusted implementation's or
-the first correct candidate's outputs, and as many while these are computed."""
+"""The most copies of the outputs that an examiner holds besides its buffers: two draws of the outputs of the trusted
+implementation or the first correct candidate, and as many while these are computed."""
 
 
 class Prepared:
-    """The examiners of several workloads. ``free``: returns how many bytes could be allocated now."""
+    """The examiners of several workloads. ``free``: returns the number of bytes that can be allocated now."""
 
     def __init__(self, task: Task, device: str, free: Callable[[], int] | None = None) -> None:
         self.task, self.device = task, device
@@ -175,8 +182,10 @@ class Prepared:
         self._passing: int | None = None
 
     def too_large(self, workload: str) -> str | None:
-        """Returns why a workload does not fit into the memory of the GPU, or the slice of it that is compared into that
-        of the machine; None if it fits."""
+        """Returns why a workload is too large. Returns None if it is not.
+
+        Its tensors must fit into the memory of the GPU, and the compared slice into the memory of the machine.
+        """
         dims = self.task.workload(workload).dims
         part = tolerance.pick_slice(self.task, dims, np.random.default_rng(0))
         compared = reference_bytes(self.task, tolerance.sliced_dims(dims, part))
@@ -188,9 +197,11 @@ class Prepared:
         return int(torch.cuda.mem_get_info()[1]) if self.device == "cuda" else memory_of_machine()
 
     def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
-        """Returns the examiner, and whether it was made just now. ``passing``: the seed is used once, as in a
-        confirmation. Then the examiner has one draw of inputs, because the candidates were checked on two before. It is
-        removed when another such seed comes."""
+        """Returns the examiner, and whether it was made now.
+
+        passing: the seed is used only once, as in a confirmation. Then the examiner has one draw of inputs, because the
+            candidates were already checked on two. It is removed when another such seed is used.
+        """
         if passing and seed != self._passing:
             for key in [key for key in self._held if key[1] == self._passing]:
                 del self._held[key]
@@ -226,6 +237,6 @@ def bytes_needed(task: Task, dims: Dims) -> int:
 
 
 def free_on_gpu() -> int:
-    """Returns the bytes that are free in the driver, and those that torch has reserved but does not use."""
+    """Returns the free bytes in the driver plus those that torch has reserved but does not use."""
     free, _ = torch.cuda.mem_get_info()
     return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())

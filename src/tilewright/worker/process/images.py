@@ -1,7 +1,8 @@
 """Launches kernels on memory images on the device, for `verify.on_gpu` and `once`.
 
-An image is a file of raw bytes, with the dtype, shape, strides (elements) and offset (bytes) of the tensor in it. The
-bytes are copied to the device and back. Another process, in which the candidate's code does not run, judges them.
+An image is a file of raw bytes that contains a tensor; its dtype, shape, strides (elements) and offset (bytes) are
+given. The bytes are copied to the device and back. They are judged in another process, in which the candidate's code
+does not run.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class BoundLaunch:
     launch: Runner
     kernel: str
     tables: int = 0
-    """How many arguments are lists. Each launch copies a table of addresses from the host for each of them."""
+    """The number of arguments that are lists. For each of them, a launch copies a table of addresses from the host."""
 
 
 def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
@@ -53,7 +54,10 @@ def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: 
 
 
 def _bound_by_driver(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
-    """Launches a cubin, compiled here if `Language.found` has none. The launch function gets specifications only."""
+    """Returns a launch through the driver. Compiles the cubin if `Language.found` has none.
+
+    The launch function gets only specifications of arrays.
+    """
     arrays = {name: _specification(name, tensor) for name, tensor in tensors.items()}
     launch = task.launched(config, dims, arrays, board)
     language = language_of(launch.kernel)
@@ -133,13 +137,14 @@ class Images:
     def _allocation(self, name: str, nbytes: int) -> torch.Tensor:
         """Returns the allocation for a tensor. It is replaced only if it is smaller than ``nbytes``."""
         if name in self._held and self._held[name].numel() < nbytes:
-            del self._held[name]  # before the new one is made, because both may not fit together
+            del self._held[name]  # before the new one is made, because memory may not suffice for both
         if name not in self._held:
             self._held[name] = torch.empty(nbytes + ROOM, dtype=torch.uint8, device=self.device)
         return self._held[name]
 
     def _touched(self, step: RunImages, placed: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
-        """Returns the outputs that changed since they were uploaded. Comparing on the host starts no kernel."""
+        """Returns the outputs that changed since they were uploaded. They are compared on the host, which starts no
+        kernel."""
         if step.exact:
             return []
         uploaded = {image.name: np.fromfile(image.file, np.uint8) for image in step.images}
@@ -152,8 +157,11 @@ class Images:
 
     def _watched(self, work: Callable[[], None]) -> tuple[list[str] | None, str]:
         """Returns the names of the kernels and uploads that the device ran during ``work``, in order; or None and the
-        reason. A kernel of our own runs last, to show whether the profiler works here."""
-        self._wait()  # for our own uploads
+        reason.
+
+        A kernel of Tilewright runs last, to show whether the profiler works on this machine.
+        """
+        self._wait()  # for Tilewright's own uploads
         profiler, why = started_profiler()
         names: list[str] = []
         try:
@@ -177,12 +185,13 @@ def started_profiler() -> tuple[Any, str]:
         profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
         profiler.start()
         return profiler, ""
-    except Exception as error:  # CUPTI refuses some machines
+    except Exception as error:  # CUPTI does not work on some machines
         return None, f"torch.profiler does not start: {first_line(str(error), type(error).__name__)}"
 
 
 def kernel_names(events: Any) -> list[str]:
-    """Returns the names of the kernels and copies from the host in a profile, in the order of their start times."""
+    """Returns the names of the kernels and of the copies from the host in a profile, in the order of their start
+    times."""
     on_device = [event for event in events or () if event.device_type == torch.autograd.DeviceType.CUDA]
     on_device.sort(key=lambda event: event.time_range.start)
     names = [str(event.name) for event in on_device]

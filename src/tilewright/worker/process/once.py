@@ -3,7 +3,7 @@
     python -m tilewright.worker.process.once REQUEST.json
 
 The request is a `messages.RunOnce`. The allocation of every tensor ends with its last element. The tool reports only
-addresses. So the addresses of the tensors are written to the request's ``addresses`` file before the launch.
+addresses, so the addresses of the tensors are written to the request's ``addresses`` file before the launch.
 """
 
 from __future__ import annotations

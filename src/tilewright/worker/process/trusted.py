@@ -1,7 +1,7 @@
-"""A process that runs a task's trusted implementation, so that the process that checks need not import torch.
+"""A process that runs a task's trusted implementation, so that the checking process need not import torch.
 
-`verify.trusted` is the other side. A step has the dimensions, and names the files with the raw, row-major bytes of the
-inputs. The outputs are written to such files in their declared dtypes.
+`verify.trusted` is the other side. A step has the dimensions, and the names of the files with the raw, row-major bytes
+of the inputs. The outputs are written to such files in their declared dtypes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from tilewright.worker.messages import private_stdout, receive, send
 
 
 def computed(task: Task, dims: Dims, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Runs the trusted implementation of a task that has one. Returns the outputs by name, in any dtypes. Raises
-    TaskError unless it returns tensors of the declared shapes. Exceptions of the task's own code are not caught."""
+    """Runs the trusted implementation of a task that has one. Returns the outputs by name, in any dtype.
+
+    Raises TaskError unless it returns tensors of the declared shapes. Exceptions of the task's own code are not caught.
+    """
     assert task.trusted is not None
     what = f"trusted of task '{task.name}'"
     with torch.no_grad():
@@ -41,7 +43,7 @@ def computed(task: Task, dims: Dims, inputs: Mapping[str, torch.Tensor]) -> dict
 
 
 def write_outputs(task: Task, step: ask.ComputeTrusted) -> ask.TrustedWritten:
-    """Computes the trusted outputs and writes them to the files of the step. Raises as `computed` does."""
+    """Computes the trusted outputs and writes them to the files of the step. Raises the errors of `computed`."""
     inputs = {tensor.name: read(tensor).to(step.device) for tensor in step.inputs}
     for name, tensor in computed(task, step.dims, inputs).items():
         write(tensor.to(getattr(torch, task.outputs[name].dtype)), step.files[name])
@@ -49,7 +51,7 @@ def write_outputs(task: Task, step: ask.ComputeTrusted) -> ask.TrustedWritten:
 
 
 def read(tensor: ask.TensorFile) -> torch.Tensor:
-    """Reads a tensor from raw bytes. torch casts the bytes, because NumPy has not all of the dtypes."""
+    """Reads a tensor from raw bytes. torch converts the bytes, because NumPy lacks some of the dtypes."""
     raw = torch.from_numpy(np.fromfile(tensor.file, np.uint8))
     return raw.view(getattr(torch, tensor.dtype)).reshape(tensor.shape)
 
@@ -78,7 +80,7 @@ def serve(requests: IO[str], out: IO[str]) -> None:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, also if the whole process group gets them
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, even if the whole process group gets them
         signal.signal(number, signal.SIG_IGN)
     serve(sys.stdin, private_stdout())
 

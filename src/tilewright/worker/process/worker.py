@@ -1,4 +1,4 @@
-"""The process that uses the GPU: it verifies and races candidates, which may crash it.
+"""The process that uses the GPU. It verifies and races candidates, which may crash it.
 
 It answers the steps of `worker.messages`, which arrive one per line. `session.Session` is the other side. All
 candidates are judged by the tensors, references and tolerances of the task as it was opened. A failure that breaks the
@@ -19,7 +19,7 @@ from tilewright.hardware.gpu import detect, make_context
 if __name__ == "__main__":
     # Importing torch takes 3 s. A CUDA context is made meanwhile, which takes 0.3 s.
     threading.Thread(target=make_context, daemon=True).start()
-    gc.disable()  # an eighth of the imports' time goes into collections that free nothing
+    gc.disable()  # an eighth of the time of imports goes into collections that free nothing
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -45,12 +45,12 @@ from tilewright.worker.process.images import Images, Tensors, bound
 
 AA_ROUNDS = 40
 FEW_ROUNDS = 5
-CAPTURE_WARMUP = 1  # how many first rounds of each of several captures do not count; each kernel ran once before
-SLOW = 3.0  # a benchmark times candidates that are this many times slower than the fastest only `FEW_ROUNDS` times
+CAPTURE_WARMUP = 1  # first rounds of a capture that do not count, if there are several captures
+SLOW = 3.0  # a candidate that is so many times slower than the fastest gets only `FEW_ROUNDS`
 
 
 class Worker:
-    """Answers the steps for the task that ``opened`` names, and writes messages to ``out``."""
+    """Answers the steps for the task in ``opened``, and writes messages to ``out``."""
 
     def __init__(self, opened: ask.OpenTask, out: IO[str]) -> None:
         self.out = out
@@ -67,7 +67,7 @@ class Worker:
         return ask.Greeting(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())
 
     def prepare(self, step: ask.PrepareInputs) -> ask.InputsReady:
-        self.examiner = None  # the next one may need its memory
+        self.examiner = None  # the next examiner may need its memory
         if (reason := self.prepared.too_large(step.workload)) is not None:
             return ask.InputsReady((), False, reason)
         self.examiner, new = self.prepared.get(step.workload, step.seed, passing=step.passing)
@@ -77,7 +77,8 @@ class Worker:
         return ask.OutputsChecked(self._judge.check(lambda tensors: self._runner(step.source, tensors)))
 
     def race(self, step: ask.RaceField) -> ask.FieldRaced:
-        """Runs the A/A check, then the race, on one clock. The check times the shipped candidate, or else the first."""
+        """Runs the A/A check, then the race, on one clock. The check times the shipped candidate. If it is absent, it
+        times the first."""
         base, policy, count = step.shipped or 0, step.policy, len(step.sources)
         rng, monitor, sets = np.random.default_rng(policy.seed), Monitor(), self._judge.timing_sets()
         runners, announce = self._runners(step.sources, base), self._announcing(base, count)
@@ -94,8 +95,10 @@ class Worker:
         return ask.FieldRaced(outcome, {**monitor.record(), **sets.record()}, again)
 
     def time_rounds(self, step: ask.TimeRounds) -> ask.RoundsTimed:
-        """Times all candidates in interleaved rounds, one capture after the other. If ``step.copied`` is given, a timed
-        launch of the first candidate is checked at the end."""
+        """Times all candidates in interleaved rounds, one capture after the other.
+
+        If ``step.copied`` is given, a timed launch of the first candidate is checked at the end.
+        """
         sets, monitor, rng = self._judge.timing_sets(), Monitor(), np.random.default_rng(step.policy.seed)
         trusted, several = step.benchmark and self.task.trusted is not None, step.captures > 1
         size, budget = len(step.sources) + (step.copied is not None) + trusted, step.budget.share(step.captures)
@@ -127,8 +130,11 @@ class Worker:
         )  # fmt: skip
 
     def _captured(self, step: ask.TimeRounds, order: Sequence[int], monitor: Monitor, sets: InputSets) -> GpuClock:
-        """Captures all candidates of the step in the order of ``order``. If there are several captures, each one loads
-        the code anew, so that neither the address of the code nor the order favours a candidate."""
+        """Captures all candidates of the step in the order of ``order``.
+
+        If there are several captures, each loads the code anew. So neither the address of the code nor the order
+        favours a candidate.
+        """
         sources = step.sources if step.copied is None else (*step.sources, step.sources[step.copied])
         tensors, own_code = self._judge.buffers.tensors(), step.captures > 1
         runners = [
@@ -149,10 +155,10 @@ class Worker:
         return self.examiner
 
     def _timed_again(self, clock: protocol.Clock, sets: InputSets, index: int) -> str | None:
-        """Repeats a candidate's timed launch on the inputs with known outputs. Returns what is wrong, or None."""
+        """Repeats a candidate's timed launch on the inputs with known outputs. Returns the mistake, or None."""
 
         def again(stream: int | None) -> None:
-            for _ in range(1 + sets.current):  # each round takes the other set; the outputs of the second set are known
+            for _ in range(1 + sets.current):  # each round uses the other set; the outputs of the second set are known
                 with suppress(protocol.Disturbed):
                     clock.round([index])
 
@@ -165,7 +171,7 @@ class Worker:
         send(self.out, message)
 
     def _announcing(self, copied: int | None, count: int) -> Callable[[int], None]:
-        """Returns a function that takes an index and announces that candidate. The copy has the index ``count``."""
+        """Returns a function that announces the candidate of an index. The copy has the index ``count``."""
         return lambda index: self._say(ask.Running(index if index < count else copied))
 
     def _runners(self, sources: Sequence[ask.Source], copied: int | None = None) -> list[Runner]:
@@ -187,7 +193,7 @@ ANSWERS: dict[type[Message], Callable[[Worker, Any], Message]] = {
 
 
 def _drop_the_slow(rounds: Rounds) -> bool:
-    """Drops the slow candidates after `FEW_ROUNDS`. Returns False, so that the rounds go on."""
+    """Drops the slow candidates after `FEW_ROUNDS`. Returns False, so that the rounds continue."""
     if len(rounds.rows) == FEW_ROUNDS:
         medians = np.median(rounds.rows, axis=0)
         rounds.live = [index for index in rounds.live if medians[index] < SLOW * medians.min()]
@@ -209,7 +215,7 @@ class OneByOne:
 
 
 def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
-    """Answers one step. Returns False if the process cannot be used any more."""
+    """Answers one step. Returns False if the process is no longer usable."""
     reply: Message
     try:
         method = ANSWERS.get(type(step))
@@ -236,11 +242,11 @@ def context_is_broken() -> bool:
 
 
 def main() -> None:
-    """Loads the task that the first message names, and answers steps until there are no more."""
+    """Loads the task of the first message, and answers steps until there are no more."""
     gc.freeze()
     gc.enable()
     faulthandler.enable()
-    for number in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, also if the whole process group gets them
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, even if the whole process group gets them
         signal.signal(number, signal.SIG_IGN)
     out = private_stdout()
     if not isinstance(first := receive(sys.stdin), ask.OpenTask):
