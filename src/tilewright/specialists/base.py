@@ -13,8 +13,8 @@
 
 Put the file into this folder, or name the specialist in the entry point group ``tilewright.specialists`` of your
 package. Test it with `tilewright.testing.specialists.SpecialistContract`. `coordinate.routing` finds a specialist by
-its ``names``. A specialist that is asked on a machine without its needs raises MachineError. One that changes programs
-overrides `propose`: it returns the new texts, and the coordinator judges them on a copy of the program.
+its ``names``. On a machine that does not meet its needs, a specialist raises MachineError. A specialist that changes
+programs overrides `propose`: it returns the new texts, and the coordinator tries them on a copy of the program.
 """
 
 from __future__ import annotations
@@ -44,34 +44,37 @@ class Specialist(ABC):
     """Specialists with small numbers are listed first."""
     aliases: tuple[str, ...] = ()
     domain: str
-    """What its questions are about, in one line."""
+    """The subject of its questions, in one line."""
     returns: str
     """The measured answer that it gives, in one line."""
     names: tuple[str, ...] = ()
-    """The words that name this domain in a question. A word that ends in ``*`` is the start of a word. ``=CuTe`` is
-    matched with its upper case. ``# gpu`` begins with a number above one, or with a word such as "several". Hyphens,
-    underscores and a plural need not be listed."""
+    """The words that name this domain in a question. A word that ends in ``*`` is the start of a word. ``=CuTe`` must
+    match in upper and lower case. ``# gpu`` means ``gpu`` after a number above one, or after a word such as "several".
+    Hyphens, underscores and plurals need not be listed."""
     near: tuple[str, ...] = ()
-    """Words that name this domain only beside words about GPUs and models."""
+    """Words that name this domain only together with words about GPUs and models."""
     examples: tuple[str, ...] = ()
     """Questions that are routed to this specialist."""
     writes_kernels = False
     """Whether the domain is a kernel language."""
     stated: str = ""
-    """The hardware that the maker of its compiler names, if that is stricter than what was compiled."""
+    """The hardware that the compiler's vendor names, if that is stricter than the results of compiling."""
 
     @property
     def works(self) -> bool:
-        """Whether it can answer at all. One that cannot is listed and routed to, and says what it needs."""
+        """Whether it can answer at all. One that cannot is still listed and routed to, and says what it lacks."""
         return type(self).answer is not Specialist.answer
 
     @abstractmethod
     def needs(self) -> tuple[Need, ...]:
-        """Returns all that the specialist needs, and whether this machine has it. Must be quick, and start nothing."""
+        """Returns all needs of the specialist, and whether this machine meets them. Must be quick, and start no
+        process."""
 
     def answer(self, delegation: Delegation) -> SpecialistAnswer:
-        """Answers a delegation with measured values. Default: raises MachineError, for a specialist that is listed and
-        routed to, but cannot work yet."""
+        """Answers a delegation with measured values.
+
+        Default: raises MachineError, for a specialist that is listed and routed to, but cannot work yet.
+        """
         missing = "; ".join(f"{need.what}: {need.detail}" for need in self.needs() if not need.met)
         raise MachineError(f"specialist '{self.name}' cannot answer here: {missing or 'this version has no way to'}")
 

@@ -14,16 +14,18 @@ from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 _FINDING = re.compile(r"(?:[0-9a-f]{8}-)?([a-z][a-z0-9-]*?)(?:-\d+)?-gpu\d+")
-"""An id of a finding: eight digits of the trace's digest, the kind, a number, the GPU."""
+"""The id of a finding: eight digits of the trace's digest, the kind, a number, the GPU."""
 LOSSY_ALLOWED = re.compile(r"\blossy\b|lower precision (is )?allowed|rounding may differ", re.IGNORECASE)
 
 
 def proposed_changes(delegation: Delegation, *, lossy: bool = False) -> tuple[ProgramProposal, ...] | NoProposal:
     """Returns a proposal for each change that the delegation names and that applies to its program.
 
-    Each proposal makes one change at all of its sites. Its texts are made from the files as they are now: ask again
-    after a proposal was kept. A delegation that names no change gets those that answer its findings; without findings,
-    all lossless changes. lossy: whether changes that round differently are proposed without being named.
+    Each proposal makes one change at all of its sites. Its texts are made from the present files: call this again after
+    a proposal was kept. If the delegation names no change, the changes that answer its findings are proposed. Without
+    findings, all lossless changes are proposed.
+
+    lossy: whether changes of the rounding may be proposed if the delegation does not name them.
     """
     script = Path(delegation.file)
     if script.suffix != ".py" or not script.is_file():
@@ -53,7 +55,7 @@ def _chosen(delegation: Delegation, lossy: bool) -> tuple[ProgramChange, ...]:
 
 
 def proposal_of(change: ProgramChange, modules: Iterable[ReadModule]) -> ProgramProposal | None:
-    """Returns the proposal that makes a change at all of its sites in these files; None if it has none."""
+    """Returns the proposal that makes a change at all of its sites in these files. Returns None if there is no site."""
     found = [(module, sites) for module in modules if not change.never and (sites := change.sites(module))]
     if not found:
         return None
@@ -75,7 +77,7 @@ def _rationale(change: ProgramChange, sites: Iterable[ChangeSite]) -> str:
 
 
 def refusal(changes: Iterable[ProgramChange], modules: Iterable[ReadModule]) -> NoProposal:
-    """Returns why none of these changes applies: the answer of the first that has evidence."""
+    """Returns why none of these changes applies: the first answer that has evidence."""
     modules = tuple(modules)
     answers = [_refusal(change, modules) for change in changes]
     if not answers:

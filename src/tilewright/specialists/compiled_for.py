@@ -1,6 +1,6 @@
 """The architectures for which Tilewright compiles each kernel language, as recorded by bench/compiled_for.py.
 
-The question is answered by compiling, not by a document. A test compiles again and compares.
+The table comes from compiling, not from documents. A test compiles again and compares.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ COMPILED_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "triton": tuple(name for name in ARCHITECTURES if name != "sm_88"),
     "tileir": tuple(ARCHITECTURES),
 })  # fmt: skip
-"""Specialist → architectures. A specialist without a row has no compiler in Tilewright."""
+"""Specialist → architectures. Tilewright has no compiler for a specialist that is not listed."""
 
 
 def compiles(specialist: str, arch: str) -> bool | None:
-    """Returns whether the specialist's language compiles for an architecture; None if it has no compiler here."""
+    """Returns whether the specialist's language compiles for an architecture. Returns None if Tilewright has no
+    compiler for it."""
     return arch in COMPILED_FOR[specialist] if specialist in COMPILED_FOR else None

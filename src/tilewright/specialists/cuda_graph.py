@@ -1,4 +1,4 @@
-"""CUDA graphs: capture and replay of a model's launches. Listed and routed to, but not built yet."""
+"""CUDA graphs: capture and replay of a model's launches. Listed and routed to, but not implemented yet."""
 
 from __future__ import annotations
 

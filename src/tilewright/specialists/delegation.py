@@ -1,4 +1,4 @@
-"""Defines what a coordinator hands to a specialist, and what the specialist hands back."""
+"""Defines the delegation that a coordinator gives to a specialist, and the specialist's answer."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ Outcome: TypeAlias = Literal["applied", "rolled back", "analysed", "not applied"
 
 @dataclass(frozen=True)
 class Delegation:
-    """One job for one specialist, stated by its outcome: what is wanted, of which workload, and what must hold.
+    """One job for one specialist. It states the outcome: the task, the workload, and the conditions.
 
-    It names no options of tools and no files of results: the specialist chooses its tools. Measuring is a part of each
-    job, so a delegation without ``metrics`` raises RequestError.
+    It names no options of tools and no files for results, because the specialist chooses its tools. Each job includes
+    measuring, so a delegation without ``metrics`` raises RequestError.
     """
 
     specialist: str
     task: str
-    """What is to be done, such as ``write a Triton kernel for fused SiLU-mul``."""
+    """The work, such as ``write a Triton kernel for fused SiLU-mul``."""
     workload: str
-    """What runs, such as ``one training step of train.py``."""
+    """The workload, such as ``one training step of train.py``."""
     metrics: tuple[str, ...]
-    """What is to be measured before and after, such as ``latency in µs``."""
+    """The metrics to measure before and after, such as ``latency in µs``."""
     file: str = ""
     """The user's file that the job is about: a program, or a task as ``FILE[:TASK]``."""
     dims: Mapping[str, int] = field(default_factory=dict)
     dtype: str = ""
     flops: float | None = None
     constraints: tuple[str, ...] = ()
-    """What must hold, such as ``outputs equal within the gate``."""
+    """The conditions, such as ``outputs equal within the gate``."""
     context: str = ""
-    """Where it runs. All delegations of a plan carry the same text."""
+    """The environment of the work. All delegations of a plan contain the same text."""
     findings: tuple[str, ...] = ()
     """The ids of the profile's findings that led to this job."""
     seconds: float = math.inf
-    """How long the job may take. A specialist that is late ends with what it has found."""
+    """Time limit of the job. When it is over, a specialist returns the results that it has."""
 
     def __post_init__(self) -> None:
         if not any(metric.strip() for metric in self.metrics):
@@ -69,8 +69,7 @@ class Delegation:
 
 @dataclass(frozen=True)
 class Measure:
-    """One metric before and after. ``evidence``: the id in the ledger of the measurement. An analysis has no
-    ``after``."""
+    """One metric before and after. ``evidence``: the ledger id of the measurement. An analysis has no ``after``."""
 
     metric: str
     unit: str
@@ -85,18 +84,18 @@ class Measure:
 
 @dataclass(frozen=True)
 class SpecialistAnswer:
-    """What a specialist hands back. ``findings``: id → text of what it found."""
+    """The answer of a specialist. ``findings``: id → text of each finding."""
 
     outcome: Outcome
     summary: str
     measures: tuple[Measure, ...]
     findings: Mapping[str, str] = field(default_factory=dict)
     patch: str = ""
-    """The change as a unified diff, where one was made."""
+    """The change as a unified diff; "" if there is none."""
     file: str = ""
-    """The task file that it wrote. A delegation after this one goes on with it."""
+    """The task file that the specialist wrote. The next delegation continues with it."""
 
 
 def handed_on(delegation: Delegation, answer: SpecialistAnswer) -> Delegation:
-    """Returns the next delegation of a plan: without a file of its own, it gets the file that was just written."""
+    """Returns the next delegation of a plan. If it has no file of its own, it gets the file that was just written."""
     return delegation if delegation.file or not answer.file else replace(delegation, file=answer.file)

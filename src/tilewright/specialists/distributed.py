@@ -1,4 +1,4 @@
-"""Distributed: communication between GPUs, and how a model is split over them. Listed, but not built yet."""
+"""Distributed: communication between GPUs, and partitioning of a model. Listed, but not implemented yet."""
 
 from __future__ import annotations
 

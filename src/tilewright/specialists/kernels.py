@@ -1,4 +1,4 @@
-"""What the specialists of kernel languages share: they answer by the loop of `tilewright optimize`."""
+"""The base class of specialists for kernel languages. They answer by the loop of `tilewright optimize`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class KernelSpecialist(Specialist):
     language: str
     """The name of the language in which the task's kernel must be written."""
     from_references = True
-    """Whether it writes kernels where there are none."""
+    """Whether it can write new kernels."""
     only: tuple[str, ...] = ()
-    """The playbook's entries to try; all of the language if empty."""
+    """The playbook's entries to try. Empty: all entries of the language."""
 
     def answer(self, delegation: Delegation, proposers: Sequence[Proposer] = ()) -> SpecialistAnswer:
-        """Runs the loop. The user's files stay as they are: the answer has the patch.
+        """Runs the loop of `optimize`. Changes no file of the user; the answer contains the patch.
 
-        proposers: ideas of a model or a person, which pass the same gate.
+        proposers: sources of further changes, from a model or a person. They go through the same gate.
 
         Raises RequestError if the file is no task, or if its kernel is in another language.
         """
@@ -62,19 +62,20 @@ class KernelSpecialist(Specialist):
         return answer_of(optimize(task, only=self.only, proposers=proposers, stop_after=minutes))
 
     def propose(self, delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
-        """Proposes faster versions of the program's own kernels, else kernels for its functions of torch operations.
+        """Proposes faster versions of the program's own kernels, or else kernels for its functions of torch operations.
 
-        Without a GPU what it finds is only stored: the answer says where, and that a GPU has to confirm it.
+        Without a GPU, changes are only stored. The answer names their files, and says that a GPU has to confirm them.
         """
         from tilewright.specialists.hot.proposing import proposals
 
-        if not self.from_references:  # the route of a launch is no text of the program
+        if not self.from_references:  # changing the route of a launch does not change the program's text
             return super().propose(delegation)
         return proposals(delegation, self.language)
 
 
 def answer_of(result: Optimized) -> SpecialistAnswer:
-    """Turns a run into an answer. Predicted times are no measures, so without a GPU nothing is called applied."""
+    """Turns a run into an answer. Predicted times are not measurements, so without a GPU no change is called
+    applied."""
     record = result.record
     measures = tuple(
         Measure(f"latency of {before.workload}", "µs", before.measured.us, after.measured.us, record.run)
@@ -90,7 +91,7 @@ def answer_of(result: Optimized) -> SpecialistAnswer:
 
 
 def _on_tile_ir(result: Optimized) -> str:
-    """Compares the routes of a Triton kernel on its first workload, if Tile IR was tried; else returns nothing."""
+    """Compares the routes of a Triton kernel on its first workload if Tile IR was tried. Otherwise returns nothing."""
     tried = [each for each in result.iterations if each.entry == "tile_ir_route" and each.outcomes]
     if result.record.language != "triton" or not tried:
         return ""

@@ -1,4 +1,4 @@
-"""Looks up what specialists need, without importing a compiler or torch."""
+"""Finds out whether needs of specialists are met, without importing a compiler or torch."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tilewright.specialists.base import Need
 
 
 def need_of_package(package: str, fix: str = "") -> Need:
-    """A pip package of any version."""
+    """Returns the need for a pip package of any version."""
     version = installed_version(package)
     return Need(package, version is not None, version or fix or f"pip install {package}")
 
 
 def need_of_gpu(at_least: int = 1) -> Need:
-    """This many GPUs that the driver shows."""
+    """Returns the need for this number of GPUs, counted by the driver."""
     found, gpu = count(), detect()
     have = f"{found} × {gpu.name}" if gpu else "none here"
     return Need("a GPU" if at_least == 1 else f"{at_least} GPUs of one host", found >= at_least, have)
 
 
 def need_of_program(program: str, fix: str) -> Need:
-    """A program on PATH."""
+    """Returns the need for a program on PATH."""
     path = shutil.which(program)
     return Need(program, path is not None, path or fix)

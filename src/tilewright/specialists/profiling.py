@@ -1,4 +1,4 @@
-"""Profiling: where the time goes, and what limits it."""
+"""Profiling: how a program spends its time, and which resource limits it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Profiling(Specialist):
         return (need_of_package("torch"), need_of_gpu(), ncu)
 
     def answer(self, delegation: Delegation) -> SpecialistAnswer:
-        """Profiles the program of the delegation, or its trace. Only a program needs torch and a GPU."""
+        """Profiles the program of the delegation, or reads its trace. A trace needs neither torch nor a GPU."""
         if not delegation.file:
             raise RequestError("profiling needs a program or a trace: name the file")
         found = _profiled(Path(delegation.file))
@@ -80,7 +80,7 @@ def _profiled(file: Path) -> Profile:
 
 
 def _measures(found: Profile) -> Iterator[Measure]:
-    """Yields the split of each GPU. The evidence of a number is the hash of its trace and the line in it."""
+    """Yields the split of each GPU's time. The evidence of a number is the hash of the trace and the line in it."""
     digests = {trace.file: trace.digest for trace in found.traces}
     for gpu in found.gpus:
         for name in MEASURED:

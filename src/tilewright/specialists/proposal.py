@@ -1,5 +1,8 @@
-"""Defines what a specialist proposes: new texts of the user's files. It writes nothing: the coordinator judges each
-proposal on a copy of the program, and keeps it only if the program is right and faster."""
+"""Defines the proposal of a specialist: new texts of the user's files.
+
+A proposal writes nothing. The coordinator tries each proposal on a copy of the program, and keeps it only if the
+program is correct and faster.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,22 @@ WhyNot: TypeAlias = Literal["mechanism already present", "inapplicable", "blocke
 class ProgramProposal:
     """One change of a user's program.
 
-    Raises RequestError for a relative path, for a pattern that is none, and for a proposal without a text.
+    Raises RequestError for a relative path, an invalid pattern, or a proposal without a text.
     """
 
     name: str
-    """Of the change, such as ``scaled_dot_product_attention``."""
+    """The name of the change, such as ``scaled_dot_product_attention``."""
     rationale: str
-    """Why it should help, in one sentence."""
+    """The reason why it should help, in one sentence."""
     texts: Mapping[Path, str]
     """Absolute path of a user's file → its whole new text. The file may be new."""
     risk: Risk
     site: str
-    """The place that is changed, as ``file:line``."""
+    """The place of the change, as ``file:line``."""
     ran: tuple[str, ...] = ()
     """Patterns of the names of operations or kernels that appear, or appear more often, when the changed code runs."""
     gone: tuple[str, ...] = ()
-    """Patterns of those that disappear, or appear less often."""
+    """Patterns of names that disappear, or appear less often, when the changed code runs."""
 
     def __post_init__(self) -> None:
         if not self.texts:
@@ -51,9 +54,9 @@ class ProgramProposal:
 
 @dataclass(frozen=True)
 class NoProposal:
-    """Why a specialist proposes nothing. ``evidence``: ``file:line``, or what is missing."""
+    """The reason why a specialist proposes nothing. ``evidence``: ``file:line``, or the missing thing."""
 
     why: WhyNot
     reason: str
-    """One line."""
+    """The reason in one line."""
     evidence: str = ""

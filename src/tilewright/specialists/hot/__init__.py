@@ -1,1 +1,2 @@
-"""Hot kernels and functions of a user's program: found by syntax, made faster, proposed as changes of its files."""
+"""Hot kernels and functions of a user's program: finds them by syntax, makes them faster, and proposes changed
+files."""

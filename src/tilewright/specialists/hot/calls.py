@@ -1,7 +1,7 @@
-"""Finds out with which arguments a program calls its functions: a copy of it runs with a decorator that records.
+"""Finds the arguments with which a program calls its functions: runs a copy of it with a decorator that records calls.
 
-The dtypes, shapes and layouts of the arguments are in no text. The copy runs where the program would: without a GPU,
-on the CPU if the program does that.
+The source does not contain the dtypes, shapes and layouts of the arguments. The copy runs on the device that the
+program chooses. Without a GPU this is the CPU, if the program supports that.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tilewright.specialists.hot.inserting import after_imports, free_name
 from tilewright.specialists.hot.running import ProgramEnd, started
 
 SECONDS = 120.0
-"""How long the recorded program runs at most."""
+"""Most seconds of the recorded run."""
 
 
 @dataclass(frozen=True)
 class CalledTensor:
-    """A tensor that a function got or returned."""
+    """A tensor that a function received or returned."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -34,15 +34,16 @@ class CalledTensor:
     contiguous: bool
     gradient: bool
     plain: bool
-    """Whether it is a tensor or a parameter, and not of another subclass."""
+    """Whether it is a plain tensor or a parameter. False for other subclasses."""
 
 
 @dataclass(frozen=True)
 class ObservedCall:
     """One kind of call of a function.
 
-    tensors, values: argument → tensor, or Python text of its value; attributes of ``self`` are ``self.NAME``.
-    others: arguments that are neither. seconds: the time of all calls in the recorded run, on its device.
+    tensors, values: argument → tensor, or Python text of its value. Attributes of ``self`` are named ``self.NAME``.
+    others: arguments of other types.
+    seconds: the time of all such calls in the recorded run, on its device.
     """
 
     tensors: Mapping[str, CalledTensor]
@@ -50,7 +51,7 @@ class ObservedCall:
     others: tuple[str, ...]
     results: tuple[CalledTensor, ...]
     grad: bool
-    """Whether gradients were recorded when it was called."""
+    """Whether gradients were recorded during the call."""
     autocast: bool
     count: int
     seconds: float
@@ -63,7 +64,7 @@ class ObservedCall:
 def calls_of(
     command: ProgramCommand, functions: Sequence[HotFunction], seconds: float = SECONDS
 ) -> tuple[Mapping[HotFunction, tuple[ObservedCall, ...]], ProgramEnd]:
-    """Runs a copy of the program. Returns the calls of each function, those that took the most time first.
+    """Runs a copy of the program. Returns the calls of each function. Calls with the longest total time are first.
 
     Raises RequestError if the program cannot be copied or started.
     """
@@ -80,7 +81,7 @@ def calls_of(
 
 
 def recorded_text(path: Path, functions: Mapping[str, HotFunction]) -> str:
-    """Returns the text of a file with the decorator above each function."""
+    """Returns the text of a file with the recording decorator above each function."""
     text = path.read_text(encoding="utf-8")
     lines, name = text.splitlines(keepends=True), free_name(text, "observed_by_tilewright")
     for key, each in sorted(functions.items(), key=lambda item: -item[1].line):

@@ -1,4 +1,5 @@
-"""Makes a function of the user's file call a kernel where the kernel takes the call; otherwise it runs as before."""
+"""Makes a function of the user's file call a kernel if the kernel supports the call. Otherwise the function runs as
+before."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ CALL = """if {name} is not None and {name}.takes({given}):
 
 
 def module_beside(function: HotFunction, name: str, language: str) -> Path:
-    """Returns a path for the kernel's module beside the function's file, which no file has."""
+    """Returns an unused path for the kernel's module in the folder of the function's file."""
     number, stem = 1, f"{name}_{language}"
     while (path := function.file.with_name(f"{stem}{f'_{number}' if number > 1 else ''}.py")).exists():
         number += 1
@@ -29,9 +30,9 @@ def module_beside(function: HotFunction, name: str, language: str) -> Path:
 
 
 def dispatched(function: HotFunction, reference: HotReference, module: Path, script: Path, language: str) -> str:
-    """Returns the new text of the function's file. ``script``: the program's first file, which is in no package.
+    """Returns the new text of the function's file. ``script``: the program's main file, which is in no package.
 
-    The name of the import is one that the file does not use.
+    The import gets a name that the file does not use.
     """
     text = function.file.read_bytes().decode("utf-8")
     name = free_name(text, module.stem)
@@ -48,11 +49,11 @@ def dispatched(function: HotFunction, reference: HotReference, module: Path, scr
     changed = at_begin(text, function.node, call)
     added = IMPORT.format(how=how, language=language, function=function.name, name=name)
     result = after_imports(changed, _set_off(changed, added))
-    ast.parse(result)  # a text that is no Python must not leave this place
+    ast.parse(result)  # raises SyntaxError if the result is not Python
     return result
 
 
 def _set_off(text: str, added: str) -> str:
-    """Returns the lines with an empty line before them, if imports stand before them."""
+    """Returns the lines, with an empty line before them if they follow imports."""
     first = next(iter(ast.parse(text).body), None)
     return f"\n{added}" if first is not None else added

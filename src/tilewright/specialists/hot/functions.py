@@ -1,4 +1,4 @@
-"""Finds the functions of a program that compute on tensors, and might be one kernel each, by its syntax tree."""
+"""Finds functions of a program that compute on tensors and may become one kernel each, by its syntax tree."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from tilewright.source.source_file import SourceFile
 from tilewright.specialists.writing.functions import FUNCTIONS, SAME
 
 FEWEST = 2
-"""Operations below which a kernel of one's own saves nothing: one operation is one kernel already."""
+"""The least number of operations. A single operation is already one kernel, so a new kernel would save nothing."""
 WITHOUT_GRADIENTS = ("torch.no_grad", "torch.inference_mode")
 
 
 @dataclass(frozen=True)
 class HotFunction:
-    """A function, or a method, that may be computed by one kernel.
+    """A function or method that one kernel may compute.
 
-    name: as in the file, ``rms_norm`` or ``RMSNorm.forward``. attributes: those of ``self`` that it reads.
+    name: as in the file, ``rms_norm`` or ``RMSNorm.forward``.
+    attributes: the attributes of ``self`` that it reads.
     """
 
     file: Path
@@ -42,13 +43,13 @@ class HotFunction:
         return tuple(names[1:] if self.is_method else names)
 
     def named_in(self, text: str) -> bool:
-        """Whether a text names the function: ``rms_norm``, or ``RMSNorm`` for its method ``forward``."""
+        """Whether a text names the function by ``rms_norm``, or by ``RMSNorm`` for the method ``RMSNorm.forward``."""
         parts = [part for part in self.name.split(".") if part not in ("forward", "__call__")]
         return any(re.search(rf"\b{re.escape(each)}\b", text) for each in {self.name, *parts})
 
 
 def files_of_program(command: ProgramCommand) -> tuple[Path, ...]:
-    """Returns the program's script, and the files of its root that it imports, directly or indirectly."""
+    """Returns the program's script, and the files below its root that the script imports, directly or indirectly."""
     files = command.python_files()
     folders = (command.script.parent, command.root, command.cwd, command.root / "src")
     found, open_ = [command.script], [command.script]
@@ -95,9 +96,9 @@ def _defined(module: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def _is_plain(file: SourceFile, node: ast.FunctionDef) -> bool:
-    """Whether the body only assigns names and returns, so that a call changes nothing but its result.
+    """Whether the body only assigns names and returns. Then a call has no effect besides its result.
 
-    An assignment such as ``x += 1`` may change an argument in place.
+    An assignment such as ``x += 1`` does not count, because it may change an argument in place.
     """
     decorators = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
     if any(file.dotted(each) not in WITHOUT_GRADIENTS for each in decorators):
@@ -121,7 +122,7 @@ def _operations(node: ast.FunctionDef) -> int:
 
 
 def _attributes(node: ast.FunctionDef) -> dict[str, None]:
-    """Returns the attributes of the first parameter that the body reads, in their order."""
+    """Returns the attributes of the first parameter that the body reads, in order."""
     arguments = (*node.args.posonlyargs, *node.args.args)
     own = arguments[0].arg if arguments else ""
     found = (

@@ -1,4 +1,4 @@
-"""Inserts lines into the text of a user's file, without a change of its other lines."""
+"""Inserts lines into the text of a user's file. Its other lines are not changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 def free_name(text: str, wanted: str) -> str:
-    """Returns ``wanted``, or with a number if the text uses that word anywhere."""
+    """Returns ``wanted``. If the text contains that word anywhere, adds a number."""
     used, name, number = set(re.findall(r"\w+", text)), wanted, 1
     while name in used:
         number += 1
@@ -16,7 +16,7 @@ def free_name(text: str, wanted: str) -> str:
 
 
 def after_imports(text: str, added: str) -> str:
-    """Returns the text with lines after the imports at its top, and after its docstring."""
+    """Returns the text with lines inserted after its docstring and the imports at its top."""
     body = ast.parse(text).body
     line = 0
     for number, node in enumerate(body):
@@ -31,9 +31,9 @@ def after_imports(text: str, added: str) -> str:
 
 
 def at_begin(text: str, function: ast.FunctionDef, added: str) -> str:
-    """Returns the text with lines at the begin of a function's body, after its docstring.
+    """Returns the text with lines inserted at the start of a function's body, after its docstring.
 
-    added: lines without indentation, which get that of the body.
+    added: lines without indentation. They get the indentation of the body.
     """
     lines = text.splitlines(keepends=True)
     body = function.body[1:] if ast.get_docstring(function) else function.body
@@ -49,6 +49,6 @@ def at_begin(text: str, function: ast.FunctionDef, added: str) -> str:
 
 
 def _with_ends(before: str, lines: list[str]) -> str:
-    """Joins lines with the line ends that the text had before."""
+    """Joins lines with the line ends of the original text."""
     end = "\r\n" if "\r\n" in before else "\n"
     return "".join(re.sub(r"\r?\n$", end, line) for line in lines)

@@ -29,26 +29,26 @@ if TYPE_CHECKING:
     from tilewright.runtime.capture.record import Recorded
 
 MOST = 2
-"""How many kernels are optimised for one delegation at most, those with the most time first."""
+"""The most kernels that are optimised for one delegation. Kernels with the longest total time come first."""
 ITERATIONS, MINUTES = 12, 5.0
-"""The limits of the loop: changes to try, and minutes for each."""
+"""The limits of the loop: number of changes to try, and minutes for each."""
 
 
 @dataclass(frozen=True)
 class HotKernel:
-    """A kernel of the program, at ``line`` of its file."""
+    """A kernel of the program. ``line``: its line in the file."""
 
     file: Path
     name: str
     line: int
 
     def named_in(self, text: str) -> bool:
-        """Whether a text has the kernel's name as a word."""
+        """Whether a text contains the kernel's name as a word."""
         return re.search(rf"\b{self.name}\b", text) is not None
 
 
 def kernels_of(files: Iterable[Path], language: str) -> list[HotKernel]:
-    """Returns the kernels of a language in some files."""
+    """Returns the kernels of a language in these files."""
     found = []
     for path in files:
         file = SourceFile.requested(path)
@@ -61,8 +61,11 @@ def kernels_of(files: Iterable[Path], language: str) -> list[HotKernel]:
 def proposed_kernels(
     wanted: Sequence[HotKernel], command: ProgramCommand, *, measured: bool, seconds: float = math.inf
 ) -> list[ProgramProposal | NoProposal]:
-    """Optimises kernels, those with the most time first. measured: whether there is a GPU. seconds: after them, no
-    further change of a kernel is tried."""
+    """Optimises kernels. Those with the longest total time come first.
+
+    measured: whether there is a GPU.
+    seconds: after this time, no further change of a kernel is tried.
+    """
     if not wanted:
         return []
     until = time.monotonic() + seconds
@@ -114,9 +117,10 @@ def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool, until: floa
 def configured(
     kernel: HotKernel, language: str, task: Path, run: TuningResult, tried: str
 ) -> ProgramProposal | NoProposal:
-    """Proposes the configuration that raced fastest, for a kernel whose text the loop did not make faster.
+    """Proposes the configuration that was fastest in the race, for a kernel whose source `optimize` did not improve.
 
-    run: of the kernel's task, measured. tried: what the loop did, in words.
+    run: a measured run of the kernel's task.
+    tried: the results of `optimize`, in words.
     """
     found = run.workloads[0]
     raced = [each for each in found.candidates if each.measured and each.configuration.get("route", "ptx") == "ptx"]
@@ -137,7 +141,7 @@ def configured(
 
 
 def _task_file(recorded: Recorded) -> Path:
-    """Writes the task of a launch into Tilewright's folder. Raises RequestError if it cannot become a task."""
+    """Writes the task of a launch into Tilewright's folder. Raises RequestError if the launch cannot become a task."""
     from tilewright.ledger.file import home, make_private
     from tilewright.runtime.capture.task_file import task_text
 
@@ -153,7 +157,8 @@ def _task_file(recorded: Recorded) -> Path:
 
 
 def _to_confirm(kernel: HotKernel, result: Optimized, task: Path) -> NoProposal:
-    """What a run without a GPU found is only predicted: it says where the changes are, and applies none."""
+    """Returns the answer of a run without a GPU. Its changes are only predicted, so none is applied; the answer names
+    their file."""
     names = [*(each.optimization for each in result.kept), *(name for _, name, _ in result.to_confirm)]
     if not names:
         reason = f"{kernel.name}: no change was predicted to be faster in run {result.record.run}"
@@ -167,7 +172,8 @@ def _to_confirm(kernel: HotKernel, result: Optimized, task: Path) -> NoProposal:
 def changed_text(kernel: HotKernel, task: Path, patch: str) -> str | NoProposal:
     """Returns the text of the user's file with the changes of a run.
 
-    The task's kernel is the user's file itself, or a copy in the task file, whose functions then replace the user's.
+    The task's kernel is in the user's file, or it is a copy in the task file. Changed functions of a copy replace the
+    functions in the user's file.
     """
     from tilewright.optimize.proposed import patched
     from tilewright.task.loading import editable_files, load_task
@@ -189,14 +195,14 @@ def changed_text(kernel: HotKernel, task: Path, patch: str) -> str | NoProposal:
 
 
 def _without(text: str, definitions: Mapping[str, str]) -> list[str]:
-    """Returns the lines of a text that are in none of its functions."""
+    """Returns the words of a text that are outside of its functions."""
     for each in definitions.values():
         text = text.replace(each, "", 1)
     return text.split()
 
 
 def _definitions(text: str) -> Mapping[str, str]:
-    """Returns name → text of each function at the top level, with its decorators."""
+    """Returns name → text of each top-level function, including its decorators."""
     lines = text.replace("\r\n", "\n").split("\n")
     found = {}
     for node in ast.parse(text).body:

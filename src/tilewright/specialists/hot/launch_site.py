@@ -1,4 +1,4 @@
-"""Writes another configuration where a user's file launches a kernel: tile sizes, and hints of the compiler."""
+"""Changes the configuration with which a user's file launches a kernel: tile sizes, and hints of the compiler."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from tilewright.source.source_file import Function, Named, SourceFile, keywords,
 from tilewright.space import knobs
 
 Edit = tuple[ast.AST, str]
-"""A node whose text is replaced. An empty ``ast.Tuple`` stands for a place."""
+"""A node and the text that replaces it. An empty ``ast.Tuple`` marks a place for insertion."""
 
 
 class NotWritable(RequestError):
-    """The text does not show where a knob of the configuration is written."""
+    """The text does not show the place where a knob of the configuration is set."""
 
 
 def with_configuration(path: Path, kernel: str, language: str, changes: Mapping[str, Value]) -> str:
     """Returns the text of a file whose only launch of ``kernel`` uses these values.
 
-    A tile size changes where its name is bound to a number, so that a grid which uses the name follows; a number in the
-    launch itself changes only if the grid is a function. Raises NotWritable if the text does not show such a place.
+    A tile size is changed at the assignment of a number to its name, so that a grid with this name changes, too. A
+    number in the launch itself is changed only if the grid is a function. Raises NotWritable if the text shows no such
+    place.
     """
     file = SourceFile.requested(path)
     hints = {name: value for name, value in changes.items() if name in knobs.hints()}
@@ -42,7 +43,7 @@ def _triton_launch(file: SourceFile, kernel: str) -> triton.TritonLaunch:
 
 
 def _passed(file: SourceFile, kernel: str, name: str) -> tuple[ast.expr | None, bool]:
-    """Returns what a launch passes as a parameter, and whether its grid is a function."""
+    """Returns the expression that a launch passes for a parameter, and whether its grid is a function."""
     if any(each.node.name == kernel for each in triton.kernels(file).values()):
         launch = _triton_launch(file, kernel)
         grid = launch.call.func.slice if isinstance(launch.call.func, ast.Subscript) else None
@@ -84,7 +85,7 @@ def _cutile_hints(file: SourceFile, kernel: str, hints: Mapping[str, Value]) -> 
 
 
 def _keywords(call: ast.Call, given: Mapping[str, ast.AST | None], hints: Mapping[str, Value]) -> list[Edit]:
-    """Changes keywords of a call, and adds those that it lacks. A hint without a value is one that the call lacks."""
+    """Changes keywords of a call, and adds missing ones. Only a missing keyword may have the value None."""
     edits: list[Edit] = []
     added = "".join(f", {name}={value!r}" for name, value in hints.items() if name not in given and value is not None)
     for name in hints.keys() & given.keys():
@@ -103,7 +104,7 @@ def _decorator(file: SourceFile, node: Named) -> ast.expr:
 
 
 def _before_end(call: ast.Call) -> ast.AST:
-    """Returns the empty place before a call's closing bracket."""
+    """Returns an empty node at the call's closing bracket."""
     place = ast.Tuple([], ast.Load())
     place.lineno = place.end_lineno = call.end_lineno or call.lineno
     place.col_offset = place.end_col_offset = (call.end_col_offset or 1) - 1

@@ -1,4 +1,5 @@
-"""Captures the launches of a program's kernels, on a copy of it. Without a GPU the launches are only described."""
+"""Captures the launches of a program's kernels on a copy of the program. Without a GPU the launches are only
+described."""
 
 from __future__ import annotations
 
@@ -16,16 +17,18 @@ from tilewright.runtime.capture.record import Recorded
 from tilewright.specialists.hot.running import ProgramEnd, started
 
 SECONDS = 300.0
-"""How long the captured program runs at most."""
+"""Most seconds of the captured run."""
 
 
 def launches_of(
     command: ProgramCommand, *, describe: bool, seconds: float = SECONDS
 ) -> tuple[tuple[Recorded, ...], ProgramEnd]:
-    """Runs a copy of the program, and returns its kinds of launch, those that took the most time first.
+    """Runs a copy of the program, and returns its kinds of launch. The kind with the longest total time is first.
 
-    The launches name the files of the user, not those of the copy.
-    describe: nothing is launched, so that a program with CPU tensors goes on without a GPU. Its results are wrong then.
+    The launches name the user's files, not those of the copy.
+
+    describe: describes launches without running them. A program with CPU tensors can then continue without a GPU, but
+        its results are wrong.
     """
     with TemporaryDirectory(prefix="tilewright-capture-") as folder, program_copy(command, {}) as copy:
         record = Path(folder, "capture.json")
@@ -33,7 +36,7 @@ def launches_of(
         end = started(copy, changes, seconds, lambda: bool(capture_record.parts_of(record)))
         try:
             launches = capture_record.merged(record).launches()
-        except RequestError:  # a part that a killed program left unfinished
+        except RequestError:  # an incomplete part of a program that was killed
             launches = ()
         return tuple(_original(launches, copy.root, command.root)), end
 

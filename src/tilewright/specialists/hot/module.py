@@ -1,4 +1,4 @@
-"""Writes the new module of a user's program: a kernel with its launch, and the test of which calls it takes."""
+"""Writes the new module of a user's program: a kernel, its launch, and a test whether the kernel supports a call."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ HINTS = {
 
 
 def module_text(task: WrittenTask, reference: HotReference, language: str, shipped: Mapping[str, Value]) -> str:
-    """Returns the text of the module. It needs torch and the kernel's language, and nothing of Tilewright.
+    """Returns the text of the module. It needs torch and the kernel's language, but not Tilewright.
 
     shipped: the configuration with which the kernel is compiled.
     """
@@ -105,7 +105,7 @@ def _import_order(line: str) -> tuple[bool, str]:
 
 
 def _sizes(shapes: Mapping[str, Shape]) -> dict[str, str]:
-    """Maps each dimension to the line that reads its size; the dimensions of one tensor share a line."""
+    """Returns dimension → the line that reads its size. Dimensions of the same tensor share a line."""
     lines: dict[str, str] = {}
     for tensor, shape in shapes.items():
         for axis, name in enumerate(shape):
@@ -115,7 +115,7 @@ def _sizes(shapes: Mapping[str, Shape]) -> dict[str, str]:
 
 
 def _shape_tests(shapes: Mapping[str, Shape], sizes: Mapping[str, str]) -> str:
-    """Returns the last lines of `takes`: whether equal names are equal sizes, and no tensor is empty."""
+    """Returns the last lines of `takes`: they test that equal names have equal sizes, and that no tensor is empty."""
     tests = []
     for tensor, shape in shapes.items():
         if any(sizes.get(str(name)) != f"{name} = {tensor}.shape[{axis}]" for axis, name in enumerate(shape)):

@@ -21,13 +21,13 @@ from tilewright.specialists.writing.attempting import CorrectTask, GaveUp, first
 from tilewright.specialists.writing.expression import OutsideForms
 
 MOST = 3
-"""How many functions are written for one delegation at most, those with the most time first."""
+"""The most functions for which kernels are written in one delegation. Those with the longest total time come first."""
 
 
 def proposed_operations(
     functions: Sequence[HotFunction], command: ProgramCommand, language: str
 ) -> list[ProgramProposal | NoProposal]:
-    """Writes kernels for functions, those with the most time in a recorded run first."""
+    """Writes kernels for functions. Those with the longest total time in a recorded run come first."""
     if not functions:
         return []
     calls, end = calls_of(command, functions)
@@ -64,7 +64,7 @@ def _proposed(
 
 
 def _unfit(call: ObservedCall) -> str:
-    """Returns why a call cannot be a written kernel; empty if it can."""
+    """Returns why a call cannot be replaced by a written kernel; "" if it can."""
     if call.needs_gradient:
         return (
             "gradients are recorded in its calls, and a written kernel has no backward; inference needs torch.no_grad()"
@@ -84,7 +84,7 @@ def _unfit(call: ObservedCall) -> str:
 def _written(
     function: HotFunction, call: ObservedCall, language: str
 ) -> tuple[HotReference, CorrectTask, Path] | NoProposal:
-    """Writes the kernel of a call in the first reading that is one of the forms, and checks it."""
+    """Writes and checks the kernel of a call. Uses the first of its references that has a supported form."""
     site, reason = f"{function.file}:{function.line}", "its shapes have no names"
     for reference in references_of(function, call):
         file = _task_file(reference, language)

@@ -1,4 +1,4 @@
-"""Proposes changes of a program for a kernel language: of the program's kernels, else of its torch functions."""
+"""Proposes changes of a program for a kernel language: to the program's kernels, or else to its torch functions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ UNMEASURED = "to be confirmed on a GPU"
 
 
 def proposals(delegation: Delegation, language: str) -> tuple[ProgramProposal, ...] | NoProposal:
-    """Returns changes of the delegation's program, or why there are none: of its kernels, else of its functions.
+    """Returns changes of the delegation's program, or why there are none: to its kernels, or else to its functions.
 
-    If the delegation names some of them, only these are tried; otherwise those that took the most time.
-
-    Without a GPU nothing is measured: then the changes are only stored as patches, and the answer says where.
+    If the delegation names kernels or functions, only these are tried. Otherwise those with the longest total time are
+    tried. Without a GPU nothing is measured: the changes are then only stored as patches, and the answer names them.
     Raises RequestError if the program cannot be read or started.
     """
     from tilewright.hardware.gpu import detect
@@ -48,22 +47,22 @@ def proposals(delegation: Delegation, language: str) -> tuple[ProgramProposal, .
 
 
 def command_of(delegation: Delegation) -> ProgramCommand:
-    """Returns the command of a delegation's program: its workload if that starts its file, else its file alone.
+    """Returns the command of a delegation's program: its workload if that runs its file, else only the file.
 
-    Raises RequestError if there is none.
+    Raises RequestError if there is no command.
     """
     if not delegation.file:
         raise RequestError(f"the delegation to {delegation.specialist} names no program; give the file of one")
     plain = ProgramCommand.of(delegation.file)
     try:
         whole = ProgramCommand.of(delegation.workload)
-    except RequestError:  # the workload is a description
+    except RequestError:  # the workload is a description, not a command
         return plain
     return whole if whole.script == plain.script else plain
 
 
 def _none(results: Sequence[ProgramProposal | NoProposal], command: ProgramCommand) -> NoProposal:
-    """Joins the reasons why nothing is proposed. A change that was not measured is stored as a patch."""
+    """Joins the reasons why nothing is proposed. If a change was not measured, the answer names the patch."""
     reasons = [_unmeasured(each, command) if isinstance(each, ProgramProposal) else each for each in results]
     if not reasons:
         what = "no kernel, and no function that only computes tensors of tensors"

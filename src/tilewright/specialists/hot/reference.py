@@ -25,7 +25,7 @@ TAKEN = {
     "columns", "start", "place", "size", "inside", "left", "right", "total", "within", "first", "height", "across",
     "down", "k", "task", "launch", "blocks", "takes", "launched", "OPTIONS", "ZERO", *AXES,
 }  # fmt: skip
-"""Names that written kernels and launches use."""
+"""Names that generated kernels and launches use."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class HotReference:
     """A function as a reference over arrays.
 
     tensors, values: parameter of the reference → its expression in the function, such as ``self.weight``.
-    shapes: parameter → the names of its extents. numbers: parameter → Python text of its value.
+    shapes: parameter → the names of its extents.
+    numbers: parameter → Python text of its value.
     """
 
     source: ReferenceSource
@@ -48,7 +49,7 @@ class HotReference:
 
 
 def references_of(function: HotFunction, call: ObservedCall) -> Iterator[HotReference]:
-    """Yields the references of a call. They differ in which equal extents are the same dimension."""
+    """Yields the references of a call. They differ in which of the equal extents are the same dimension."""
     expressions = [*function.parameters, *(f"self.{each}" for each in function.attributes)]
     names = _names(function, expressions)
     tensors = {names[each]: each for each in expressions if each in call.tensors}
@@ -67,7 +68,7 @@ def references_of(function: HotFunction, call: ObservedCall) -> Iterator[HotRefe
 
 
 def _names(function: HotFunction, expressions: list[str]) -> dict[str, str]:
-    """Maps expressions to parameters. A parameter keeps its name, unless written code uses that name."""
+    """Returns expression → parameter name. A parameter keeps its name, unless generated code uses that name."""
     own, names = (
         set().union(*(stored(each) for each in function.node.body)) - set(function.parameters),
         dict[str, str](),
@@ -90,7 +91,7 @@ def _function_name(function: HotFunction) -> str:
 
 
 class _Renamed(ast.NodeTransformer):
-    """Puts parameters in place of attributes of ``self``, and gives them their new names."""
+    """Replaces attributes of ``self`` by parameters, and renames parameters."""
 
     def __init__(self, own: str, names: Mapping[str, str]) -> None:
         self.own, self.names = own, names
@@ -107,7 +108,7 @@ class _Renamed(ast.NodeTransformer):
 def _text(
     function: HotFunction, name: str, names: Mapping[str, str], tensors: Mapping[str, str], numbers: Mapping[str, str]
 ) -> str:
-    """Returns the text of the function's file with the reference at its end."""
+    """Returns the text of the function's file with the reference appended."""
     node = function.node
     own = node.args.args[0].arg if function.is_method else ""
     body = [_Renamed(own, names).visit(each) for each in ast.parse(ast.unparse(node)).body[0].body]  # type: ignore[attr-defined]
@@ -121,8 +122,10 @@ def _text(
 
 
 def _shapes(tensors: Mapping[str, CalledTensor]) -> Iterator[tuple[dict[str, Shape], dict[str, int]]]:
-    """Yields names for the extents of all tensors: by their place from the right, as broadcasting pairs them; then by
-    their size, as a product of matrices pairs them."""
+    """Yields names for the extents of all tensors.
+
+    First by their position from the right, as in broadcasting; then by their size, as in a matrix product.
+    """
     for named in (_by_place, _by_size):
         dims: dict[str, int] = {}
         shapes = {name: named(each.shape, tensors, dims) for name, each in tensors.items()}

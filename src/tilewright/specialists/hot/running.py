@@ -1,4 +1,4 @@
-"""Starts a program, or a copy of it, and ends it after a time."""
+"""Starts a program or a copy of it, and ends it after a time limit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tilewright.program.copies import Startable
 from tilewright.tools.child import running
 
 LONGER = 20.0
-"""How long a program goes on after its record has begun. The kinds of its calls and launches come early."""
+"""Seconds for which a program continues after its recording has begun. Most kinds of calls and launches occur early."""
 PAUSE = 0.25
 
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """How a program ended. ``code``: None if its time was up. ``last_line``: of its standard error."""
+    """How a program ended. ``code``: None if the time limit was reached. ``last_line``: of its standard error."""
 
     code: int | None
     last_line: str
@@ -40,9 +40,10 @@ def started(
     has_begun: Callable[[], bool],
     longer: float = LONGER,
 ) -> ProgramEnd:
-    """Runs a program for at most ``seconds``, and for at most ``longer`` seconds after its record has begun.
+    """Runs a program for at most ``seconds``, and for at most ``longer`` seconds after its recording has begun.
 
-    changes: variables of its environment. has_begun: whether something was recorded.
+    changes: changed environment variables.
+    has_begun: returns whether something was recorded.
     Raises RequestError if it cannot be started.
     """
     environment = {**program.environment(), **changes}
@@ -70,7 +71,7 @@ def started(
 def _waited(
     process: subprocess.Popen[bytes], seconds: float, has_begun: Callable[[], bool], longer: float
 ) -> int | None:
-    """Waits for the process; None if its time was up."""
+    """Waits for the process. Returns None if the time limit was reached."""
     until, begun = time.monotonic() + seconds, False
     while time.monotonic() < until:
         with suppress(subprocess.TimeoutExpired):

@@ -2,6 +2,7 @@
 
     source → read (syntax tree) → form → kernels in one language → task file
 
-`expression` describes the computation apart from any language. The forms are chains of element-wise operations, row
-reductions, and the product of two matrices with an element-wise epilogue; all else raises `OutsideForms`.
+`expression` describes the computation independently of the language. The forms are chains of element-wise operations,
+row reductions, and the product of two matrices with an element-wise epilogue. All other computations raise
+`OutsideForms`.
 """

@@ -1,4 +1,5 @@
-"""Answers a delegation to write a kernel: the written task is checked, tuned, and handed back as a file and a patch."""
+"""Answers a delegation to write a kernel: the task is written, checked and tuned. The answer has the file and a
+patch."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
 
 def reference_in(delegation: Delegation) -> ReferenceSource | None:
-    """Returns the reference of a delegation: that of the operation its task names if it has no file, or the function
-    that its file names as ``FILE.py:FUNCTION``. None for a file with a task, whose kernel is there already."""
+    """Returns the reference of a delegation; None if its file is a task, which already has a kernel.
+
+    Without a file, it is the reference of the operation that the task's text names. If the file is
+    ``FILE.py:FUNCTION``, it is that function.
+    """
     if not delegation.file:
         return source_of(delegation.task)
     path, _, function = delegation.file.rpartition(":")
@@ -37,10 +41,10 @@ def reference_in(delegation: Delegation) -> ReferenceSource | None:
 
 
 def written_answer(delegation: Delegation, source: ReferenceSource, language: str) -> SpecialistAnswer:
-    """Writes the kernel, checks and tunes it. The answer is the task file and a patch that adds it.
+    """Writes the kernel, checks it and tunes it. The answer is the task file and a patch that adds it.
 
-    The file is in Tilewright's own folder, so that a specialist after this one, such as tileir, can go on with it. No
-    file of the user changes, so it is no applied change. A kernel that is not correct is not handed back.
+    The file is in Tilewright's own folder, so that a later specialist, such as tileir, can continue with it. No file of
+    the user changes, so the answer does not count as an applied change. A kernel that is not correct is not returned.
     """
     file = written_file(delegation, source, language)
     dtype = delegation.dtype or "bfloat16"
@@ -58,7 +62,7 @@ def written_answer(delegation: Delegation, source: ReferenceSource, language: st
 
 
 def written_file(delegation: Delegation, source: ReferenceSource, language: str) -> Path:
-    """Returns the place of a written task. It differs for other references, dtypes and extents."""
+    """Returns the path of a written task. Different references, dtypes and extents have different paths."""
     from tilewright.ledger.file import home, make_private
 
     wanted = repr((source, delegation.dtype, sorted(delegation.dims.items())))
@@ -69,7 +73,7 @@ def written_file(delegation: Delegation, source: ReferenceSource, language: str)
 
 
 def _measures(run: TuningResult, shipped: Configuration) -> Iterator[Measure]:
-    """Yields the time of the configuration that was written first, and that of the best."""
+    """Yields the time of the first configuration, and that of the best one."""
     for each in run.workloads:
         times = {one.configuration: one.measured.us for one in each.candidates if one.measured is not None}
         if each.shipped in times and shipped in times:
@@ -77,5 +81,5 @@ def _measures(run: TuningResult, shipped: Configuration) -> Iterator[Measure]:
 
 
 def unwritten(delegation: Delegation, reason: str | OutsideForms) -> SpecialistAnswer:
-    """Says that a model or a person must write the kernel, with the text that they get."""
+    """Says that a model or a person must write the kernel, with the text for them."""
     return SpecialistAnswer("not applied", f"needs a proposer: {reason}\n\n{delegation}", ())

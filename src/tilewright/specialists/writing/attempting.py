@@ -1,4 +1,4 @@
-"""Writes a kernel until one is right: up to three attempts, each checked against the reference; then it is tuned."""
+"""Writes a kernel in up to three attempts, until one passes the check against the reference; then tunes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CorrectTask:
-    """A written task that the check found correct. ``attempt``: how the kernel was written, in words."""
+    """A written task that passed the check. ``attempt``: how the kernel was written, in words."""
 
     task: WrittenTask
     verdict: Verdict
@@ -27,7 +27,7 @@ class CorrectTask:
 
 @dataclass(frozen=True)
 class GaveUp:
-    """Why no attempt was correct: a sentence for each."""
+    """All attempts were incorrect. There is one sentence for each."""
 
     reasons: tuple[str, ...]
 
@@ -39,10 +39,11 @@ def first_correct(
     source: ReferenceSource, language: str, file: Path, *, dtype: str = "bfloat16",
     dims: Mapping[str, int] | None = None, outputs: Sequence[str] = (), engine: str | None = None,
 ) -> CorrectTask | GaveUp:  # fmt: skip
-    """Writes the task of a reference into ``file``, in the first of `ATTEMPTS` that the check finds correct.
+    """Writes the task of a reference into ``file``, by the first of `ATTEMPTS` that passes the check.
 
-    engine: as in `verify.check.check`. Without a correct attempt, ``file`` does not exist afterwards.
-    Raises OutsideForms, and TaskError if the reference itself fails.
+    engine: as in `verify.check.check`.
+    If all attempts are incorrect, ``file`` does not exist afterwards. Raises OutsideForms, and TaskError if the
+    reference itself fails.
     """
     from tilewright.verify.check import check
 
@@ -63,11 +64,12 @@ def first_correct(
 def tuned(
     file: Path, allowed: Callable[[Configuration], bool] = lambda config: True
 ) -> tuple[TuningResult, Configuration]:
-    """Tunes a written task on its first workload. Returns the run, and the configuration that the file ships now.
+    """Tunes a written task on its first workload. Returns the run, and the configuration that the file now ships.
 
-    The file ships the best configuration if it was measured. Predictions are too coarse to choose among configurations
-    that pass the screen, so without a GPU the file changes only if its own configuration did not pass.
-    allowed: says of a configuration whether the file may ship it.
+    If the best configuration was measured, the file ships it. Without a GPU, the file changes only if its own
+    configuration did not pass the screen: predictions are too coarse to choose among those that pass.
+
+    allowed: whether the file may ship a configuration.
     """
     from tilewright.task.loading import load_task
     from tilewright.tune.tune import tune
@@ -88,6 +90,6 @@ def _passed(candidate: Candidate) -> bool:
 
 
 def _microseconds(candidate: Candidate) -> tuple[bool, float]:
-    """Orders candidates: the measured ones first, by time."""
+    """Returns the sort key of a candidate. Measured candidates come first, sorted by time."""
     time = candidate.measured or candidate.predicted
     return candidate.measured is None, time.us if time is not None else math.inf

@@ -19,7 +19,7 @@ FUNCTIONS = {
     "where": "ct.where({}, {}, {})",
 }  # fmt: skip
 COMBINED = {"sum": "{0} + {1}", "max": "ct.maximum({0}, {1})", "min": "ct.minimum({0}, {1})"}
-"""Reduction → how two partial results are combined."""
+"""Reduction → the expression that combines two partial results."""
 HELPERS = {
     "erf": '''
 def erf(x):
@@ -45,13 +45,13 @@ def expm1(x):
     return ct.where(ct.abs(x) < 0.3, near, ct.exp(x) - 1.0)
 ''',
 }
-"""Function that cuTile lacks → how it is written with others."""
+"""Function that cuTile lacks → its code in terms of other functions."""
 ABOUT_ROW = "One block computes one row of at most {tile} columns."
 ABOUT_LONG = "One block computes one row of any length, {tile} columns at a time."
 
 
 class CuTileStatements(Statements):
-    """The body of a kernel whose blocks compute tiles of arrays."""
+    """The body of a kernel. Each of its blocks computes a tile of the arrays."""
 
     functions = FUNCTIONS
     combined: Mapping[str, str] = COMBINED
@@ -59,12 +59,12 @@ class CuTileStatements(Statements):
 
     @property
     def in_rows(self) -> bool:
-        """Whether a block computes one row, so that values are tiles of columns, or numbers of the row."""
+        """Whether a block computes one row. Values are then tiles of columns, or one number per row."""
         return self.form.name == "row reductions"
 
     @property
     def tiled(self) -> tuple[str, ...]:
-        """The axes of which a tile has more than one place."""
+        """The axes along which a tile has more than one element."""
         axes = self.form.axes
         return axes[-1:] if self.in_rows else axes[-2:]
 
@@ -98,7 +98,7 @@ class CuTileStatements(Statements):
         operand = next(each for each in self.form.computation.inputs if each.name == tensor.value)
         index, shape = self.place(operand)
         text = f"ct.load({operand.name}, {index}, {shape}, padding_mode=ZERO)"
-        if self.in_rows:  # each element is read once, so shared memory gains nothing
+        if self.in_rows:  # each element is read once, so shared memory would not help
             text = f"ct.gather({operand.name}, {index})"
         return f"{text}.astype(ct.float32)" if operand.dtype in ("bfloat16", "float16") else text
 
@@ -132,7 +132,7 @@ def _tuple(parts: list[str]) -> str:
 
 
 def taken(form: KernelForm) -> list[str]:
-    """Returns the names that a variable of a kernel must not have."""
+    """Returns the names that variables of a kernel must not have."""
     computation = form.computation
     tensors = [*(each.name for each in computation.inputs), *(each.name for each, _ in computation.outputs)]
     known = ["row", "columns", "inside", "k", "ct", "tw", "np", "math", "ZERO", *HELPERS]
@@ -151,7 +151,7 @@ def _body(form: KernelForm, name: str, about: str, tiles: tuple[str, ...]) -> Cu
 
 
 def _coordinates(body: CuTileStatements, axes: tuple[str, ...]) -> None:
-    """Adds the place of the block along each axis. The blocks of the last axis follow one another."""
+    """Adds the coordinates of the block along each axis. Consecutive blocks differ in the last axis."""
     form = body.form
     if form.name == "row reductions" and len(axes) == 1:
         body.add("row = ct.bid(0)")
@@ -169,19 +169,20 @@ def _coordinates(body: CuTileStatements, axes: tuple[str, ...]) -> None:
 
 
 def write(form: KernelForm, name: str, plain: bool = False) -> KernelText:
-    """Writes the kernels of a form in cuTile. ``plain``: only the kernel that suits all shapes, in tiles of one row."""
+    """Writes the kernels of a form in cuTile. ``plain``: writes only the kernel for all shapes, with tiles of one
+    row."""
     write_form = _rows if form.name == "row reductions" else _tiles
     text, launch, space = write_form(form, name, plain)
     return KernelText(imports_of(text), helpers_of(text) + text, launch, space)
 
 
 def imports_of(text: str) -> tuple[str, ...]:
-    """Returns the imports that the text of kernels needs."""
+    """Returns the imports that the kernels' text needs."""
     return ("import cuda.tile as ct", *(("import math",) if "math.inf" in text else ()))
 
 
 def helpers_of(text: str) -> str:
-    """Returns the functions that the text of kernels calls and cuTile lacks."""
+    """Returns the functions that the kernels' text calls and that cuTile lacks."""
     return "".join(f"{HELPERS[each].lstrip()}\n\n" for each in HELPERS if re.search(rf"(?<![\w.]){each}\(", text))
 
 

@@ -1,4 +1,4 @@
-"""Writes the product of two matrices in cuTile, with what is computed of it before it is stored."""
+"""Writes the product of two matrices in cuTile, with the epilogue that is computed before the result is stored."""
 
 from __future__ import annotations
 

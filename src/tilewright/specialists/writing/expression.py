@@ -1,6 +1,8 @@
-"""Describes a computation over arrays, apart from any language: a graph of operations on tensors with named extents.
+"""Describes a computation over arrays, independently of the language: a graph of operations on tensors with named
+extents.
 
-The readers of references build it, and each writer of a language spells it. An extent is the name of a dimension, or 1.
+The readers of references build the graph, and the writer of each language turns it into text. An extent is the name of
+a dimension, or 1.
 """
 
 from __future__ import annotations
@@ -18,19 +20,20 @@ REDUCTIONS = ("sum", "max", "min")
 
 
 class OutsideForms(RequestError):
-    """The computation is none of the forms for which kernels are written. A model or a person must propose it."""
+    """No kernel can be written for the computation, because it has none of the supported forms. A model or a person
+    must write it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """One operation. Equal operations of one `Graph` are one object.
+    """One operation. In one `Graph`, equal operations are the same object.
 
-    op: ``input``, ``number``, ``extent`` (the size of a dimension), ``index`` (the place along a dimension),
-        ``expand`` (an axis of extent 1 is inserted), ``drop`` (the last axis, of extent 1, is removed), ``transpose``,
-        ``product`` (of two matrices), one of `REDUCTIONS` (of the last axis, which keeps extent 1), or the name or
-        sign of an element-wise function.
-    value: the name of an input or dimension, the number, the axis of an expansion, or None.
-    dtype: of an input; ``bool`` and ``int64`` for tests and indices, otherwise ``float``.
+    op: ``input``, ``number``, ``extent`` (the size of a dimension), ``index`` (the coordinate along a dimension),
+        ``expand`` (inserts an axis of extent 1), ``drop`` (removes the last axis, of extent 1), ``transpose``,
+        ``product`` (of two matrices), one of `REDUCTIONS` (of the last axis, which keeps extent 1), or the name or sign
+        of an element-wise function.
+    value: the name of an input or dimension, the number, the axis of ``expand``, or None.
+    dtype: the dtype of an input; ``bool`` for tests, ``int64`` for indices, otherwise ``float``.
     """
 
     op: str
@@ -41,7 +44,7 @@ class Expression:
 
 
 class Graph:
-    """Builds expressions, and remembers the names that the reference gives them."""
+    """Builds expressions, and remembers their names in the reference."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Expression] = {}
@@ -51,7 +54,7 @@ class Graph:
         self, op: str, operands: Sequence[Expression] = (), shape: Shape | None = None,
         value: str | float | None = None, dtype: str = "float",
     ) -> Expression:  # fmt: skip
-        """Returns the expression. By default its shape is that to which the operands broadcast."""
+        """Returns the expression. By default its shape is the broadcast shape of the operands."""
         shape = broadcast([each.shape for each in operands]) if shape is None else shape
         key = (op, tuple(map(id, operands)), shape, type(value), value)
         if key not in self._known:
@@ -70,12 +73,12 @@ class Graph:
         return value if isinstance(value, Expression) else self.number(value)
 
     def reduce(self, op: str, of: Expression) -> Expression:
-        """Reduces the last axis, which keeps the extent 1."""
+        """Reduces the last axis. The axis stays, with extent 1."""
         return self.make(op, [of], (*of.shape[:-1], 1))
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Returns the shape to which shapes broadcast, as in NumPy. Raises OutsideForms."""
+    """Returns the broadcast shape of several shapes, as in NumPy. Raises OutsideForms if they do not fit."""
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     extents = []
@@ -92,7 +95,7 @@ def spelled(shape: Shape) -> str:
 
 
 def below(expressions: Sequence[Expression]) -> Iterator[Expression]:
-    """Yields the expressions and all that they are computed from, operands first, each once."""
+    """Yields the expressions and all their operands, directly or indirectly. Operands come first, each one once."""
     seen: set[Expression] = set()
     open_ = [(each, False) for each in reversed(expressions)]
     while open_:
@@ -116,7 +119,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Computation:
-    """What a reference computes. ``notes``: what its author should know, such as a naive form that was stabilised."""
+    """The computation of a reference. ``notes``: remarks for its author, such as a naive form that was stabilised."""
 
     name: str
     inputs: tuple[Operand, ...]
@@ -130,6 +133,6 @@ class Computation:
 
     @property
     def operations(self) -> int:
-        """The element-wise operations and reductions."""
+        """The number of element-wise operations and reductions."""
         left_out = ("input", "number", "extent", "index", "expand", "drop", "transpose", "product")
         return sum(each.op not in left_out for each in below(self.results))

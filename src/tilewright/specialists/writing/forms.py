@@ -1,4 +1,4 @@
-"""Decides the form of a computation: element-wise, row reductions, or the product of two matrices with an epilogue."""
+"""Finds the form of a computation: element-wise, row reductions, or the product of two matrices with an epilogue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FormName: TypeAlias = Literal["element-wise", "row reductions", "product of matr
 
 @dataclass(frozen=True)
 class KernelForm:
-    """A computation with its form, and the axes over which a kernel iterates. The last axis is that of the columns."""
+    """A computation with its form, and the axes over which a kernel iterates. The last axis is the columns."""
 
     name: FormName
     computation: Computation
@@ -35,12 +35,12 @@ class KernelForm:
         return self.axes[-1]
 
     def varies(self, expression: Expression) -> bool:
-        """Whether an expression has a value for each column, and not one for the row."""
+        """Whether an expression has a value for each column. If not, it has one value for the row."""
         return self.columns in expression.shape
 
     @property
     def same_shapes(self) -> bool:
-        """Whether all tensors have all axes, so that they are one run of memory each."""
+        """Whether all tensors have all axes. Each of them is then one contiguous range of memory."""
         tensors = [*self.computation.inputs, *(operand for operand, _ in self.computation.outputs)]
         return all(each.shape == self.axes for each in tensors)
 
@@ -50,7 +50,7 @@ class KernelForm:
 
 
 def form_of(computation: Computation) -> KernelForm:
-    """Returns the form. Raises OutsideForms, which says what is outside."""
+    """Returns the form. Raises OutsideForms, which names the unsupported part."""
     computation = stabilised(computation)
     used = tuple(below(computation.results))
     read = {each.value for each in used if each.op == "input"}
@@ -87,7 +87,7 @@ def form_of(computation: Computation) -> KernelForm:
 
 
 def _axes(shapes: list[Shape]) -> tuple[str, ...]:
-    """Returns the axes to which all shapes belong: the longest shape, of which all others are a part in order."""
+    """Returns the axes of all shapes: the longest shape. Each other shape must be a part of it in the same order."""
     widest = broadcast([max(shapes, key=lambda shape: (len(shape), sum(each != 1 for each in shape)))])
     axes = tuple(each for each in widest if isinstance(each, str))
     for shape in shapes:
@@ -102,7 +102,7 @@ def _axes(shapes: list[Shape]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Product:
-    """The product of a form: its two operands, whether each is transposed before, and the axis that is summed."""
+    """The product in a form: its two operands, whether each is transposed first, and the axis that is summed."""
 
     expression: Expression
     left: Operand
@@ -113,7 +113,7 @@ class Product:
 
 
 def product_of(form: KernelForm) -> Product:
-    """Returns the product of a form of that name."""
+    """Returns the product of a form that is a product of matrices."""
     (product,) = (each for each in below(form.computation.results) if each.op == "product")
     inputs = {each.name: each for each in form.computation.inputs}
     left, right = (inputs[str(_matrix(each).value)] for each in product.operands)
@@ -158,7 +158,7 @@ NAIVE = (
 
 
 def stabilised(computation: Computation) -> Computation:
-    """Subtracts the largest value where the reference divides powers by their sum, or takes the log of such a sum."""
+    """Subtracts the largest value if the reference divides powers by their sum, or takes the log of such a sum."""
     graph, changed = computation.graph, dict[Expression, Expression]()
     for each in below(computation.results):
         operands = tuple(changed[operand] for operand in each.operands)
@@ -189,7 +189,7 @@ def _stable(graph: Graph, each: Expression) -> Expression | None:
 
 
 def _total(expression: Expression) -> Expression | None:
-    """Returns the powers whose sum an expression is, if their exponents are not shifted yet."""
+    """Returns the powers in a sum, if their exponents were not shifted yet."""
     while expression.op in ("drop", "expand"):
         (expression,) = expression.operands
     if expression.op != "sum" or expression.operands[0].op != "exp":

@@ -24,7 +24,7 @@ DIRECT = {
 }  # fmt: skip
 """Function → operation with the same operands."""
 SAME = ("float", "to", "type", "astype", "contiguous", "asarray", "float32", "float64", "double", "ascontiguousarray")
-"""Functions that leave the values as they are: kernels compute in float32."""
+"""Functions that do not change the values, because kernels compute in float32."""
 
 
 def _last(x: E, axis: object) -> None:
@@ -35,7 +35,7 @@ def _last(x: E, axis: object) -> None:
 
 
 def reduced(g: Graph, op: str, x: E, axis: object, keep: bool) -> E:
-    """Reduces the last axis. ``keep``: whether it stays, with extent 1."""
+    """Reduces the last axis. ``keep``: whether the axis stays, with extent 1."""
     _last(x, axis)
     kept = g.reduce(op, x)
     return kept if keep else dropped(g, kept, -1)
@@ -78,7 +78,7 @@ def std(g: Graph, x: E, *args: Any, **options: Any) -> E:
 
 
 def power(g: Graph, x: E, exponent: E | float) -> E:
-    """Writes small whole powers as products, and roots as roots: faster, and exact for negative bases."""
+    """Writes small whole powers as products, and half powers as roots. This is faster, and exact for negative bases."""
     if isinstance(exponent, Expression) and exponent.op == "number":
         exponent = float(exponent.value or 0)
     if isinstance(exponent, Expression):
@@ -195,7 +195,7 @@ def rms_norm(g: Graph, x: E, shape: object, weight: E | None = None, eps: float 
 
 
 def picked(g: Graph, x: E, labels: E) -> E:
-    """Returns the element of each row at its label, as a sum of which one term is not zero."""
+    """Returns, for each row, the element with the index in ``labels``. It is written as a sum with one non-zero term."""
     places = g.make("index", shape=(x.shape[-1],), value=x.shape[-1], dtype="int64")
     here = g.apply("==", places, g.make("expand", [labels], (*labels.shape, 1), -1, labels.dtype))
     return reduced(g, "sum", g.apply("where", here, x, 0.0), -1, False)

@@ -1,4 +1,4 @@
-"""The operations that a question may name instead of a file, each with its reference in NumPy."""
+"""The operations that a question may name without a file, each with its reference in NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NamedOperation:
-    """An operation. ``words``: each name is a set of words that a question must have all of."""
+    """One operation. ``words``: its names. A question must contain all words of a name."""
 
     name: str
     words: tuple[str, ...]
@@ -84,7 +84,7 @@ def residual_add(x: "[M, N]", bias: "[N]", residual: "[M, N]"):
 
 
 def operation_in(question: str) -> NamedOperation | None:
-    """Returns the operation that a question names; the operations with more words come first."""
+    """Returns the operation that a question names. Operations with more words are tried first."""
     words = set(re.findall(r"[a-z0-9]+", question.lower()))
     joined = "".join(re.findall(r"[a-z0-9]+", question.lower()))
     for operation in OPERATIONS:

@@ -1,10 +1,10 @@
-"""Reads a reference over arrays by its syntax tree. Nothing is executed, and neither NumPy nor torch is imported.
+"""Reads a reference over arrays from its syntax tree. Nothing is executed, and neither NumPy nor torch is imported.
 
     def reference(x: "bfloat16[M, N]", weight: "[N]", eps=1e-6):
         return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps) * weight
 
 An annotation gives the dtype and the extents of a tensor. A parameter with a default is a number. Without annotations,
-the first tensor and all others of no special name are [M, N]; `ROLES` has the special names.
+the first tensor is [M, N], and so are all others whose names are not in `ROLES`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROLES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("labels", "target", "targets", "label"), ("int64", "M")),
     "mask": ("bool", "M, N"),
 }
-"""Name of a parameter without an annotation → its dtype (empty: that of the others) and extents."""
+"""Name of a parameter without an annotation → its dtype ("": that of the other tensors) and its extents."""
 WHOLE = ("bool", "int8", "int16", "int32", "int64", "uint8")
 SIGNS: Mapping[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.BitAnd: "&", ast.BitOr: "|", ast.Lt: "<",
@@ -39,8 +39,8 @@ NUMBERS = {"pi": math.pi, "e": math.e, "inf": math.inf, "newaxis": None}
 def read(source: str, function: str, dtype: str = "bfloat16", file: str = "the reference") -> Computation:
     """Reads one function of a Python source.
 
-    dtype: of the float tensors whose annotation has none.
-    Raises OutsideForms with the line that is outside the forms, and RequestError if there is no such function.
+    dtype: the dtype of float tensors whose annotation has none.
+    Raises OutsideForms, which names the unsupported line, and RequestError if there is no such function.
     """
     try:
         module = ast.parse(source)
@@ -53,7 +53,7 @@ def read(source: str, function: str, dtype: str = "bfloat16", file: str = "the r
 
 
 def operands(function: ast.FunctionDef, dtype: str) -> tuple[Operand, ...]:
-    """Returns the tensors among a function's parameters, which are those without a default."""
+    """Returns the tensors among a function's parameters. They are the parameters without a default."""
     arguments = function.args
     if arguments.vararg or arguments.kwarg:
         raise OutsideForms(f"'{function.name}' has * or ** parameters; name each tensor")
@@ -86,7 +86,7 @@ def _operand(name: str, annotation: ast.expr | None, dtype: str) -> Operand:
 
 @dataclass
 class ReferenceReader:
-    """Evaluates a function with expressions in place of its arrays."""
+    """Evaluates a function on expressions instead of arrays."""
 
     module: ast.Module
     functions: Mapping[str, ast.FunctionDef]
@@ -104,10 +104,10 @@ class ReferenceReader:
                 try:
                     self.constants[node.targets[0].id] = self.value(node.value, {})
                 except (OutsideForms, RequestError):
-                    continue  # it is an error only where the reference uses it
+                    continue  # it is an error only if the reference uses it
 
     def computation(self, function: ast.FunctionDef, dtype: str) -> Computation:
-        """Reads the function whose parameters are the tensors."""
+        """Reads the function that has the tensors as parameters."""
         inputs = operands(function, dtype)
         kinds = {each.name: "float" if each.dtype in FLOATS else each.dtype for each in inputs}
         known = {
@@ -224,7 +224,7 @@ class ReferenceReader:
         return self.applied(sign, left, right)
 
     def applied(self, sign: str, left: Any, right: Any) -> Any:
-        """Applies a sign to two values, of which numbers give a number."""
+        """Applies a sign to two values. If both are numbers, the result is a number."""
         if isinstance(left, int | float) and isinstance(right, int | float) and sign in ARITHMETIC:
             return ARITHMETIC[sign](float(left), float(right))
         return self.graph.apply(sign, left, right)
@@ -246,7 +246,7 @@ class ReferenceReader:
 
     def _attribute(self, node: ast.Attribute, names: Mapping[str, Any]) -> Any:
         if isinstance(node.value, ast.Name) and node.value.id in self.imported - set(names):
-            return NUMBERS.get(node.attr)  # others are dtypes, which change nothing
+            return NUMBERS.get(node.attr)  # others are dtypes, which have no effect
         of = self.value(node.value, names)
         if node.attr == "shape" and isinstance(of, Expression):
             return tuple(self._extent(extent) for extent in of.shape)
@@ -307,11 +307,11 @@ class ReferenceReader:
         return (result, None) if name in ("max", "min") and self._gives_places(len(arguments), options) else result
 
     def _gives_places(self, arguments: int, options: Mapping[str, Any]) -> bool:
-        """Whether a call of ``max`` or ``min`` is torch's along an axis, which gives values and places."""
+        """Whether a call of ``max`` or ``min`` is torch's call with an axis, which returns values and indices."""
         return "dim" in options or (arguments > 1 and "torch" in self.imported and "axis" not in options)
 
     def _callee(self, node: ast.expr, names: Mapping[str, Any]) -> tuple[str, list[Any]]:
-        """Returns the name of a called function, and the array whose method it is, if it is one."""
+        """Returns the name of a called function. For a method, also returns its array."""
         if isinstance(node, ast.Name):
             return node.id, []
         if not isinstance(node, ast.Attribute):

@@ -1,4 +1,5 @@
-"""Writes a row that does not fit one tile: a loop over tiles for each level of reductions, and one for the outputs."""
+"""Writes a row that does not fit into one tile: a loop over tiles for each level of reductions, and one for the
+outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ PARTIAL = {"sum": "sums", "max": "maxima", "min": "minima"}
 
 
 class RowStatements(Protocol):
-    """What a language adds to `statements.Statements` for rows."""
+    """The methods for long rows that a language adds to `statements.Statements`."""
 
     form: KernelForm
     bound: dict[Expression, str]
@@ -23,7 +24,7 @@ class RowStatements(Protocol):
     indent: str
     inf: str
     combined: Mapping[str, str]
-    """Reduction → how two partial results are combined."""
+    """Reduction → the expression that combines two partial results."""
 
     def add(self, line: str) -> None: ...
     def text(self, expression: Expression) -> str: ...
@@ -58,7 +59,7 @@ def long_row(body: RowStatements) -> None:
 
 
 def _before_the_loop(body: RowStatements, wanted: list[Expression]) -> None:
-    """Assigns what the loop needs and has one value for the row."""
+    """Assigns values that are the same for the whole row and that the loop needs."""
     for value in of_the_row(body.form, wanted, body.bound):
         text = body.text(value)
         if value not in body.bound:
@@ -66,7 +67,7 @@ def _before_the_loop(body: RowStatements, wanted: list[Expression]) -> None:
 
 
 def _loop(body: RowStatements, stage: tuple[Expression, ...]) -> None:
-    """Adds the loop that computes the reductions of one level, in accumulators as wide as a tile."""
+    """Adds the loop that computes the reductions of one level. Its accumulators are as wide as a tile."""
     _before_the_loop(body, [each.operands[0] for each in stage])
     partial = {each: body.variable(PARTIAL[each.op]) for each in stage}
     for each, name in partial.items():

@@ -1,4 +1,4 @@
-"""Changes which configuration a written task ships."""
+"""Changes the configuration that a written task ships."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def with_shipped(text: str, changes: Mapping[str, Value]) -> str:
 
 
 def with_tiles(text: str, chosen: Callable[[Sequence[int]], int]) -> str:
-    """Returns the text of a task file that ships one of the listed values of each tile size.
+    """Returns the text of a task file that ships one of the listed values for each tile size.
 
-    chosen: list of values → the value.
+    chosen: list of values → the value to ship.
     """
     (space,) = (each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Call) and _is_space(each))
     listed = {each.arg: each.value for each in space.keywords}["constants"]

@@ -1,6 +1,7 @@
-"""Writes expressions as the statements of a kernel: what is used twice, or has a name in the reference, is a variable.
+"""Writes expressions as the statements of a kernel.
 
-A writer of a language gives the spelling of the functions, and says how a tensor is loaded and a row is reduced.
+An expression that is used twice, or has a name in the reference, becomes a variable. The writer of a language defines
+the spelling of functions, the loads of tensors and the reductions of rows.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ ATOM, UNARY = 10, 8
 STRENGTH = {
     "*": 7, "/": 7, "+": 6, "-": 6, "&": 4, "|": 3, "<": 2, "<=": 2, ">": 2, ">=": 2, "==": 2, "!=": 2,
 }  # fmt: skip
-"""Sign → how strongly it binds. Operands that bind less get parentheses."""
+"""Operator → its precedence. Operands with a lower precedence get parentheses."""
 IDENTITY = {"sum": "0.0", "max": "-{inf}", "min": "{inf}"}
-"""Reduction → the value that changes no result."""
+"""Reduction → its neutral value."""
 LONG = 60
-"""Characters of an expression above which it becomes a variable."""
+"""The most characters of an expression that is not assigned to a variable."""
 
 
 class Statements(ABC):
@@ -44,7 +45,7 @@ class Statements(ABC):
 
     @abstractmethod
     def load(self, tensor: Expression) -> str:
-        """Returns the text that loads the part of a tensor that this block needs, in float32 if it is a float."""
+        """Returns the text that loads this block's part of a tensor. Floats are converted to float32."""
 
     @abstractmethod
     def extent(self, axis: str) -> str:
@@ -52,29 +53,29 @@ class Statements(ABC):
 
     @abstractmethod
     def index(self) -> str:
-        """Returns the places along the columns."""
+        """Returns the indices along the columns."""
 
     @abstractmethod
     def reduced(self, op: str, values: str, expression: Expression) -> str:
         """Returns the reduction of a row's values."""
 
     def only_inside(self, values: str, outside: str) -> str:
-        """Returns the values of the columns that exist, and ``outside`` for those beyond the last."""
+        """Returns the values of existing columns, and ``outside`` for columns beyond the last one."""
         return f"{self.module}.where(inside, {values}, {outside})"
 
     def accumulator(self, start: str) -> str:
-        """Returns the partial results of a reduction before the first tile."""
+        """Returns the initial value of a reduction's partial results."""
         return f"{self.module}.full((TILE_{self.form.columns},), {start}, {self.module}.float32)"
 
     def expanded(self, expression: Expression) -> tuple[str, int]:
-        """Writes an inserted or removed axis. Rows need neither."""
+        """Writes an inserted or removed axis. Rows have no text for either."""
         return self.value(expression.operands[0])
 
     def add(self, line: str) -> None:
         self.lines.append(self.indent + line)
 
     def variable(self, wanted: str) -> str:
-        """Returns a name that no other variable has."""
+        """Returns an unused name for a variable."""
         name, number = wanted, 1
         while name in self.taken or keyword.iskeyword(name):
             number += 1
@@ -83,7 +84,7 @@ class Statements(ABC):
         return name
 
     def assigned(self, expression: Expression, text: str, wanted: str = "") -> str:
-        """Assigns a text to a variable, which stands for the expression from here on."""
+        """Assigns a text to a variable. The variable represents the expression in later text."""
         named = self.form.computation.graph.names.get(expression, "")
         default = DEFAULT_NAMES.get(expression.op, "value")
         while default in self.form.computation.graph.names.values():
@@ -94,7 +95,7 @@ class Statements(ABC):
         return name
 
     def value(self, expression: Expression) -> tuple[str, int]:
-        """Returns the text of an expression, and how strongly its outermost sign binds."""
+        """Returns the text of an expression, and the precedence of its outermost operator."""
         if expression in self.bound:
             return self.bound[expression], ATOM
         if expression.op == "input":
@@ -110,7 +111,7 @@ class Statements(ABC):
         return text, strength
 
     def text(self, expression: Expression, at_least: int = 0) -> str:
-        """Returns the text of an expression, in parentheses if it binds less than ``at_least``."""
+        """Returns the text of an expression, in parentheses if its precedence is below ``at_least``."""
         text, strength = self.value(expression)
         return text if strength >= at_least else f"({text})"
 
@@ -142,7 +143,7 @@ class Statements(ABC):
         return self.functions[op].format(*(self.text(each) for each in operands)), ATOM
 
     def finished(self) -> str:
-        """Returns the lines, without the places and guards that nothing reads."""
+        """Returns the lines, without unused indices and masks."""
         kept: list[str] = []
         for line in reversed(self.lines):
             name = line.split(" = ")[0].strip()
@@ -152,16 +153,16 @@ class Statements(ABC):
         return "\n".join(kept[::-1]) + "\n"
 
     def inside(self, op: str, values: Expression) -> str:
-        """Returns the values to reduce. Those beyond the last column do not change the result."""
+        """Returns the values to reduce. Values beyond the last column are neutral."""
         return self.only_inside(self.text(values), IDENTITY[op].format(inf=self.inf))
 
 
 DEFAULT_NAMES = {"sum": "total", "max": "largest", "min": "least", "exp": "powers", "erf": "erf", "tanh": "tanh"}
-"""Operation → the name of a variable that holds its result, if the reference has none."""
+"""Operation → the name of the variable for its result, if the reference gives no name."""
 
 
 def _read_next(name: str, lines: list[str]) -> bool:
-    """Tells whether a line reads a variable before one assigns it again."""
+    """Returns whether a line reads a variable before another line assigns it again."""
     for line in lines:
         target, _, text = line.partition(" = ")
         if re.search(rf"\b{name}\b", text if target.strip() == name else line):
@@ -175,7 +176,7 @@ def _read_next(name: str, lines: list[str]) -> bool:
 
 
 def levels(form: KernelForm) -> list[tuple[Expression, ...]]:
-    """Returns the reductions in the order in which they can be computed. Those of one level share a loop."""
+    """Returns the reductions in levels, in the order of computation. The reductions of a level share a loop."""
     level: dict[Expression, int] = {}
     for each in below(form.computation.results):
         under = max((level[operand] for operand in each.operands), default=0)
@@ -189,7 +190,8 @@ def levels(form: KernelForm) -> list[tuple[Expression, ...]]:
 
 
 def of_the_row(form: KernelForm, wanted: Iterable[Expression], bound: Iterable[Expression]) -> list[Expression]:
-    """Returns what ``wanted`` needs and has one value for the row, so that it is computed before the loop."""
+    """Returns the expressions that ``wanted`` needs and that have one value for the row. They are computed before the
+    loop."""
     known, found = set(bound), list[Expression]()
     open_, seen = list(wanted), set[Expression]()
     while open_:

@@ -12,7 +12,7 @@ from tilewright.specialists.writing.forms import KernelForm
 
 @dataclass(frozen=True)
 class KernelText:
-    """What a writer of a language gives: its imports, kernels, body of the launch, and arguments of the space."""
+    """The text from the writer of a language: imports, kernels, body of the launch, and arguments of the space."""
 
     imports: tuple[str, ...]
     kernels: str
@@ -22,9 +22,10 @@ class KernelText:
 
 @dataclass(frozen=True)
 class ReferenceText:
-    """The text of the reference in the task file. ``call``: the name of the function that the task gets.
+    """The text of the reference in the task file.
 
-    origin: where it comes from, for the heading.
+    call: the name of the function that the task gets.
+    origin: the source of the reference, for the heading.
     """
 
     text: str
@@ -67,10 +68,10 @@ task = tw.Task(
 '''
 
 EXTENTS = ((16384, 4096), (8, 2048, 4096), (2, 16, 2048, 4096))
-"""Extents of a large workload, by the number of axes from two on. Of one axis it is `ONE_AXIS`."""
+"""Extents of a large workload with two, three and four axes. With one axis, it is `ONE_AXIS`."""
 ONE_AXIS = 1 << 24
 LONG_ROWS = 100_003
-"""Columns of the workload whose rows do not fit one tile."""
+"""Number of columns of the workload whose rows do not fit into one tile."""
 PRODUCT = (4096, 4096, 4096)
 
 
@@ -143,7 +144,8 @@ def _tuple(shape: Shape) -> str:
 
 
 def _limits(form: KernelForm) -> dict[str, str]:
-    """Returns the limit of each tensor that is compared with the places along an axis: the axis, as text."""
+    """Returns tensor → axis, for each tensor that is compared with indices along an axis. The axis limits its
+    values."""
     found = {}
     for each in below(form.computation.results):
         places = [operand for operand in each.operands if operand.op == "index"]
@@ -163,7 +165,7 @@ def _tensor(operand: Operand, is_output: bool, limits: Mapping[str, str]) -> str
 
 
 def _workloads(form: KernelForm, names: list[str], given: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Returns the user's workload, a large one, one of odd extents, and one of rows that fit no tile."""
+    """Returns the user's workload, a large one, one with odd extents, and one whose rows do not fit into a tile."""
     rank = len(form.axes)
     large: tuple[int, ...]
     odd: tuple[int, ...]

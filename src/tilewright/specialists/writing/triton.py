@@ -19,17 +19,17 @@ FUNCTIONS = {
     "where": "tl.where({}, {}, {})",
 }  # fmt: skip
 COMBINED = {"sum": "{0} + {1}", "max": "tl.maximum({0}, {1})", "min": "tl.minimum({0}, {1})"}
-"""Reduction → how two partial results are combined."""
+"""Reduction → the expression that combines two partial results."""
 
 
 class TritonStatements(Statements):
-    """The body of a kernel whose programs compute a run of columns of one row."""
+    """The body of a kernel. Each program computes consecutive columns of one row."""
 
     functions = FUNCTIONS
     combined: Mapping[str, str] = COMBINED
     module, inf = "tl", 'float("inf")'
     flat = False
-    """Whether all tensors are one run of memory, with one column for each element."""
+    """Whether each tensor is one contiguous range of memory. There is then one column for each element."""
 
     def extent(self, axis: str) -> str:
         return axis
@@ -50,11 +50,11 @@ class TritonStatements(Statements):
         self.add(f"tl.store({self.address(operand)}, {self.text(value)}{guard})")
 
     def guard(self, operand: Operand) -> str:
-        """Returns the mask of a tensor's part; empty if all of the part exists."""
+        """Returns the mask for this program's part of a tensor; "" if the whole part exists."""
         return "inside" if self.form.columns in operand.shape else ""
 
     def address(self, operand: Operand) -> str:
-        """Returns the address of a tensor's part."""
+        """Returns the address of this program's part of a tensor."""
         if self.flat:
             return f"{operand.name}_ptr + start + place"
         axes = self.form.axes
@@ -70,7 +70,7 @@ class TritonStatements(Statements):
         return f"{operand.name}_ptr + {row} * {axes[-1]}{columns}" if columns else f"{operand.name}_ptr + {row}"
 
     def _row_of(self, leading: list[str]) -> str:
-        """Returns the row of a tensor that has only some of the leading axes."""
+        """Returns the row index of a tensor that has only some of the leading axes."""
         text = ""
         for axis in leading:
             place = coordinate("row", self.form.axes[:-1], axis)
@@ -90,7 +90,7 @@ class TritonStatements(Statements):
 
 
 def coordinate(row: str, axes: tuple[str, ...], axis: str) -> str:
-    """Returns the place along ``axis`` of a row, counted over all ``axes``."""
+    """Returns the coordinate along ``axis`` of a row index that counts over all ``axes``."""
     at = axes.index(axis)
     after = " * ".join(axes[at + 1 :])
     place = f"{row} // ({after})" if after else row
@@ -105,13 +105,13 @@ def kernels(form: KernelForm, name: str, plain: bool) -> str:
 
 
 def arguments(form: KernelForm, plain: bool = False) -> list[str]:
-    """Returns the arguments of a launch before the tile sizes."""
+    """Returns the arguments of a launch that come before the tile sizes."""
     tensors = [*(each.name for each in form.computation.inputs), *(each.name for each, _ in form.computation.outputs)]
     return [*tensors, " * ".join(form.axes)] if _is_flat(form, plain) else [*tensors, *sizes(form)]
 
 
 def sizes(form: KernelForm) -> list[str]:
-    """Returns the axes whose size a kernel must know: the columns, and leading axes of which a tensor lacks some."""
+    """Returns the axes whose sizes a kernel needs: the columns, and leading axes that some tensor lacks."""
     rows = form.axes[:-1]
     tensors = [*form.computation.inputs, *(each for each, _ in form.computation.outputs)]
     parts = [[axis for axis in each.shape if axis in rows] for each in tensors]
@@ -135,7 +135,7 @@ def _head(form: KernelForm, name: str, about: str, last: list[str], tile: str) -
 
 
 def taken(form: KernelForm) -> list[str]:
-    """Returns the names that a variable of a kernel must not have."""
+    """Returns the names that variables of a kernel must not have."""
     return [
         *form.axes,
         "row",
@@ -207,13 +207,13 @@ SPACE = """        constants={{"{tile}": {values}}},
 
 
 def imports_of(text: str) -> tuple[str, ...]:
-    """Returns the imports that the text of kernels needs."""
+    """Returns the imports that the kernels' text needs."""
     libdevice = ("from triton.language.extra import libdevice",) if "libdevice." in text else ()
     return ("import triton", "import triton.language as tl", *libdevice)
 
 
 def write(form: KernelForm, name: str, plain: bool = False) -> KernelText:
-    """Writes the kernels of a form in Triton. ``plain``: only the kernel that suits all shapes."""
+    """Writes the kernels of a form in Triton. ``plain``: writes only the kernel for all shapes."""
     text = kernels(form, name, plain)
     given = ", ".join(arguments(form, plain))
     tile = "TILE" if _is_flat(form, plain) else f"TILE_{form.columns}"

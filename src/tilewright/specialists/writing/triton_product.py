@@ -1,4 +1,4 @@
-"""Writes the product of two matrices in Triton, with what is computed of it before it is stored."""
+"""Writes the product of two matrices in Triton, with the epilogue that is computed before the result is stored."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SPACE = """        constants={{
 
 
 class EpilogueStatements(TritonStatements):
-    """The lines after the product. All values are tiles of two axes."""
+    """The lines after the product. All values are two-dimensional tiles."""
 
     def address(self, operand: Operand) -> str:
         rows, columns = self.form.axes

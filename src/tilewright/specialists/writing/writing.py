@@ -22,14 +22,15 @@ WRITERS: Mapping[str, tuple[Rows, Products]] = {
     "cutile": (cutile.write, cutile_product.write_product),
     "triton": (triton.write, triton_product.write_product),
 }
-"""Language → its writer of element-wise computations and rows, and its writer of products."""
+"""Language → its writer of element-wise and row computations, and its writer of matrix products."""
 
 
 @dataclass(frozen=True)
 class WritingAttempt:
-    """One of the ways to write a kernel.
+    """One way to write a kernel.
 
-    smallest: the tiles begin at the smallest sizes of the space. plain: one kernel for all shapes, in small tiles.
+    smallest: tiles first have the smallest sizes of the space.
+    plain: one kernel for all shapes, with small tiles.
     """
 
     name: str
@@ -42,12 +43,12 @@ ATTEMPTS = (
     WritingAttempt("in the smallest tiles", smallest=True),
     WritingAttempt("as one plain kernel", smallest=True, plain=True),
 )
-"""The attempts at a reference, in this order. Each is tried only if the check refused those before it."""
+"""The attempts in order. Each is tried only if the check found the earlier ones incorrect."""
 
 
 @dataclass(frozen=True)
 class ReferenceSource:
-    """A reference: a function in the text of a Python file. ``origin``: where it comes from, in words."""
+    """A reference: a function in the text of a Python file. ``origin``: its source, in words."""
 
     text: str
     function: str
@@ -56,9 +57,10 @@ class ReferenceSource:
 
 @dataclass(frozen=True)
 class WrittenTask:
-    """The text of a task file, its form, and what the author of the reference should know.
+    """The text of a task file, its form, and notes for the author of the reference.
 
-    name: of the task. kernel, computation: what the file is made of.
+    name: the name of the task.
+    kernel, computation: the parts from which the file is made.
     """
 
     name: str
@@ -86,10 +88,10 @@ def write_task(
     """Writes the task file of a reference in a language.
 
     file: the name of the task file, for its heading.
-    dtype: of the float tensors whose annotation has none.
+    dtype: the dtype of float tensors whose annotation has none.
     dims: the extents of the user's workload, if known.
     outputs: the dtypes of the outputs; by default that of the first float tensor.
-    Raises OutsideForms for a reference that is none of the forms, and UnknownChoice for another language.
+    Raises OutsideForms for a reference without a supported form, and UnknownChoice for an unknown language.
     """
     if language not in WRITERS:
         raise UnknownChoice("language", language, WRITERS)
@@ -115,7 +117,7 @@ def _half_of_smallest(values: Sequence[int]) -> int:
 
 
 def _with_dtypes(computation: Computation, dtypes: Sequence[str]) -> Computation:
-    """Returns the computation with other dtypes of its outputs; without dtypes, the same."""
+    """Returns the computation with other dtypes of its outputs; unchanged if ``dtypes`` is empty."""
     if not dtypes:
         return computation
     if len(dtypes) != len(computation.outputs) or not set(dtypes) <= set(FLOATS):
@@ -128,7 +130,8 @@ def _with_dtypes(computation: Computation, dtypes: Sequence[str]) -> Computation
 
 
 def reference_of(source: ReferenceSource, computation: Computation) -> ReferenceText:
-    """Returns the user's own function, with what it needs of its file. One over torch gets torch tensors in float64."""
+    """Returns the user's own function, with the parts of its file that it needs. A function over torch gets float64
+    tensors."""
     module = ast.parse(source.text)
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     known: dict[str, ast.FunctionDef | ast.Assign] = dict(functions)

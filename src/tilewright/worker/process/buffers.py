@@ -109,8 +109,10 @@ class Buffers:
 class InputSets:
     """Two sets of inputs that alternate at the same addresses while candidates are timed.
 
-    Of an input larger than `SWAPPED_BYTES`, only the first bytes alternate. Arrays of offsets stay as they are: a mix
-    of two would not be valid, and the work may depend on them. seeds: of the two sets; the second is in place at first.
+    If an input is larger than `SWAPPED_BYTES`, only its first bytes alternate. Arrays of offsets do not alternate: a
+    mixture of two would not be valid, and the work may depend on them.
+
+    seeds: the seeds of the two sets. The second set is used first.
     """
 
     def __init__(self, buffers: Buffers, seeds: tuple[int, int]) -> None:
@@ -122,7 +124,7 @@ class InputSets:
         self.spoil()
 
     def swap(self) -> None:
-        """Puts the other set in place."""
+        """Exchanges the two sets."""
         self.current = 1 - self.current
         for name, part in self._parts():
             part.copy_(self._sets[self.current][name])
@@ -132,7 +134,7 @@ class InputSets:
         self.buffers.spoil(POISONS[0])
 
     def record(self) -> dict[str, Json]:
-        """Returns what is done before a launch is timed, for the record of a race."""
+        """Describes the work before each timed launch, for the record of a race."""
         task, parts = self.buffers.task, dict(self._parts())
         shares = {name: parts[name].numel() / max(1, self.buffers.all[name].middle.numel()) for name in task.inputs}
         return {"outputs": "poisoned before each launch", "alternating_share_of_inputs": shares}
