@@ -195,7 +195,7 @@ def rms_norm(g: Graph, x: E, shape: object, weight: E | None = None, eps: float 
 
 
 def picked(g: Graph, x: E, labels: E) -> E:
-    """Returns, for each row, the element with the index in ``labels``. It is written as a sum with one non-zero term."""
+    """Returns the element of each row with the index in ``labels``, written as a sum with one non-zero term."""
     places = g.make("index", shape=(x.shape[-1],), value=x.shape[-1], dtype="int64")
     here = g.apply("==", places, g.make("expand", [labels], (*labels.shape, 1), -1, labels.dtype))
     return reduced(g, "sum", g.apply("where", here, x, 0.0), -1, False)
