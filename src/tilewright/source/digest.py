@@ -23,11 +23,11 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _VERSIONED = ("builtins", "cuda.tile", "numpy", "scipy", "torch", "triton")
 """Packages whose functions enter the hash by name, without source."""
 
-_PARSED: dict[int, tuple[CodeType, ast.AST | None, str]] = {}
-"""id of a code object → the code object, its tree and its text.
+_PARSED: dict[int, tuple[CodeType | type, ast.AST | None, str]] = {}
+"""id of a code object or a class → the object, its tree and its text.
 
-The key is an id because equal code objects may have different decorators. The value holds the code object, so that no
-other object gets the same id.
+The key is an id because equal code objects may have different decorators. The value holds the object, so that no other
+object gets the same id. To find a class Python parses its whole file, 0.1 s for `typing.Any`, once for each process.
 """
 
 
@@ -40,7 +40,7 @@ def source_of(*kernels: Any) -> str:
     lines = [_described(kernel, functions) for kernel in kernels if isinstance(kernel, partial)]
     for function in functions:  # the list grows during the loop
         defaults = _described((function.__defaults__, function.__kwdefaults__), [])
-        lines.append(f"{function.__qualname__}: {_parsed(function)[1]} {defaults}")
+        lines.append(f"{function.__qualname__}: {_parsed(function.__code__)[1]} {defaults}")
         lines += [f"  {name} = {_described(value, functions)}" for name, value in _used(function)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -75,16 +75,18 @@ def has_source(thing: Any) -> bool:
     return True
 
 
-def _parsed(function: FunctionType) -> tuple[ast.AST | None, str]:
-    """Returns the function's syntax tree (None without source), and its source or code as text."""
-    code = function.__code__
-    if id(code) not in _PARSED:
-        file = source_of_object(code)
-        _PARSED[id(code)] = (code, file.tree, ast.unparse(file.tree)) if file is not None else (code, None, _bare(code))
-    return _PARSED[id(code)][1:]
+def _parsed(thing: CodeType | type) -> tuple[ast.AST | None, str]:
+    """Returns the syntax tree of code or of a class (None without source), and its source as text, else its code."""
+    if id(thing) not in _PARSED:
+        file = source_of_object(thing)
+        tree = file.tree if file is not None else None
+        _PARSED[id(thing)] = (thing, tree, ast.unparse(tree) if tree is not None else _bare(thing))
+    return _PARSED[id(thing)][1:]
 
 
-def _bare(code: CodeType) -> str:
+def _bare(code: CodeType | type) -> str:
+    if isinstance(code, type):
+        return ""
     constants = [_bare(each) if isinstance(each, CodeType) else _described(each, []) for each in code.co_consts]
     return f"{code.co_code.hex()} {constants!r} {code.co_names!r}"
 
@@ -100,7 +102,7 @@ def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)
-    tree, _ = _parsed(function)
+    tree, _ = _parsed(function.__code__)
     chains = set(_chains(tree)) if tree else {(name,) for name in _names(function.__code__)}
     for chain in sorted(chains):
         root, *rest = chain
@@ -190,8 +192,7 @@ def _described_object(value: Any, functions: list[FunctionType]) -> str:
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, type):
-        file = None if _versioned(module) else source_of_object(value)
-        return f"class {module}.{value.__qualname__} {ast.unparse(file.tree) if file is not None else ''}"
+        return f"class {module}.{value.__qualname__} {'' if _versioned(module) else _parsed(value)[1]}"
     python = inspect.unwrap(_python_of(value))
     if isinstance(python, FunctionType) and not _versioned(module):
         if python not in functions:

@@ -39,25 +39,32 @@ class _Parsed:
     def positions(self) -> Mapping[cst.CSTNode, object]:
         return dict(self.wrapper.resolve(PositionProvider))
 
-    @cached_property
+    @property
     def parents(self) -> Mapping[cst.CSTNode, cst.CSTNode]:
-        return {child: node for node in self.order[0] for child in node.children}
+        return self._walked[2]
 
-    @cached_property
+    @property
     def order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
         """All nodes in the order of the text, and node → the slice of this list that holds the node's subtree."""
+        return self._walked[:2]
+
+    @cached_property
+    def _walked(self) -> tuple[list[cst.CSTNode], dict[cst.CSTNode, tuple[int, int]], dict[cst.CSTNode, cst.CSTNode]]:
+        """The order, and node → its parent: of one walk, because libcst makes a new node for each list of children."""
         nodes: list[cst.CSTNode] = []
         reach: dict[cst.CSTNode, tuple[int, int]] = {}
+        parents: dict[cst.CSTNode, cst.CSTNode] = {}
 
         def walk(node: cst.CSTNode) -> None:
             start = len(nodes)
             nodes.append(node)
             for child in node.children:
+                parents[child] = node
                 walk(child)
             reach[node] = (start, len(nodes))
 
         walk(self.wrapper.module)
-        return nodes, reach
+        return nodes, reach, parents
 
 
 _parsed_text = lru_cache(64)(_Parsed)  # every playbook entry reads the text of the best version so far

@@ -17,7 +17,7 @@ import io
 import re
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -181,20 +181,24 @@ class EntryContract:
         for _, _, _, text in self._changes():
             self._loaded(text)
 
-    def _changes(self) -> Iterator[tuple[str, Site, Value, str]]:
-        """Yields, for each possible change, the text before, the site, the value, and the text after."""
-        for before in self.examples.values():
+    @classmethod
+    @cache
+    def _changes(cls) -> list[tuple[str, Site, Value, str]]:
+        """Returns, for each possible change, the text before, the site, the value, and the text after."""
+        changes = []
+        for before in cls.examples.values():
             source = Source("task.py", before)
-            for site in self.entry.sites(source, self._facts(before)):
-                for value in values_of(site):
-                    yield before, site, value, self.entry.apply(source, site, value)
+            for site in cls.entry.sites(source, cls._facts(before)):
+                changes += [(before, site, value, cls.entry.apply(source, site, value)) for value in values_of(site)]
+        return changes
 
-    def _facts(self, text: str) -> KernelFacts:
-        return _known_facts(text, self.board)
+    @classmethod
+    def _facts(cls, text: str) -> KernelFacts:
+        return _known_facts(text, cls.board)
 
     def _loaded(self, text: str) -> Task | None:
         try:
-            return loaded(text, Path(_folder().name))
+            return _known_task(text)
         except Exception:
             if self.every_value_loads:
                 raise
@@ -208,7 +212,12 @@ def _folder() -> TemporaryDirectory[str]:
 
 @cache
 def _known_facts(text: str, on: Board) -> KernelFacts:
-    return facts_of(loaded(text, Path(_folder().name)), on)
+    return facts_of(_known_task(text), on)
+
+
+@cache
+def _known_task(text: str) -> Task:
+    return loaded(text, Path(_folder().name))
 
 
 def _statements(text: str) -> Mapping[str, list[str]]:

@@ -77,10 +77,12 @@ def without_dead_names(source: Source, function: str, names: Iterable[str]) -> S
         name = pending.pop(0)
         tree = source.functions[function]
         lines = [line for line in source.every(Line, tree.body) if _assigns(line, name)]
-        removed = without_lines(tree.body, lines)
-        if not lines or len(lines) != names_assigned(tree.body)[name] or name in names_read(removed):
+        if not lines or len(lines) != names_assigned(tree.body)[name]:
             continue
-        if names_assigned(removed)[name] or not all(is_pure(source, line) for line in lines):
+        removed = without_lines(tree.body, lines)
+        if name in names_read(removed) or names_assigned(removed)[name]:
+            continue
+        if not all(is_pure(source, line) for line in lines):
             continue
         pending += sorted({read for line in lines for read in names_read(line)} - {name})
         source = source.changed({tree.body: removed})

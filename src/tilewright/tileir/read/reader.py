@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tilewright.errors import ToolFailed, first_line
 from tilewright.languages.cutile.toolchain import REINSTALL, find_tileiras
@@ -24,6 +25,7 @@ TERMINATORS = frozenset({"break", "continue", "return", "yield"})
 _COUNT = re.compile(r":(\d{1,4})(?!\w)")
 
 
+@lru_cache(256)  # a kernel's code is read by the check, the count and the screen
 def read_bytecode(code: bytes) -> TileModule:
     """Reads bytecode. Raises ReadError if it is no Tile IR of a known version, ToolFailed without tileirdisasm."""
     return read(disassemble(code))

@@ -82,11 +82,10 @@ def bound(arguments: Sequence[Argument], addresses: Mapping[str, int], memory: M
 
 
 class Launcher:
-    """Makes the launches of one task runnable. Equal bytecode is read only once."""
+    """Makes the launches of one task runnable."""
 
     def __init__(self, task: Task, board: Board) -> None:
         self.task, self.board = task, board
-        self._read: dict[bytes, TileModule | Failed] = {}
 
     def runnable(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Runnable | Failed:
         """Returns the launch of ``configuration`` on ``arrays``, or `Failed` if it cannot be made, lowered or read."""
@@ -99,12 +98,8 @@ class Launcher:
         lowered = language.tile_ir_of(launch, hints, configuration, self.board.arch)
         if isinstance(lowered, Failed):
             return lowered
-        if lowered.code not in self._read:
-            try:
-                self._read[lowered.code] = read_bytecode(lowered.code)
-            except ToolFailed as error:
-                self._read[lowered.code] = Failed("tool", f"its Tile IR cannot be read: {error}")
-        read = self._read[lowered.code]
-        if isinstance(read, Failed):
-            return read
+        try:
+            read = read_bytecode(lowered.code)
+        except ToolFailed as error:
+            return Failed("tool", f"its Tile IR cannot be read: {error}")
         return Runnable(launch, read, language.arguments(launch), lowered.code, language.stand_in(hints))
