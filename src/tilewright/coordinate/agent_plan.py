@@ -136,7 +136,8 @@ def _context(program: ProgramCommand) -> str:
 
 
 def refuse_what_is_not_here(plan: AgentPlan) -> None:
-    """Raises MachineError if this machine does not meet the requirements of any specialist in the plan."""
+    """Raises MachineError if no specialist of the plan can work, because this machine does not meet their
+    requirements."""
     if plan.mode == "autopilot":
         return
     missing = plan.missing

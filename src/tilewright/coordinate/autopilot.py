@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MEASURES = "profiling"
 """The specialist that reads sources and profiles."""
 AGAIN = "A"
-"""The ids of items that try a change once more begin so."""
+"""The beginning of the ids of items that try a change again."""
 IN_KERNELS = ("cuda.tile", "triton")
 """A file without these words contains no kernel."""
 
@@ -133,7 +133,8 @@ def _level(text: str) -> Level:
 
 
 def items_again(parts: AgentParts) -> list[tuple[AgentChange, WorkItem]]:
-    """Returns the changes to try once more, each with its item: tied in its race, and another was kept after it."""
+    """Returns the changes to try again, each with its item. They tied in their race, and another change was kept
+    later."""
     again = {item.change for item in parts.items if item.id.startswith(AGAIN)}
     kept = [parts.changes.index(change) for change in parts.kept]
     tied = {each.change for each in parts.measurements if each.kind == "race" and each.verdict == "tied"}

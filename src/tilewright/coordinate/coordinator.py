@@ -132,8 +132,11 @@ class Coordinator:
         self.book.found(dismissed)
 
     def _plan_again(self) -> None:
-        """When no item is left, plans those again that were as fast as before when less was kept. What they speed up
-        may be what the program waits for now."""
+        """Plans tied changes again when no item is left.
+
+        Such a change was as fast as the version before it. After later kept changes, the program may wait for the part
+        that the change speeds up.
+        """
         if self._next_item() is None and (again := autopilot.items_again(self.book.parts)):
             self._tried -= {(change.name, frozenset(map(Path, change.texts))) for change, _ in again}
             self.book.planned([item for _, item in again])
@@ -283,7 +286,7 @@ def _proposed(delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposa
 
 
 def _key(proposal: ProgramProposal) -> tuple[str, frozenset[Path]]:
-    """Returns a key of a proposal. The line number is not part of it, because kept changes move lines."""
+    """Returns a key that identifies a proposal. The line number is not part of it, because kept changes move lines."""
     return proposal.name, frozenset(proposal.texts)
 
 

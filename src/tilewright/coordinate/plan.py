@@ -75,10 +75,10 @@ def plan_of(
 ) -> ChangePlan:  # fmt: skip
     """Makes the plan of one change: a delegation to each of its specialists, in the order of the work.
 
-    category: the recommendation's category; only specialists that `CATEGORIES` lists for it are allowed. With None,
-        this is not checked.
+    category: the recommendation's category. Only specialists that `CATEGORIES` lists for it are allowed. With None, all
+        are allowed.
     findings: the ids of the last profile's findings, which each delegation quotes.
-    seconds: how long each of the jobs may take.
+    seconds: time limit of each delegation.
     """
     if not item.specialists:
         raise RequestError(f"'{item.text}' is for no specialist; ask tilewright route why")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Principle:
-    """One principle. ``says``: its advice. ``words``: phrases in lower case, of which each matches the start of a
+    """One principle. ``says``: its advice. ``words``: phrases in lower case. A phrase matches at the start of a
     word."""
 
     says: str

@@ -89,8 +89,10 @@ class QuestionPart:
 
     @property
     def _near(self) -> tuple[Specialist, ...]:
-        """The specialists named by ambiguous words, next to words of their domain: kernels for languages, GPUs for
-        others."""
+        """The specialists that ambiguous words name.
+
+        Such a word counts only together with words of the domain: kernels for languages, GPUs for other domains.
+        """
         beside = {True: self.says(say.KERNEL, say.OPERATION), False: has(self.around, say.GPU)}
         return tuple(each for each in self.known if beside[each.writes_kernels] and has(self.words, each.near))
 

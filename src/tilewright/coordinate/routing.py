@@ -66,7 +66,8 @@ class Route:
 
 @dataclass(frozen=True)
 class Asked:
-    """One part of a question, with facts from outside its words."""
+    """One part of a question, with facts that its words do not contain: the kernels of the file, and the
+    architecture."""
 
     part: QuestionPart
     whole: QuestionPart
@@ -320,8 +321,8 @@ def _routed(asked: Asked) -> Route:
 
 
 def _with_hardware(route: Route, arch: str | None) -> Route:
-    """Adds a reason for each specialist whose language does not compile for the architecture, and names
-    alternatives."""
+    """If a specialist's language does not compile for the architecture, adds the reason and the alternatives to the
+    route."""
     refused = [name for name in route.specialists if arch and compiles(name, arch) is False]
     if not refused:
         return route

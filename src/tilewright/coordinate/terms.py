@@ -81,7 +81,7 @@ def term(text: str) -> Term:
 
 @lru_cache(maxsize=256)
 def _indexed(terms: tuple[str, ...]) -> tuple[Mapping[str, Sequence[Term]], Sequence[Term]]:
-    """Returns the terms by their first word, and those whose first word may be any word with a given beginning."""
+    """Returns the terms in two groups: by their first word, and those whose first word can match many words."""
     by_word: dict[str, list[Term]] = {}
     prefixes = []
     for one in map(term, terms):

@@ -188,11 +188,11 @@ REFERENCE = _terms("""
 """)
 """Words before a name that is only a comparison."""
 COMPARING = _terms("compare, comparing, comparison")
-"""Words that ask for both names."""
+"""Words that ask for a comparison. Then both names count."""
 WHOSE = _terms("""
     my, our, this, these, why, py, here, fastest, best, hottest, slowest, longest, i, we, us
 """)
-"""Words of a question about an existing thing, not about the meaning of a word."""
+"""Words that show that a question is about an existing thing, such as a program, and not about a word's meaning."""
 INTO = ("to", "into", "in", "as", "using", "with", "by", "onto", "for", "use")
 """Words before the target language of a conversion."""
 OWNING = ("my", "our", "the", "this", "that", "these", "those", "existing", "current", "an existing", "have a", "have",

@@ -33,7 +33,7 @@ BUSY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Schema:
-    """The tables of one kind of file. If a record gains a field with a default, the version stays the same."""
+    """The tables of one kind of file. A new field with a default in a record does not need a new version."""
 
     table: str
     """The table that holds the version. Its name identifies the kind of file."""

@@ -172,7 +172,7 @@ class BaseRun:
     """``FILE:TASK``, as in the command."""
     board: str = ""
     bandwidth_gbs: float = 0.0
-    """Peak DRAM bandwidth of the board in GB/s. With `Bound.ridge` it gives both roofs."""
+    """Peak DRAM bandwidth of the board in GB/s. Together with `Bound.ridge` it gives both roofs of the roofline."""
     dtype: str = ""
     """The dtype of the products, which sets the compute roof."""
     seed: int | None = None

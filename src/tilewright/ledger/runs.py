@@ -119,7 +119,8 @@ class LedgerFile(DatabaseFile):
         return old if self.path.name == _NAME and old.is_file() else None
 
     def _import(self, connection: sqlite3.Connection, old: Path) -> None:
-        """Copies the runs of an old results file, then renames the file. A kill between the two steps loses no run."""
+        """Copies the runs of an old results file, then renames the file. If the process is killed in between, no run is
+        lost."""
         try:
             runs = _read_old(old)
         except (sqlite3.Error, OSError, ValueError) as error:

@@ -38,7 +38,8 @@ def percent(share: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class NameRow:
-    """All activities or calls of one name. Times are in µs. ``share``: of the summed time of all rows of the table."""
+    """All activities or calls of one name. Times are in µs. ``share``: this name's share of the summed time of all
+    rows."""
 
     name: str
     count: int
@@ -51,7 +52,7 @@ class NameRow:
     kind: Kind | None = None
     """The kind of the activity; None for calls of the host."""
     lines: tuple[str, ...] = ()
-    """The place in the trace of the longest of these events."""
+    """The places in the trace of the longest activities or calls of this name."""
 
 
 @dataclass(frozen=True, kw_only=True)

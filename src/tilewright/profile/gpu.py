@@ -106,7 +106,7 @@ class _Figures:
     def _after_waits(self) -> Iterator[Gap]:
         """Yields the gaps caused by the host waiting for the GPU.
 
-        In such a gap a call that waits returns, and then the host launches the next activity.
+        During such a gap, a waiting call of the host returns, and then the host launches the next activity.
         """
         calls = self.trace.calls
         waits = self._calls_like(WAIT)

@@ -28,7 +28,8 @@ def profile(
 ) -> Profile:  # fmt: skip
     """Returns the profile of one trace, or of the traces of several processes of one program.
 
-    steps: (first, end): only the steps from ``first`` to before ``end``. A program with fewer steps is shown whole.
+    steps: a pair (first, end). Only the steps from ``first`` to before ``end`` are used. A program with fewer steps is
+        shown whole.
     command, steps_us: the program and its step times, if Tilewright ran it (see `figures.Profile`).
     Raises RequestError if a file cannot be read, or is not a trace with activities of a GPU.
     """

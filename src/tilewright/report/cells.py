@@ -69,7 +69,8 @@ def place(iteration: Iteration) -> Sourced:
 
 
 def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
-    """Returns the header, and one row for each workload, of an iteration's outcomes. Predicted times have no ratios."""
+    """Returns the table of an iteration's outcomes: header, and one row per workload. Predicted times have no
+    ratios."""
     measured = any(outcome.ratio or outcome.against_baseline for outcome in iteration.outcomes)
     rows: list[list[str]] = []
     for n, outcome in enumerate(iteration.outcomes):

@@ -106,8 +106,8 @@ class OptimizeEvidence:
 
     @cached_property
     def workloads(self) -> tuple[WorkloadChange, ...]:
-        """All workloads. In an unfinished run, ``after`` is the last kept change. It has the baseline's FLOP and
-        bytes."""
+        """All workloads. In an unfinished run, ``after`` is the last kept change. Its FLOP and bytes are the
+        baseline's."""
         final = {metrics.workload: (metrics, f"run/final/{n}") for n, metrics in enumerate(self.run.final)}
         changes = []
         for n, before in enumerate(self.run.baseline):
@@ -143,8 +143,7 @@ class OptimizeEvidence:
 
     @property
     def before_ms(self) -> float | None:
-        """Geometric mean of the times before the run, over the workloads. `after_ms`: the same of the times after the
-        run."""
+        """Geometric mean of the workloads' times before the run. `after_ms`: that of the times after the run."""
         return _mean_ms(change.before for change in self.workloads)
 
     @property
@@ -177,7 +176,7 @@ def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence
 
 
 def speedup_of(ratio: Interval | None, at: str) -> Speedup | None:
-    """Converts a ratio new / old to a speed-up. It has no bounds if there are too few samples for an interval.
+    """Converts a ratio new / old to a speed-up. With too few samples for an interval, the speed-up has no bounds.
 
     at: the ledger id of the ratio.
     """

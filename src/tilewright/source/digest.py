@@ -154,7 +154,7 @@ def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 
 
 def _own_names(node: ast.AST) -> Iterator[ast.Name]:
-    """Yields the names in a lambda or a comprehension that mean its own parameters or variables."""
+    """Yields each name in a lambda or comprehension that is one of its own parameters or variables."""
     own: set[str] = set()
     if isinstance(node, ast.Lambda):
         own = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}

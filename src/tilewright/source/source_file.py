@@ -88,7 +88,7 @@ class SourceFile:
 
     @classmethod
     def requested(cls, path: Path) -> SourceFile:
-        """Reads a file that the user named. Raises RequestError if it cannot be read."""
+        """Reads a file that the user named. Raises RequestError if the file cannot be read."""
         try:
             return cls.read(path)
         except OSError as error:
@@ -274,8 +274,10 @@ def source_of_object(thing: CodeType | type) -> SourceFile | None:
 
 
 def _lines_of_function(thing: CodeType | type) -> tuple[list[str], int] | None:
-    """Returns what `inspect.getsourcelines` returns for the code of a ``def``; else None. For code, `inspect` resolves
-    the path of every loaded module, which takes 30 ms."""
+    """Returns the result of `inspect.getsourcelines` for the code of a ``def``; None for other code.
+
+    `inspect` is not used for code, because it resolves the path of every loaded module, which takes 30 ms.
+    """
     if isinstance(thing, type):
         return None
     linecache.checkcache(thing.co_filename)

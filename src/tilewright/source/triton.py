@@ -77,7 +77,7 @@ class TritonLaunch:
     kernel: TritonKernel
     passed: Mapping[str, ast.expr]
     is_whole: bool
-    """Whether the text shows all arguments: none is passed by a star."""
+    """Whether the text shows all arguments. It does not if one is passed by a star (``*args``)."""
 
 
 def _written(parameter: ast.arg) -> str:

@@ -29,7 +29,7 @@ from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that a specialist needs. ``detail``: what this machine has, or how to get what is missing."""
+    """One thing that a specialist needs. ``detail``: what was found on this machine, or how to install it."""
 
     what: str
     met: bool
@@ -62,7 +62,8 @@ class Specialist(ABC):
 
     @property
     def works(self) -> bool:
-        """Whether it can answer at all. One that cannot is still listed and routed to, and says what it lacks."""
+        """Whether the specialist can answer. One that cannot is still listed. Questions are routed to it, and it
+        answers with what it lacks."""
         return type(self).answer is not Specialist.answer
 
     @abstractmethod

@@ -178,7 +178,8 @@ class RaceClient:
         self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget,
         captures: int,
     ) -> ask.RoundsTimed | Lost:  # fmt: skip
-        """Times all contestants in the same rounds, and a second copy of the one at index ``copied``.
+        """Times all contestants in the same rounds. The contestant at index ``copied`` has a second copy, for the A/A
+        check.
 
         seed: seed of the inputs.
         captures: how often all code is captured anew.

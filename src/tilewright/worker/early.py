@@ -26,8 +26,7 @@ def spawned(command: Sequence[str] = WORKER) -> subprocess.Popen[str]:
 
 
 def begin(words: Sequence[str]) -> None:
-    """Starts a worker process if the machine has a driver, and the command line with these words may need the
-    process."""
+    """Starts a worker process if the command line with these words may need it and the machine has a driver."""
     if words[:1] and words[0] in COMMANDS and not {"-h", "--help"} & set(words) and has_driver():
         _begun.append(spawned())
         atexit.register(end)

@@ -290,7 +290,7 @@ class TimeRounds(Step[RoundsTimed]):
     """Whether to time the trusted implementation too, and to drop slow candidates after a few rounds."""
     captures: int = 1
     """How often all code is loaded and captured anew, in random order. Each capture gets an equal share of the budget.
-    When the budget's seconds are over, another capture begins only if fewer than the least rounds were run."""
+    When the budget's seconds are over, captures continue only until the budget's least number of rounds is reached."""
     answer = RoundsTimed
 
 

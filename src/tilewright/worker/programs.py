@@ -115,7 +115,7 @@ def _of_descriptor(
 
 
 def packed(number: Any, kind: str) -> PackedNumber:
-    """Returns the bytes of a number of this dtype; 64 bits for a ``pointer``."""
+    """Returns the bytes of a number of this dtype. A ``pointer`` is a number of 64 bits."""
     dtype = np.dtype("uint64" if kind == "pointer" else getattr(ml_dtypes, kind, kind))
     return PackedNumber(np.asarray(number).astype(dtype).tobytes().hex())
 

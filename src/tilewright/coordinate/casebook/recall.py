@@ -84,7 +84,7 @@ def recall(question: str, cases: Sequence[Precedent], most: int = SHOWN) -> list
 
 
 def _weight(cases: int, of: int) -> float:
-    """Returns the weight of a word that occurs in so many of the cases."""
+    """Returns the weight of a word that occurs in this number of cases."""
     return math.log(1 + (of - cases + 0.5) / (cases + 0.5))
 
 

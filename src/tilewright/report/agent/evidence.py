@@ -52,7 +52,8 @@ class AgentEvidence:
 
     @property
     def tried(self) -> tuple[AgentChange, ...]:
-        """The changes that were or will be implemented, in order. No step before ``implement`` failed."""
+        """The changes that were or will be implemented, in order. Changes that failed before ``implement`` are left
+        out."""
         return tuple(each for each in self.parts.changes if each.texts and not self._stopped_early(each))
 
     def _stopped_early(self, change: AgentChange) -> bool:
@@ -63,7 +64,7 @@ class AgentEvidence:
         return next((item for item in self.parts.items if item.id == change.item), None)
 
     def tag(self, item: AgentItem) -> str:
-        """Returns the principle of an item: the stored one, else the one named by its text and by its changes."""
+        """Returns the principle of an item: the stored one, or else the one recognised in its text and its changes."""
         names = (change.name for change in self.parts.changes_of(item.id))
         return item.tag or principle_of(" ".join((item.text, *names)))
 
@@ -82,8 +83,10 @@ class AgentEvidence:
         return self.parts.measurement(self.run.effect) or self.measured("effect")
 
     def proof(self, change: AgentChange | None = None) -> AgentMeasurement | None:
-        """The measurement that counts operations, of the last version. If there is none, that of the version with one
-        change."""
+        """The measurement that counts the operations of the last version.
+
+        If there is no such measurement, the one of the version with one change.
+        """
         return self.parts.measurement(self.run.proof) or (self.measured("operations", change.id) if change else None)
 
     def site(self, change: AgentChange) -> str:

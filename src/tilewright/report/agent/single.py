@@ -37,7 +37,8 @@ def single(evidence: AgentEvidence) -> AgentReport:
 
 
 def _unfinished(evidence: AgentEvidence) -> tuple[str, ...]:
-    """Returns the missing step of a run whose item has ended: the measurement of the user's own command comes last."""
+    """Returns a line if the user's own command is not measured yet, although all items have ended; otherwise
+    nothing."""
     if evidence.run.finished or any(evidence.open_items()):
         return ()
     return (f"NOT FINISHED: the effect on the user's own command is {NOT_MEASURED}; the same command resumes it",)

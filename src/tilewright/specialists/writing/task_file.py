@@ -144,8 +144,7 @@ def _tuple(shape: Shape) -> str:
 
 
 def _limits(form: KernelForm) -> dict[str, str]:
-    """Returns tensor → axis, for each tensor that is compared with indices along an axis. The axis limits its
-    values."""
+    """Returns tensor → axis, for each tensor of labels that is compared with the indices along an axis."""
     found = {}
     for each in below(form.computation.results):
         places = [operand for operand in each.operands if operand.op == "index"]

@@ -199,8 +199,8 @@ class Prepared:
     def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
         """Returns the examiner, and whether it was made now.
 
-        passing: the seed is used only once, as in a confirmation. Then the examiner has one draw of inputs, because the
-            candidates were already checked on two. It is removed when another such seed is used.
+        passing: the seed is used only once, as in a confirmation. Then the examiner has only one draw of inputs,
+            because the candidates were already checked on two draws. It is removed when another such seed is used.
         """
         if passing and seed != self._passing:
             for key in [key for key in self._held if key[1] == self._passing]:
