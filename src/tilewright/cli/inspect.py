@@ -23,7 +23,7 @@ def inspect(
     workload: shared.OneWorkload = None, jobs: shared.Jobs = None, budget: shared.Budget = shared.DEFAULT_BUDGET,
     lines: Lines = False, show_all: shared.All = False, as_json: shared.AsJson = False,
 ) -> None:  # fmt: skip
-    """Shows what the machine code of each configuration says. Needs no GPU.
+    """Shows facts about the machine code of each configuration. Needs no GPU.
 
     Shows registers, spills, stack, shared memory, tensor path, and a predicted time against the roofline. `--lines`
     shows instead how much work each source line does in one configuration. Exit code 1 if nothing compiled.

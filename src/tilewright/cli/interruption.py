@@ -20,8 +20,8 @@ AGAIN_SECONDS = 0.01
 class Signalled(KeyboardInterrupt):
     """A SIGINT or SIGTERM was received.
 
-    This is a subclass, because Python handles a plain KeyboardInterrupt that leaves an ``exec`` in a special way: it
-    ends itself with SIGINT, not with the exit code.
+    This is a subclass of KeyboardInterrupt. If a plain KeyboardInterrupt leaves an ``exec``, Python ends itself with
+    SIGINT instead of the exit code.
     """
 
     def __init__(self, number: int):

@@ -38,13 +38,13 @@ COMMANDS = (
     "inspect", "compare", "check", "tune", "optimize", "report", "run", "capture", "profile", "captured", "tuned",
     "agent", "route", "specialists", "casebook", "lint", "transfer", "doctor", "new", "example",
 )  # fmt: skip
-"""All commands, in the order of ``--help``. Each is the function of its name in the module of its name."""
+"""All commands, in the order of ``--help``. Each command is the function with its name, in the module with its name."""
 GROUPS = {"captured": "capture", "tuned": "tuned"}
-"""Commands with commands of their own: the ``app`` of these modules."""
+"""Groups of commands. Name of the group → the module whose ``app`` it is."""
 
 
 def app(commands: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Returns the app with these commands, whose modules it imports."""
+    """Returns the app with these commands, and imports their modules."""
     made = typer.Typer(
         name="tilewright", cls=parameters.Group, help="Makes GPU tile kernels fast, and proves it.",
         pretty_exceptions_enable=False, rich_markup_mode="markdown",

@@ -58,7 +58,7 @@ def optimize(
 ) -> None:  # fmt: skip
     """Makes the kernel faster. Each change is verified, measured, and then kept or reverted.
 
-    Works on a separate branch; your files stay as they are. Without a GPU the gains are predicted.
+    Works on a separate branch; your files do not change. Without a GPU the gains are predicted.
 
     Example: `tilewright optimize examples/naive/rms_norm.py`
     """

@@ -1,7 +1,7 @@
 """The classes of commands and their groups. They keep typer from loading pydantic, which takes a tenth of a second.
 
-Newer versions of typer convert every value with pydantic, also defaults and text that is to stay text. Here such values
-are taken as they are, and the others are left to typer. Versions that do not use pydantic are not changed.
+Newer versions of typer convert every value with pydantic, even defaults and plain text. These classes use such values
+unchanged, and leave other values to typer. Versions of typer without pydantic behave as before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _take_plain_values(parameters: Iterable[Any]) -> None:
 
 
 class _Plain:
-    """Converts the values of one parameter, in the place of typer's own converter."""
+    """Converts the values of one parameter instead of typer's own converter."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         kind, parser = param.type_descriptor.annotation, param.type_descriptor.parameter_info.parser

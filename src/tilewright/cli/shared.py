@@ -184,7 +184,8 @@ def progress(as_json: bool) -> Iterator[Progress]:
 def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = False) -> None:
     """Writes a text file. Raises RequestError if that fails.
 
-    parents: also makes missing folders. Mode ``x``: refuses to overwrite a file.
+    mode: ``x`` refuses to overwrite a file.
+    parents: whether to make missing folders.
     """
     try:
         if parents:

@@ -199,7 +199,7 @@ task = tw.Task(
 
 
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
-    """Returns the text of a task file for the kernel ``wanted`` of ``file``; None stands for its first kernel.
+    """Returns the text of a task file for the kernel ``wanted`` of ``file``. None means its first kernel.
 
     task: path of the task file.
     Raises RequestError if ``file`` has no kernel, no kernel ``wanted``, or kernels of two languages and ``wanted`` is

@@ -21,7 +21,7 @@ NOTHING = "–"
 ROWS = 10
 """The most rows that are shown without ``--all``."""
 REASONS = 6
-"""The most reasons that are named for rows that are not shown."""
+"""The most reasons that are listed for hidden rows."""
 GAP, INDENT, NARROWEST = 2, 4, 12
 
 T = TypeVar("T")

@@ -63,7 +63,7 @@ class Bookkeeping:
     missed: Counter[str] = field(default_factory=Counter)
     """Name of an entry → how many of its sites were reverted since the last kept change."""
     stop: str | None = None
-    """Why the loop ends after the last iteration; None if it goes on."""
+    """The reason why the loop ends after the last iteration. None if it continues."""
     _kept: int = 0
     """Changes kept so far."""
     built: int = 0

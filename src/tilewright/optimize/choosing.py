@@ -27,9 +27,9 @@ NO_PLACE = 9
 PRIOR_TRIES = 2.0
 """The expected effect that an entry declares has the weight of this many earlier tries."""
 AGAIN = 0.5
-"""Factor for the score of a site that was tried before another change was kept: the site may help now. The scores of an
-entry are also multiplied by it for each of its sites that was reverted on the present code, so that other entries get a
-turn."""
+"""A factor for the score of a site. It applies if the site was tried before another change was kept: the site may help
+now. It also applies once for each site of the same entry that was reverted on the present code, so that other entries
+get a turn."""
 MOST_TRIES = 2
 """The most tries of one site of one entry."""
 

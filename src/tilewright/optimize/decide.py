@@ -45,7 +45,7 @@ from tilewright.records import PredictedTime
 ERROR = 0.01
 """Probability that a decision claims a gain that does not exist."""
 MISSED = 0.05
-"""Probability that a look misses a gain as large as the floor. It does not make noise look like a gain."""
+"""Probability that a look misses a gain as large as the floor. This error can only lose a gain, not keep noise."""
 LOOKS = ((16, 6), (32, 9), (64, 18))
 """Captures of each look at a confirmation, and the rounds of each capture. Each look uses its share of `ERROR`. A clear
 difference ends at the first look. In simulation (bench/decide_simulated.py), the looks keep gains of 3 % under noise
@@ -273,7 +273,7 @@ def tail_of(workloads: int) -> float:
 def captures_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
     """Estimates the captures after which a true ``gain`` of one workload is proven with probability ``power``.
 
-    Assumes the large-sample error of a normal distribution. The floor is the A/A interval of as many captures.
+    Assumes the large-sample error of a normal distribution. The floor is estimated for the same number of captures.
 
     spread: the spread of the ratio of two copies over captures.
     """
@@ -291,7 +291,7 @@ def floor_of(noise: Interval) -> float:
 
 
 def _no_gain(ratios: Array, floor: float) -> bool:
-    """Returns whether gains over the floor are ruled out. If the floor is above `SMALL`, gains over `SMALL` must be."""
+    """Returns whether gains above the floor are ruled out. A floor above `SMALL` counts as `SMALL`."""
     return float(stats.bounds(ratios, MISSED)[0]) > 1 - min(floor, SMALL)
 
 

@@ -29,7 +29,7 @@ class Tuner:
 
     @property
     def takes_trials(self) -> bool:
-        """Whether it may time several configurations. If there is only one, Triton times none."""
+        """Whether the tuner may time several configurations. If there is only one, Triton times none."""
         listed = self.configurations
         return listed is None or bool(listed.notes) or listed.unread or len(listed.configurations) > 1
 

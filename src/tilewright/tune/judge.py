@@ -66,7 +66,7 @@ class MeasuringJudge(RaceClient):
         self._sources: dict[tuple[str, Configuration], Source] = {}
 
     def source(self, compiled: Compiled) -> Source:
-        """Returns what the worker launches for a candidate. It is made once and kept."""
+        """Returns the object by which the worker launches a candidate. It is made once and kept."""
         key = compiled.unit.workload.name, compiled.unit.configuration
         if key not in self._sources:
             self._sources[key] = source_of(self.task, compiled, self.policy)

@@ -85,7 +85,7 @@ class TuningRun:
         self.ledger, self.request, self.machine, self.name = ledger, request, machine, ""
         self.done: dict[str, WorkloadResult] = {}
         self._key = ""
-        """Of a run that the ledger does not have yet."""
+        """The key of a run that is not yet in the ledger; "" otherwise."""
         if ledger is None:
             return
         key = request.key(machine)

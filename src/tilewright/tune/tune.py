@@ -77,7 +77,7 @@ def tune(
         space = _space(request, run.open)
         schedule = stack.enter_context(Schedule(task, space, jobs or _jobs(target.measured), seconds, progress))
 
-        from tilewright.tune.field import Field  # late import, as the next one: the first compilers run meanwhile
+        from tilewright.tune.field import Field  # late import, as the next: the first compilers run meanwhile
         from tilewright.tune.judge import judge_of
 
         judge = stack.enter_context(judge_of(request, executor, progress))

@@ -49,7 +49,7 @@ class Arrays:
         return float(np.dot(piece, piece))
 
     def largest(self, piece: Array) -> tuple[float, int]:
-        """Returns the largest element and its index. ``piece`` is not empty."""
+        """Returns the largest element and its index. ``piece`` must not be empty."""
         index = int(piece.argmax())
         return float(piece[index]), index
 

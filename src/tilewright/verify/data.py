@@ -37,7 +37,7 @@ WHOLE = 4  # the largest magnitude of small integers, whose products are exact i
 def drawn(task: Task, dims: Dims, kind: str, seed: int, period: int | None = None) -> dict[str, Array]:
     """Draws the inputs of one case in the dtypes of their tensors. Equal arguments give equal bits.
 
-    period: the elements of a tensor repeat after this many elements, which saves time. With a prime, rows differ.
+    period: the elements of a tensor repeat after this many elements, which saves time. A prime makes rows differ.
     """
     if kind not in KINDS:
         raise UnknownChoice("data", kind, KINDS)
@@ -149,7 +149,7 @@ class _Drawing:
         return np.arange(math.prod(self.shape)).reshape(self.shape) < math.prod(self.shape) // 2
 
     def zero_rows(self) -> Array:
-        """Draws values with a third of the rows zero. In a matrix, an eighth of the columns is zero, too."""
+        """Draws values, and sets a third of the rows to zero. In a matrix, an eighth of the columns is zero, too."""
         values = self.declared()
         if self.bounded and not self.how.a <= 0 <= self.how.b:
             return values

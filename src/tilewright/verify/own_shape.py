@@ -52,12 +52,12 @@ UNUSUAL = 6
 """The most blocks that run on data because they branch differently from most blocks."""
 MOST_RUN = BLOCKS + 2 + UNUSUAL
 COMPARED = (1 << 16, 1 << 12, 1 << 8, 1)
-"""Only conditions (tiles) of at most this many elements are followed. The first limit is taken for which the time
+"""Limits for the elements of a condition tile whose values are followed. The first limit is used for which the time
 suffices."""
 WALKED = 2e7
-"""Addresses that a run without data computes in a second, on one CPU core of 2026."""
+"""The number of addresses that a run without data computes in a second, on one CPU core of 2026."""
 FLOP, TENSOR_FLOP = 1e8, 1e9
-"""FLOP that a run with data executes in a second: outside matrix products, and inside them."""
+"""The number of FLOP that a run with data executes in a second: outside matrix products, and inside them."""
 BYTES = 4 << 30
 """The most bytes of the tensors and of the float64 numbers from which they are drawn."""
 MOST_BLOCKS = 2**31 - 1, 2**16 - 1, 2**16 - 1
@@ -65,7 +65,7 @@ MOST_BLOCKS = 2**31 - 1, 2**16 - 1, 2**16 - 1
 PERIOD = 1_048_573
 """Large inputs repeat after this many elements. It is the largest prime below 2²⁰."""
 REFERENCE_RATE = 1e9
-"""FLOP of a reference in a second. The reference is evaluated several times, in float64 and float32."""
+"""The number of FLOP that a reference executes in a second. It is evaluated several times, in float64 and float32."""
 PART_FLOP, PART_ELEMENTS = tolerance.REFERENCE_FLOP / 8, tolerance.REFERENCE_ELEMENTS / 4
 """Limits of the reference for one block: FLOP, and elements of a tensor."""
 

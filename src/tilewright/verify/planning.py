@@ -27,7 +27,7 @@ HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)  
 
 @dataclass(frozen=True)
 class Scope:
-    """What a check covers."""
+    """The scope of a check: configurations, workloads and cases, and the limits of the check."""
 
     configurations: Sequence[Configuration] = ()  # if empty, the shipped one
     workloads: Sequence[Workload] = ()  # if empty, all

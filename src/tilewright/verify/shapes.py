@@ -175,7 +175,7 @@ def deep(task: Task, dims: Dims, tiles: Tiles, name: str) -> dict[str, Value] | 
 def hidden(
     task: Task, dims: Dims, tiles: Tiles, rng: np.random.Generator, limit: Limit = ONE_RUN
 ) -> Iterator[dict[str, Value]]:
-    """Yields up to `HIDDEN` random shapes that the task serves, with extents up to a little over two tiles."""
+    """Yields up to `HIDDEN` random shapes that the task supports, with extents up to a little over two tiles."""
     count = 0
     for _ in range(40 * HIDDEN):
         drawn = {name: int(rng.integers(1, 2 * size.least + 8)) for name, size in tiles.items()}

@@ -65,7 +65,8 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
 
 
 def affordable(task: Task, dims: Dims, flop: float, elements: float) -> bool:
-    """Returns whether a reference of these dimensions stays within the limits. ``elements``: of the largest tensor."""
+    """Returns whether a reference of these dimensions stays within the limits. ``elements``: those of the largest
+    tensor."""
     largest = max(math.prod(array.shape) for array in task.arrays(dims).values())
     return task.work(dims) <= flop and largest <= elements
 

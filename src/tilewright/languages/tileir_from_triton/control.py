@@ -42,8 +42,7 @@ def for_(t: Translation, op: TtirOp) -> Sequence[Handle]:
 
 
 def latency_of(stages: int | None) -> int | None:
-    """Returns the latency of loads and stores, 1 to 10, for Triton's ``num_stages``. None if ``num_stages`` sets
-    none."""
+    """Returns the latency of loads and stores, 1 to 10, for Triton's ``num_stages``. Returns None without stages."""
     return min(stages, LONGEST_LATENCY) if stages and stages > 0 else None
 
 

@@ -17,7 +17,7 @@ HANDLERS: dict[str, Handler] = {}
 I1, I32, I64, F32 = (ValueType(element) for element in ("i1", "i32", "i64", "f32"))
 
 WIDEST_ACCESS = 16
-"""Bytes of the widest load or store of a thread. A greater alignment brings nothing."""
+"""Bytes of the widest load or store of a thread. A greater alignment has no further benefit."""
 
 UNEXPECTED = (LookupError, ValueError, TypeError, AttributeError, AssertionError)
 """The errors of a handler whose operands or attributes differ from those of the known Triton releases."""
@@ -78,7 +78,10 @@ class Translation:
             self.handles[value] = handle
 
     def _promised(self, op: TtirOp, handles: Sequence[Handle]) -> Sequence[Handle]:
-        """Returns the results. If the kernel promises their divisibility, adds an `assume`, up to the widest access."""
+        """Returns the results. If the kernel promises their divisibility, adds an `assume` of it.
+
+        The assumed divisor is at most `WIDEST_ACCESS`.
+        """
         if op.type.is_float or op.type.pointer or not self.axes.is_promised(op):
             return handles
         divisor, every, along = self.axes.alignment(op.results[0])

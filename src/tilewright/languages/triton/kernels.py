@@ -1,7 +1,8 @@
 """Reads the kernel of a launch: a `@triton.jit` function, bare or under `@triton.autotune` and `@triton.heuristics`.
 
-Tilewright does the tuning, so an autotuner's own choice is not used. Its other work before a launch is done as in
-`Autotuner.run` and `Heuristics.run`: the ``pre_hook`` of the configuration runs, and heuristics compute their values.
+Tilewright does the tuning, so an autotuner's own choice is not used. Before a launch, Tilewright does the other work of
+these decorators, as in `Autotuner.run` and `Heuristics.run`: it runs the ``pre_hook`` of the configuration, and
+computes the values of heuristics.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ DEFAULT_AUTHOR = {"NAME": "Tilewright", "EMAIL": "tilewright@localhost"}
 
 
 class GitError(MachineError):
-    """A git command failed. ``stderr``: all that git wrote to stderr."""
+    """A git command failed. ``stderr``: the text that git wrote to stderr."""
 
     def __init__(self, command: str, stderr: str):
         self.stderr = stderr
@@ -63,7 +63,8 @@ class Git:
     passed: tuple[int, ...] = ()
 
     def __call__(self, command: str, *arguments: str, stdin: str | None = None) -> str:
-        """Returns what git prints, unchanged. Raises GitError if the command fails, MachineError if git cannot run."""
+        """Returns the output of git, unchanged. Raises GitError if the command fails, MachineError if git cannot
+        run."""
         settings = [word for setting in SETTINGS for word in ("-c", setting)]
         outer = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON) or name[:4] != "GIT_"}
         try:

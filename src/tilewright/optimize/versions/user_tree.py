@@ -72,10 +72,10 @@ class UserTree:
     closed: tuple[Path, ...] = ()
 
     def name(self, path: Path | str) -> str:
-        """Returns the name of ``path``, which may be relative to ``root``. Links in its folders are followed, one at
-        its end is not.
+        """Returns the name of ``path``, which may be relative to ``root``.
 
-        Raises `ChangeRefused` if the path leads out of ``root`` or into a closed folder.
+        A link in its folders is followed; a link at its end is not. Raises `ChangeRefused` if the path leads out of
+        ``root`` or into a closed folder.
         """
         given, shown = Path(self.root, path), in_a_line(path)
         if given.name in ("", "..") or "\0" in str(given):

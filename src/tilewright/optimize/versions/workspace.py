@@ -233,7 +233,7 @@ def _branch_of(git: Git, run: str) -> _Branch | None:
 
 
 def _resumed(repository: Git, run: str, folder: Path, branch: _Branch) -> Git:
-    """Restores the run's worktree, in any state, to the run's last kept commit."""
+    """Restores the run's worktree to the run's last kept commit, whatever its present state."""
     head, kept = f"refs/heads/{branch.name}", repository.line("rev-parse", "--verify", f"{run_refs(run)}/kept")
     _unlock(repository, head, run)
     at = repository.line_or_none("rev-parse", "--verify", "--quiet", head)
