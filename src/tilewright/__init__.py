@@ -1,7 +1,7 @@
 """Tilewright makes GPU tile kernels fast, and proves it. This module has every public name.
 
-A public name is loaded when it is first used. Importing this module is therefore quick, which matters to programs
-that Tilewright patches and to every run of pytest, because its plug-in is always loaded.
+A public name is loaded when it is first used. Importing this module is therefore quick. This matters to programs that
+Tilewright patches, and to every run of pytest, which always loads Tilewright's plug-in.
 """
 
 from __future__ import annotations

@@ -74,8 +74,11 @@ def _count_lines(where: str, arch: str | None, config: list[str] | None, workloa
 def _note_what_is_left_out(
     task: Task, archs: Sequence[str], chosen: Sequence[Configuration], workload: Workload
 ) -> None:
-    """Prints a note for each value that no configuration may have. If configurations were ``chosen``, notes instead
-    which of them are outside the space. Those are compiled nevertheless, to show why the space excludes them."""
+    """Prints a note for each value that no configuration may have.
+
+    If configurations were ``chosen``, prints instead a note for each one outside the space. It is compiled all the
+    same, and the result may show why the space excludes it.
+    """
     from tilewright.hardware.architectures import architecture
 
     for arch in archs:

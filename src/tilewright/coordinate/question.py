@@ -1,8 +1,8 @@
 """Reads a question: its parts, and which specialists each part names in which role.
 
-A part is a step of the work: "overlap the all-reduce, then apply CUDA graphs" has two. A name does not count if it is
-excluded ("do not use Triton"), converted from ("rewrite my CuTe kernel in Triton"), or only compared with ("as fast as
-the Triton version").
+A part is a step of the work: "overlap the all-reduce, then apply CUDA graphs" has two. A name does not count in three
+cases: it is excluded ("do not use Triton"), it is the source of a conversion ("rewrite my CuTe kernel in Triton"), or
+it is only a comparison ("as fast as the Triton version").
 """
 
 from __future__ import annotations

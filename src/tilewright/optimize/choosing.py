@@ -167,7 +167,7 @@ def _launched(facts: KernelFacts) -> set[str]:
 
 
 def _reachable(source: Source, launched: set[str]) -> set[str]:
-    """Returns the functions that a launched kernel may call: all functions except those that only other kernels call.
+    """Returns the functions that a launched kernel may call. A function is left out if only other kernels call it.
 
     Returns nothing if the file has no launched kernel.
     """

@@ -141,7 +141,7 @@ class JsonStream:
             return value, place
 
     def _mend(self, error: json.JSONDecodeError) -> None:
-        """Repairs the text at which the decoder failed, so that it can be called again.
+        """Repairs the text at which the decoder failed, so that decoding can be tried again.
 
         Reads more of the file, or replaces ``nan`` and ``inf``. Raises RequestError if neither helps.
         """

@@ -191,7 +191,7 @@ class _OptimizeSteps(_Steps):
         return None
 
     def _status(self, iteration: Iteration) -> Sourced:
-        """Returns ``keep``, ``revert`` or ``crash``. The ledger can also say that a change waits for a GPU."""
+        """Returns the status of an iteration: ``keep``, ``revert``, ``crash``, or that it waits for a GPU."""
         if iteration.to_confirm is not None:
             return self.cell("waits", f"iteration/{iteration.n}/to_confirm/command")
         return self.cell("", f"iteration/{iteration.n}/status")

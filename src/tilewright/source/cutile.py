@@ -91,7 +91,7 @@ def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
 def kernels_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> tuple[KernelSource, ...]:
     """Returns the kernels that an expression may mean, through names, conditional expressions and changed hints.
 
-    Empty if the text does not show all of them.
+    Returns nothing if the text does not show all of these kernels.
     """
     if not depth:
         return ()

@@ -76,7 +76,8 @@ def has_source(thing: Any) -> bool:
 
 
 def _parsed(thing: CodeType | type) -> tuple[ast.AST | None, str]:
-    """Returns the syntax tree of code or of a class (None without source), and its source as text, else its code."""
+    """Returns the syntax tree and the source of code or of a class. Without source, returns None and the code as
+    text."""
     if id(thing) not in _PARSED:
         file = source_of_object(thing)
         tree = file.tree if file is not None else None

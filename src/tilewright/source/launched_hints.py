@@ -1,9 +1,9 @@
 """Reads the hints with which a search's caller launches the kernel, from the caller's source.
 
 Some code, such as TileGym's attention, searches without ``hints_fn`` and then launches
-``kernel.replace_hints(occupancy=2)``. Such a search times another kernel than the one that is launched, so trials get
-these hints, too. But the hints must be certain: after the search, the caller sets them once, to literal integers, and
-never uses the kernel without them.
+``kernel.replace_hints(occupancy=2)``. The search would time a kernel that is never launched, so trials get these hints,
+too. But the hints must be certain: after the search, the caller sets them once, to literal integers, and never uses the
+kernel without them.
 """
 
 from __future__ import annotations

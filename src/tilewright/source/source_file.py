@@ -156,7 +156,7 @@ class SourceFile:
 
     @property
     def packages_at_top(self) -> set[str]:
-        """The packages that loading the file imports, without those that only its functions import."""
+        """The packages that are imported when the file is loaded. Imports inside functions do not count."""
         return {origin.split(".")[0] for origin in _origins(self.tree.body).values()} - {""}
 
     def dotted(self, node: ast.AST | None) -> str:

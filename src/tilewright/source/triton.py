@@ -20,8 +20,10 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 @dataclass(frozen=True)
 class Tuner:
-    """The decorator ``@triton.autotune(…)`` of a kernel, or one of another library with the same arguments, such as
-    fla's."""
+    """The decorator ``@triton.autotune(…)`` of a kernel, or a similar decorator of another library.
+
+    A similar decorator has the same arguments, such as that of flash-linear-attention (fla).
+    """
 
     call: ast.Call
     configurations: Listed | None

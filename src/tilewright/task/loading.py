@@ -54,8 +54,8 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
 
     where: ``FILE`` or ``FILE:TASK``. TASK is the task's name, or the variable that holds the task.
     files: absolute path of an editable file → absolute path of the copy to load instead.
-    Raises TaskError if the file does not import, holds no task, or holds several and ``where`` has no TASK, and
-    CompilerMissing if it imports a kernel language that is not installed.
+    Raises TaskError if the file cannot be imported, has no task, or has several tasks and ``where`` names none of them.
+    Raises CompilerMissing if the file imports a kernel language that is not installed.
     """
     file, _, wanted = where.rpartition(":") if ":" in where and not Path(where).exists() else (where, "", "")
     path = Path(file).resolve()

@@ -46,8 +46,8 @@ ENGINES = ("interpreter", "gpu")
 class Equipment:
     """The engine and the tools of a check of one task. Only the engine is required.
 
-    compiles: distinguishes a kernel that does not compile from a kernel that crashes. If it is None, a failure before
-        the run counts as a failure of the compiler, if no workload has the shape or layout.
+    compiles: tells whether a launch compiles. Without it, a compiler error cannot be told from a crash of the kernel: a
+        failure before the run then counts as a compiler error if no workload has the shape or layout.
     """
 
     engine: Engine

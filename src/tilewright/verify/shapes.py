@@ -134,7 +134,7 @@ def _sizes(value: int, tiles: Moduli, most: int) -> list[int]:
 def edges(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN) -> Iterator[dict[str, Value]]:
     """Yields shapes with one dimension set to 1, to the tile size ± 1, or to a prime.
 
-    If the task supports only 1 of these sizes, the dimension is set to half the tile and to twice the tile.
+    If the task supports none of these sizes except 1, the dimension is set to half the tile and to twice the tile.
     """
     for name, size in tiles.items():
         ragged, even = (size.least - 1, size.least + 1, *PRIMES), (size.least // 2, size.least * 2)

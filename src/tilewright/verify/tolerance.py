@@ -81,8 +81,7 @@ def spread(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]
 
 
 def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:
-    """Returns axis → indices along it, for each axis that a slice cuts. Only an axis that is exactly one dimension is
-    cut."""
+    """Returns axis → its indices in the slice. An axis is left out if its extent is not a single dimension."""
     return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
 
 

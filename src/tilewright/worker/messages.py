@@ -331,9 +331,9 @@ class RunImages(Step[ImagesRan]):
     profile: bool = False
     """Whether to report the names of the kernels that ran."""
     exact: bool = False
-    """Whether each tensor gets an allocation that ends with its last element, for a tool that checks allocations."""
+    """Whether the allocation of each tensor ends with the tensor's last element, for a tool that checks allocations."""
     fresh: tuple[str, ...] = ()
-    """Tensors whose bytes are not uploaded, so that a tool that checks memory sees them as uninitialised."""
+    """Tensors whose bytes are not uploaded. A tool that checks memory then sees them as uninitialised."""
     answer = ImagesRan
 
 

@@ -153,7 +153,7 @@ def _measured(value: Json) -> Iterator[Measurement]:
 
 
 def _lacking(entry: Mapping[str, Json]) -> Iterator[str]:
-    """Yields the fields of an entry that are missing, empty or not a number where one is needed."""
+    """Yields the fields of an entry that are missing or empty, and those that must be numbers but are not."""
     for name in MEASURED:
         value = entry.get(name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)

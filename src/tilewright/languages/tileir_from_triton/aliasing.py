@@ -47,7 +47,7 @@ class Aliases:
         return self._number[self._root(access.operands[0])]
 
     def accessed(self, ops: Sequence[TtirOp]) -> dict[Set, bool]:
-        """Returns the sets that these operations and the operations inside them access, and whether they write them."""
+        """Returns each set that these operations access, and whether they write it. Nested operations count, too."""
         found: dict[Set, bool] = {}
         for access in (inner for op in ops for inner in op.walk() if inner.name in READS | WRITES):
             found[self.of(access)] = found.get(self.of(access), False) or access.name in WRITES

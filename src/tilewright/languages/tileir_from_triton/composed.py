@@ -167,4 +167,4 @@ COMPOSED: dict[str, Composed] = {
     "fmax": lambda e, x, y: e.extreme("MaxF", x, y), "fmin": lambda e, x, y: e.extreme("MinF", x, y),
     "isnan": NAN, "isnand": NAN, "isinf": INFINITE, "isinfd": INFINITE, "finite": FINITE, "isfinited": FINITE,
 }  # fmt: skip
-"""Name of a libdevice function, without ``__nv_`` and without the ``f`` of float → the function that writes it."""
+"""Name of a libdevice function → the function that writes it. Names are without ``__nv_`` and the ``f`` for float."""

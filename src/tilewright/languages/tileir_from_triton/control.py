@@ -163,7 +163,7 @@ class Lifting:
 
 
 def write_body(t: Translation, blocks: Sequence[TtirBlock]) -> None:
-    """Writes the body of a kernel. `EXIT` is an empty block, at which paths meet that have no earlier common block."""
+    """Writes the body of a kernel. Paths that first meet at the end of the kernel meet in `EXIT`, an empty block."""
     lifting = Lifting(t, blocks)
     lifting.graph[EXIT] = TtirBlock(EXIT, (), [TtirOp("tt.return", (), (), {})])
     lifting._after[EXIT] = [EXIT]

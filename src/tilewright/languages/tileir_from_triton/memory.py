@@ -78,8 +78,10 @@ def grid_dependency(t: Translation, op: TtirOp) -> None:
 
 
 def _atomic(t: Translation, op: TtirOp, name: str, pointers: tuple[Handle], **values: Any) -> Handle:
-    """Writes an atomic update. If it orders other accesses (Triton's default is acquire and release), it waits for all
-    of them."""
+    """Writes an atomic update. An update that orders other accesses waits for all accesses so far.
+
+    Triton's default is an update with acquire and release, which orders other accesses.
+    """
     order, scope = ORDERS[int(op.attributes["sem"])], SCOPES[int(op.attributes["scope"])]
     relaxed = order == "RELAXED"
     token = t.tokens.before(op, writes=True) if relaxed else t.tokens.before_all()

@@ -153,8 +153,8 @@ class Writer:
         return self.types.gather_scatter_view(tile.shape, tensor, 0, self.bytecode.PaddingValue.Zero)
 
     def view_types(self, block: ValueType, padding: str) -> tuple[Any, Any]:
-        """Returns two types: of a tensor whose last axis is contiguous, and of a view of it that may begin at any
-        element."""
+        """Returns the type of a tensor whose last axis is contiguous, and the type of its view, which may begin
+        anywhere."""
         dynamic, rank = self.bytecode.DYNAMIC_SHAPE, len(block.shape)
         element, strides = self.type_of_element(block), [*[dynamic] * (rank - 1), 1]
         tensor = self.types.tensor_view(element, [dynamic] * rank, strides, self.bytecode.PtrAttr.Missing)

@@ -37,7 +37,7 @@ Attempts = tuple[Attempt, ...]
 
 @dataclass(frozen=True)
 class VerifiedVariants:
-    """All variants of an iteration, sorted by predicted time, and those of them that are correct."""
+    """All variants of an iteration, sorted by predicted time, and the correct ones among them."""
 
     variants: tuple[Variant, ...]
     correct: tuple[Variant, ...]

@@ -198,8 +198,8 @@ class EntryStore:
         return self._git.line("commit-tree", tree, *(("-p", parent) if parent else ()), stdin=message)
 
     def intend(self, entry: str) -> None:
-        """Records that the files of this entry are about to change. The id of the last finished entry records that none
-        are."""
+        """Makes ``entry`` the entry in progress, before its files change. The last finished entry means that none is in
+        progress."""
         self._git("update-ref", f"{self._refs}/next", entry)
 
     def finish(self, entry: str, before: str) -> None:

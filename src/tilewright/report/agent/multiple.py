@@ -1,4 +1,4 @@
-"""The report of a run that tried several changes: those that were applied, in order, and those that remain."""
+"""The report of a run that tried several changes: the applied changes in order, and the remaining work."""
 
 from __future__ import annotations
 

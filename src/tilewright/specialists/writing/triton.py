@@ -90,7 +90,7 @@ class TritonStatements(Statements):
 
 
 def coordinate(row: str, axes: tuple[str, ...], axis: str) -> str:
-    """Returns the coordinate along ``axis`` of a row index that counts over all ``axes``."""
+    """Returns the text of a row's coordinate along ``axis``. ``row``: the row's index, counted over all ``axes``."""
     at = axes.index(axis)
     after = " * ".join(axes[at + 1 :])
     place = f"{row} // ({after})" if after else row
