@@ -43,3 +43,26 @@ def test_the_iterations_of_a_loop_decide_as_a_set() -> None:
         blocks = np.arange(iteration, 64)
         decisions.add("on the diagonal", blocks == iteration, blocks)
     assert len(decisions.unusual(6, (5,))) <= 1, "block 0 alone never leaves the diagonal"
+
+
+def test_two_operations_tell_one_block_together() -> None:
+    decisions, blocks = Decisions(BLOCKS, 0), np.arange(BLOCKS)
+    for first in (1500, 1501):
+        decisions.add(f"from {first} on", blocks >= first, blocks, telling=False)
+    assert decisions.unusual(6, (0, BLOCKS - 1), 6) == [1500]
+
+
+def test_rare_decisions_do_not_hide_one_another() -> None:
+    decisions, blocks = Decisions(BLOCKS, 0), np.arange(BLOCKS)
+    for apart in range(20):
+        decisions.add(f"apart {apart}", blocks == 7 * apart + 100, blocks)
+    assert len(decisions.unusual(6, (0, BLOCKS - 1))) == 6
+    found = decisions.unusual(6, (0, BLOCKS - 1), 32)
+    assert {*found} <= {7 * apart + 100 for apart in range(20)}
+    assert len(found) > 16, "in one of 64 cases, both results of an operation share a bit"
+
+
+def test_what_differs_in_every_block_is_no_reason_unless_it_tells() -> None:
+    decisions, blocks = Decisions(BLOCKS, 0), np.arange(BLOCKS)
+    decisions.add("a sum", blocks, blocks, telling=False)
+    assert decisions.unusual(6, (0, BLOCKS - 1), 32) == []

@@ -80,6 +80,9 @@ class World:
         self.without_value += 1
         return self.poison
 
+    def decided(self, name: str, results: Any) -> None:
+        pass
+
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Any, run_bytes: int) -> None:
         self.moved.append((direction, total_bytes, starts, run_bytes))
 

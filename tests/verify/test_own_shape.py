@@ -262,3 +262,35 @@ def test_a_product_that_vanishes_in_the_drawn_blocks_is_found(tmp_path: Path, ke
     dims = task.workload("large").dims
     with pytest.raises(Wrong, match="of the workload's own grid"):
         OwnShapes(task, BOARD).check(task.space.shipped, dims, 3, FloatReference(task, None))
+
+
+def step(first: int) -> str:
+    """A number that is smaller by one from row ``first`` on, by a product that wraps around there."""
+    moved = f"(row + {2048 - first})"
+    return f"(({moved} * 1048576).astype(ct.float32) - {moved}.astype(ct.float32) * 1048576.0) * {2.0**-32}"
+
+
+def jump(first: int) -> str:
+    """A number that is larger by one from row ``first`` on, by a sum that is rounded there."""
+    return f"(((row.astype(ct.float32) + {4097 - first}.0) + {2.0**36}) - {2.0**36}) * {2.0**-13}"
+
+
+PART = "ct.load(x.slice(axis=0, start=0, stop={}), (row, 0), (1, TILE), padding_mode=ct.PaddingMode.ZERO)"
+TABLE = "ct.extract(ct.where(ct.arange(4096, dtype=ct.int32) == 1777, 1.0, 0.0), (row,), (1,)).reshape((1, 1))"
+DECOYS = "".join(f" + ct.where(row == {100 + 9 * at}, 1.0, 0.0) * 0.0" for at in range(12))
+MERGING = {
+    "products that wrap around": f"* 2.0 + (({step(1777)}) - ({step(1778)}))",
+    "products that wrap around, in two steps that only data join": f"* 2.0 + ({step(1777)}) - ({step(1778)})",
+    "sums that are rounded": f"* 2.0 + (({jump(1777)}) - ({jump(1778)}))",
+    "two slices, of which one ends a row later": f"* 2.0 + ({PART.format(1778)} - {PART.format(1777)})",
+    "a table of constants": f"* 2.0 + {TABLE}",
+    "a comparison among many that have no effect": f"* 2.0{DECOYS} + ct.where(row == 1777, 1.0, 0.0)",
+}
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_one_block_set_apart_without_an_unusual_operation_is_found(tmp_path: Path, name: str) -> None:
+    task = made(tmp_path, EACH_ROW.replace("* 2.0", MERGING[name]))
+    dims = task.workload("large").dims
+    with pytest.raises(Wrong, match="block 1777 of the workload's own grid"):
+        OwnShapes(task, BOARD).check(task.space.shipped, dims, 5, FloatReference(task, None))

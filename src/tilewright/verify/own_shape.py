@@ -49,7 +49,10 @@ SECONDS = 60.0
 BLOCKS = 4
 """Number of randomly drawn blocks that run on data, besides the first and the last block."""
 UNUSUAL = 6
-"""The most blocks that run on data because they branch differently from most blocks."""
+"""The most blocks that run on data because they decide otherwise than most blocks."""
+MOST_RARE = 32
+"""The most such blocks if their decisions are rare, as far as `RARE_SECONDS` suffice."""
+RARE_SECONDS = 5.0
 MOST_RUN = BLOCKS + 2 + UNUSUAL
 COMPARED = (1 << 16, 1 << 12, 1 << 8, 1)
 """Limits for the elements of a condition tile whose values are followed. The first limit is used for which the time
@@ -109,7 +112,8 @@ class OwnShapes:
         self._refuse_long(seconds * min(1, MOST_RUN / blocks), "running some of the blocks")
         chosen = _drawn_blocks(blocks, seed)
         if decisions is not None:
-            chosen = sorted({*chosen, *decisions.unusual(UNUSUAL, chosen)})
+            affordable = int(RARE_SECONDS * blocks / max(seconds, 1e-9))
+            chosen = sorted({*chosen, *decisions.unusual(UNUSUAL, chosen, min(MOST_RARE, affordable))})
         return self._values(runnable, dims, seed, reference, chosen, progress)
 
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:

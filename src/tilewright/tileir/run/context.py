@@ -37,12 +37,13 @@ class World:
 
     poison, dry, changed_padding: as in `interpreter.run`.
     needed: the values that a dry run computes.
+    steering: those of them that addresses and control flow depend on.
     strides: the assumptions about strides (`tiles.assumed_strides`).
     undefined: locations of loads that returned undefined elements: outside a view without padding, or masked out. Such
         a load is a mistake only if a result depends on the elements.
     wait: called after each iteration of a ``loop``, in which a block may wait for another. Lets other blocks run.
     stopped: whether the run has ended, so that no block continues a loop.
-    decisions: records the values called ``telling`` (`slicing.telling`) and the lengths of loops, by block.
+    decisions: records the values called ``telling`` and ``recorded`` (`slicing`) and the lengths of loops, by block.
     until: the time, by `time.monotonic`, after which a loop ends the run.
     on_progress: called with the share of the run that is done, of 1.
     batch: the share that was done before the current batch of blocks, and the share of this batch.
@@ -55,6 +56,7 @@ class World:
     poison: int = 0xFF
     dry: bool = False
     needed: frozenset[str] = frozenset()
+    steering: frozenset[str] = frozenset()
     strides: Mapping[str, int] = field(default_factory=dict)
     prints: list[Printed] = field(default_factory=list)
     undefined: dict[Location | None, None] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class World:
     stopped: bool = False
     decisions: Decisions | None = None
     telling: frozenset[str] = frozenset()
+    recorded: frozenset[str] = frozenset()
     until: float = math.inf
     on_progress: Callable[[float], None] = lambda share: None
     batch: tuple[float, float] = (0.0, 1.0)
@@ -106,6 +109,11 @@ class Context:
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Array, run_bytes: int) -> None:
         """Counts memory traffic: ``total_bytes`` over all lanes, ``run_bytes`` from each address in ``starts``."""
         self.world.counter.traffic(op, direction, total_bytes, starts, run_bytes)
+
+    def decided(self, name: str, results: Array) -> None:
+        """Records ``results`` of the active lanes by which a block may be rare (`watch.decisions`)."""
+        if self.world.decisions is not None:
+            self.world.decisions.add(name, results, self.blocks, telling=False)
 
     def undefined(self, op: Op) -> int:
         """Records that ``op`` loads undefined elements. Returns the byte that these elements consist of."""

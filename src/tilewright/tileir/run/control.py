@@ -144,7 +144,7 @@ class BlockExecutor:
     def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
         """Runs ``body`` for all lanes of ``frame``. Returns an exit for each terminator that some lanes reached."""
         left: list[Exit] = []
-        decisions, telling = self.world.decisions, self.world.telling
+        decisions, telling, recorded = self.world.decisions, self.world.telling, self.world.recorded
         for op in body:
             self.world.counter.executed(op, len(frame.lanes))
             if op.name in TERMINATORS:
@@ -152,8 +152,9 @@ class BlockExecutor:
                 return [*left, Exit(op.name, frame.lanes, values)]
             if op.name not in CONTROL:
                 results = self._evaluated(op, frame, partial(self._context, frame))
-                if decisions and not telling.isdisjoint(op.results) and not isinstance(results[0], Unknown):
-                    decisions.add(op.results[0], results[0], self.blocks[frame.lanes])
+                if decisions and not recorded.isdisjoint(op.results) and not isinstance(results[0], Unknown):
+                    name = op.results[0]
+                    decisions.add(name, results[0], self.blocks[frame.lanes], telling=name in telling)
             else:
                 exits = CONTROL[op.name](self, op, frame)
                 left += [end for end in exits if end.kind != "yield"]

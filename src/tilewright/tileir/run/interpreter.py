@@ -32,7 +32,7 @@ from tilewright.tileir.run.counting import Counter, Counts
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.numbers import constant_values, dtype_of, width_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Unsupported
-from tilewright.tileir.run.slicing import LOADS, needed, telling
+from tilewright.tileir.run.slicing import LOADS, needed, recorded, telling
 from tilewright.tileir.watch.decisions import Decisions
 from tilewright.tileir.watch.findings import DEADLOCK, Finding
 
@@ -202,7 +202,8 @@ def run(
     poison: the byte that undefined values consist of.
     changed_padding: the location of a load whose undefined elements consist of another byte than ``poison``.
     seconds: the time limit of the run. After it, a loop raises Unsupported.
-    decisions: records the values that `slicing.telling` names and the lengths of loops, by block.
+    decisions: records the values that `slicing.recorded` names, the lengths of loops, and which parts of the tiles that
+        are loaded lie inside their tensors, by block.
     distinguishing: a dry run also computes such values of at most this many elements.
     on_progress: called with the share of the run that is done, of 1: after each batch of blocks, and after each
         iteration of a loop around the others.
@@ -221,7 +222,9 @@ def run(
         (x, y, z), memory, Counter(), poison=poison, dry=dry, needed=names or frozenset(),
         strides=tiles.assumed_strides(kernel), changed_padding=changed_padding,
         until=time.monotonic() + seconds, decisions=decisions, on_progress=on_progress,
+        steering=needed(kernel) if dry else frozenset(),
         telling=frozenset() if decisions is None else telling(kernel),
+        recorded=frozenset() if decisions is None else recorded(kernel),
     )  # fmt: skip
     for constant in module.globals:
         values = np.ascontiguousarray(np.broadcast_to(constant_values(constant.value), constant.type.shape))

@@ -19,26 +19,28 @@ DISTINGUISHING = frozenset(
 )
 """Operations that can give one block another result than all others."""
 PRODUCTS = frozenset({"muli", "mulf", "fma", "mmai", "mmaf"})
-LINEAR = frozenset({
-    "addi", "subi", "negi", "addf", "subf", "negf", "select", "exti", "itof", "assume", "offset", "bitcast", "pack",
-    "unpack", "broadcast", "reshape", "permute", "extract", "insert", "cat", "ptr_to_int", "int_to_ptr", "ptr_to_ptr",
+LINEAR = frozenset({"addi", "subi", "addf", "subf", "select", "itof"})
+"""Operations that keep a function of the block number linear, unless they wrap around or are rounded. Two linear
+functions that agree for a few blocks agree for nearly all blocks. A product of two functions of the block number is not
+linear: it may agree for the compared blocks only."""
+CARRYING = frozenset({
+    "negi", "negf", "exti", "assume", "offset", "bitcast", "pack", "unpack", "broadcast", "reshape", "permute",
+    "insert", "cat", "ptr_to_int", "int_to_ptr", "ptr_to_ptr",
 })  # fmt: skip
-"""Operations that keep a function of the block number linear. Two linear functions that agree for a few blocks agree
-for nearly all blocks. A product of two functions of the block number is not linear: it may agree for the compared
-blocks only."""
+"""Operations whose results tell blocks apart just as their operands do."""
 LEAVES = ("continue", "break", "yield")
 
 
 def needed(entry: KernelEntry, distinguishing: int = 0) -> frozenset[str]:
     """Returns the names of the values that addresses and control flow depend on.
 
-    distinguishing: adds the `telling` values with at most this many elements, and the values that these depend on.
+    distinguishing: adds the `recorded` values with at most this many elements, and the values that these depend on.
     """
     ops = list(entry.walk())
     deciding = ((op, ADDRESSING if op.address else DECIDING.get(op.name, ())) for op in ops)
     roots = {name for op, operands in deciding for operand in operands for name in op.operands.get(operand, ())}
     if distinguishing:
-        sizes = {op.results[0]: op.tile().size for op in _telling(ops)}
+        sizes = {op.results[0]: op.tile().size for op in (*_telling(ops), *_combining(ops))}
         roots |= {name for name, size in sizes.items() if size <= distinguishing}
     carried = [flow for op in ops for flow in flows(op)]
     size = -1
@@ -64,19 +66,44 @@ def telling(entry: KernelEntry) -> frozenset[str]:
     return frozenset(op.results[0] for op in _telling(list(entry.walk())))
 
 
+def recorded(entry: KernelEntry) -> frozenset[str]:
+    """Returns the names of the `telling` values, and of all others in which blocks that differ may become equal: sums
+    and products wrap around, or are rounded, and two steps along the block number may have a difference in one block
+    alone. Values that depend on loaded data are left out."""
+    return telling(entry) | {op.results[0] for op in _combining(list(entry.walk()))}
+
+
 def _telling(ops: Sequence[Op]) -> list[Op]:
-    loaded = _reached(ops, {name for op in ops if op.name in LOADS for name in op.results})
-    numbers = _reached(ops, {name for op in ops if op.name == "get_tile_block_id" for name in op.results})
+    numbers = _numbers(ops)
 
     def bends(op: Op) -> bool:
         if op.name in PRODUCTS:
             return all(not numbers.isdisjoint(op.operands[factor]) for factor in ("lhs", "rhs"))
-        return op.name not in LINEAR and any(not numbers.isdisjoint(names) for names in op.operands.values())
+        if op.name == "extract":
+            return not numbers.isdisjoint(op.operands["indices"])
+        return op.name not in LINEAR | CARRYING and not numbers.isdisjoint(op.results)
 
+    return [op for op in _known(ops) if op.name in DISTINGUISHING or bends(op)]
+
+
+def _combining(ops: Sequence[Op]) -> list[Op]:
+    numbers = _numbers(ops)
+    return [op for op in _known(ops) if op.name not in CARRYING and not numbers.isdisjoint(op.results)]
+
+
+def _numbers(ops: Sequence[Op]) -> set[str]:
+    """Returns the names of the values that depend on the block number."""
+    return _reached(ops, {name for op in ops if op.name == "get_tile_block_id" for name in op.results})
+
+
+def _known(ops: Sequence[Op]) -> list[Op]:
+    """Returns the operations whose result is a tile, computed without loaded data."""
+    loaded = _reached(ops, {name for op in ops if op.name in LOADS for name in op.results})
     return [
         op for op in ops
-        if op.result_types and isinstance(op.result_types[0], TileType) and not op.regions
-        and loaded.isdisjoint(op.results) and (op.name in DISTINGUISHING or bends(op))
+        if op.result_types and isinstance(op.result_types[0], TileType)
+        and (not op.regions or op.name in ("reduce", "scan")) and op.name != "get_tile_block_id"
+        and loaded.isdisjoint(op.results)
     ]  # fmt: skip
 
 

@@ -364,6 +364,8 @@ def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], dir
             size = int(extent[lane if len(extent) > 1 else 0])
             message = f"axis {along.axis.of} is declared in bounds: element {place} of {size}"
             context.finding(op, OUT_OF_BOUNDS, message, lane=lane)
+    for a, along in enumerate(tiles.ranges if direction == "load" else ()):
+        context.decided(f"{op.results[0]} {a}", along.count)
     for total, starts, run in tiles.runs():
         context.traffic(op, direction, total * (context.lanes if tiles.lanes == 1 else 1), starts, run)
     return tiles

@@ -1,13 +1,18 @@
 """Finds blocks that decide otherwise than most blocks of their grid.
 
-A run records, by block, the lengths of loops and the values that `slicing.telling` names: results of comparisons,
-minima, divisions and bit operations, and functions of the block number that are not linear. If a kernel treats one
-block differently, such a value must differ for this block. So the blocks with rare values are the ones to run on data.
+A run records, by block, the lengths of loops, which parts of the loaded tiles lie inside their tensors, and the values
+that `slicing.recorded` names: results of comparisons, minima, divisions and bit operations, functions of the block
+number that are not linear, and sums and products, which may wrap around or be rounded. If a kernel treats one block
+differently, such a value, or two of them together, must differ for this block. So the blocks with rare values are the
+ones to run on data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +20,21 @@ from tilewright.tileir.watch.arrays import Array
 
 BITS = 64  # for the results of one operation; results of an operation that share a bit count as equal
 MOST_BLOCKS = 1 << 18  # a larger grid needs more than 2 MiB for each operation
+RARE = 1 / 8
+"""A decision is rare if its blocks, times the number of ways in which the operation decides, are at most this share of
+the grid. An operation that decides otherwise in each block reaches 1."""
+FEW_WAYS = 8  # operations that decide in at most so many ways are combined in pairs
+MOST_PAIRED = 32  # at most so many operations, those with the fewest ways
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """A way in which an operation, or a pair of operations, decides. ``blocks``: returns whether each block does."""
+
+    blocks: Callable[[], Array]
+    count: int
+    ways: int
+    telling: bool = False
 
 
 class Decisions:
@@ -25,35 +45,74 @@ class Decisions:
         self._blocks, self._rng = blocks, np.random.default_rng(seed)
         self._taken: dict[str, Array] = {}  # operation → the bits of its results, by block
         self._weights: dict[str, Array] = {}
+        self._telling: set[str] = set()
 
-    def add(self, name: str, results: Array, blocks: Array) -> None:
+    def add(self, name: str, results: Array, blocks: Array, *, telling: bool = True) -> None:
         """Records the ``results`` of the operation ``name``. Their first axis is the blocks; it has length 1 if all
-        blocks share the result."""
+        blocks share the result. ``telling``: whether a block may be chosen by such a result even if it is not rare."""
         bits = results if results.dtype == object else results.view(f"u{results.dtype.itemsize}")  # floats, too
         rows = bits.reshape(len(bits), -1).astype(np.uint64)
         if name not in self._taken:
             self._taken[name] = np.zeros(self._blocks, np.uint64)
             self._weights[name] = self._rng.integers(1 << 63, size=rows.shape[1] + 1, dtype=np.uint64) * 2 + 1
+            if telling:
+                self._telling.add(name)
         weights = self._weights[name]
         bit = (rows @ weights[1:] + weights[0]) * weights[0] >> np.uint64(64 - BITS.bit_length() + 1)
         self._taken[name][blocks] |= np.uint64(1) << bit
 
-    def unusual(self, most: int, others: Sequence[int]) -> list[int]:
-        """Returns at most ``most`` blocks, those with the rarest decisions first.
+    def unusual(self, most: int, others: Sequence[int], most_rare: int = 0) -> list[int]:
+        """Returns blocks, those with the rarest decisions first: at most ``most``, or up to ``most_rare`` if the
+        decisions are `RARE`.
 
         Each block has made a decision that no earlier block in the result, and no block in ``others``, has made. If an
         operation gives many different results, such as a product that differs in every block, its decisions count as
         less rare.
         """
-        rare = []
-        for name, taken in self._taken.items():
-            bits = np.uint64(1) << np.arange(BITS, dtype=np.uint64)
-            counts = [int(np.count_nonzero(taken & bit)) for bit in bits]
-            ways = sum(map(bool, counts))
-            rare += [(count * ways, name, bit) for count, bit in zip(counts, bits, strict=True) if count]
+        found = [*self._single(), *self._paired()]
+        self._rng.shuffle(found)  # so that no order of the operations hides one among its equals
         chosen: list[int] = []
-        for _, name, bit in sorted(rare, key=lambda entry: entry[0]):
-            having = self._taken[name] & bit
-            if len(chosen) < most and not having[[*others, *chosen]].any():
-                chosen.append(int(self._rng.choice(np.flatnonzero(having))))
+        for one in sorted(found, key=lambda one: (one.count * one.ways, one.ways)):
+            rare = one.count * one.ways <= self._blocks * RARE
+            wanted = len(chosen) < (max(most, most_rare) if rare else most) and (rare or one.telling)
+            if wanted and not (blocks := one.blocks())[[*others, *chosen]].any():
+                chosen.append(int(self._rng.choice(np.flatnonzero(blocks))))
         return chosen
+
+    def _single(self) -> Iterator[_Decision]:
+        """Yields the ways in which each operation decides."""
+        for name, taken in self._taken.items():
+            words, counts = np.unique(taken, return_counts=True)
+            bits = [np.uint64(1) << np.uint64(bit) for bit in range(BITS)]
+            having = [(bit, int(counts[words & bit != 0].sum())) for bit in bits]
+            ways = sum(count > 0 for _, count in having)
+            for bit, count in having:
+                if count:
+                    yield _Decision(partial(_with_bit, taken, bit), count, ways, name in self._telling)
+
+    def _paired(self) -> Iterator[_Decision]:
+        """Yields the rare ways in which two operations decide together."""
+        few: dict[bytes, tuple[int, Array]] = {}  # number of ways, way by block; equal divisions once
+        for taken in self._taken.values():
+            words, first, word = np.unique(taken, return_index=True, return_inverse=True)
+            if 1 < len(words) <= FEW_WAYS:
+                division = np.argsort(np.argsort(first)).astype(np.uint8)[word.reshape(-1)]  # in the order of blocks
+                few[division.tobytes()] = len(words), division
+        fewest = sorted(few.values(), key=lambda pair: pair[0])[:MOST_PAIRED]
+        for (_, one), (_, other) in itertools.combinations(fewest, 2):
+            counts = np.bincount(_pair(one, other))
+            ways = int(np.count_nonzero(counts))
+            for way in np.flatnonzero((counts > 0) & (counts * ways <= self._blocks * RARE)).tolist():
+                yield _Decision(partial(_with_pair, one, other, way), int(counts[way]), ways)
+
+
+def _with_bit(taken: Array, bit: np.uint64) -> Array:
+    return np.asarray(taken & bit != 0)
+
+
+def _pair(one: Array, other: Array) -> Array:
+    return np.asarray(one * np.uint8(FEW_WAYS) + other)
+
+
+def _with_pair(one: Array, other: Array, way: int) -> Array:
+    return np.asarray(_pair(one, other) == way)
