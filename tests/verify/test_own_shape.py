@@ -294,3 +294,12 @@ def test_one_block_set_apart_without_an_unusual_operation_is_found(tmp_path: Pat
     dims = task.workload("large").dims
     with pytest.raises(Wrong, match="block 1777 of the workload's own grid"):
         OwnShapes(task, BOARD).check(task.space.shipped, dims, 5, FloatReference(task, None))
+
+
+def test_another_kernel_for_large_shapes_meets_hostile_data(tmp_path: Path) -> None:
+    """Right on the data of the workload; beyond float32 on data 256 times as large."""
+    task = made(
+        tmp_path, EACH_ROW.replace("* 2.0", "* (1e37 if ROWS > 2048 else 2.0) * (2e-37 if ROWS > 2048 else 1.0)")
+    )
+    with pytest.raises(Wrong, match="of the workload's own grid .*, data 'large'"):
+        OwnShapes(task, BOARD).check(task.space.shipped, task.workloads["large"], 5, FloatReference(task, None))

@@ -34,12 +34,13 @@ from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import NeedsData, Unsupported
 from tilewright.tileir.run.slicing import needed
 from tilewright.tileir.watch.allocations import Allocation
+from tilewright.tileir.watch.arrays import DType
 from tilewright.tileir.watch.decisions import MOST_BLOCKS as MOST_DECISIONS
 from tilewright.tileir.watch.decisions import Decisions
 from tilewright.verify import judge, tolerance
 from tilewright.verify.addresses import outside
 from tilewright.verify.arrays import Array
-from tilewright.verify.data import drawn
+from tilewright.verify.data import FAR_FROM_ZERO, drawn
 from tilewright.verify.images import POISONS, held_before, storage
 from tilewright.verify.judge import Compared, Unverified, Wrong
 from tilewright.verify.reference import FloatReference
@@ -48,6 +49,9 @@ from tilewright.verify.tolerance import Slice
 SECONDS = 60.0
 BLOCKS = 4
 """Number of randomly drawn blocks that run on data, besides the first and the last block."""
+HOSTILE = ("large", "rows of zeros", FAR_FROM_ZERO, "outliers")
+"""Data of the drawn blocks, one kind for each. A launch may choose another kernel for large shapes, or the kernel may
+branch, so that the reduced shapes do not show what it does with such data."""
 UNUSUAL = 6
 """The most blocks that run on data because they decide otherwise than most blocks."""
 MOST_RARE = 32
@@ -111,10 +115,11 @@ class OwnShapes:
         seconds = walked.counts.flop / FLOP + walked.counts.tensor_flop / TENSOR_FLOP
         self._refuse_long(seconds * min(1, MOST_RUN / blocks), "running some of the blocks")
         chosen = _drawn_blocks(blocks, seed)
+        hostile = dict(zip(HOSTILE, chosen[1:-1], strict=False)) if blocks > len(chosen) else {}
         if decisions is not None:
             affordable = int(RARE_SECONDS * blocks / max(seconds, 1e-9))
             chosen = sorted({*chosen, *decisions.unusual(UNUSUAL, chosen, min(MOST_RARE, affordable))})
-        return self._values(runnable, dims, seed, reference, chosen, progress)
+        return self._values(runnable, dims, seed, reference, chosen, hostile, progress)
 
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
         try:
@@ -158,56 +163,69 @@ class OwnShapes:
 
     def _values(
         self, runnable: Runnable, dims: Dims, seed: int, reference: FloatReference, blocks: Sequence[int],
-        progress: Progress,
+        hostile: Mapping[str, int], progress: Progress,
     ) -> Compared:  # fmt: skip
+        """Runs ``blocks`` on data as declared, but those of ``hostile`` (kind of data → block) on hostile data if the
+        reference has an answer for it."""
         arrays = self.task.arrays(dims)
         needs = sum(math.prod(array.shape) * 8 + array.nbytes for array in arrays.values())
         if needs > BYTES:
             raise Unverified(f"its tensors need {needs / 2**30:.1f} GiB; the limit is {BYTES >> 30} GiB")
-        inputs = drawn(self.task, dims, "declared", seed, PERIOD)
         memory, placed = Memory(watch=False, poison=POISONS[0]), {}
         for name, array in arrays.items():
-            source = held_before(self.task, name)
-            data = np.empty(array.shape, storage(array.dtype)) if source is None else inputs[source].copy()
-            placed[name] = memory.allocate(name, data)
+            placed[name] = memory.allocate(name, np.empty(array.shape, storage(array.dtype)))
         arguments = runnable.bound({name: tensor.address for name, tensor in placed.items()}, memory)
-        worst: Compared | None = None
         told = _percents(progress, "values", f"of {len(blocks)} blocks at full size", len(blocks))
-        for number, block in enumerate(blocks):
-            done = run(
-                runnable.module, arguments, runnable.launch.grid, memory, only=(block,), poison=POISONS[0],
-                on_progress=partial(told, number),
-            )  # fmt: skip
-            if done.findings:
-                raise Wrong(f"block {block}: {done.findings[0]}")
-            compared = self._compared(dims, inputs, placed, done.counts.stored_runs, reference, block)
-            if compared is not None and (worst is None or compared.share > worst.share):
-                worst = compared
+        worst: Compared | None = None
+        groups = [("declared", [block for block in blocks if block not in hostile.values()])]
+        groups += [(kind, [block]) for kind, block in hostile.items()]
+        done = 0
+        for kind, some in groups:
+            inputs = drawn(self.task, dims, kind, seed, PERIOD)
+            for name, tensor in placed.items():
+                if (source := held_before(self.task, name)) is not None:
+                    _elements_of(tensor, inputs[source].dtype)[...] = inputs[source]
+            for block in some:
+                ran = run(
+                    runnable.module, arguments, runnable.launch.grid, memory, only=(block,), poison=POISONS[0],
+                    on_progress=partial(told, done),
+                )  # fmt: skip
+                if ran.findings:
+                    raise Wrong(f"block {block}: {ran.findings[0]}")
+                compared = self._compared(dims, inputs, placed, ran.counts.stored_runs, reference, block, kind)
+                if isinstance(compared, str):
+                    if kind == "declared":
+                        raise Unverified(compared)
+                    groups.append(("declared", [block]))
+                    continue
+                done += 1
+                if compared is not None and (worst is None or compared.share > worst.share):
+                    worst = compared
         if worst is None:
             raise Unverified("none of the blocks that ran stores an output")
         return worst
 
     def _compared(
         self, dims: Dims, inputs: Mapping[str, Array], placed: Mapping[str, Allocation], runs: Array,
-        reference: FloatReference, block: int,
-    ) -> Compared | None:  # fmt: skip
+        reference: FloatReference, block: int, kind: str,
+    ) -> Compared | str | None:  # fmt: skip
         """Compares some elements that a block stored. Returns the one with the largest error; None if the block stored
-        nothing."""
+        nothing; the reason if the reference has no answer."""
         stored = {name: _elements(runs, placed[name]) for name in self.task.outputs}
         if not any(places.size for places in stored.values()):
             return None
         part = self._part(dims, stored, np.random.default_rng(block))
         sliced = tolerance.sliced_dims(dims, part)
         cuts = {name: tolerance.cut(self.task, name, array, part) for name, array in inputs.items()}
-        wanted = reference.wanted(sliced, cuts, "declared")
+        wanted = reference.wanted(sliced, cuts, kind)
         if isinstance(wanted, str):
-            raise Unverified(wanted)
+            return wanted
         outputs = {}
         for name, expected in wanted.items():
-            tensor, dtype = placed[name], storage(self.task.outputs[name].dtype)
+            tensor = placed[name]
             own = np.zeros(tensor.shape, bool)
             own.reshape(-1)[stored[name]] = True
-            values = tensor.raw[tensor.offset :][: tensor.nbytes].view(dtype).reshape(tensor.shape)
+            values = _elements_of(tensor, storage(self.task.outputs[name].dtype))
             with np.errstate(invalid="ignore"):  # elements that no block stored may be NaN
                 cut = tolerance.cut(self.task, name, values, part).astype(np.float64)
             outputs[name] = np.where(tolerance.cut(self.task, name, own, part), cut, expected.values)
@@ -215,7 +233,8 @@ class OwnShapes:
             return judge.judge_values(wanted, outputs)
         except Wrong as wrong:
             where = ", ".join(f"{name}={value}" for name, value in dims.items())
-            raise Wrong(f"block {block} of the workload's own grid ({where}): {wrong}", wrong.compared) from None
+            data = f", data '{kind}'" if kind != "declared" else ""
+            raise Wrong(f"block {block} of the workload's own grid ({where}{data}): {wrong}", wrong.compared) from None
 
     def _part(self, dims: Dims, stored: Mapping[str, Array], rng: np.random.Generator) -> Slice:
         """Returns some of the indices that a block stored, along each independent dimension."""
@@ -278,6 +297,11 @@ def _first_gap(runs: Array, address: int, nbytes: int) -> int | None:
             break
         reached = max(reached, int(end))
     return None if reached >= address + nbytes else reached - address
+
+
+def _elements_of(tensor: Allocation, dtype: DType) -> Array:
+    """Returns the elements of a tensor, in its memory."""
+    return tensor.raw[tensor.offset :][: tensor.nbytes].view(dtype).reshape(tensor.shape)
 
 
 def _elements(runs: Array, tensor: Allocation) -> Array:
