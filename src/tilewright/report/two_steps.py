@@ -2,7 +2,7 @@
 are tuned.
 
 Every value comes from the ledger, and a cell names the ledger ids from which it was computed (see `sourced`). Without a
-GPU, values that only a GPU can measure are `NOT_MEASURED`. The form is the same on Ampere, Hopper and Blackwell.
+GPU, values that only a GPU can measure are `NOT_MEASURED`. The report is the same on Ampere, Hopper and Blackwell.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ _PARSED: dict[int, tuple[CodeType | type, ast.AST | None, str]] = {}
 """id of a code object or a class → the object, its tree and its text.
 
 The key is an id because equal code objects may have different decorators. The value holds the object, so that no other
-object gets the same id. To find a class Python parses its whole file, 0.1 s for `typing.Any`, once for each process.
+object gets the same id. To find a class, Python parses the whole file, which takes 0.1 s for `typing.Any`. This happens
+once per process.
 """
 
 

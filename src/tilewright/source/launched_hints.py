@@ -36,7 +36,8 @@ class HintedSearch:
 
 
 def launched_hints(caller: FrameType | None, kernel: Any) -> Mapping[str, int]:
-    """Returns the hints with which ``caller`` launches ``kernel`` after its search; empty if they are not certain."""
+    """Returns the hints with which ``caller`` launches ``kernel`` after its search; empty if they are not known for
+    certain."""
     frame = caller
     for _ in range(FRAMES):
         if frame is None:
@@ -59,7 +60,7 @@ def _value(frame: FrameType, dotted: str) -> Any:
 
 @lru_cache(maxsize=256)
 def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
-    """Returns the searches in a function's source that are followed by a launch with certain hints."""
+    """Returns the searches in a function's source after which the kernel is launched with known hints."""
     if SEARCH not in code.co_names or not set(HINTING) & set(code.co_names):
         return ()  # without reading the source
     file = source_of_object(code)

@@ -276,7 +276,7 @@ def source_of_object(thing: CodeType | type) -> SourceFile | None:
 def _lines_of_function(thing: CodeType | type) -> tuple[list[str], int] | None:
     """Returns the result of `inspect.getsourcelines` for the code of a ``def``; None for other code.
 
-    `inspect` is not used for code, because it resolves the path of every loaded module, which takes 30 ms.
+    `inspect` itself would resolve the path of every loaded module for code, which takes 30 ms.
     """
     if isinstance(thing, type):
         return None

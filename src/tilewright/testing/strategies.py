@@ -30,7 +30,7 @@ def outcome(configuration: Configuration, status: Status) -> Candidate:
 
 
 def searched(strategy: Strategy, space: SearchSpace, status: Callable[[Configuration], Status]) -> list[Batch]:
-    """Returns the batches of a strategy, if ``status(configuration)`` is the status of each configuration's outcome."""
+    """Runs a strategy and returns its batches. ``status``: returns the status of a configuration's outcome."""
 
     def outcomes(batch: Sequence[Configuration]) -> Outcomes:
         return tuple(outcome(config, status(config)) for config in batch)

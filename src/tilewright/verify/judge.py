@@ -46,7 +46,7 @@ class RunMemory(Protocol):
         """Describes the first byte outside all tensors that was written; None if there is none."""
 
     def changed(self) -> str | None:
-        """Names the inputs that were changed against the declaration; None if there are none."""
+        """Names the inputs that were changed although the task does not declare it. Returns None if there are none."""
 
 
 @dataclass(frozen=True)

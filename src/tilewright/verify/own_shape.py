@@ -59,7 +59,7 @@ MOST_RARE = 32
 RARE_SECONDS = 5.0
 MOST_RUN = BLOCKS + 2 + UNUSUAL
 COMPARED = (1 << 16, 1 << 12, 1 << 8, 1)
-"""Limits for the elements of a condition tile whose values are followed. The first limit is used for which the time
+"""Only conditions with at most this many elements are evaluated. The limits are tried from the largest, until the time
 suffices."""
 WALKED = 2e7
 """The number of addresses that a run without data computes in a second, on one CPU core of 2026."""
@@ -260,8 +260,10 @@ class OwnShapes:
 
 
 def _percents(progress: Progress, stage: str, note: str, parts: int = 1) -> Callable[[int, float], None]:
-    """Returns a function that reports each new percent of a stage. It takes the number of finished ``parts``, and the
-    finished share of the next part (0 to 1)."""
+    """Returns a function that reports each new percent of a stage.
+
+    The function takes the number of finished ``parts``, and the finished share of the next part (0 to 1).
+    """
     last = -1
 
     def tell(done: int, share: float) -> None:

@@ -124,7 +124,7 @@ def _hard(task: Task, workload: Workload, tiles: Tiles, seed: int) -> Iterator[S
 def _deep(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:
     """Yields one shape for each dimension that is not independent: this dimension has its largest extent.
 
-    The data has one sign. This shows sums in a dtype that is too narrow for their length.
+    The data has one sign. So a sum fails if its dtype is too narrow for its length.
     """
     for name in dict.fromkeys(name for sizes in tiles.values() for name in sizes if name not in task.independent):
         having = [workload for workload in workloads if name in tiles[workload.name]]

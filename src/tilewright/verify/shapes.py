@@ -117,8 +117,8 @@ def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: 
 
 
 def _readiness(tiles: Tiles, dims: Dims, following: Mapping[str, int], name: str) -> tuple[bool, bool, float]:
-    """Returns the rank of a dimension for the order of reduction: first free dimensions, then those that keep two
-    tiles."""
+    """Returns the sort key of a dimension; smaller keys are reduced first. First come free dimensions, then those that
+    keep two tiles."""
     least = tiles[name].least
     return tiles[name].free, following[name] // least >= 2, extent(dims, name) / following[name]
 

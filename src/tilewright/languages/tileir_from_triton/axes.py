@@ -283,7 +283,8 @@ def _quotient(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _remainder(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """The remainder does not wrap inside a group that starts at a multiple of the power of two in the divisor."""
+    """Inside a group, the remainder increases by one if the group starts at a multiple of the power of two in the
+    divisor."""
     left, right = operands
     groups = tuple(
         max(1, min(left.contiguity[at], left.divisibility[at], right.divisibility[at]))

@@ -47,7 +47,7 @@ class ValueType:
         return not self.pointer and self.element[0] != "i"
 
     def of(self, element: str) -> ValueType:
-        """Returns a type of the same shape with other elements. They are not pointers."""
+        """Returns a type of the same shape with other elements. These elements are not pointers."""
         return ValueType(element, self.shape)
 
     def shaped(self, *shape: int) -> ValueType:

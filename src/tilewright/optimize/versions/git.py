@@ -95,7 +95,7 @@ class Git:
             return None
 
     def worktree(self, folder: Path) -> Git:
-        """Returns a `Git` for the worktree ``folder`` that never searches the parent folders for a repository."""
+        """Returns a `Git` for the worktree ``folder``. It never searches the parent folders for a repository."""
         directory = Git(folder, {"GIT_CEILING_DIRECTORIES": str(folder.parent)}).line("rev-parse", "--absolute-git-dir")
         return Git(folder, {"GIT_DIR": directory, "GIT_WORK_TREE": str(folder)}, self.passed).with_author()
 

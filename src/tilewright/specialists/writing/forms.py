@@ -87,7 +87,7 @@ def form_of(computation: Computation) -> KernelForm:
 
 
 def _axes(shapes: list[Shape]) -> tuple[str, ...]:
-    """Returns the axes of all shapes: the longest shape. Each other shape must be a part of it in the same order."""
+    """Returns the axes of the longest shape. Raises OutsideForms unless each other shape has some of them, in order."""
     widest = broadcast([max(shapes, key=lambda shape: (len(shape), sum(each != 1 for each in shape)))])
     axes = tuple(each for each in widest if isinstance(each, str))
     for shape in shapes:
