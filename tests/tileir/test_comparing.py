@@ -261,4 +261,4 @@ def test_operations_of_an_inlined_helper_count_for_the_line_that_calls() -> None
     ],
 )  # fmt: skip
 def test_opcodes_have_classes(opcode: str, expected: str) -> None:
-    assert instruction_mix([opcode, opcode]) == {expected: 2}
+    assert instruction_mix({opcode: 2}) == {expected: 2}

@@ -113,9 +113,10 @@ def _region(counts: Counter[str], inside: int | None) -> CodeLoop:
         if kind := _copy_kind(opcode):
             copies[kind] += count
     flops = sum(count * _tensor_flops(opcode) for opcode, count in counts.items())
-    return CodeLoop(inside, instruction_mix(counts.elements()), dict(sorted(copies.items())), flops)
+    return CodeLoop(inside, instruction_mix(counts), dict(sorted(copies.items())), flops)
 
 
+@functools.cache
 def _tensor_flops(opcode: str) -> float:
     """Returns the FLOP of one tensor instruction per warp, from the shape in its name; 0 for other opcodes and without
     a shape."""
@@ -211,6 +212,7 @@ _PLAIN = {"RED": "RED", "REDG": "RED", "ATOM": "ATOM", "ATOMG": "ATOM", "ATOMS":
 _PLAIN |= {name: name for name in ("UBLKCP", "UBLKRED", "UTCCP")}
 
 
+@functools.cache
 def _copy_kind(opcode: str) -> str | None:
     """Returns the kind of copy with its width in bits per thread (32 if the opcode has none); None for other opcodes.
 
@@ -264,7 +266,7 @@ def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[Instruction]
         return [outcome for code in codes for outcome in _disassembled(sm, [code])]
     ends = [*itertools.accumulate(len(code) // INSTRUCTION_BYTES for code in codes)]
     pieces = [(start, found[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
-    return [[each.moved(start) for each in piece] for start, piece in pieces]
+    return [[each if each.target is None else each.moved(start) for each in piece] for start, piece in pieces]
 
 
 def _instructions(sm: int, code: bytes) -> list[Instruction]:
@@ -374,9 +376,18 @@ CLASSES: tuple[tuple[str, str], ...] = (
 _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in CLASSES)
 
 
-def instruction_mix(opcodes: Iterable[str]) -> dict[str, int]:
-    """Returns class → number of instructions, in the order of `CLASSES`, then ``other``. Empty classes are left out."""
-    bases = (opcode.partition(".")[0] for opcode in opcodes)
-    counts = Counter(next((name for name, pattern in _PATTERNS if pattern.fullmatch(base)), "other") for base in bases)
+def instruction_mix(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns class → number of instructions, in the order of `CLASSES`, then ``other``. Empty classes are left out.
+
+    counts: opcode → number of instructions.
+    """
+    found: Counter[str] = Counter()
+    for opcode, count in counts.items():
+        found[_class_of(opcode.partition(".")[0])] += count
     names = [*(name for name, _ in CLASSES), "other"]
-    return {name: counts[name] for name in names if counts[name]}
+    return {name: found[name] for name in names if found[name]}
+
+
+@functools.cache
+def _class_of(base: str) -> str:
+    return next((name for name, pattern in _PATTERNS if pattern.fullmatch(base)), "other")

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 INSTRUCTION_BYTES = 16  # since sm_70
 WAITING = 8
@@ -33,7 +34,7 @@ class Instruction:
         """Reads an instruction as ``nvdisasm -json`` lists it."""
         opcode = str(listed["opcode"])
         if not opcode.startswith(("BRA", "EXIT", "RET")):
-            return cls(opcode)
+            return _plain(opcode)
         operands = str(listed.get("operands", ""))
         address = _TARGET.search(operands) if opcode.startswith("BRA") else None
         target = int(address.group(1), 16) // INSTRUCTION_BYTES if address else None
@@ -47,6 +48,10 @@ class Instruction:
     @property
     def base(self) -> str:
         return self.opcode.partition(".")[0]
+
+
+_plain = lru_cache(4096)(Instruction)
+"""Makes an instruction that is no branch. Code has thousands of instructions, but few opcodes."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ class _Graph:
             at: each.target for at, each in enumerate(code) if each.target is not None and 0 <= each.target < len(code)
         }
         leaders = {0, *targets.values(), *(at + 1 for at in targets)}
-        leaders |= {at + 1 for at, each in enumerate(code) if each.base in _ENDS}
+        ends = {opcode for opcode in {each.opcode for each in code} if opcode.partition(".")[0] in _ENDS}
+        leaders |= {at + 1 for at, each in enumerate(code) if each.opcode in ends}
         self.starts = sorted(leader for leader in leaders if leader < len(code))
         self.ends = [*self.starts[1:], len(code)]
         block = {start: number for number, start in enumerate(self.starts)}
@@ -115,8 +121,9 @@ class _Graph:
         return found
 
     def waits(self, blocks: set[int]) -> bool:
-        mine = [self.code[place].base for place in self.places(blocks)]
-        return len(mine) <= WAITING and any(base.startswith(_WAITS) for base in mine)
+        if sum(self.ends[block] - self.starts[block] for block in blocks) > WAITING:
+            return False
+        return any(self.code[place].base.startswith(_WAITS) for place in self.places(blocks))
 
     def _order(self) -> list[int]:
         """Returns the reachable blocks in reverse postorder."""
