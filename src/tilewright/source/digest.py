@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright.source.source_file import source_of_object, stored
 
@@ -23,8 +23,9 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _VERSIONED = ("builtins", "cuda.tile", "numpy", "scipy", "torch", "triton")
 """Packages whose functions enter the hash by name, without source."""
 
-_PARSED: dict[int, tuple[CodeType | type, ast.AST | None, str]] = {}
-"""id of a code object or a class → the object, its tree and its text.
+Chains: TypeAlias = tuple[tuple[str, ...], ...]
+_PARSED: dict[int, tuple[CodeType | type, Chains, str]] = {}
+"""id of a code object or a class → the object, the names in it (`_chains`), and its text.
 
 The key is an id because equal code objects may have different decorators. The value holds the object, so that no other
 object gets the same id. To find a class, Python parses the whole file, which takes 0.1 s for `typing.Any`. This happens
@@ -76,13 +77,14 @@ def has_source(thing: Any) -> bool:
     return True
 
 
-def _parsed(thing: CodeType | type) -> tuple[ast.AST | None, str]:
-    """Returns the syntax tree and the source of code or of a class. Without source, returns None and the code as
-    text."""
+def _parsed(thing: CodeType | type) -> tuple[Chains, str]:
+    """Returns the names in code or in a class, sorted, and its source. Without source, returns the code as text."""
     if id(thing) not in _PARSED:
-        file = source_of_object(thing)
-        tree = file.tree if file is not None else None
-        _PARSED[id(thing)] = (thing, tree, ast.unparse(tree) if tree is not None else _bare(thing))
+        if (file := source_of_object(thing)) is not None:
+            _PARSED[id(thing)] = thing, tuple(sorted(set(_chains(file.tree)))), ast.unparse(file.tree)
+        else:
+            names = () if isinstance(thing, type) else tuple((name,) for name in sorted(_names(thing)))
+            _PARSED[id(thing)] = thing, names, _bare(thing)
     return _PARSED[id(thing)][1:]
 
 
@@ -104,9 +106,7 @@ def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)
-    tree, _ = _parsed(function.__code__)
-    chains = set(_chains(tree)) if tree else {(name,) for name in _names(function.__code__)}
-    for chain in sorted(chains):
+    for chain in _parsed(function.__code__)[0]:
         root, *rest = chain
         if root in local or root not in outside:
             continue

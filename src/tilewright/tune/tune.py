@@ -83,8 +83,8 @@ def tune(
         judge = stack.enter_context(judge_of(request, executor, progress))
         _before_all(request, run.open, schedule)
         for workload in run.open:
+            bound = _bound(request, workload)  # before the worker process has started, which `prepare` waits for
             judge.prepare(workload.name)
-            bound = _bound(request, workload)
             run.begin()
             for compiled in schedule.compiled(workload, judge, ahead=target.measured):
                 field = Field.screened(request, workload, bound, compiled.so_far, judge)
