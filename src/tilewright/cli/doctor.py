@@ -404,7 +404,7 @@ def compute_sanitizer(gpu: Gpu) -> Probe:
     return _optional("compute-sanitizer", True if path else None, detail)
 
 
-# What they share ----------------------------------------------------------------------------------
+# Shared -------------------------------------------------------------------------------------------
 
 
 def _release(text: str) -> str:

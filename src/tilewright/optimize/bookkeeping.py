@@ -165,7 +165,8 @@ class Bookkeeping:
     def _to_commit(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str
     ) -> tuple[Value, Mapping[Path, str] | None]:
-        """Returns the value that passed the most stages, and its texts; None for the texts if no value applied."""
+        """Returns the value that passed the most stages, and its texts. The texts are None if no value could be
+        applied."""
         if isinstance(judged, Judged):
             return judged.best.value, judged.best.texts
         if variants:

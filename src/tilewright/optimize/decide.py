@@ -315,9 +315,9 @@ def _workload(sample: Paired, confidence: float) -> WorkloadDecision:
 def _over_workloads(samples: Sequence[Paired]) -> Array:
     """Returns the geometric mean of the ratios over the workloads, one for each capture.
 
-    Workloads may have different numbers of captures, and the smallest number counts. For other workloads, equal blocks
-    of captures are replaced by their medians. A block has an odd number of captures: its median then has the same true
-    median as one capture, and the interval stays exact.
+    The workload with the fewest captures sets their number. For other workloads, equal blocks of captures are replaced
+    by their medians. A block has an odd number of captures, so its median has the same true median as a capture, and
+    the interval stays exact.
     """
     ratios = [sample.ratios for sample in samples]
     captures = min(len(ratio) for ratio in ratios)

@@ -47,14 +47,17 @@ def optimize(
     """Changes the kernel step by step, and keeps each change that is correct and faster.
 
     task: a task, or ``FILE[:TASK]``.
-    policy: how the races measure.
+    arch: an architecture such as ``sm_90``; the default is this machine's GPU. For another one, times are predicted.
     workloads: one name or several; the default is all workloads.
+    policy: how the races measure.
     limits: fields of `Options`, such as ``iterations=5``.
     seed: seed of the inputs; None draws and records one.
     ledger: the ledger of all attempts; the default is the one in `ledger.file.home`.
     fresh: starts a new run. Otherwise an interrupted run with the same key is continued.
     session: a worker process that is already starting (`executors.local.local`).
     proposers: sources of changes that are asked before the playbook.
+    Raises RequestError for a wrong argument or task (Incorrect if the untouched kernel is wrong), and MachineError if
+    git, a compiler, the GPU or the ledger cannot be used.
     """
     task = task_of(task)
     options, policy = replace(options or Options(), **limits), policy or Policy()

@@ -153,10 +153,12 @@ class Declaration:
 
 
 def normal(mean: float = 0.0, std: float = 1.0) -> Distribution:
+    """Draws from a normal distribution. Hostile data may have any distribution."""
     return Distribution("normal", mean, std)
 
 
 def uniform(low: float = 0.0, high: float = 1.0) -> Distribution:
+    """Draws numbers between ``low`` and ``high``. Hostile data stays within these limits."""
     return Distribution("uniform", low, high)
 
 

@@ -54,15 +54,19 @@ def tune(
     """Finds the best configuration for each workload.
 
     task: a task, or ``FILE[:TASK]``.
+    arch: an architecture such as ``sm_90``; the default is this machine's GPU. For another one, times are predicted.
     workloads: names, or one name; the default is all workloads of the task.
+    policy: how the races measure.
     top: the number of configurations, best predicted first, that are verified and raced.
     strategy: name of the search strategy that chooses them.
     seeds: a source of configurations in addition to the space; one of `heuristics.SEEDS`.
+    jobs: the number of compilers at a time; the default depends on the number of cores.
     seconds: processor time for the compiler of one candidate.
     seed: seed of the inputs for verification and timing; the default is random. It is recorded.
     store: the ledger for the result; the default is the ledger in `ledger.file.home`; False stores nothing. An
         interrupted run with the same key continues where it stopped, unless ``fresh`` is True.
     executor: runs verification and race, and is closed at the end; the default is a worker process on this machine.
+    Raises RequestError for a wrong argument or task, MachineError if a compiler, the GPU or the ledger cannot be used.
     """
     task = task_of(task)
     target, policy, search = target_of(arch, detect()), policy or Policy(), strategy_of(strategy).search

@@ -170,8 +170,7 @@ def _cached(cache: dict[tuple[object, ...], T], most: int, key: tuple[object, ..
 
 @cache
 def hinted(kernel: ct.kernel, hints: tuple[tuple[str, Value], ...]) -> ct.kernel:
-    """Returns the kernel with these hints. Equal arguments give the same object, because a new one has an empty JIT
-    cache."""
+    """Returns the kernel with these hints. Equal arguments give the same object, so its JIT cache stays in use."""
     return kernel.replace_hints(**dict(hints))
 
 
