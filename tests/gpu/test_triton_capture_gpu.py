@@ -68,7 +68,7 @@ def test_launches_pass_are_counted_and_timed(tmp_path: Path) -> None:
     kernels.added[blocks](*given, BLOCK=1024, num_warps=8)  # compiling would outlast the sleep
 
     def launches() -> None:
-        torch.cuda._sleep(100_000_000)  # so that launches queue up behind it
+        torch.cuda._sleep(1_000_000_000)  # so that launches queue up behind it, also on a busy host
         for _ in range(200):
             made = kernels.added[blocks](*given, BLOCK=1024, num_warps=8)
         assert type(made).__name__ == "CompiledKernel", "what the launch returns passes"

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import COPIED_BYTES, Startable, program_copy
 from tilewright.program.outputs import compare
-from tilewright.program.run import ProgramFailed, ProgramRun, run_in_turn, run_program
+from tilewright.program.run import ProgramFailed, ProgramRun, run_program
+from tilewright.program.slices import Slicing, run_in_slices
 
 TRAINS = """
 import sys, torch
@@ -93,23 +95,33 @@ def test_what_is_observed(runs: dict[str, ProgramRun]) -> None:
     assert "aten::scaled_dot_product_attention" in runs["same"].operations
 
 
-def test_runs_that_start_together_take_their_steps_one_after_the_other(tmp_path: Path) -> None:
-    """Each run notes when its second and its last step ended. The second of them is let go first."""
+def test_runs_that_start_together_take_their_steps_in_turn(tmp_path: Path) -> None:
+    """Each run notes when a step begins and ends: no step of one overlaps one of the other. Then one ends early."""
     pytest.importorskip("torch")
     code = """
 import sys, time, torch
 weight = torch.nn.Parameter(torch.ones(1))
 optimizer = torch.optim.SGD([weight], lr=0.1)
-for step in range(1 + int(sys.argv[2])):
-    weight.sum().backward(); optimizer.step()
-    if step: print(time.monotonic(), file=open(sys.argv[1], "a"))
+for step in range(int(sys.argv[2])):
+    began = time.monotonic()
+    weight.sum().backward()
+    if step: print(began, time.monotonic(), file=open(sys.argv[1], "a"))
+    optimizer.step()
 """
-    programs = [command_of(tmp_path, code, name, "40") for name in ("late", "early")]
-    runs = run_in_turn(programs[::-1], steps=20, seconds=120.0)
-    assert runs is not None and [(run.steps, len(run.step_us)) for run in runs] == [(20, 19)] * 2
-    late, early = ([float(line) for line in (tmp_path / name).read_text().split()] for name in ("late", "early"))
-    assert len(early) == len(late) == 18 and early[-1] < late[0]
-    assert run_in_turn([programs[0], command_of(tmp_path, code, "none", "-1")], steps=20, seconds=120.0) is None
+    programs = [command_of(tmp_path, code, name, "100") for name in ("one", "other")]
+    runs = run_in_slices(programs, Slicing(steps=4, slices=10), seconds=120.0)
+    assert runs is not None
+    assert [(run.unit, run.steps, len(run.step_us), run.device) for run in runs] == [
+        ("optimizer step", 32, 8, "cpu")
+    ] * 2
+    steps = sorted(
+        (*map(float, line.split()), name)
+        for name in ("one", "other") for line in (tmp_path / name).read_text().splitlines()
+    )  # fmt: skip
+    assert len(steps) == 80 and all(ended <= began for (_, ended, _), (began, _, _) in pairwise(steps))
+    assert "".join(name[1] for _, _, name in steps[::4]) == 5 * "nttn"
+    few = command_of(tmp_path, code, "few", "9")
+    assert run_in_slices([programs[0], few], Slicing(steps=4, slices=10), seconds=120.0) is None
 
 
 def test_two_runs_are_equal_to_the_bit(runs: dict[str, ProgramRun], tmp_path: Path) -> None:

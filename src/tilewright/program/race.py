@@ -1,4 +1,4 @@
-"""Races two versions of a program: whole runs, interleaved in random order.
+"""Races two versions of a program: whole runs, interleaved in random order, or in slices of some steps (`slices`).
 
 A sample is one run: the mean time of its steady steps. If it has no steps, it is the time from the import of torch to
 the end, or without torch the wall time. Steps of one run are correlated, because they share the clock of the chip and
@@ -23,7 +23,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tilewright.program.copies import Startable
-from tilewright.program.run import ProgramFailed, ProgramRun, StepUnit, run_in_turn, run_program
+from tilewright.program.run import ProgramFailed, ProgramRun, StepUnit, run_program
+from tilewright.program.slices import Slicing, run_in_slices
 from tilewright.progress import Progress, silent
 from tilewright.race.stats import Interval, bounds, fewest
 
@@ -65,33 +66,35 @@ class ProgramRace:
 
 
 def race_programs(
-    versions: Mapping[str, Sequence[Startable]], *, together: bool = False, rounds: int = 25, seconds: float = 600.0,
-    steps: int = 20, seed: int = 0, progress: Progress = silent,
+    versions: Mapping[str, Sequence[Startable]], *, slicing: Slicing | None = None, rounds: int = 25,
+    seconds: float = 600.0, steps: int = 20, seed: int = 0, progress: Progress = silent,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
     """Races two versions of a program. Run the unchanged one in a copy, too, so that both have paths of one length.
 
     versions: name → equal copies of the program, equally many of both; the first is ``before``, the second ``after``.
-    together: starts all copies at once, and lets one after the other go on after its first step (`run_in_turn`). The
-    machine needs memory for all of them: see `pairs_at_once`.
+    slicing: starts all copies at once, and lets them make slices of steps in turn (`run_in_slices`). The machine needs
+    memory for all of them: see `pairs_at_once`. Otherwise each run is made alone.
+    steps: of a run that is made alone.
     rounds, seconds: the race ends after so many pairs of runs, or if those started next would take longer.
     """
 
     def each_alone(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
         return [run_program(program, steps=steps, seconds=max(1.0, seconds)) for program in programs]
 
-    def in_turn(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
-        nonlocal together
-        done = run_in_turn(programs, steps=steps, seconds=max(1.0, seconds)) if together else None
-        together = done is not None  # copies that disturb each other, as by a port, run alone from now on
+    def in_slices(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
+        nonlocal slicing
+        done = run_in_slices(programs, slicing, max(1.0, seconds)) if slicing else None
+        if done is None:
+            slicing = None  # copies that disturb each other, as by a port, run alone from now on
         return each_alone(programs) if done is None else done
 
-    run = in_turn if together else each_alone
-    return raced(versions, run, warm_up=not together, rounds=rounds, seconds=seconds, seed=seed, progress=progress)
+    run = in_slices if slicing else each_alone
+    return raced(versions, run, warm_up=slicing is None, rounds=rounds, seconds=seconds, seed=seed, progress=progress)
 
 
 def pairs_at_once(*runs: ProgramRun) -> int:
     """Returns how many pairs of runs like these the machine can hold at once; 0 if no two of them."""
-    if any(run.unit == "process" or not run.memory for run in runs):
+    if any(run.unit == "process" or run.processes > 1 or not run.memory for run in runs):
         return 0
     most = min(2 * FIRST_LOOK, max(2, os.cpu_count() or 1))
     for run in runs:

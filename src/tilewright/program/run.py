@@ -8,8 +8,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -19,15 +19,13 @@ import numpy as np
 from tilewright.program.copies import Startable
 from tilewright.progress import Progress, silent
 from tilewright.records import Json
-from tilewright.runtime import observing
+from tilewright.runtime import observing, slicing
 from tilewright.runtime.started import python_path
 from tilewright.tools.child import running, workplace
 
 StepUnit: TypeAlias = Literal["optimizer step", "forward call", "process"]
 """What a step is: a step of the first optimizer; without one, a call of the first outermost module; else the run."""
 RunStage: TypeAlias = Literal["start", "exit", "time limit", "race"]
-SETTLED_SECONDS = 0.2
-"""The time that worker processes of waiting programs have to load their first batches."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,8 @@ class ProgramRun:
     """Name → count of the GPU's kernels and copies, over the same steps."""
     memory: Mapping[str, int] = field(default_factory=dict, repr=False)
     """In bytes: ``host`` and ``gpu``, at most; ``gpu, free`` at the end. Without torch it is empty."""
+    processes: int = 1
+    """How many processes made steps."""
     outputs: ProgramOutputs | None = field(default=None, repr=False)
     stdout: str = field(default="", repr=False)
     stderr: str = field(default="", repr=False)
@@ -110,7 +110,7 @@ def run_program(
     """
     wanted: dict[str, Json] = {
         "steps": steps, "seconds": 0.9 * seconds, "outputs": outputs, "nudged": nudged,
-        "operations": "steps" if outputs else "", "held": False,
+        "operations": "steps" if outputs else "", "slice": 0,
     }  # fmt: skip
     progress("run", 0, 1)
     run = _once(program, wanted, seconds)
@@ -122,43 +122,20 @@ def run_program(
     return run
 
 
-def run_in_turn(
-    programs: Sequence[Startable], *, steps: int = 20, seconds: float = 300.0
-) -> tuple[ProgramRun, ...] | None:  # fmt: skip
-    """Runs programs with steps as `run_program` does, and starts all of them together, which saves time.
-
-    Each waits after its first step, idle, until those before it have ended. So no two are timed at once. Returns None
-    if one fails or has no step: then run each by itself, which may work, or tells why it does not.
-
-    seconds: for the start of all, and again for each.
-    """
-    wanted: dict[str, Json] = {
-        "steps": steps, "seconds": 0.9 * seconds, "outputs": False, "nudged": False, "operations": "", "held": True,
-    }  # fmt: skip
-    with ExitStack() as stack:
-        started = [stack.enter_context(_started(program, wanted)) for program in programs]
-        latest = time.monotonic() + seconds
-        if not all(not isinstance(each, ProgramFailed) and each.is_held(latest) for each in started):
-            return None
-        time.sleep(SETTLED_SECONDS)
-        runs = [each.result(seconds) for each in started if not isinstance(each, ProgramFailed)]
-    done = tuple(each for each in runs if isinstance(each, ProgramRun) and each.step_us)
-    return done if len(done) == len(programs) else None
-
-
 def _once(program: Startable, wanted: Mapping[str, Json], seconds: float) -> ProgramRun | ProgramFailed:
-    with _started(program, wanted) as started:
+    with started_program(program, wanted) as started:
         return started if isinstance(started, ProgramFailed) else started.result(seconds)
 
 
 @contextmanager
-def _started(program: Startable, wanted: Mapping[str, Json]) -> Iterator[_Started | ProgramFailed]:
+def started_program(program: Startable, wanted: Mapping[str, Json]) -> Iterator[StartedProgram | ProgramFailed]:
     """Starts a program with the observing hook, and kills it at the end of the ``with`` block."""
     with workplace() as folder:
         before = program.environment()
         observed = {observing.VARIABLE: json.dumps({**wanted, "folder": str(folder)})}
         environment = {"PYTHONHASHSEED": "0", **before, "PYTHONPATH": python_path(before), **observed}
-        os.mkfifo(folder / observing.GO)
+        for pipe in (slicing.GO, slicing.DONE):
+            os.mkfifo(folder / pipe)
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             try:
                 process = subprocess.Popen(
@@ -170,16 +147,15 @@ def _started(program: Startable, wanted: Mapping[str, Json]) -> Iterator[_Starte
                 yield ProgramFailed("start", f"cannot start {program.words[0]}: {why}")
                 return
         with running(process.pid):
+            started = StartedProgram(process, folder, bool(wanted["outputs"]))
             try:
-                yield _Started(process, folder, bool(wanted["outputs"]))
+                yield started
             finally:
-                if process.returncode is None:  # interrupted, or not needed any more
-                    _kill_all(process.pid)
-                    process.wait()
+                started.kill()
 
 
 @dataclass(frozen=True)
-class _Started:
+class StartedProgram:
     """A program that runs. ``folder``: where its processes write their records."""
 
     process: subprocess.Popen[bytes]
@@ -187,23 +163,19 @@ class _Started:
     outputs: bool
     began: float = field(default_factory=time.perf_counter)
 
-    def is_held(self, latest: float) -> bool:
-        """Waits until a process of the program waits after its first step. False if it ends before, or is too late."""
-        while self.process.poll() is None and time.monotonic() < latest:
-            if any(self.folder.glob(f"{observing.HELD}*")):
-                return True
-            time.sleep(0.01)
-        return False
+    def kill(self) -> None:
+        """Ends the program and its descendants, if it has not ended."""
+        if self.process.returncode is None:
+            _kill_all(self.process.pid)
+            self.process.wait()
 
     def result(self, seconds: float) -> ProgramRun | ProgramFailed:
-        """Lets the program go on, waits for its end, and kills it after ``seconds``."""
+        """Waits for the end of the program, and kills it after ``seconds``."""
         timer = threading.Timer(seconds, _kill_all, [self.process.pid])
         timer.start()
-        go = os.open(self.folder / observing.GO, os.O_RDWR)  # a pipe of one process: this does not wait for a reader
         try:
             code = self.process.wait()
         finally:
-            os.close(go)
             timer.cancel()
         wall = time.perf_counter() - self.began
         out, err = (_text(self.folder / name) for name in ("stdout", "stderr"))
@@ -244,11 +216,12 @@ def _read(folder: Path, wall: float, outputs: bool, out: str, err: str) -> Progr
     records = [(json.loads(path.read_text()), path) for path in sorted(folder.glob("process*.json"))]
     if not records:
         return ProgramRun("process", 0, "", (), wall, "cpu", stdout=out, stderr=err)
+    many = sum(each["steps"] > 0 for each, _ in records)
     record, path = max(records, key=lambda each: (each[0]["steps"], -each[0]["rank"], len(each[0]["tensors"])))
     return ProgramRun(
         record["unit"], record["steps"], record["cut"], tuple(record["step_us"]), wall, record["device"],
-        record["operations"], record["kernels"], record["memory"], _outputs(record, path) if outputs else None,
-        out, err,
+        record["operations"], record["kernels"], record["memory"], max(1, many),
+        _outputs(record, path) if outputs else None, out, err,
     )  # fmt: skip
 
 

@@ -30,14 +30,12 @@ from tilewright.program.measurements import (
 from tilewright.program.outputs import EPS, compare
 from tilewright.program.race import FIRST_LOOK, ProgramRace, pairs_at_once, race_programs, time_us
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
+from tilewright.program.slices import slicing_for
 from tilewright.program.trial import ChangeTrial, Texts
 from tilewright.progress import Progress, silent
 
 STEPS = 20
 RUN_SECONDS, RACE_SECONDS = 300.0, 600.0
-RACED_SECONDS, LONGER = 1.0, 3
-"""Steps are short, and starting is long: a run of a race makes steps for so many seconds, at most `LONGER` times as
-many as an observed run."""
 FEWEST_RUNS = 2 * (FIRST_LOOK + 2)
 """A race with the time of so many runs can end with a verdict."""
 NEEDS_GPU = re.compile(r"cuda|nvidia|\bGPU\b", re.IGNORECASE)
@@ -125,14 +123,15 @@ class ProgramTrials:
     ) -> ProgramRace | ProgramFailed:
         """Races two versions. ``runs``: one of each, which says how much memory it needs."""
         seconds = min(self.race_seconds, max(seconds, FEWEST_RUNS * max(run.wall_s for run in runs)))
-        pairs, step_s = pairs_at_once(*runs), 1e-6 * max(time_us(run) for run in runs)
-        steps = int(min(LONGER * self.steps, max(self.steps, RACED_SECONDS / step_s)))
+        pairs = pairs_at_once(*runs)
+        most_steps = min(math.inf if run.cut else run.steps for run in runs)
+        slicing = slicing_for(1e-6 * max(time_us(run) for run in runs), most_steps) if pairs else None
         with ExitStack() as stack:
             versions = {
                 name: [stack.enter_context(program_copy(self.command, texts)) for _ in range(max(1, pairs))]
                 for name, texts in (("before", before), ("after", after))
             }
-            return race_programs(versions, together=pairs > 0, seconds=seconds, steps=steps, progress=self.progress)
+            return race_programs(versions, slicing=slicing, seconds=seconds, steps=self.steps, progress=self.progress)
 
 
 def _expected(original: ProgramRun, change: AgentChange) -> ProgramRun:

@@ -27,15 +27,13 @@ from typing import Any
 from tilewright.runtime import copied
 from tilewright.runtime.observed_tensors import ObservedTensors, tensors_in
 from tilewright.runtime.seeding import SEED
+from tilewright.runtime.slicing import Slices
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
 
 VARIABLE = "TILEWRIGHT_OBSERVE"
 """The name of an environment variable with the settings as JSON: ``folder``, ``steps``, ``seconds``, ``outputs``,
-``nudged``, ``held`` and ``operations``. The value of ``operations`` is ``steps``, ``all`` (from the import of torch on)
-or empty."""
-HELD, GO = "held", "go"
-"""File names. After its first step, a held process writes the file ``HELD`` followed by its process id, and then waits
-until another process opens the pipe ``GO`` for writing."""
+``nudged``, ``slice`` (steps of a slice; 0: none) and ``operations``. The value of ``operations`` is ``steps``, ``all``
+(from the import of torch on) or empty."""
 PROFILED = (3, 5)
 """Operations are counted after step 3, until the end of step 5."""
 PROFILED_SECONDS = 10.0
@@ -77,7 +75,7 @@ class Observer:
         self._module: int | None = None
         self._outermost: Any = None
         self._profiler: Any = None
-        self._held = not settings["held"]
+        self._slices: Slices | None = None
         self._finished = False
 
     def begin(self) -> None:
@@ -128,8 +126,9 @@ class Observer:
         self._end_if_enough()
 
     def _stepped(self) -> None:
-        if not self._held:
-            self._hold()
+        if self.settings["slice"]:
+            self._take_turns()
+            return
         self.times.mark()
         self.slowed.append(self.busy)
         self.busy = self._profiler is not None
@@ -140,16 +139,12 @@ class Observer:
         elif self.steps == PROFILED[1]:
             self._count()
 
-    def _hold(self) -> None:
-        """Waits until another process starts this run. The time of the wait does not count as time of the run."""
-        import torch
-
-        self._held, folder, began = True, Path(self.settings["folder"]), time.monotonic()
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        (folder / f"{HELD}{self.process}").touch()
-        os.close(os.open(folder / GO, os.O_RDONLY))
-        self.began += time.monotonic() - began
+    def _take_turns(self) -> None:
+        if self._slices is None:
+            if self.unit == "forward call" and _has_optimizer():
+                return  # it evaluates before it trains
+            self._slices = Slices(Path(self.settings["folder"]), self.settings["slice"])
+        self._slices.stepped(self.unit, _device())
 
     def _end_if_enough(self) -> None:
         late = time.monotonic() - self.began > self.settings["seconds"]

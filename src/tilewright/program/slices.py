@@ -1,0 +1,158 @@
+"""Runs pairs of programs in slices: one makes a few steps while the other waits, and then the other does.
+
+All are started together, and wait after their first step. So the time of starting is spent once. The speed of a host
+changes within seconds; the slices of a pair are neighbours, so it changes for both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.program.copies import Startable
+from tilewright.program.run import ProgramFailed, ProgramRun, StartedProgram, StepUnit, started_program
+from tilewright.records import Json
+from tilewright.runtime import slicing
+
+SLICE_SECONDS, RUN_SECONDS = 0.08, 1.0
+"""How long a slice and all slices of a run take, about."""
+MOST_STEPS = 20
+FEWEST, MOST = 6, 12
+"""Slices of one run."""
+OUTSIDE = 0.1
+"""The share of a pair's slices with the smallest ratio, and with the largest, that are left out: something else ran."""
+SETTLED_SECONDS = 0.2
+"""The time that worker processes of waiting programs have to load their first batches."""
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """How a run is cut into slices. ``steps``: of a slice."""
+
+    steps: int
+    slices: int
+
+
+def slicing_for(step_s: float, most_steps: float = math.inf) -> Slicing:
+    """Returns the slices for steps of so many seconds. ``most_steps``: as many as the program makes."""
+    steps = max(1, min(MOST_STEPS, math.ceil(SLICE_SECONDS / step_s), int((min(most_steps, 1e9) - 1) / FEWEST)))
+    return Slicing(steps, min(MOST, max(FEWEST, math.ceil(RUN_SECONDS / (steps * step_s)))))
+
+
+def run_in_slices(
+    programs: Sequence[Startable], cut: Slicing, seconds: float = 300.0
+) -> tuple[ProgramRun, ...] | None:  # fmt: skip
+    """Runs pairs of programs. Returns a run for each program, whose ``step_us`` are the mean times of its slices.
+
+    programs: the first two are the first pair, and so on. The first of a pair begins; then the order alternates.
+    seconds: the limit for starting all of them, and for each slice.
+
+    Returns None if a program fails, or has too few steps. Run each by itself then: that works, or tells why it does
+    not.
+    """
+    wanted: dict[str, Json] = {
+        "steps": 1 << 60, "seconds": math.inf, "outputs": False, "nudged": False, "operations": "",
+        "slice": cut.steps,
+    }  # fmt: skip
+    with ExitStack() as stack:
+        all_turns = [stack.enter_context(_turns(program, wanted)) for program in programs]
+        latest = time.monotonic() + seconds
+        begun = [turns.told(latest - time.monotonic()) if turns else None for turns in all_turns]
+        ready = [(turns, facts) for turns, facts in zip(all_turns, begun, strict=True) if turns and facts]
+        if len(ready) < len(programs):
+            return None
+        time.sleep(SETTLED_SECONDS)
+        runs: list[ProgramRun] = []
+        for pair in zip(ready[::2], ready[1::2], strict=True):
+            times = _raced([turns for turns, _ in pair], cut.slices, seconds)
+            if len(times[0]) < FEWEST // 2:
+                return None
+            for (turns, facts), us in zip(pair, _steady(*times), strict=True):
+                runs.append(_run(turns, us, facts, cut.steps))
+                turns.started.kill()
+    return tuple(runs)
+
+
+@dataclass
+class _Turns:
+    """A started program, and the parent's ends of its pipes."""
+
+    started: StartedProgram
+    _go: int
+    _done: int
+    _text: bytes = field(default=b"")
+
+    def told(self, seconds: float) -> Mapping[str, Json] | None:
+        """Waits for the next line of the program; None if the program ends or is too late."""
+        latest = time.monotonic() + seconds
+        while b"\n" not in self._text:
+            left = latest - time.monotonic()
+            if left <= 0:
+                return None
+            if select.select([self._done], [], [], min(left, 0.2))[0]:
+                self._text += os.read(self._done, 4096)
+            elif self.started.process.poll() is not None:
+                return None
+        line, _, self._text = self._text.partition(b"\n")
+        told: Mapping[str, Json] = json.loads(line)
+        return told
+
+    def slice_us(self, seconds: float) -> float | None:
+        """Lets the program make a slice. Returns the mean time of a step in µs; None if the program ended."""
+        os.write(self._go, b"x")
+        told = self.told(seconds)
+        return None if told is None else float(str(told["us"]))
+
+
+@contextmanager
+def _turns(program: Startable, wanted: Mapping[str, Json]) -> Iterator[_Turns | None]:
+    with started_program(program, wanted) as started:
+        if isinstance(started, ProgramFailed):
+            yield None
+            return
+        # Opened for both directions, a pipe of one process does not wait for the other end.
+        go, done = (os.open(started.folder / name, os.O_RDWR) for name in (slicing.GO, slicing.DONE))
+        try:
+            yield _Turns(started, go, done)
+        finally:
+            os.close(go)
+            os.close(done)
+
+
+def _raced(pair: Sequence[_Turns], slices: int, seconds: float) -> tuple[list[float], list[float]]:
+    """Lets two programs make slices in turn, in the order A B B A. Returns the times of both, equally many."""
+    times: tuple[list[float], list[float]] = ([], [])
+    limit = seconds
+    for number in range(slices):
+        us: dict[int, float] = {}
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            found = pair[which].slice_us(limit)
+            if found is None:  # the program has no more steps
+                return times
+            us[which] = found
+        for which in (0, 1):
+            times[which].append(us[which])
+        limit = min(seconds, 5.0 + 2e-4 * max(us.values()))  # a program without more steps may do other work first
+    return times
+
+
+def _steady(one: Sequence[float], other: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Leaves out the slices with extreme ratios, as many on both sides."""
+    ratios = np.asarray(one) / np.asarray(other)
+    out = round(OUTSIDE * len(ratios))
+    kept = sorted(np.argsort(ratios)[out : len(ratios) - out].tolist())
+    return tuple(one[at] for at in kept), tuple(other[at] for at in kept)
+
+
+def _run(turns: _Turns, us: tuple[float, ...], facts: Mapping[str, Json], steps: int) -> ProgramRun:
+    unit: StepUnit = "optimizer step" if facts["unit"] == "optimizer step" else "forward call"
+    wall = time.perf_counter() - turns.started.began
+    return ProgramRun(unit, steps * len(us), "steps", us, wall, str(facts["device"]))
