@@ -126,7 +126,7 @@ class Distribution:
 
     @property
     def one_value(self) -> bool:
-        """Whether every number drawn is the same. Call `under` first."""
+        """Whether all drawn numbers are the same. Call `under` first."""
         return self.kind == "integers" and self.steps is None and self.b - self.a == 1
 
     def possible(self, shape: tuple[int, ...]) -> bool:

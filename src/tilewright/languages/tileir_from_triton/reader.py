@@ -39,8 +39,7 @@ class TtirWords:
         self.next()
 
     def next(self) -> str:
-        """Moves to the next word, and returns the previous current word. At the end of the text the current word is
-        ""."""
+        """Returns the current word, and moves to the next one. At the end of the text, the current word is ""."""
         before, match = self.word, TOKEN.match(self.text, self.at)
         self.word, self.start = (match["token"], match.start("token")) if match else ("", len(self.text))
         self.at = match.end() if match else len(self.text)

@@ -72,7 +72,7 @@ def bind(
 
 
 def _refuse_texts(kernel: JITFunction[Any], args: Sequence[Any]) -> None:
-    """Raises an error that names the argument if it is a text. Triton's own error does not name it."""
+    """Raises an error for an argument that is a text. The error names the argument; Triton's own error does not."""
     for parameter, arg in zip(kernel.params, args, strict=False):
         if isinstance(arg, str) and not parameter.is_constexpr:
             raise TaskError(
