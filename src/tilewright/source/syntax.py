@@ -50,7 +50,10 @@ class _Parsed:
 
     @cached_property
     def _walked(self) -> tuple[list[cst.CSTNode], dict[cst.CSTNode, tuple[int, int]], dict[cst.CSTNode, cst.CSTNode]]:
-        """The order, and node → its parent: of one walk, because libcst makes a new node for each list of children."""
+        """The nodes in the order of the text, and node → its parent. Both come from one walk.
+
+        Two walks would give different nodes, because libcst makes a new node for each list of children.
+        """
         nodes: list[cst.CSTNode] = []
         reach: dict[cst.CSTNode, tuple[int, int]] = {}
         parents: dict[cst.CSTNode, cst.CSTNode] = {}

@@ -50,12 +50,12 @@ SECONDS = 60.0
 BLOCKS = 4
 """Number of randomly drawn blocks that run on data, besides the first and the last block."""
 HOSTILE = ("large", "rows of zeros", FAR_FROM_ZERO, "outliers")
-"""Data of the drawn blocks, one kind for each. A launch may choose another kernel for large shapes, or the kernel may
-branch, so that the reduced shapes do not show what it does with such data."""
+"""Kinds of data for the drawn blocks, one kind for each block. Reduced shapes may not show the effect of such data: for
+large shapes, a launch may choose another kernel, or the kernel may branch."""
 UNUSUAL = 6
-"""The most blocks that run on data because they decide otherwise than most blocks."""
+"""The most blocks that run on data because they branch differently from most blocks."""
 MOST_RARE = 32
-"""The most such blocks if their decisions are rare, as far as `RARE_SECONDS` suffice."""
+"""The most such blocks if their branches are rare. Only as many run as `RARE_SECONDS` suffice for."""
 RARE_SECONDS = 5.0
 MOST_RUN = BLOCKS + 2 + UNUSUAL
 COMPARED = (1 << 16, 1 << 12, 1 << 8, 1)
@@ -165,8 +165,11 @@ class OwnShapes:
         self, runnable: Runnable, dims: Dims, seed: int, reference: FloatReference, blocks: Sequence[int],
         hostile: Mapping[str, int], progress: Progress,
     ) -> Compared:  # fmt: skip
-        """Runs ``blocks`` on data as declared, but those of ``hostile`` (kind of data → block) on hostile data if the
-        reference has an answer for it."""
+        """Runs ``blocks`` on data, and compares the stored values.
+
+        hostile: kind of hostile data → the block that runs on it, if the reference has an answer for this data. All
+            other blocks run on data as declared.
+        """
         arrays = self.task.arrays(dims)
         needs = sum(math.prod(array.shape) * 8 + array.nbytes for array in arrays.values())
         if needs > BYTES:
@@ -209,8 +212,10 @@ class OwnShapes:
         self, dims: Dims, inputs: Mapping[str, Array], placed: Mapping[str, Allocation], runs: Array,
         reference: FloatReference, block: int, kind: str,
     ) -> Compared | str | None:  # fmt: skip
-        """Compares some elements that a block stored. Returns the one with the largest error; None if the block stored
-        nothing; the reason if the reference has no answer."""
+        """Compares some elements that a block stored. Returns the one with the largest error.
+
+        Returns None if the block stored nothing, and the reason if the reference has no answer.
+        """
         stored = {name: _elements(runs, placed[name]) for name in self.task.outputs}
         if not any(places.size for places in stored.values()):
             return None
@@ -302,7 +307,7 @@ def _first_gap(runs: Array, address: int, nbytes: int) -> int | None:
 
 
 def _elements_of(tensor: Allocation, dtype: DType) -> Array:
-    """Returns the elements of a tensor, in its memory."""
+    """Returns the elements of a tensor as an array that shares the tensor's memory."""
     return tensor.raw[tensor.offset :][: tensor.nbytes].view(dtype).reshape(tensor.shape)
 
 
