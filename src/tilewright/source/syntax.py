@@ -50,7 +50,7 @@ class _Parsed:
 
     @cached_property
     def _walked(self) -> tuple[list[cst.CSTNode], dict[cst.CSTNode, tuple[int, int]], dict[cst.CSTNode, cst.CSTNode]]:
-        """The nodes in the order of the text, and node → its parent. Both come from one walk.
+        """The parts of `order`, and node → its parent. All of them come from one walk.
 
         Two walks would give different nodes, because libcst makes a new node for each list of children.
         """
