@@ -1,0 +1,129 @@
+"""What the changes of programs recognise in eight small programs in different styles, and whether they stay equal.
+
+    python bench/program_styles.py [PROGRAM …] [--run] [--set-aside]
+
+A problem counts as seen if a lossless change has a site at its lines, and one of the problem's patterns is in the
+change's name or words. With --run the program is run on this machine as it is, once more nudged, and once with each
+change on top of those that were equal; the last says which problems are mended. Nothing is timed here. The programs that
+PROBLEMS.json sets aside are left out, unless --set-aside is given, and then they are the only ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tilewright.program.changes import program_changes
+from tilewright.program.changes.base import ChangeSite, ProgramChange
+from tilewright.program.command import ProgramCommand
+from tilewright.program.copies import program_copy
+from tilewright.program.outputs import compare
+from tilewright.program.reading.module import ReadModule
+from tilewright.program.reading.reach import reached_modules
+from tilewright.program.run import ProgramFailed, ProgramRun, run_program
+
+STYLES = Path(__file__).parent / "programs" / "styles"
+STEPS = 20
+
+
+def lines_of(module: ReadModule, site: ChangeSite) -> set[int]:
+    """The lines that a site is at, or that its edits replace."""
+    lines = {site.line}
+    for edit in site.edits:
+        if edit.end > edit.start:
+            first = module.text.count("\n", 0, edit.start) + 1
+            lines |= set(range(first, first + module.text.count("\n", edit.start, edit.end - 1) + 1))
+    return lines
+
+
+def problems_at(problems: list[Any], change: ProgramChange, module: ReadModule) -> Iterator[str]:
+    says = " ".join((change.name, change.about, *change.words))
+    for site in change.sites(module):
+        lines = lines_of(module, site)
+        for problem in problems:
+            here = any(
+                place["file"] == module.path.name and lines & set(range(place["lines"][0], place["lines"][1] + 1))
+                for place in problem["places"]
+            )
+            if here and any(re.search(pattern, f"{says} {site.what}", re.IGNORECASE) for pattern in problem["patterns"]):
+                yield problem["id"]
+
+
+def lossless() -> list[ProgramChange]:
+    return [each for each in program_changes() if not (each.never or each.asked_only or each.risk == "lossy")]
+
+
+def seen_in(program: Any) -> tuple[dict[str, set[str]], list[str]]:
+    """Change → problems at its sites; and the sites that are at no problem."""
+    found: dict[str, set[str]] = {}
+    other = []
+    for module in reached_modules(STYLES / program["program"] / program["main"]):
+        for change in lossless():
+            sites = change.sites(module)
+            for site in sites:
+                other.append(f"{module.path.name}:{site.line} {change.name}: {site.what}")
+            if sites:
+                found.setdefault(change.name, set()).update(problems_at(program["problems"], change, module))
+    return found, other
+
+
+def observed(command: ProgramCommand, texts: dict[Path, str], *, nudged: bool = False) -> ProgramRun | ProgramFailed:
+    with program_copy(command, texts) as copy:
+        return run_program(copy, steps=STEPS, seconds=300.0, outputs=True, nudged=nudged)
+
+
+def equal_changes(program: Any) -> dict[str, str]:
+    """Change → what its outputs showed, each on top of those that were equal."""
+    main = STYLES / program["program"] / program["main"]
+    command = ProgramCommand.of(main.name, main.parent)
+    before, noise = observed(command, {}), observed(command, {}, nudged=True)
+    assert isinstance(before, ProgramRun) and isinstance(noise, ProgramRun), before
+    kept: dict[Path, str] = {}
+    said = {}
+    for change in lossless():
+        files = [ReadModule(each.path, kept.get(each.path, each.text)) for each in reached_modules(main)]
+        texts = {each.path: change.rewrite(each, *sites) for each in files if (sites := change.sites(each))}
+        if not texts:
+            continue
+        run = observed(command, {**kept, **texts})
+        if isinstance(run, ProgramFailed):
+            said[change.name] = f"failed: {run.last_line or run.reason}"
+            continue
+        compared = compare(before, run, noise)
+        said[change.name] = f"{compared.verdict}: {compared.reason}"
+        if compared.right:
+            kept |= texts
+    return said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--run", action="store_true")
+    parser.add_argument("--set-aside", action="store_true")
+    given = parser.parse_args()
+    seen = mended = total = 0
+    for program in json.loads((STYLES / "PROBLEMS.json").read_text())["programs"]:
+        if program["set_aside"] != given.set_aside or (given.programs and program["program"] not in given.programs):
+            continue
+        found, sites = seen_in(program)
+        said = equal_changes(program) if given.run else {}
+        equal = {name for name, verdict in said.items() if verdict.startswith(("equal", "within"))}
+        here = {each for problems in found.values() for each in problems}
+        done = {each for name, problems in found.items() if name in equal for each in problems}
+        seen, mended, total = seen + len(here), mended + len(done), total + len(program["problems"])
+        print(f"\n{program['program']}: {len(here)} of {len(program['problems'])} seen")
+        for problem in program["problems"]:
+            names = [name for name, problems in found.items() if problem["id"] in problems]
+            print(f"  {problem['id']} {problem['kind']}: {', '.join(names) or 'not seen'}")
+        for line in (*(f"site {each}" for each in sites), *(f"run {name}: {text}" for name, text in said.items())):
+            print(f"    {line}")
+    print(f"\nseen {seen} of {total}" + (f"; made with equal outputs {mended}" if given.run else ""))
+
+
+if __name__ == "__main__":
+    main()
