@@ -82,6 +82,7 @@ class Observer:
         """Sets the hooks."""
         on_each_step(lambda optimizer: self._guarded(lambda: self._optimized(optimizer)))
         self._watch_calls()
+        self._watch_compiled()
         if self.settings["outputs"]:
             self._watch_backward()
             self._watch_autocast()
@@ -179,15 +180,50 @@ class Observer:
 
         def after(module: Any, _: object, output: Any) -> None:
             inner[0].remove()
-            self._outermost = None
-            if self.settings["outputs"]:
-                self._guarded(lambda: self._output(output))
-            if self.settings["outputs"] or self.settings["nudged"] or self.unit != "optimizer step":
-                self._watch_calls()
+            self._after(output)
 
         self._outermost = module
         inner.append(module.register_forward_hook(after, always_call=True))
         self._guarded(lambda: self._call(module))
+
+    def _after(self, output: Any) -> None:
+        self._outermost = None
+        if self.settings["outputs"]:
+            self._guarded(lambda: self._output(output))
+        if self.settings["outputs"] or self.settings["nudged"] or self.unit != "optimizer step":
+            self._watch_calls()
+
+    def _watch_compiled(self) -> None:
+        """Sees the calls of modules that ``module.compile()`` has compiled: hooks are compiled away there."""
+        import functools
+
+        from torch.nn import Module
+
+        compile_ = Module.compile
+
+        @functools.wraps(compile_)
+        def compiled(module: Any, *args: Any, **kwargs: Any) -> None:
+            compile_(module, *args, **kwargs)
+            called = module._compiled_call_impl
+            module._compiled_call_impl = lambda *args, **kwargs: self._compiled(module, called, args, kwargs)
+
+        Module.compile = compiled  # type: ignore[method-assign]
+
+    def _compiled(self, module: Any, called: Any, args: Any, kwargs: Any) -> Any:
+        import torch
+
+        watched = self._hook is not None and self._hook.id in self._hook.hooks_dict_ref()
+        if not watched or torch.compiler.is_compiling() or threading.current_thread() is not threading.main_thread():
+            return called(*args, **kwargs)
+        self._watch_calls(False)
+        self._outermost = module
+        self._guarded(lambda: self._call(module))
+        output = None
+        try:
+            output = called(*args, **kwargs)
+        finally:
+            self._after(output)
+        return output
 
     def _call(self, module: Any) -> None:
         parameters = list(module.parameters())

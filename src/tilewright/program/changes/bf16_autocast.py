@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.reading.flow import assigned, block_of, last_change
-from tilewright.program.reading.module import Edit, NotSure, ReadModule
+from tilewright.program.reading.module import NotSure, ReadModule
 
 PRESENT = ("torch.autocast", "torch.cuda.amp.autocast", "torch.amp.autocast", "torch.amp.GradScaler")
 
@@ -59,10 +59,7 @@ def _wrapped(module: ReadModule, loss: str, backward: ast.stmt) -> ChangeSite:
     if not any(_is_forward(module, part) for statement in wrapped for part in ast.walk(statement)):
         raise NotSure("no call of a model is seen in the block of the backward pass", backward)
     line = f'with {module.spelled("torch.autocast", last)}("cuda", dtype={module.spelled("torch.bfloat16", last)}):'
-    start = module.insert_before(first, line)
-    indented = list(_indented(module, wrapped))
-    edits = [Edit(start.start, start.start, start.new + indented[0].new), *indented[1:]]
-    return ChangeSite(first.lineno, "forward pass", tuple(edits), "products are rounded to bfloat16")
+    return ChangeSite(first.lineno, "forward pass", module.wrap(wrapped, line), "products are rounded to bfloat16")
 
 
 def _is_forward(module: ReadModule, node: ast.AST) -> bool:
@@ -72,24 +69,6 @@ def _is_forward(module: ReadModule, node: ast.AST) -> bool:
     return isinstance(node.func, ast.Name) or (
         isinstance(node.func, ast.Attribute) and node.func.attr in ("model", "net")
     )
-
-
-def _indented(module: ReadModule, statements: list[ast.stmt]) -> Iterator[Edit]:
-    for statement in statements:
-        if any(
-            isinstance(n, ast.Constant) and isinstance(n.value, str) and "\n" in module.code(n)
-            for n in ast.walk(statement)
-        ):
-            raise NotSure("a text of several lines cannot be indented", statement)
-    start = module.insert_before(statements[0]).start
-    end = module.span(statements[-1])[1]
-    at = start
-    while at < end:
-        stop = module.text.find("\n", at)
-        stop = len(module.text) if stop < 0 else stop
-        if module.text[at:stop].strip():
-            yield Edit(at, at, "    ")
-        at = stop + 1
 
 
 CHANGE = Bf16Autocast()

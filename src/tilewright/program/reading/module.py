@@ -47,6 +47,10 @@ class ReadModule:
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text, self.unreadable = path, text, ""
+        self.beside: dict[str, ReadModule] = {}
+        """The user's other files that this one imports, by the names with which it does: ``.model`` is relative."""
+        self.program: tuple[ReadModule, ...] = (self,)
+        """All files of the program that are known."""
         try:
             self.file = SourceFile(path, text)
         except (SyntaxError, ValueError, RecursionError) as error:
@@ -167,6 +171,25 @@ class ReadModule:
         new = "".join(f"{indentation}{line}\n" if line else "\n" for line in lines)
         return Edit(stop + 1, stop + 1, new) if stop >= 0 else Edit(len(self.text), len(self.text), f"\n{new}")
 
+    def wrap(self, statements: list[ast.stmt], line: str) -> tuple[Edit, ...]:
+        """Makes the edits that put statements of one block below a line such as ``with torch.no_grad():``.
+
+        Raises NotSure as `insert_before`, and for a text of several lines, which cannot be indented.
+        """
+        for node in (node for statement in statements for node in ast.walk(statement)):
+            text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+            if text and "\n" in self.code(node):
+                raise NotSure("a text of several lines cannot be indented", node)
+        header = self.insert_before(statements[0], line)
+        edits, at, end = [], header.start, self.span(statements[-1])[1]
+        while at < end:
+            stop = self.text.find("\n", at)
+            stop = len(self.text) if stop < 0 else stop
+            if self.text[at:stop].strip():
+                edits.append(Edit(at, at, "    "))
+            at = stop + 1
+        return Edit(header.start, header.start, header.new + edits[0].new), *edits[1:]
+
     def add_argument(self, call: ast.Call, argument: str) -> Edit:
         """Makes the edit that adds a last argument to a call. Raises NotSure if it has a bare generator."""
         end = self.span(call)[1] - 1
@@ -248,6 +271,18 @@ class ReadModule:
             and not self._imports.get(node.id)
             and not self.file.bindings(node.id, node)
         )
+
+    def defined(self, node: ast.AST | None) -> tuple[ReadModule, ast.AST] | None:
+        """Returns the only value of a name, in this file or in one that it imports, with its file; None if unknown."""
+        value = self.file.value(node)
+        if value is not None and not isinstance(value, (ast.Name, ast.Attribute)):
+            return self, value
+        module, _, name = self.full(node).rpartition(".")
+        other = self.beside.get(module)
+        bound = other.file.at_top(name) if other is not None else ()
+        if other is None or len(bound) != 1 or bound[0].value is None or bound[0].kind == "part":
+            return None
+        return other, bound[0].value
 
     def spelled(self, name: str, at: ast.AST) -> str:
         """Returns how the file can write a full name at a place: ``F.softmax``. Raises NotSure if it cannot."""

@@ -22,30 +22,35 @@ def reached_modules(script: Path, root: Path | None = None) -> tuple[ReadModule,
     waiting = [script]
     while waiting and len(modules) < MOST_FILES:
         path = waiting.pop(0)
-        for found in _imported(modules[path], folders):
+        for name, found in _imported(modules[path], folders):
             if found not in modules:
                 try:
                     modules[found] = ReadModule.read(found)
                 except OSError:
                     continue
                 waiting.append(found)
-    return tuple(modules.values())
+            modules[path].beside.setdefault(name, modules[found])
+    for module in modules.values():
+        module.program = tuple(modules.values())
+    return module.program
 
 
-def _imported(module: ReadModule, folders: tuple[Path, ...]) -> Iterator[Path]:
+def _imported(module: ReadModule, folders: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
+    """Yields each file that a file imports, with the name that it has there; the module itself comes first."""
     for node in module.file.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _files(folders, alias.name)
+                yield from ((alias.name, path) for path in _files(folders, alias.name))
         elif isinstance(node, ast.ImportFrom):
             above = module.path.parent
             for _ in range(node.level - 1):
                 above = above.parent
             where = (above,) if node.level else folders
-            base = node.module or ""
-            yield from _files(where, base)
+            base, dots = node.module or "", "." * node.level
+            yield from ((f"{dots}{base}", path) for path in _files(where, base))
             for alias in node.names:
-                yield from _files(where, f"{base}.{alias.name}".strip("."))
+                inner = f"{base}.{alias.name}".strip(".")
+                yield from ((f"{dots}{inner}", path) for path in _files(where, inner))
 
 
 def _files(folders: tuple[Path, ...], dotted: str) -> Iterator[Path]:
