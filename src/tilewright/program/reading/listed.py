@@ -132,6 +132,10 @@ class ListedLoop:
             more = f", value={self._number(given['value'])}" if "value" in given else ""
         elif name == "lerp_" and len(values) == 2 and [kind for _, kind in values] == ["list", "number"]:
             pass
+        elif name == "clamp_" and len(values) == 2 and not given:
+            self._do(f"{self.foreach}_clamp_min_({target}, {values[0][0]})")
+            self._do(f"{self.foreach}_clamp_max_({target}, {values[1][0]})")
+            return target
         elif name in IN_PLACE and len(values) == (0 if name in ("zero_", "sqrt_", "neg_") else 1):
             if name == "copy_" and values[0][1] != "list":
                 raise NotSure(f"{self.module.code(call)} copies one tensor to all", call)

@@ -298,6 +298,21 @@ class ReadModule:
             raise NotSure(f"the file does not import {name.split('.')[0]} at its top", at)
         return text
 
+    def importing(self, name: str, at: ast.AST) -> tuple[str, tuple[Edit, ...]]:
+        """Returns how the file can write a full name such as ``functools.lru_cache``, with the edit that imports it, if
+        that is needed. Raises NotSure if the name of the package is taken."""
+        try:
+            return self.spelled(name, at), ()
+        except NotSure:
+            package = name.split(".")[0]
+        if any(isinstance(node, ast.Name) and node.id == package for node in self.file.nodes):
+            raise NotSure(f"the name '{package}' is taken", at)
+        imports = (each for each in self.file.tree.body if isinstance(each, (ast.Import, ast.ImportFrom)))
+        first = next((each for each in imports if getattr(each, "module", "") != "__future__"), None)
+        if first is None:
+            raise NotSure("the file imports nothing at its top", at)
+        return name, (self.insert_before(first, f"import {package}"),)
+
     # Places -------------------------------------------------------------------------------------------
 
     def place(self, node: ast.AST) -> str:
