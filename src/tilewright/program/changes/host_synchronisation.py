@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.reading.flow import block_of
 from tilewright.program.reading.host_reads import HostRead, host_read, in_loop, kind_of
-from tilewright.program.reading.later import accumulated, appended, averaged
+from tilewright.program.reading.later import accumulated, appended, appended_elsewhere, averaged
 from tilewright.program.reading.module import NotSure, ReadModule
 
 CLOCKS = ("time.time", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "torch.cuda.Event")
@@ -68,7 +68,7 @@ def _synchronisation(module: ReadModule, call: ast.Call, loop: ast.stmt) -> Chan
 def _site(module: ReadModule, read: HostRead, loop: ast.stmt) -> ChangeSite:
     statement = module.statement(read.call)
     match statement:
-        case ast.AugAssign(target=ast.Name() as name, op=ast.Add()):
+        case ast.AugAssign(target=ast.Name() as name, op=ast.Add()) if read.tail == "item()":
             kind = kind_of(module, read.tensor, loop)
             return ChangeSite(read.call.lineno, f"sum {name.id}", accumulated(module, read, statement, loop, kind))
         case ast.Assign(targets=[ast.Name() as name]) if any(
@@ -76,9 +76,15 @@ def _site(module: ReadModule, read: HostRead, loop: ast.stmt) -> ChangeSite:
         ):
             edits = averaged(module, read, statement, name, loop)
             return ChangeSite(read.call.lineno, f"mean {name.id}", edits)
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="append"), args=[value])):
-            if value is read.call:
-                return ChangeSite(read.call.lineno, f"list {name.id}", appended(module, read, name, loop))
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="append"), args=[value])) if value is read.call:
+            return ChangeSite(read.call.lineno, f"list {name.id}", appended(module, read, name, loop))
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(value=(ast.Attribute() | ast.Subscript()) as kept, attr="append"), args=[value])
+        ) if value is read.call:
+            edits = appended_elsewhere(module, read, kept, loop)
+            return ChangeSite(read.call.lineno, f"list {module.code(kept)}", edits)
+    if read.tail != "item()":
+        raise NotSure(f"{module.code(read.call)} is used at once, not collected", read.call)
     tests = (each.test for each in module.above(read.call) if isinstance(each, (ast.If, ast.While)))
     if any(_inside(module, read.call, test) for test in tests):
         raise NotSure(f"{module.code(read.call)} decides a branch in each step", read.call)

@@ -22,6 +22,8 @@ class HostRead:
 
     call: ast.Call
     tensor: ast.expr
+    tail: str = "item()"
+    """What makes the same value of the tensor later."""
 
 
 def host_read(module: ReadModule, call: ast.Call) -> HostRead | None:
@@ -33,6 +35,10 @@ def host_read(module: ReadModule, call: ast.Call) -> HostRead | None:
         and not module.full(call.func)
     ):
         return HostRead(call, _bare(call.func.value))
+    match call:
+        case ast.Call(func=ast.Attribute(value=value, attr="numpy" | "tolist" as last), args=[], keywords=[]):
+            if _has_backward(module, value):
+                return HostRead(call, _bare(value), "cpu().numpy()" if last == "numpy" else "tolist()")
     if module.is_builtin(call.func, "float") and len(call.args) == 1 and _has_backward(module, call.args[0]):
         return HostRead(call, _bare(call.args[0]))
     return None

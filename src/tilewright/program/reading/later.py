@@ -6,6 +6,7 @@ import ast
 
 from tilewright.program.reading.flow import loads, scope_of
 from tilewright.program.reading.host_reads import HostRead, NumberKind, host_read, in_loop, kind_of
+from tilewright.program.reading.layers import settings
 from tilewright.program.reading.module import Edit, NotSure, ReadModule
 from tilewright.program.reading.numbers import is_number
 
@@ -102,8 +103,66 @@ def appended(module: ReadModule, read: HostRead, name: ast.Name, loop: ast.stmt)
     _check_no_try(module, loop, scope)
     is_tensor, each = module.spelled("torch.is_tensor", loop), name.id
     kept = f"{module.operand(read.tensor)}.detach().clone()"
-    line = f"{each}[:] = [value.item() if {is_tensor}(value) else value for value in {each}]"
+    line = f"{each}[:] = [value.{read.tail} if {is_tensor}(value) else value for value in {each}]"
     return module.replace(read.call, kept), module.insert_after(loop, line)
+
+
+def appended_elsewhere(
+    module: ReadModule, read: HostRead, kept: ast.Attribute | ast.Subscript, loop: ast.stmt
+) -> tuple[Edit, ...]:
+    """Makes the edits of ``self.losses.append(loss.item())`` and ``history["loss"].append(loss.item())``.
+
+    Raises NotSure if it is not surely a list, or if the loop, or a method that it calls, may read it.
+    """
+    text = module.code(kept)
+    if not _begins_as_list(module, kept):
+        raise NotSure(f"'{text}' is not surely a list of this program", read.call)
+    root: ast.expr = kept
+    while isinstance(root, ast.Subscript):
+        root = root.value
+    name = root.attr if isinstance(root, ast.Attribute) else getattr(root, "id", "")
+    for node in ast.walk(loop):
+        if isinstance(node, (ast.Name, ast.Attribute)) and module.code(node) == module.code(root):
+            if not _is_append(module, node):
+                raise NotSure(f"line {node.lineno} reads '{text}' in the loop", node)
+    called = {n.func.attr for n in ast.walk(loop) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+    for function in module.file.functions:
+        inside = any(isinstance(n, ast.Attribute) and n.attr == name for n in ast.walk(function))
+        if function.name in called and inside and isinstance(root, ast.Attribute):
+            raise NotSure(f"{function.name}, which the loop calls, may read '{text}'", read.call)
+    _check_no_try(module, loop, scope_of(module, loop))
+    is_tensor = module.spelled("torch.is_tensor", loop)
+    line = f"{text}[:] = [value.{read.tail} if {is_tensor}(value) else value for value in {text}]"
+    return module.replace(read.call, f"{module.operand(read.tensor)}.detach().clone()"), module.insert_after(loop, line)
+
+
+def _begins_as_list(module: ReadModule, kept: ast.Attribute | ast.Subscript) -> bool:
+    if isinstance(kept, ast.Attribute):
+        values = settings(module, kept)
+        return bool(values) and all(isinstance(value, ast.List) for value in values or ())
+    if not isinstance(kept.slice, ast.Constant) or not isinstance(kept.value, (ast.Name, ast.Attribute)):
+        return False
+    found = module.file.values(kept.value) if isinstance(kept.value, ast.Name) else settings(module, kept.value) or ()
+    return bool(found) and all(_list_at(module, value, kept.slice.value) for value in found)
+
+
+def _list_at(module: ReadModule, value: ast.AST, key: object) -> bool:
+    match value:
+        case ast.Dict(keys=keys, values=values):
+            return any(
+                isinstance(k, ast.Constant) and k.value == key and isinstance(v, ast.List)
+                for k, v in zip(keys, values, strict=True)
+            )
+        case ast.Call(args=[kind]):
+            return module.called(value) == "collections.defaultdict" and module.is_builtin(kind, "list")
+    return False
+
+
+def _is_append(module: ReadModule, node: ast.AST) -> bool:
+    above = module.parent(node)
+    while isinstance(above, ast.Subscript):
+        above = module.parent(above)
+    return isinstance(above, ast.Attribute) and above.attr == "append"
 
 
 def _adds_read(module: ReadModule, statement: ast.AST) -> bool:
