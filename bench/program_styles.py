@@ -4,8 +4,8 @@
 
 A problem counts as seen if a lossless change has a site at its lines, and one of the problem's patterns is in the
 change's name or words. With --run the program is run on this machine as it is, once more nudged, and once with each
-change on top of those that were equal; the last says which problems are mended. Nothing is timed here. The programs that
-PROBLEMS.json sets aside are left out, unless --set-aside is given, and then they are the only ones.
+change that compiles nothing, on top of those that were equal; so it shows which are mended. Nothing is timed here. The
+programs that PROBLEMS.json sets aside are left out, unless --set-aside is given; then they are the only ones.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def problems_at(problems: list[Any], change: ProgramChange, module: ReadModule) 
                 place["file"] == module.path.name and lines & set(range(place["lines"][0], place["lines"][1] + 1))
                 for place in problem["places"]
             )
-            if here and any(re.search(pattern, f"{says} {site.what}", re.IGNORECASE) for pattern in problem["patterns"]):
+            if here and any(
+                re.search(pattern, f"{says} {site.what}", re.IGNORECASE) for pattern in problem["patterns"]
+            ):
                 yield problem["id"]
 
 

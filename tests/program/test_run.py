@@ -229,6 +229,13 @@ def test_without_an_optimizer_a_call_is_a_step(tmp_path: Path) -> None:
     assert run.stdout.splitlines()[-1] == "call 8" and run.outputs is None and not run.operations
 
 
+def test_calls_of_a_compiled_module_are_seen(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    compiled = CALLS.replace("with torch.no_grad", 'model.compile(backend="eager")\nwith torch.no_grad')
+    run = ran(command_of(tmp_path, compiled), steps=3, outputs=True)
+    assert (run.unit, run.steps, run.outputs is not None and len(run.outputs.tensors)) == ("forward call", 3, 3)
+
+
 PROFILES = """
 import torch
 model = torch.nn.Linear(8, 8)

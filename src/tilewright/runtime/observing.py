@@ -207,7 +207,7 @@ class Observer:
             called = module._compiled_call_impl
             module._compiled_call_impl = lambda *args, **kwargs: self._compiled(module, called, args, kwargs)
 
-        Module.compile = compiled  # type: ignore[method-assign]
+        Module.compile = compiled
 
     def _compiled(self, module: Any, called: Any, args: Any, kwargs: Any) -> Any:
         import torch

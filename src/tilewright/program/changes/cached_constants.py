@@ -1,9 +1,9 @@
 """A mask or table that a function makes in each call → made once for each size, device and type.
 
-    def forward(self, x):                             @functools.lru_cache(maxsize=8)
-        mean = torch.tensor([…]).to(x.device)         def _mean_once(x_device):
-        return (x - mean) / …                             mean = torch.tensor([…]).to(x_device)
-                                                          return mean
+def forward(self, x):                             @functools.lru_cache(maxsize=8)
+    mean = torch.tensor([…]).to(x.device)         def _mean_once(x_device):
+    return (x - mean) / …                             mean = torch.tensor([…]).to(x_device)
+                                                      return mean
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.reading.constant_tensors import ConstantRun, ConstantsOf
 from tilewright.program.reading.flow import changes_name
 from tilewright.program.reading.gradients import never_trains
-from tilewright.program.reading.module import Edit, Function, NotSure, ReadModule
+from tilewright.program.reading.module import Edit, NotSure, ReadModule
+from tilewright.program.reading.often import called_often
 
 KEPT = 8
 """How many sizes are remembered."""
@@ -33,7 +34,7 @@ class CachedConstants(ProgramChange):
     absent = "no function of the program makes a constant anew in each call"
 
     def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
-        often = _called_often(module)
+        often = called_often(module)
         for function in module.file.every(ast.FunctionDef):
             if function.name not in often or any("cache" in module.code(each) for each in function.decorator_list):
                 continue
@@ -48,38 +49,24 @@ class CachedConstants(ProgramChange):
                     yield NearMiss(reason.line, reason.reason)
 
 
-def _called_often(module: ReadModule) -> set[str]:
-    """The names of functions of the program that are called in a loop, or by such a function; and ``forward``."""
-    found = {"forward", "__call__", "__getitem__"}
-    while True:
-        more = set(found)
-        for each in module.program:
-            for call in each.file.every(ast.Call):
-                name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-                within = {f.name for f in each.above(call) if isinstance(f, Function)}
-                if within & found or any(isinstance(a, (ast.For, ast.While, ast.comprehension)) for a in each.above(call)):
-                    more.add(name)
-        if more == found:
-            return found - {"__init__"}
-        found = more
-
-
 def _site(
     module: ReadModule, function: ast.FunctionDef, run: ConstantRun, taken: set[str], reader: ConstantsOf
 ) -> ChangeSite:
     place = run.expression or run.statements[-1]
-    if any(module.full(node) == "torch.inference_mode" for each in module.program for node in each.file.nodes):
-        if not never_trains(module):
-            raise NotSure("what is made in inference mode could not be used in a training", place)
+    inference = (n for each in module.program for n in each.file.nodes if each.full(n) == "torch.inference_mode")
+    if any(inference) and not never_trains(module):
+        raise NotSure("what is made in inference mode could not be used in a training", place)
     outputs = _outputs(module, function, run)
     moves = _moves(module, function, run, outputs, reader)
     _check_keys(module, run)
-    top = next(each for each in (function, *module.above(function)) if module.parent(each) is module.file.tree)
+    around: tuple[ast.AST, ...] = (function, *module.above(function))
+    top = next(each for each in around if module.parent(each) is module.file.tree)
     assert isinstance(top, ast.stmt)
     name = _fresh(module, f"_{'_'.join(outputs) or function.name.strip('_')}_once", taken)
     parameters = _parameters(run)
     cache, imports = module.importing("functools.lru_cache", place)
-    inner = [line for part in (run.statements or [place]) for line in _rewritten(module, part, run, parameters)]
+    parts: list[ast.stmt] | list[ast.expr | ast.stmt] = run.statements or [place]
+    inner = [line for part in parts for line in _rewritten(module, part, run, parameters)]
     if run.expression is not None:
         inner[0] = f"return {inner[0]}"
     else:
@@ -108,7 +95,9 @@ def _outputs(module: ReadModule, function: ast.FunctionDef, run: ConstantRun) ->
         if isinstance(node.ctx, ast.Load):
             found.append(node.id)
             parent = module.parent(node)
-            if isinstance(parent, (ast.Return, ast.Global)) or (isinstance(parent, ast.keyword) and parent.arg == "out"):
+            if isinstance(parent, (ast.Return, ast.Global)) or (
+                isinstance(parent, ast.keyword) and parent.arg == "out"
+            ):
                 raise NotSure(f"line {node.lineno} gives '{node.id}' to the caller, who may change it", node)
             if isinstance(parent, ast.Assign) and parent.value is node:
                 raise NotSure(f"line {node.lineno} gives '{node.id}' another name, under which it may change", node)
@@ -135,13 +124,16 @@ def _moves(
     found: dict[str, list[ast.Call]] = {}
     inside = {node for statement in run.statements for node in ast.walk(statement)}
     for name in outputs:
-        calls = []
+        calls: list[ast.Call | None] = []
         for node in ast.walk(function):
             if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and node not in inside:
                 attribute = module.parent(node)
                 call = module.parent(attribute) if isinstance(attribute, ast.Attribute) else None
-                moved = isinstance(call, ast.Call) and call.func is attribute and attribute.attr in ("to", "cuda")  # type: ignore[union-attr]
-                calls.append(call if moved else None)
+                match call:
+                    case ast.Call(func=ast.Attribute(attr="to" | "cuda") as function_) if function_ is attribute:
+                        calls.append(call)
+                    case _:
+                        calls.append(None)
         texts = {module.code(call) if call else "" for call in calls}
         first = calls[0] if calls else None
         if len(texts) != 1 or not isinstance(first, ast.Call) or first.keywords or len(first.args) > 1:
@@ -159,7 +151,8 @@ def _returned(module: ReadModule, name: str, moves: dict[str, list[ast.Call]], p
         return name
     call = moves[name][0]
     assert isinstance(call.func, ast.Attribute)
-    return f"{name}.{call.func.attr}({', '.join(parameters.get(module.code(each), module.code(each)) for each in call.args)})"
+    texts = [module.code(each) for each in call.args]
+    return f"{name}.{call.func.attr}({', '.join(parameters.get(text, text) for text in texts)})"
 
 
 def _binds_only(statement: ast.Assign, name: str) -> bool:
@@ -168,10 +161,17 @@ def _binds_only(statement: ast.Assign, name: str) -> bool:
 
 def _check_keys(module: ReadModule, run: ConstantRun) -> None:
     """The keys are evaluated at the last statement of the run: nothing may have changed them by then."""
-    names = {node.id for keys in run.keys.values() for key in keys for node in ast.walk(key) if isinstance(node, ast.Name)}
+    names = {
+        node.id for keys in run.keys.values() for key in keys for node in ast.walk(key) if isinstance(node, ast.Name)
+    }
     for name in names & run.names:
         firsts = [each for each in run.statements if changes_name(each, name)]
-        uses = [k for keys in run.keys.values() for k in keys if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(k))]
+        uses = [
+            k
+            for keys in run.keys.values()
+            for k in keys
+            if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(k))
+        ]
         if len(firsts) != 1 or any(use.lineno > firsts[0].lineno for use in uses):
             raise NotSure(f"'{name}' has several values", run.statements[-1])
     if run.statements:
@@ -203,8 +203,8 @@ def _rewritten(module: ReadModule, part: ast.AST, run: ConstantRun, parameters: 
     start, end = module.span(part)
     places = [(*module.span(key), parameters[text]) for text, keys in run.keys.items() for key in keys]
     code, at = "", start
-    for first, last, name in sorted(each for each in places if start <= each[0] and each[1] <= end):
-        code += module.text[at:first] + name
+    for begin, last, name in sorted(each for each in places if start <= each[0] and each[1] <= end):
+        code += module.text[at:begin] + name
         at = last
     code = (code + module.text[at:end]).replace("\r\n", "\n")
     first, _, rest = code.partition("\n")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.reading.flow import after, changes_name
+from tilewright.program.reading.models import made_models
 from tilewright.program.reading.module import NotSure, ReadModule
 
 PRESENT = ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch.compiler.disable")
@@ -27,15 +28,13 @@ class CompiledModel(ProgramChange):
     absent = "the program makes no model of a class of its own"
 
     def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
-        if self.present(module):
+        if any(self.present(each) for each in module.program):
             return
-        for statement in module.file.every(ast.Assign):
-            match statement:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if _makes_model(module, value):
-                    try:
-                        yield _compiled(module, statement, name)
-                    except NotSure as reason:
-                        yield NearMiss(reason.line, reason.reason)
+        for made in made_models(module):
+            try:
+                yield _compiled(module, made.statement, made.name)
+            except NotSure as reason:
+                yield NearMiss(reason.line, reason.reason)
 
     def present(self, module: ReadModule) -> str:
         for node in module.file.nodes:
@@ -43,22 +42,6 @@ class CompiledModel(ProgramChange):
             if module.full(node) in PRESENT or (method and isinstance(node, ast.Call) and not module.full(node.func)):
                 return f"{module.place(node)} compiles"
         return ""
-
-
-def _makes_model(module: ReadModule, value: ast.expr) -> bool:
-    """``Net(...)`` or ``Net(...).cuda().eval()``, where the file defines Net as a module of torch."""
-    while (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in ("to", "cuda", "eval", "train")
-    ):
-        value = value.func.value
-    if not isinstance(value, ast.Call):
-        return False
-    made = module.file.value(value.func)
-    if not isinstance(made, ast.ClassDef):
-        return module.full(value.func) == "torch.nn.Sequential"
-    return any(module.full(base) == "torch.nn.Module" for base in made.bases)
 
 
 def _compiled(module: ReadModule, statement: ast.Assign, name: str) -> ChangeSite:
@@ -77,10 +60,8 @@ def _compiled(module: ReadModule, statement: ast.Assign, name: str) -> ChangeSit
 
 def _moves(statement: ast.stmt, name: str) -> bool:
     match statement:
-        case ast.Expr(
-            value=ast.Call(func=ast.Attribute(value=ast.Name(id=found), attr="to" | "cuda" | "eval" | "train"))
-        ):
-            return found == name
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=found, attr="to" | "cuda" | "eval" | "train"))):
+            return ast.unparse(found) == name
     return False
 
 

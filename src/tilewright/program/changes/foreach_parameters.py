@@ -53,12 +53,12 @@ def _over_tensors(module: ReadModule, loop: ast.For | ast.comprehension) -> bool
     if any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in TENSORS
            for n in ast.walk(loop.iter)):  # fmt: skip
         inside = loop.body if isinstance(loop, ast.For) else [loop.target]
-        return any(isinstance(n, ast.Attribute) and n.attr in ("data", "grad", *IN_PLACE)
+        return any((isinstance(n, ast.Attribute) and n.attr in ("data", "grad", *IN_PLACE))
                    or isinstance(n, ast.AugAssign) for each in inside for n in ast.walk(each))  # fmt: skip
     targets, body = stored(loop.target), loop.body if isinstance(loop, ast.For) else []
     for node in (n for each in body for n in ast.walk(each)):
-        if isinstance(node, ast.Attribute) and node.attr == "grad":
-            if isinstance(node.value, ast.Name) and node.value.id in targets:
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr="grad") if name in targets:
                 return True
     return False
 
@@ -91,7 +91,9 @@ def _check_iterated(module: ReadModule, loop: ast.For | ast.comprehension) -> No
             raise NotSure("a generator gives its elements once", node)
     for name in (node for node in ast.walk(loop.iter) if isinstance(node, ast.Name)):
         for value in module.file.values(name):
-            called = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in TENSORS
+            called = (
+                isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in TENSORS
+            )
             if isinstance(value, ast.GeneratorExp) or called:
                 raise NotSure(f"'{name.id}' is a generator, which gives its elements once", name)
         if any(each.kind == "parameter" for each in module.file.bindings(name.id, name)):
@@ -112,16 +114,19 @@ def _check_given(module: ReadModule, name: ast.Name) -> None:
             for given in (*call.args, *(keyword.value for keyword in call.keywords)):
                 direct = isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute)
                 if isinstance(given, ast.GeneratorExp) or (direct and given.func.attr in TENSORS):  # type: ignore[attr-defined]
-                    raise NotSure(f"{each.place(call)} gives '{name.id}' a generator, which gives its elements once", name)
+                    raise NotSure(
+                        f"{each.place(call)} gives '{name.id}' a generator, which gives its elements once", name
+                    )
 
 
 def _outside(module: ReadModule, loop: ast.For) -> Iterator[ast.Name]:
     """Yields the reads of names outside of a loop, in its function, that no other loop or statement above binds."""
     inside = set(ast.walk(loop))
     for node in ast.walk(scope_of(module, loop)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in inside:
-            if not any(_binds(each, node.id) for each in module.above(node)):
-                yield node
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node in inside:
+            continue
+        if not any(_binds(each, node.id) for each in module.above(node)):
+            yield node
 
 
 def _binds(node: ast.AST, name: str) -> bool:

@@ -11,10 +11,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
-from tilewright.program.reading.algebra import Form, NormalForms, add, equal, number, parts_of, power, times, variance
+from tilewright.program.reading.algebra import (
+    Form,
+    NormalForms,
+    add,
+    equal,
+    log_softmax_forms,
+    number,
+    parts_of,
+    power,
+    times,
+    variance,
+)
 from tilewright.program.reading.flow import check_move, last_change, used_elsewhere
 from tilewright.program.reading.module import Edit, NotSure, ReadModule
 from tilewright.program.reading.numbers import is_number
+from tilewright.program.reading.operations import operation
 from tilewright.source.source_file import stored
 
 PACKAGE = "torch.nn.functional"
@@ -59,6 +71,12 @@ KNOWN = (
     HandWritten("silu", lambda x, d, e: times(x, _sigmoid(x)), "{x}"),
     HandWritten("softmax", lambda x, d, e: times(_exponentials(x, d), power(("sum", _exponentials(x, d), d), -1.0)),
                 "{x}, dim={dim}", (-1, 0, 1, 2, 3, -2)),
+    HandWritten("softmax", lambda x, d, e: times(("exp", x), power(("sum", ("exp", x), d), -1.0)),
+                "{x}, dim={dim}", (-1, 0, 1, 2, 3, -2)),
+    *(HandWritten("log_softmax", lambda x, d, e, n=n: list(log_softmax_forms(x, d))[n],  # type: ignore[misc]
+                  "{x}, dim={dim}", (-1, 0, 1, 2, 3, -2)) for n in range(7)),
+    HandWritten("softplus", lambda x, d, e: ("log", add(("exp", x), constant=1.0)), "{x}"),
+    HandWritten("sigmoid", lambda x, d, e: _sigmoid(x), "{x}"),
     HandWritten("layer_norm", lambda x, d, e: times(_centred(x), power(add(variance(x, -1), e), -0.5)), LAST,
                 epsilon=True),
     HandWritten("rms_norm", lambda x, d, e: times(x, power(add(("mean", power(x, 2.0), -1), e), -0.5)), LAST,
@@ -101,7 +119,9 @@ def _inside(module: ReadModule, node: ast.AST, whole: ast.AST) -> bool:
 def _site(module: ReadModule, node: ast.expr) -> ChangeSite | None:
     forms, final = NormalForms(module), module.statement(node)
     whole = forms.of(node, final)
-    if whole[0] not in ("*", "+"):
+    if whole[0] == "mean" and (site := _squared_error(module, forms, node, whole)) is not None:
+        return site
+    if whole[0] not in ("*", "+", "log") or _is_call_of(module, node, "log_softmax", "softmax"):
         return None
     parts = list(dict.fromkeys(parts_of(whole)))
     if any(part[0] == "sample variance" for part in parts):
@@ -110,9 +130,45 @@ def _site(module: ReadModule, node: ast.expr) -> ChangeSite | None:
         for x in (part for part in parts if part in forms.named):
             for epsilon in _epsilons(module, forms, parts, x) if known.epsilon else [("", number(0))]:
                 for dim in known.axes:
-                    if equal(whole, known.form(x, dim, epsilon[1])):
+                    form = known.form(x, dim, epsilon[1])
+                    rest = _rest(whole, form, forms, x) if known.epsilon else ("" if equal(whole, form) else None)
+                    if rest is not None:
                         values = {"dim": dim, "eps": epsilon[0]}
-                        return _written(module, forms, node, forms.named[x], known, values)
+                        return _written(module, forms, node, forms.named[x], known, values, rest)
+    return None
+
+
+def _is_call_of(module: ReadModule, node: ast.expr, *names: str) -> bool:
+    return operation(module, node)[0] in names
+
+
+def _rest(whole: Form, form: Form, forms: NormalForms, x: Form) -> str | None:
+    """Returns the text of the factors besides a norm, such as ``self.weight * ``; None if it is none of the whole."""
+    if equal(whole, form):
+        return ""
+    if whole[0] != "*" or form[0] != "*":
+        return None
+    left = list(whole[1])
+    for factor in form[1]:
+        found = next((each for each in left if equal(each, factor)), None)
+        if found is None:
+            return None
+        left.remove(found)
+    if any(exponent != 1.0 or base not in forms.codes or base == x for base, exponent in left):
+        return None
+    return "".join(f"{forms.module.operand(forms.codes[base])} * " for base, _ in left)
+
+
+def _squared_error(module: ReadModule, forms: NormalForms, node: ast.expr, whole: Form) -> ChangeSite | None:
+    """``((a - b) ** 2).mean()`` → ``mse_loss(a, b)``"""
+    match whole:
+        case ("mean", ("*", ((("+", 0.0, ((one, a), (other, b))), 2.0),)), None) if {one, other} == {1.0, -1.0}:
+            texts = [forms.named.get(each) or forms.codes.get(each) for each in (a, b)]
+            if forms.followed or not all(isinstance(text, (ast.Name, ast.Attribute)) for text in texts):
+                return None  # an expression that is evaluated elsewhere stays
+            call = ", ".join(module.code(text) for text in texts if text is not None)
+            edit = module.replace(node, f"{module.spelled(f'{PACKAGE}.mse_loss', node)}({call})")
+            return ChangeSite(node.lineno, "mse_loss", (edit,))
     return None
 
 
@@ -130,6 +186,7 @@ def _written(
     name: ast.Name,
     known: HandWritten,
     values: dict[str, object],
+    rest: str = "",
 ) -> ChangeSite:
     final = module.statement(node)
     at = module.statement(name)
@@ -138,14 +195,14 @@ def _written(
     for statement in forms.followed:
         check_move(module, name, statement, final, forms.followed)
     function = module.spelled(f"{PACKAGE}.{known.name}", node)
-    call = f"{function}({known.arguments.format(x=name.id, **values)})"
+    call = f"{rest}{function}({known.arguments.format(x=name.id, **values)})"
     made = last_change(module, name.id, final)
-    unused = _unused(module, {s: n for s, n in forms.followed.items() if s is not made}, node, final)
+    unused = unused_edits(module, {s: n for s, n in forms.followed.items() if s is not made}, node, final)
     edits = [module.replace(node, call), *unused]
     return ChangeSite(node.lineno, known.name, tuple(edits))
 
 
-def _unused(module: ReadModule, gone: dict[ast.stmt, str], node: ast.expr, final: ast.stmt) -> list[Edit]:
+def unused_edits(module: ReadModule, gone: dict[ast.stmt, str], node: ast.expr, final: ast.stmt) -> list[Edit]:
     """Makes the edits that delete those of the statements whose values nothing else reads."""
     while True:
         inner = {each for whole in (node, *gone) for each in ast.walk(whole) if isinstance(each, ast.Name)}

@@ -76,10 +76,14 @@ def _site(module: ReadModule, read: HostRead, loop: ast.stmt) -> ChangeSite:
         ):
             edits = averaged(module, read, statement, name, loop)
             return ChangeSite(read.call.lineno, f"mean {name.id}", edits)
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="append"), args=[value])) if value is read.call:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="append"), args=[value])) if (
+            value is read.call
+        ):
             return ChangeSite(read.call.lineno, f"list {name.id}", appended(module, read, name, loop))
         case ast.Expr(
-            value=ast.Call(func=ast.Attribute(value=(ast.Attribute() | ast.Subscript()) as kept, attr="append"), args=[value])
+            value=ast.Call(
+                func=ast.Attribute(value=(ast.Attribute() | ast.Subscript()) as kept, attr="append"), args=[value]
+            )
         ) if value is read.call:
             edits = appended_elsewhere(module, read, kept, loop)
             return ChangeSite(read.call.lineno, f"list {module.code(kept)}", edits)

@@ -1,10 +1,10 @@
 """A value that is printed in each step → printed ten steps at a time, so that the host waits once for all of them.
 
-    for step in range(steps):                     late_prints = []
-        print(step, loss.item())                  for step in range(steps):
-                                                      late_prints.append(lambda step=step, loss=…: print(step, loss.item()))
-                                                      if len(late_prints) == 10:
-                                                          while late_prints: late_prints.pop(0)()
+    for step in range(steps):           late_prints = []
+        print(step, loss.item())        for step in range(steps):
+                                            late_prints.append(lambda step=step, loss=…: print(step, loss.item()))
+                                            if len(late_prints) == 10:
+                                                while late_prints: late_prints.pop(0)()
 
 The same lines come in the same order. All that they print is taken when they came before.
 """
@@ -20,7 +20,6 @@ from tilewright.program.reading.flow import changes_name
 from tilewright.program.reading.host_reads import HostRead, Loop, host_read, in_loop
 from tilewright.program.reading.module import Edit, NotSure, ReadModule
 from tilewright.program.reading.numbers import is_number
-
 
 CLOCKS = ("time.time", "time.perf_counter", "time.monotonic", "torch.cuda.Event", "time.process_time")
 
@@ -39,7 +38,9 @@ class LatePrints(ProgramChange):
             call, loop = statement.value, in_loop(module, statement)
             if loop is None or not _is_print(module, call) or statement not in loop.body:
                 continue
-            reads = [read for each in ast.walk(call) if isinstance(each, ast.Call) and (read := host_read(module, each))]
+            reads = [
+                read for each in ast.walk(call) if isinstance(each, ast.Call) and (read := host_read(module, each))
+            ]
             if not reads:
                 continue
             try:
@@ -96,7 +97,7 @@ def _check_loop(module: ReadModule, statement: ast.Expr, loop: Loop) -> None:
     for node in ast.walk(loop):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in printing or "input" == called:
+            if called in printing or called == "input":
                 raise NotSure(f"line {node.lineno} calls '{called}', which prints too", node)
 
 
@@ -124,8 +125,14 @@ def _captured(
         _check_unchanged(module, node, loop)
         given.setdefault(node.id, node.id)
         return
-    plain = isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)) and not any(each in reads for each in ast.walk(node))
-    method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant)
+    plain = isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)) and not any(
+        each in reads for each in ast.walk(node)
+    )
+    method = (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Constant)
+    )
     if plain and not method and not _is_print(module, node):
         name = _next("value", given)
         edits.append(module.replace(node, name))
@@ -148,7 +155,9 @@ def _check_unchanged(module: ReadModule, name: ast.Name, loop: Loop) -> None:
     for node in ast.walk(loop):
         match node:
             case ast.AugAssign(target=ast.Name(id=found), value=value) if found == name.id:
-                added = is_number(module, value) or (isinstance(value, ast.Call) and host_read(module, value) is not None)
+                added = is_number(module, value) or (
+                    isinstance(value, ast.Call) and host_read(module, value) is not None
+                )
                 if not added:
                     raise NotSure(f"'{name.id}' may be changed in place before its line is printed", name)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=found), attr="append" | "update" | "extend")):

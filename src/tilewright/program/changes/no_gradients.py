@@ -1,9 +1,10 @@
 """Inference without gradients: ``model.eval()`` and no backward pass → ``torch.inference_mode()`` or ``no_grad()``.
 
-A function that returns only numbers or nothing gets a decorator: ``inference_mode`` in a script that never trains, else
-``no_grad``. So does one that returns only whole numbers, such as tokens. One that returns tensors gets it only in a file
-without gradients. The statements behind an ``eval()`` that follows a training are put below ``with torch.no_grad():``.
-A script of a program that never trains is switched as a whole if its functions are not enough.
+A function that returns only numbers or nothing gets a decorator: ``inference_mode`` in a script that never trains,
+else ``no_grad``. So does one that returns only whole numbers, such as tokens. One that returns tensors gets it only in
+a program without gradients. The statements behind an ``eval()`` that follows a training are put below
+``with torch.no_grad():``. A script of a program that never trains is switched as a whole if its functions are not
+enough.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def _is_off(module: ReadModule, node: ast.AST) -> bool:
     return any(
         any(module.full(n) in WITHOUT for item in each.items for n in ast.walk(item.context_expr))
         if isinstance(each, ast.With)
-        else isinstance(each, Function) and any(module.full(n) in WITHOUT for d in each.decorator_list for n in ast.walk(d))
+        else isinstance(each, Function)
+        and any(module.full(n) in WITHOUT for d in each.decorator_list for n in ast.walk(d))
         for each in module.above(node)
     )
 
@@ -85,7 +87,9 @@ def _in_function(module: ReadModule, function: Function, call: ast.Call) -> Chan
     numbers = all(_is_number(module, value) for value in returned(function)) and not _stores(function)
     whole = not _is_eval(call) and not _stores(function)
     if trains and not numbers and not whole:
-        raise NotSure(f"{function.name} returns or keeps tensors, and the program computes gradients elsewhere", function)
+        raise NotSure(
+            f"{function.name} returns or keeps tensors, and the program computes gradients elsewhere", function
+        )
     # What a model keeps in inference mode, such as a cache, could not be used in a later training.
     alone = numbers and not trains and is_script(module)
     mode = module.spelled("torch.inference_mode" if alone else "torch.no_grad", function)
@@ -114,15 +118,16 @@ def _stores_outside(function: Function, statements: list[ast.stmt]) -> bool:
     for node in (node for statement in statements for node in ast.walk(statement)):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
             return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in KEEPING:
-            if not isinstance(node.func.value, ast.Name) or node.func.value.id in outside:
-                return True
+        match node:
+            case ast.Call(func=ast.Attribute(value=kept, attr=method)) if method in KEEPING:
+                if not isinstance(kept, ast.Name) or kept.id in outside:
+                    return True
     return False
 
 
 def _picks(module: ReadModule, function: ast.AST) -> bool:
     """Returns whether a function runs a model in a loop, and returns only whole numbers that it picks: tokens."""
-    if not isinstance(function, Function) or not any(own(function, (ast.For, ast.While))):  # type: ignore[type-var]
+    if not isinstance(function, Function) or not (any(own(function, ast.For)) or any(own(function, ast.While))):
         return False
     values = returned(function)
     return bool(values) and all(_is_whole(module, value) for value in values)

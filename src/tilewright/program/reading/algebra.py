@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 from tilewright.program.reading.flow import assigned, last_change
@@ -21,6 +21,7 @@ from tilewright.source.source_file import keywords
 Form: TypeAlias = tuple[Any, ...]
 FUNCTIONS = ("tanh", "erf", "sigmoid", "exp", "log")
 POWERS = {"sqrt": 0.5, "rsqrt": -0.5, "square": 2.0, "reciprocal": -1.0}
+SOFTMAXES = ("softmax", "log_softmax", "logsumexp")
 DEPTH = 30
 NEAR = 2e-8
 """Two constants with a smaller relative difference are one: people write 0.79788456 for √(2/π)."""
@@ -143,6 +144,10 @@ class NormalForms:
             if name == "neg":
                 return times(inside, factor=-1.0)
             return (name, inside) if name in FUNCTIONS else power(inside, POWERS[name])
+        if name in SOFTMAXES and args and isinstance(node, ast.Call) and not keywords(node).get("dtype"):
+            dim = axis(option(node, args, 1, "dim", "axis"))
+            kept = name != "logsumexp" or _is_true(option(node, args, 2, "keepdim"))
+            return (name, self.of(args[0], at, depth), dim) if dim is not None and kept else None
         return self._reduction(node, name, args, at, depth)
 
     def _reduction(self, node: ast.expr, name: str, args: list[ast.expr], at: ast.stmt, depth: int) -> Form | None:
@@ -156,6 +161,8 @@ class NormalForms:
         if name not in ("mean", "sum", "var", "amax") or not isinstance(node, ast.Call) or not args:
             return None
         dim = option(node, args, 1, "dim", "axis")
+        if dim is None and len(args) == 1 and not node.keywords and name in ("mean", "sum"):
+            return (name, self.of(args[0], at, depth), None)
         if isinstance(dim, (ast.Tuple, ast.List)) and len(dim.elts) == 1:
             dim = dim.elts[0]
         kept = keywords(node).get("keepdim") or keywords(node).get("keepdims") or (args[2] if len(args) == 3 else None)
@@ -184,6 +191,18 @@ def variance(form: Form, dim: int) -> Form:
     return ("mean", power(add(form, times(("mean", form, dim), factor=-1.0)), 2.0), dim)
 
 
+def log_softmax_forms(x: Form, dim: int) -> Iterator[Form]:
+    """Yields the normal forms of the ways to write the logarithm of a softmax."""
+    for shift in (x, add(x, times(("amax", x, dim), factor=-1.0))):
+        exponentials = ("exp", shift)
+        total = ("sum", exponentials, dim)
+        yield add(shift, times(("log", total), factor=-1.0))
+        yield ("log", times(exponentials, power(total, -1.0)))
+    yield add(x, times(("logsumexp", x, dim), factor=-1.0))
+    yield ("log_softmax", x, dim)
+    yield ("log", ("softmax", x, dim))
+
+
 def parts_of(form: Form) -> Iterable[Form]:
     """Yields a form and all forms in it."""
     if form and isinstance(form[0], str):
@@ -210,6 +229,7 @@ def _is_leaf(module: ReadModule, node: ast.expr) -> bool:
     return name not in (
         *FUNCTIONS,
         *POWERS,
+        *SOFTMAXES,
         "pow",
         "mean",
         "sum",
@@ -222,6 +242,10 @@ def _is_leaf(module: ReadModule, node: ast.expr) -> bool:
         "div",
         "neg",
     )
+
+
+def _is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
 
 
 def _constant(module: ReadModule, node: ast.expr) -> float | None:

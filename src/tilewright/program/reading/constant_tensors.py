@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.program.reading.devices import is_device
-from tilewright.program.reading.flow import assigned, changes_name, last_change
+from tilewright.program.reading.flow import assigned, last_change
 from tilewright.program.reading.layers import is_self
 from tilewright.program.reading.module import Function, ReadModule
 from tilewright.program.reading.numbers import is_number
 from tilewright.program.reading.operations import operation
 from tilewright.program.reading.purity import METHODS
-from tilewright.source.source_file import returned
+from tilewright.source.source_file import returned, stored
 
 MADE = ("arange", "ones", "zeros", "full", "eye", "linspace", "logspace", "tensor", "as_tensor", "tril_indices",
         "triu_indices", "hann_window", "hamming_window")  # fmt: skip
-PURE = (*METHODS, "outer", "cat", "stack", "meshgrid", "cos", "sin", "tan", "tanh", "polar", "cumprod", "arange", "where",
-        "logspace", "linspace", "ones_like", "zeros_like", "full_like", "concat", "log2", "log10", "deg2rad", "device",
-        "masked_fill", "kron", "diag", "bitwise_not", "float_power", "clamp", "remainder", "fmod", "fft")  # fmt: skip
+PURE = (*METHODS, "outer", "cat", "stack", "meshgrid", "cos", "sin", "tan", "tanh", "polar", "cumprod", "arange",
+        "where", "logspace", "linspace", "ones_like", "zeros_like", "full_like", "concat", "log2", "log10", "deg2rad",
+        "device", "masked_fill", "kron", "diag", "bitwise_not", "float_power", "clamp", "remainder", "fmod")  # fmt: skip
 PRODUCTS = ("matmul", "bmm", "mm", "einsum")
 """Rounded differently under autocast."""
 COPIES = ("to", "cuda", "tensor", "as_tensor")
@@ -142,7 +142,11 @@ class ConstantsOf:
             case ast.Call():
                 if not self._is_pure(node):
                     return None
-                base = [node.func.value] if isinstance(node.func, ast.Attribute) and not self.module.full(node.func) else []
+                base = (
+                    [node.func.value]
+                    if isinstance(node.func, ast.Attribute) and not self.module.full(node.func)
+                    else []
+                )
                 inside = [*base, *node.args, *(keyword.value for keyword in node.keywords)]
             case ast.BinOp(op=ast.MatMult()):
                 return None
@@ -212,21 +216,14 @@ class ConstantsOf:
         return False
 
     def _is_pure(self, call: ast.Call) -> bool:
-        if any(keyword.arg in ("out", "requires_grad", "generator", None) for keyword in call.keywords):
-            return False
-        if self.module.full(call.func).startswith("math.") or self.module.is_builtin(call.func, "int", "float", "len"):
-            return True
-        name, _ = operation(self.module, call)
-        if not name and not isinstance(call.func, ast.Attribute):
-            return self._helper(call) is not None
-        return name in (*MADE, *PURE) and name not in PRODUCTS and not name.endswith("_")
+        return is_pure_operation(self.module, call) or self._helper(call) is not None
 
     def _helper(self, call: ast.Call) -> ast.AST | None:
         """Returns the function of the program that a call calls, if it only makes a constant of its arguments."""
         found = self.module.defined(call.func) if isinstance(call.func, ast.Name) else None
         if found is None or not isinstance(found[1], ast.FunctionDef) or found[1] is self.function:
             return None
-        other, function = found
+        other, function = found[0], found[1]
         if function.decorator_list or len(returned(function)) != 1 or function.args.vararg or function.args.kwarg:
             return None
         for statement in function.body:
@@ -235,12 +232,23 @@ class ConstantsOf:
             if not isinstance(statement, (ast.Assign, ast.Return)):
                 return None
             for node in ast.walk(statement):
-                if isinstance(node, ast.Call) and not ConstantsOf(other, function)._is_pure(node):
+                if isinstance(node, ast.Call) and not is_pure_operation(other, node):
                     return None
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and not other.full(node):
-                    if not changes_name(function, node.id) and node.id not in {a.arg for a in function.args.args}:
-                        return None
+                read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and not other.full(node)
+                known = {arg.arg for arg in function.args.args} | stored(function)
+                if isinstance(node, ast.Name) and read and node.id not in known:
+                    return None
         return function
+
+
+def is_pure_operation(module: ReadModule, call: ast.Call) -> bool:
+    """Returns whether a call computes the same from the same arguments, without products and random numbers."""
+    if any(keyword.arg in ("out", "requires_grad", "generator", None) for keyword in call.keywords):
+        return False
+    if module.full(call.func).startswith("math.") or module.is_builtin(call.func, "int", "float", "len"):
+        return True
+    name = operation(module, call)[0]
+    return name in (*MADE, *PURE) and name not in PRODUCTS and not name.endswith("_")
 
 
 def _empty() -> ConstantRun:
@@ -254,9 +262,9 @@ def _makes(module: ReadModule, node: ast.AST) -> bool:
             if module.called(each).removeprefix("torch.") in MADE:
                 return True
             found = module.defined(each.func) if isinstance(each.func, ast.Name) else None
-            if found is not None and isinstance(found[1], ast.FunctionDef):
-                if any(found[0].called(n).removeprefix("torch.") in MADE for n in ast.walk(found[1])):
-                    return True
+            inside = ast.walk(found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else ()
+            if found is not None and any(found[0].called(n).removeprefix("torch.") in MADE for n in inside):
+                return True
     return False
 
 

@@ -122,9 +122,9 @@ def appended_elsewhere(
         root = root.value
     name = root.attr if isinstance(root, ast.Attribute) else getattr(root, "id", "")
     for node in ast.walk(loop):
-        if isinstance(node, (ast.Name, ast.Attribute)) and module.code(node) == module.code(root):
-            if not _is_append(module, node):
-                raise NotSure(f"line {node.lineno} reads '{text}' in the loop", node)
+        same = isinstance(node, (ast.Name, ast.Attribute)) and module.code(node) == module.code(root)
+        if same and not _is_append(module, node):
+            raise NotSure(f"line {getattr(node, 'lineno', 0)} reads '{text}' in the loop", node)
     called = {n.func.attr for n in ast.walk(loop) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
     for function in module.file.functions:
         inside = any(isinstance(n, ast.Attribute) and n.attr == name for n in ast.walk(function))

@@ -1,4 +1,4 @@
-"""Rewrites a loop over parameters as operations on the lists of all of them: ``torch._foreach_add_(ps, gs, alpha=-lr)``.
+"""Rewrites a loop over parameters as operations on lists of all of them: ``torch._foreach_add_(ps, gs, alpha=-lr)``.
 
 `ListedLoop` reads the body of the loop once. An expression becomes a number that is the same for all parameters, a list
 with a tensor for each, or, behind a norm or a sum, a vector with an element for each. What is none of these raises
@@ -96,10 +96,10 @@ class ListedLoop:
                 for part in parts:
                     if not isinstance(part, ast.Name):
                         raise NotSure(f"{self.module.code(part)} is no name", part)
-                    target, name = self.module.code(statement.targets[0]), self._fresh(part.id)
-                    inner = f"({self.module.code(value)} {self._each()})"
-                    self.lines.append(f"{name} = [{part.id} for {target} in {inner}]")
-                    self.local[part.id] = (name, "list")
+                    each = f"({self.module.code(value)} {self._each()})"
+                    all_ = self._fresh(part.id)
+                    self.lines.append(f"{all_} = [{part.id} for {self.module.code(statement.targets[0])} in {each}]")
+                    self.local[part.id] = (all_, "list")
             case ast.Assign(targets=[(ast.Attribute() | ast.Subscript()) as target], value=value):
                 self._stored(target, value)
             case _:
@@ -295,7 +295,11 @@ class ListedLoop:
             return (f"{self.foreach}_neg({code})", "list") if kind == "list" else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             (code, kind), exponent = self._value(node.left), self._number(node.right)
-            return (f"{self.foreach}_pow({code}, {exponent})", "list") if kind == "list" else (f"{code} ** {exponent}", kind)
+            return (
+                (f"{self.foreach}_pow({code}, {exponent})", "list")
+                if kind == "list"
+                else (f"{code} ** {exponent}", kind)
+            )
         parts = arithmetic(self.module, node)
         if parts is None:
             return None
