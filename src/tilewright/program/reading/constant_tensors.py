@@ -23,7 +23,7 @@ MADE = ("arange", "ones", "zeros", "full", "eye", "linspace", "logspace", "tenso
         "triu_indices", "hann_window", "hamming_window")  # fmt: skip
 PURE = (*METHODS, "outer", "cat", "stack", "meshgrid", "cos", "sin", "tan", "tanh", "polar", "cumprod", "arange",
         "where", "logspace", "linspace", "ones_like", "zeros_like", "full_like", "concat", "log2", "log10", "deg2rad",
-        "device", "masked_fill", "kron", "diag", "bitwise_not", "float_power", "clamp", "remainder", "fmod")  # fmt: skip
+        "device", "masked_fill", "kron", "diag", "bitwise_not", "float_power", "clamp", "remainder")  # fmt: skip
 PRODUCTS = ("matmul", "bmm", "mm", "einsum")
 """Rounded differently under autocast."""
 COPIES = ("to", "cuda", "tensor", "as_tensor")
