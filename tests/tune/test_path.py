@@ -8,6 +8,7 @@ another that is still running when the clock's first round is timed; a change of
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -161,3 +162,22 @@ def test_at_most_nine_hops_in_seven_files(path: list[list[Call]]) -> None:
     assert names[0] == "cli/tune.py: tune" and names[-1].endswith("round"), names
     hops = len(calls) - 1  # from one call to the next; the change to another thread or process among them
     assert hops <= HOPS and len({file for file, _ in calls}) <= FILES, "\n".join(names)
+
+
+def test_the_first_compilers_start_before_what_they_do_not_need_is_loaded(tmp_path: Path) -> None:
+    (file := tmp_path / "ops.py").write_text(TASK)
+    heavy = {
+        "rich", "pydantic", "libcst", "torch", "sqlite3", "tilewright.worker.messages", "tilewright.race.protocol",
+        "tilewright.verify.tolerance", "tilewright.tileir.run.interpreter", "tilewright.cli.doctor",
+    }  # fmt: skip
+    code = (
+        "import importlib, os, sys\n"
+        "def enter(self):\n"
+        f"    print(sorted({heavy!r} & set(sys.modules)), len(self.units), flush=True)\n"
+        "    os._exit(0)\n"
+        "importlib.import_module('tilewright.tune.schedule').Schedule.__enter__ = enter\n"
+        "from tilewright.cli import main as cli\n"
+        f"sys.exit(cli.main(['tune', {str(file)!r}, '--arch', 'sm_90', '--no-store', '--json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["[] 2"], done.stderr

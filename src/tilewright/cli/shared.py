@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -130,9 +130,11 @@ def loaded(where: str) -> Task:
 
     Prints a note if the version of a language is not tested.
     """
-    from tilewright.languages import cautions, keep_torch_out
-    from tilewright.task.loading import load_task
+    from tilewright.languages import cautions, expect, keep_torch_out
+    from tilewright.task.loading import file_named, load_task
 
+    with suppress(OSError, UnicodeDecodeError):  # loading says what is wrong
+        expect(Path(file_named(where)[0]).read_text(encoding="utf-8"))
     task = load_task(where)
     keep_torch_out()
     for caution in cautions():

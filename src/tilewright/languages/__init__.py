@@ -42,6 +42,13 @@ def language_named(name: str) -> Language:
     return known[name]
 
 
+def expect(source: str) -> None:
+    """Starts what compiling the kernels of a task file needs and what takes long to start. ``source``: the file's
+    text."""
+    for language in languages():
+        language.expect(source)
+
+
 def load_front_ends() -> None:
     """Loads the front ends without torch. Call it in a process whose forks lower kernels and never launch them."""
     for language in languages():

@@ -179,6 +179,10 @@ class Language(ABC):
         """
         raise MachineError(f"language '{self.name}' does not say how to launch a kernel: add a `runner` method to it")
 
+    def expect(self, source: str) -> None:  # noqa: B027
+        """Starts what compiling needs and what takes long to start, if a task file with this text may need it. Returns
+        at once. Default: does nothing."""
+
     def load_front_end(self) -> None:  # noqa: B027
         """Loads the modules that `lower` imports, so that forks of this process have them. Default: does nothing."""
 

@@ -57,7 +57,7 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     Raises TaskError if the file cannot be imported, has no task, or has several tasks and ``where`` names none of them.
     Raises CompilerMissing if the file imports a kernel language that is not installed.
     """
-    file, _, wanted = where.rpartition(":") if ":" in where and not Path(where).exists() else (where, "", "")
+    file, wanted = file_named(where)
     path = Path(file).resolve()
     if not path.is_file():
         folder = path.is_dir()
@@ -77,6 +77,12 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     task = _chosen({name: task for name, task in vars(module).items() if isinstance(task, Task)}, wanted, file)
     backward = task.backward and replace(task.backward, file=path)
     return replace(task, file=path, edit=_edit(task, loading), backward=backward)
+
+
+def file_named(where: str) -> tuple[str, str]:
+    """Returns the file and the task that ``FILE`` or ``FILE:TASK`` names. The task is "" if none is named."""
+    file, _, wanted = where.rpartition(":") if ":" in where and not Path(where).exists() else (where, "", "")
+    return file, wanted
 
 
 def task_of(task: Task | str | os.PathLike[str]) -> Task:

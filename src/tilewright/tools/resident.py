@@ -41,6 +41,12 @@ class Resident:
         self._process: subprocess.Popen[bytes] | None = None
         os.register_at_fork(after_in_child=self._forget)
 
+    def begin(self) -> None:
+        """Starts the process, which then imports its package. If it does not start, `run` tries again."""
+        with self._lock, suppress(CompilerMissing):
+            if self._control is None:
+                self._start()
+
     def run(self, folder: Path, seconds: float, patience: float = PATIENCE) -> Finished:
         """Does one job in ``folder``, for at most ``seconds`` of processor time and ``patience`` times as much wall
         time.

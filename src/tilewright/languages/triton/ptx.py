@@ -10,6 +10,7 @@ import json
 import re
 import time
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -135,10 +136,15 @@ def _failure(folder: Path, done: child.Finished) -> Failed:
     return Failed("tool", done.complaint("triton's compiler") + (f": {said}" if said and done.returncode < 0 else ""))
 
 
+def begin() -> None:
+    """Starts the compiler's process, which imports triton for 0.6 s. Does nothing if triton is not installed."""
+    if find_spec("triton") is not None:
+        _process().begin()
+
+
 @cache
 def _process() -> Resident:
-    import triton
-
-    assert triton.__file__ is not None
+    spec = find_spec("triton")
+    assert spec is not None and spec.origin is not None
     module = Path(child_process.__file__)
-    return Resident(module, (Path(triton.__file__).parents[1],), "triton's compiler", FIX)
+    return Resident(module, (Path(spec.origin).parents[1],), "triton's compiler", FIX)

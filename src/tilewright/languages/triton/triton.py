@@ -80,6 +80,10 @@ class Triton(Language):
     def found(self, lowered: Lowered) -> Built | None:
         return cubins.stored(lowered)
 
+    def expect(self, source: str) -> None:
+        if "triton" in source and (PTX in source or TILE_IR not in source):
+            ptx.begin()
+
     def load_front_end(self) -> None:
         if "triton" in sys.modules:  # otherwise no task of this process uses triton
             private_parts()
