@@ -167,7 +167,7 @@ def test_at_most_nine_hops_in_seven_files(path: list[list[Call]]) -> None:
 def test_the_first_compilers_start_before_what_they_do_not_need_is_loaded(tmp_path: Path) -> None:
     (file := tmp_path / "ops.py").write_text(TASK)
     heavy = {
-        "rich", "pydantic", "libcst", "torch", "sqlite3", "tilewright.worker.messages", "tilewright.race.protocol",
+        "rich", "pydantic", "libcst", "torch", "tilewright.ledger.file", "tilewright.worker.messages", "tilewright.race.protocol",
         "tilewright.verify.tolerance", "tilewright.tileir.run.interpreter", "tilewright.cli.doctor",
     }  # fmt: skip
     code = (
