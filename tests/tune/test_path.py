@@ -167,13 +167,13 @@ def test_at_most_nine_hops_in_seven_files(path: list[list[Call]]) -> None:
 def test_the_first_compilers_start_before_what_they_do_not_need_is_loaded(tmp_path: Path) -> None:
     (file := tmp_path / "ops.py").write_text(TASK)
     heavy = {
-        "rich", "pydantic", "libcst", "torch", "tilewright.ledger.file", "tilewright.worker.messages", "tilewright.race.protocol",
-        "tilewright.verify.tolerance", "tilewright.tileir.run.interpreter", "tilewright.cli.doctor",
+        "rich", "pydantic", "libcst", "torch", "tilewright.ledger.file", "tilewright.worker.messages",
+        "tilewright.race.protocol", "tilewright.verify.tolerance", "tilewright.tileir.run.interpreter", "tilewright.cli.doctor",
     }  # fmt: skip
     code = (
         "import importlib, os, sys\n"
         "def enter(self):\n"
-        f"    print(sorted({heavy!r} & set(sys.modules)), len(self.units), flush=True)\n"
+        f"    print(sorted({heavy!r} & set(sys.modules)), len(self.units), file=sys.__stdout__, flush=True)\n"
         "    os._exit(0)\n"
         "importlib.import_module('tilewright.tune.schedule').Schedule.__enter__ = enter\n"
         "from tilewright.cli import main as cli\n"
