@@ -168,7 +168,8 @@ def test_the_first_compilers_start_before_what_they_do_not_need_is_loaded(tmp_pa
     (file := tmp_path / "ops.py").write_text(TASK)
     heavy = {
         "rich", "pydantic", "libcst", "torch", "tilewright.ledger.file", "tilewright.worker.messages",
-        "tilewright.race.protocol", "tilewright.verify.tolerance", "tilewright.tileir.run.interpreter", "tilewright.cli.doctor",
+        "tilewright.race.protocol", "tilewright.verify.tolerance", "tilewright.tileir.run.interpreter",
+        "tilewright.cli.doctor",
     }  # fmt: skip
     code = (
         "import importlib, os, sys\n"
