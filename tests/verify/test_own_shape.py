@@ -303,3 +303,11 @@ def test_another_kernel_for_large_shapes_meets_hostile_data(tmp_path: Path) -> N
     )
     with pytest.raises(Wrong, match="of the workload's own grid .*, data 'large'"):
         OwnShapes(task, BOARD).check(task.space.shipped, task.workloads["large"], 5, FloatReference(task, None))
+
+
+def test_a_block_that_reads_what_another_one_stores_is_a_race(tmp_path: Path) -> None:
+    """At full size only: few blocks have no such neighbour. Whether the result is wrong depends on their order."""
+    neighbour = "ct.load(y, (ct.minimum(row + ROWS // 2048, ROWS - 1), 0), (1, TILE))"
+    task = made(tmp_path, EACH_ROW.replace("* 2.0", f"* 2.0 + ct.where({neighbour} == 7.0, 1.0, 0.0)"))
+    with pytest.raises(Wrong, match=r"race: block 0 reads 'y'\[2, 0\], which another block stores"):
+        OwnShapes(task, BOARD).check(task.space.shipped, task.workloads["large"], 5, FloatReference(task, None))

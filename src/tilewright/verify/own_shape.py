@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -119,7 +120,8 @@ class OwnShapes:
         if decisions is not None:
             affordable = int(RARE_SECONDS * blocks / max(seconds, 1e-9))
             chosen = sorted({*chosen, *decisions.unusual(UNUSUAL, chosen, min(MOST_RARE, affordable))})
-        return self._values(runnable, dims, seed, reference, chosen, hostile, progress)
+        stored = {one.name: _within(walked.counts.stored_runs, one) for one in placed if one.name in self.task.outputs}
+        return self._values(runnable, dims, seed, reference, _OnData(chosen, hostile, stored), progress)
 
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
         try:
@@ -149,9 +151,7 @@ class OwnShapes:
                 continue  # an updated output may keep its old values
             missing = _first_gap(counts.stored_runs, tensor.address, tensor.nbytes)
             if missing is not None:
-                shape = self.task.arrays(dims)[tensor.name].shape
-                index = ", ".join(map(str, np.unravel_index(missing // ITEM_BYTES[output.dtype], shape)))
-                raise Wrong(f"no block stores '{tensor.name}'[{index}] at the workload's full size")
+                raise Wrong(f"no block stores {self._element(dims, tensor.name, missing)} at the workload's full size")
 
     def _refuse_dependent(self, entry: KernelEntry, counts: Counts) -> None:
         if may_wait(entry) or any(op.name.startswith("atomic") for op in entry.walk()):
@@ -159,17 +159,17 @@ class OwnShapes:
         if counts.stored_bytes > counts.distinct_stored_bytes:
             raise Unverified("some elements are stored more than once, so one block alone may not give the final value")
 
+    def _element(self, dims: Dims, name: str, byte: int) -> str:
+        """Names the element of a tensor that begins at ``byte``, or holds it."""
+        array = self.task.arrays(dims)[name]
+        return f"'{name}'[{', '.join(map(str, np.unravel_index(byte // ITEM_BYTES[array.dtype], array.shape)))}]"
+
     # Values
 
     def _values(
-        self, runnable: Runnable, dims: Dims, seed: int, reference: FloatReference, blocks: Sequence[int],
-        hostile: Mapping[str, int], progress: Progress,
-    ) -> Compared:  # fmt: skip
-        """Runs ``blocks`` on data, and compares the stored values.
-
-        hostile: kind of hostile data → the block that runs on it, if the reference has an answer for this data. All
-            other blocks run on data as declared.
-        """
+        self, runnable: Runnable, dims: Dims, seed: int, reference: FloatReference, chosen: _OnData, progress: Progress
+    ) -> Compared:
+        """Runs the chosen blocks, and compares what they store."""
         arrays = self.task.arrays(dims)
         needs = sum(math.prod(array.shape) * 8 + array.nbytes for array in arrays.values())
         if needs > BYTES:
@@ -177,11 +177,13 @@ class OwnShapes:
         memory, placed = Memory(watch=False, poison=POISONS[0]), {}
         for name, array in arrays.items():
             placed[name] = memory.allocate(name, np.empty(array.shape, storage(array.dtype)))
+            if held_before(self.task, name) is None:
+                placed[name].raw.fill(POISONS[0])
         arguments = runnable.bound({name: tensor.address for name, tensor in placed.items()}, memory)
-        told = _percents(progress, "values", f"of {len(blocks)} blocks at full size", len(blocks))
+        told = _percents(progress, "values", f"of {len(chosen.blocks)} blocks at full size", len(chosen.blocks))
         worst: Compared | None = None
-        groups = [("declared", [block for block in blocks if block not in hostile.values()])]
-        groups += [(kind, [block]) for kind, block in hostile.items()]
+        groups = [("declared", [block for block in chosen.blocks if block not in chosen.hostile.values()])]
+        groups += [(kind, [block]) for kind, block in chosen.hostile.items()]
         done = 0
         for kind, some in groups:
             inputs = drawn(self.task, dims, kind, seed, PERIOD)
@@ -195,6 +197,12 @@ class OwnShapes:
                 )  # fmt: skip
                 if ran.findings:
                     raise Wrong(f"block {block}: {ran.findings[0]}")
+                for name, stored in chosen.stored.items():
+                    own, tensor = ran.counts, placed[name]
+                    read = _first_foreign(_within(own.loaded_runs, tensor), stored, _within(own.stored_runs, tensor))
+                    if read is not None:
+                        element = self._element(dims, name, read)
+                        raise Wrong(f"race: block {block} reads {element}, which another block stores")
                 compared = self._compared(dims, inputs, placed, ran.counts.stored_runs, reference, block, kind)
                 if isinstance(compared, str):
                     if kind == "declared":
@@ -264,6 +272,21 @@ class OwnShapes:
             indices[name] = tuple(indices[name][at] for at in tolerance.spread(count, -(-count // 2), rng))
 
 
+@dataclass(frozen=True)
+class _OnData:
+    """The blocks that run on data.
+
+    blocks: in ascending order.
+    hostile: kind of hostile data → the block that runs on it, if the reference has an answer for this data. All other
+        blocks run on data as declared.
+    stored: output → the ranges of its bytes that the whole grid stores.
+    """
+
+    blocks: Sequence[int]
+    hostile: Mapping[str, int]
+    stored: Mapping[str, Array]
+
+
 def _percents(progress: Progress, stage: str, note: str, parts: int = 1) -> Callable[[int, float], None]:
     """Returns a function that reports each new percent of a stage.
 
@@ -313,6 +336,20 @@ def _elements_of(tensor: Allocation, dtype: DType) -> Array:
 
 def _elements(runs: Array, tensor: Allocation) -> Array:
     """Returns the elements of a tensor in ``runs``, as indices into the flat tensor."""
-    inside = runs[(runs[:, 1] > tensor.address) & (runs[:, 0] < tensor.address + tensor.nbytes)]
-    spans = (inside - tensor.address) // tensor.element_bytes
+    spans = _within(runs, tensor) // tensor.element_bytes
     return np.concatenate([np.arange(start, end) for start, end in spans]) if len(spans) else np.zeros(0, np.int64)
+
+
+def _within(runs: Array, tensor: Allocation) -> Array:
+    """Returns the ranges of ``runs`` in a tensor, from the tensor's first byte."""
+    return runs[(runs[:, 1] > tensor.address) & (runs[:, 0] < tensor.address + tensor.nbytes)] - tensor.address
+
+
+def _first_foreign(loaded: Array, stored: Array, own: Array) -> int | None:
+    """Returns the first byte that is in ``loaded`` and ``stored``, but not in ``own``; None if there is none. All are
+    disjoint, sorted ranges."""
+    starts = np.concatenate([loaded[:, 0], stored[:, 0], own[:, 1]])  # a part that is foreign begins at one of these
+    inside = [np.searchsorted(runs[:, 0], starts, "right") > np.searchsorted(runs[:, 1], starts, "right")
+              for runs in (loaded, stored, own)]  # fmt: skip
+    foreign = starts[inside[0] & inside[1] & ~inside[2]]
+    return int(foreign.min()) if len(foreign) else None
