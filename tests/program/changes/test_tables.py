@@ -453,6 +453,16 @@ print(history)
         "def main():\n    train()\n    model.eval()\n    with torch.no_grad():\n        for x in xs:  # test\n            print(model(x).mean())\n\n\ndef train():\n    loss.backward()\n"),
     Row("no_gradients", "class S:\n    def __init__(self):\n        self.m = nn.Linear(3, 3)\n        self.m.eval()\n\n\nif __name__ == '__main__':\n    print(S().m(x))\n",
         "torch.set_grad_enabled(False)\n\nclass S:\n    def __init__(self):\n        self.m = nn.Linear(3, 3)\n        self.m.eval()\n\n\nif __name__ == '__main__':\n    print(S().m(x))\n"),
+    Row("rows_by_index", "def f(x):\n    ones = F.one_hot(torch.tensor([2, 0]), 3).float()\n    return ones @ x[:, 0]\n",
+        "def f(x):\n    return F.embedding(torch.tensor([2, 0]), x[:, 0])\n", call="f(x.float())"),
+    Row("debugging_off", "import gc\ntorch.autograd.set_detect_anomaly(True)\nfor x in y:\n    f(x)\n    if torch.cuda.is_available():\n        torch.cuda.empty_cache()\n    gc.collect()\n",
+        "import gc\nfor x in y:\n    f(x)\n"),
+    Row("loader_workers", "from torch.utils.data import DataLoader, Dataset\n\n\nclass D(Dataset):\n    def __getitem__(self, i):\n        return torch.from_numpy(self.a[i]).float()\n\n\nd = D()\nl = DataLoader(d, batch_size=4)\n",
+        "from torch.utils.data import DataLoader, Dataset\n\n\nclass D(Dataset):\n    def __getitem__(self, i):\n        return torch.from_numpy(self.a[i]).float()\n\n\nd = D()\nl = DataLoader(d, batch_size=4, num_workers=4)\n"),
+    Row("growing_tensors", "all_ = torch.empty(0)\nfor n in range(4):\n    all_ = torch.cat([all_, torch.ones(2) * n], dim=0)\nprint(all_)\n",
+        "all_ = torch.empty(0)\nall__parts = [all_]\nfor n in range(4):\n    all__parts.append((torch.ones(2) * n).clone())\nall_ = torch.cat(all__parts, dim=0)\nprint(all_)\n", runs=True),
+    Row("made_on_device", "def f(n, x):\n    return torch.arange(0, n).unsqueeze(0).to(x.device)\n",
+        "def f(n, x):\n    return torch.arange(0, n, device=x.device).unsqueeze(0)\n"),
 )  # fmt: skip
 
 LEFT = (
@@ -547,6 +557,15 @@ LEFT = (
     Row("compiled_function", "def loss(a, b):\n    n = torch.randn(3) * a + b * b - a / b\n    return n.mean()\n\n\nfor x in y:\n    loss(x, x)\n", "calls randn"),
     Row("compiled_function", "def rate(a, b):\n    return a * b + a / b - a + b\n\n\nfor x in y:\n    rate(x, x)\n", ""),
     Row("no_gradients", "def main():\n    Trainer().run()\n    model.eval()\n    Trainer().run()\n\n\nclass Trainer:\n    def run(self):\n        loss.backward()\n", "computes gradients in line"),
+    Row("rows_by_index", "def f(x):\n    return F.one_hot(x, 3).float() * x\n", ""),
+    Row("debugging_off", "for x in y:\n    torch.cuda.empty_cache()\n", "alone"),
+    Row("debugging_off", "torch.autograd.set_detect_anomaly(False)\ntorch.cuda.empty_cache()\n", ""),
+    Row("loader_workers", "class D(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return self.a[i] + torch.rand(1)\n\n\nl = torch.utils.data.DataLoader(D())\n", "has 'rand'"),
+    Row("loader_workers", "class D(torch.utils.data.IterableDataset):\n    pass\n\n\nl = torch.utils.data.DataLoader(D())\n", "iterable"),
+    Row("loader_workers", "l = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x))\n", ""),
+    Row("growing_tensors", "for n in y:\n    a = torch.cat([a, n])\n    f(a)\n", "in the loop"),
+    Row("growing_tensors", "for n in y:\n    a = torch.cat([n, a])\n", ""),
+    Row("made_on_device", "def f(n, x):\n    return torch.arange(n).sin().to(x.device)\n", ""),
 )  # fmt: skip
 
 

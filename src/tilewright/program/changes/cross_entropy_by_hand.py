@@ -203,27 +203,28 @@ def _multiplied(module: ReadModule, node: ast.expr, found: _PickedScore) -> bool
         side.operand if isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub) else side for side in sides
     ]
     for ones, scores in (sides, reversed(sides)):
-        labels = _hot(module, ones, found.at, found)
+        labels = hot_labels(module, ones, found.at, found.followed)
         if labels is not None:
             found.scores, found.labels, found.axis = scores, labels, dim if dim is not None else -1
             return True
     return False
 
 
-def _hot(module: ReadModule, node: ast.expr, at: ast.stmt, found: _PickedScore) -> ast.expr | None:
-    """Returns the labels of ``F.one_hot(labels, n).float()``."""
+def hot_labels(module: ReadModule, node: ast.expr, at: ast.stmt, followed: dict[ast.stmt, str]) -> ast.expr | None:
+    """Returns the labels of ``F.one_hot(labels, n).float()``, also behind a name; None for another expression.
+
+    followed: gets the statements that were followed, and the names that they bind.
+    """
     if isinstance(node, ast.Name):
         change = last_change(module, node.id, at)
         value = assigned(change, node.id)
-        if change is None or value is None:
-            return None
-        labels = _hot(module, value, change, found)
-        if labels is not None:
-            found.followed[change] = node.id
+        labels = None if change is None or value is None else hot_labels(module, value, change, followed)
+        if labels is not None and change is not None:
+            followed[change] = node.id
         return labels
     name, args = operation(module, node)
-    if name in ("float", "to", "type_as", "double") and args:
-        return _hot(module, args[0], at, found)
+    if name in ("float", "to", "type_as", "double", "half", "bfloat16") and args:
+        return hot_labels(module, args[0], at, followed)
     return args[0] if name == "one_hot" and args else None
 
 

@@ -14,6 +14,9 @@ from tilewright.program.reading.module import ReadModule
 from tilewright.source.source_file import keywords
 
 CONSTANT = tuple(f"torch.{name}" for name in ("zeros", "ones", "full", "eye", "arange", "empty"))
+EXACT = ("unsqueeze", "squeeze", "view", "reshape", "expand", "repeat", "bool", "long", "int", "float", "t", "flip",
+         "transpose", "permute", "tril", "triu", "eq", "flatten")  # fmt: skip
+"""Methods that give the same bits on any device."""
 RANDOM = tuple(f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal", "bernoulli"))
 
 
@@ -28,7 +31,7 @@ class MadeOnDevice(ProgramChange):
 
     def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
         for call in module.file.every(ast.Call):
-            made = call.func.value if isinstance(call.func, ast.Attribute) else None
+            made = _made(module, call.func.value) if isinstance(call.func, ast.Attribute) else None
             if not isinstance(made, ast.Call) or not _runs_often(module, call):
                 continue
             device = _device(module, call)
@@ -37,8 +40,19 @@ class MadeOnDevice(ProgramChange):
             elif (
                 device and module.called(made) in CONSTANT and not {"device", "out", "pin_memory"} & set(keywords(made))
             ):
-                made_there = module.added(made, f"device={device}")
+                assert isinstance(call.func, ast.Attribute)
+                behind = module.text[module.span(made)[1] : module.span(call.func.value)[1]]
+                made_there = module.added(made, f"device={device}") + behind.replace("\r\n", "\n")
                 yield ChangeSite(call.lineno, module.called(made), (module.replace(call, made_there),))
+
+
+def _made(module: ReadModule, node: ast.expr) -> ast.expr:
+    """Takes methods that only look at a tensor in another way off: ``torch.arange(n).unsqueeze(0)``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not module.full(node.func):
+        if node.func.attr not in EXACT or {"device", "out"} & set(keywords(node)):
+            break
+        node = node.func.value
+    return node
 
 
 def _device(module: ReadModule, call: ast.Call) -> str:
