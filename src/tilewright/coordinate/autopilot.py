@@ -50,8 +50,8 @@ def items_of_source(script: Path, question: str, constraints: tuple[str, ...] = 
     if isinstance(proposed, NoProposal):
         return ()
     return [
-        WorkItem(f"S{n}", f"{each.name}: {each.rationale} ({each.site.replace(f'{script.parent}/', '')})", "Medium",
-                 effort="Low", risk=each.risk, specialists=(MEASURES,), change=each.name)
+        WorkItem(f"S{n}", f"{each.name}: {each.rationale} ({each.site.replace(f'{script.parent}/', '')})",
+                 each.impact, effort="Low", risk=each.risk, specialists=(MEASURES,), change=each.name)
         for n, each in enumerate(proposed, 1)
     ]  # fmt: skip
 

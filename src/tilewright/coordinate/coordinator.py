@@ -32,6 +32,8 @@ from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
+LATE = NoProposal("blocked", "the time limit was reached; raise it with --seconds")
+
 
 class RecordedEdit(Protocol):
     """One entry of the journal."""
@@ -173,13 +175,16 @@ class Coordinator:
     ) -> Iterator[ProgramProposal]:
         """Yields proposals until there is no new one. After a kept change the files differ, so the specialists are
         asked again."""
+        if delegation.specialist != autopilot.MEASURES and self._clock() > self._until:
+            refusals.append(LATE)
+            return
         proposed, kept = _proposed(delegation), len(self.book.parts.kept)
         if isinstance(proposed, NoProposal):
             refusals.append(proposed)
             return
         while (new := next((each for each in proposed if self._is_new(item, each)), None)) is not None:
             if self._clock() > self._until:
-                refusals.append(NoProposal("blocked", "the time limit was reached; raise it with --seconds"))
+                refusals.append(LATE)
                 return
             if len(self.book.parts.kept) > kept:
                 again, kept = _proposed(delegation), len(self.book.parts.kept)

@@ -122,8 +122,9 @@ class ProgramTrials:
         self, before: Texts, after: Texts, runs: tuple[ProgramRun, ProgramRun], seconds: float = math.inf
     ) -> ProgramRace | ProgramFailed:
         """Races two versions. ``runs``: one of each, which says how much memory it needs."""
-        seconds = min(self.race_seconds, max(seconds, FEWEST_RUNS * max(run.wall_s for run in runs)))
         pairs = pairs_at_once(*runs)
+        fewest = FEWEST_RUNS / max(1, 2 * pairs) * max(run.wall_s for run in runs)
+        seconds = min(self.race_seconds, max(seconds, fewest))
         most_steps = min(math.inf if run.cut else run.steps for run in runs)
         slicing = slicing_for(1e-6 * max(time_us(run) for run in runs), most_steps) if pairs else None
         with ExitStack() as stack:

@@ -66,7 +66,7 @@ def proposal_of(change: ProgramChange, modules: Iterable[ReadModule]) -> Program
     more = sum(len(each) for _, each in found) - 1
     return ProgramProposal(
         name=change.name, rationale=_rationale(change, [site for _, each in found for site in each]),
-        texts=texts, risk=change.risk,
+        texts=texts, risk=change.risk, impact=change.impact,
         site=f"{module.path}:{sites[0].line}" + (f" and {more} more" if more else ""), ran=change.ran, gone=change.gone,
     )  # fmt: skip
 

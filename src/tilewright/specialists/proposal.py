@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError
 from tilewright.ledger.records import Risk
+from tilewright.program.changes.base import Impact
 
 WhyNot: TypeAlias = Literal["mechanism already present", "inapplicable", "blocked"]
 
@@ -36,6 +37,8 @@ class ProgramProposal:
     """The place of the change, as ``file:line``."""
     ran: tuple[str, ...] = ()
     """Patterns of the names of operations or kernels that appear, or appear more often, when the changed code runs."""
+    impact: Impact = "Medium"
+    """How much such a change usually gains."""
     gone: tuple[str, ...] = ()
     """Patterns of names that disappear, or appear less often, when the changed code runs."""
 

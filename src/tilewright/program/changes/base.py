@@ -27,6 +27,7 @@ from typing import Literal, TypeAlias
 from tilewright.ledger.records import Risk
 from tilewright.program.reading.module import Edit, ReadModule
 
+Impact: TypeAlias = Literal["High", "Medium", "Low"]
 Inapplicable: TypeAlias = Literal["mechanism already present", "inapplicable", "blocked"]
 
 
@@ -60,6 +61,8 @@ class ProgramChange(ABC):
     about: str
     """What it does and why that helps, in one sentence."""
     risk: Risk = "lossless"
+    impact: Impact = "Medium"
+    """How much it usually gains where it applies. Changes of high impact are tried first."""
     words: tuple[str, ...] = ()
     """The words by which a recommendation names it. All parts of one entry must be in the text. A part that ends in
     ``*`` is the start of a word."""

@@ -34,6 +34,7 @@ class ScaledDotProductAttention(ProgramChange):
     findings = ("hot-kernel", "short-kernels", "float32-products")
     ran = (r"scaled_dot_product|flash|fmha|efficient_attention",)
     gone = (r"softmax",)
+    impact = "High"
     order = 10
     absent = "the program has no attention that is written by hand"
 
