@@ -60,4 +60,4 @@ def test_waiting_cubins_are_shared_among_the_readers() -> None:
         outcomes = {index: code for index, _, code in pool.outcomes()}
     assert outcomes == {index: index for index in range(CANDIDATES)}
     assert sum(batches) == CANDIDATES
-    assert 1 < max(batches) <= -(-CANDIDATES // pool.readers_at_once)
+    assert 1 < max(batches) <= -(-CANDIDATES // (JOBS // 4)), "so many readers run even while all compilers do"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
-from contextlib import suppress
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
@@ -22,8 +22,9 @@ Outcome: TypeAlias = tuple[Built | Failed, MachineCode | Failed]
 class CompilerPool:
     """Threads that each wait for one compiler, and threads that read the cubins. Candidates are known by index.
 
-    Each start of nvdisasm costs 0.25 s or more of processor time, and each cubin that it reads 0.02 s. So a reader
-    reads its share of the waiting cubins in one run. Equal bytecode is compiled once.
+    Each start of nvdisasm costs 0.25 s or more of processor time, and each cubin that it reads 0.02 s. So few readers
+    run while all compilers do, and a reader reads its share of the waiting cubins in one run. Cores without a compiler
+    are for readers. Equal bytecode is compiled once.
 
     read: returns the machine code of each cubin, or a `MachineCodeError`.
     entry_of: decodes Tile IR.
@@ -36,9 +37,10 @@ class CompilerPool:
         self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
         self._added: dict[Future[Outcome], list[int]] = {}
-        self.readers_at_once = max(1, jobs // 2)
-        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(self.readers_at_once, "nvdisasm")
-        self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome]]] = queue.SimpleQueue()
+        self.jobs, self.compiling, self.reading = jobs, 0, 0
+        self.compilers, self.readers = ToolPool(jobs, "tileiras"), ToolPool(jobs, "nvdisasm")
+        self.unread: list[tuple[Built, Future[Outcome]]] = []
+        self._lock = threading.Lock()
         self.seen: dict[Identity, Future[Outcome]] = {}
 
     def __enter__(self) -> CompilerPool:
@@ -88,22 +90,46 @@ class CompilerPool:
 
     def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
         try:
-            built = language.assemble(lowered, self.seconds)
+            with self._one_more_compiler():
+                built = language.assemble(lowered, self.seconds)
             if isinstance(built, Failed):
                 outcome.set_result((built, built))
             else:
-                self.unread.put((built, outcome))
+                with self._lock:
+                    self.unread.append((built, outcome))
                 self.readers.submit(self._read_waiting)
         except BaseException as error:  # such as a missing compiler or a full disk: raised again in the caller's thread
             outcome.set_exception(error)
 
+    @contextmanager
+    def _one_more_compiler(self) -> Iterator[None]:
+        with self._lock:
+            self.compiling += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.compiling -= 1
+
     def _read_waiting(self) -> None:
-        waiting: list[tuple[Built, Future[Outcome]]] = []
-        with suppress(queue.Empty):
-            for _ in range(-(-self.unread.qsize() // self.readers_at_once)):
-                waiting.append(self.unread.get_nowait())
-        if not waiting:
-            return
+        """Reads until no cubin waits. Ends at once if enough readers run: they take the waiting cubins."""
+        while waiting := self._share():
+            try:
+                self._read(waiting)
+            finally:
+                with self._lock:
+                    self.reading -= 1
+
+    def _share(self) -> list[tuple[Built, Future[Outcome]]]:
+        """Takes a reader's share of the waiting cubins, and counts the reader. Empty if enough readers run."""
+        with self._lock:
+            enough = min(self.jobs, max(1, self.jobs // 4) + self.jobs - self.compiling)
+            size = -(-len(self.unread) // enough) if self.reading < enough else 0
+            share, self.unread = self.unread[:size], self.unread[size:]
+            self.reading += bool(share)
+        return share
+
+    def _read(self, waiting: Sequence[tuple[Built, Future[Outcome]]]) -> None:
         try:
             codes = self.read([built.cubin for built, _ in waiting])
         except BaseException as error:
