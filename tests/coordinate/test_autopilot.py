@@ -9,7 +9,7 @@ import pytest
 from tests.coordinate.made_agent import FASTER, ScriptedJudge, coordinator, plan_for, program_in, proposing
 from tests.profile.made_traces import MadeTrace, data_parallel, eager_training
 
-from tilewright.coordinate.autopilot import ids_to_quote, items_of_profile
+from tilewright.coordinate.autopilot import ids_to_quote, items_of_kernels, items_of_profile
 from tilewright.coordinate.priority import WorkItem
 from tilewright.profile.figures import Profile
 from tilewright.profile.profile import profile
@@ -83,3 +83,11 @@ def test_what_a_delegation_quotes(tmp_path: Path) -> None:
     assert set(ids_to_quote(WorkItem("R1", "overlap", "High"), last)) == {each.id for each in last.findings}
     assert ids_to_quote(WorkItem("S1", "fused", "High", change="fused"), last) == ()
     assert ids_to_quote(earlier, None) == ()
+
+
+def test_an_item_of_kernels_names_their_places() -> None:
+    folder = Path(__file__).parents[2] / "examples" / "slow_training"
+    (item,) = items_of_kernels(sorted(folder.glob("*.py")), folder)
+    line = (folder / "kernels.py").read_text().splitlines().index("def softmax(x, y, TILE_N: ct.Constant[int]):") + 1
+    assert item.text == f"make the program's cutile kernels faster: softmax (kernels.py:{line})"
+    assert item.specialists == ("cutile",)

@@ -121,7 +121,9 @@ def _work(
     if analysis is not None:
         return autopilot.items_of_analysis(analysis, str(request.analysis))
     sites = autopilot.items_of_source(program.script, request.question, constraints_of(request))
-    return (*sites, *(autopilot.items_of_kernels(program.python_files()) if detect() is not None else ())), ()
+    if detect() is None:
+        return sites, ()
+    return (*sites, *autopilot.items_of_kernels(program.python_files(), program.root)), ()
 
 
 def constraints_of(request: AgentRequest) -> tuple[str, ...]:

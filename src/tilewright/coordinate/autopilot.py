@@ -5,6 +5,7 @@ Each of them becomes an item, or is dismissed with its evidence. Items are ranke
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -56,15 +57,20 @@ def items_of_source(script: Path, question: str, constraints: tuple[str, ...] = 
     ]  # fmt: skip
 
 
-def items_of_kernels(files: Iterable[Path]) -> Sequence[WorkItem]:
-    """Returns an item for each language of the program's own kernels. Reads the program's files."""
+def items_of_kernels(files: Iterable[Path], root: Path) -> Sequence[WorkItem]:
+    """Returns an item for each language of the program's own kernels, with their places. Reads the program's files.
+
+    root: the folder to which the places are relative.
+    """
     found: dict[str, list[str]] = {}
     for path in files:
         text = read(path) or ""
         if any(word in text for word in IN_KERNELS):
             with suppress(RequestError):
-                for language, names in kernels_in(path).languages.items():
-                    found.setdefault(language, []).extend(names)
+                kernels = kernels_in(path)
+                for language, names in kernels.languages.items():
+                    places = (f"{name} ({os.path.relpath(path, root)}:{kernels.lines[name]})" for name in names)
+                    found.setdefault(language, []).extend(places)
     return [
         WorkItem(f"K{n}", f"make the program's {language} kernels faster: {', '.join(names)}", "High", effort="High",
                  specialists=(language,))

@@ -25,7 +25,8 @@ def kernels_in(path: Path) -> FileKernels:
 
         file = SourceFile.requested(path)
         try:
-            return FileKernels(str(path), kernels_by_language(file), is_program(file))
+            lines = {node.name: node.lineno for node in file.functions}
+            return FileKernels(str(path), kernels_by_language(file), is_program(file), lines)
         except RecursionError as error:
             raise RequestError(f"{path}: its expressions are nested too deep to be read") from error
     if not path.is_file():

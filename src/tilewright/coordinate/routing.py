@@ -45,6 +45,8 @@ class FileKernels:
     file: str
     languages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_program: bool = False
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Name of a function → the line of its definition."""
 
     def __str__(self) -> str:
         each = [f"{', '.join(names)} in {language}" for language, names in self.languages.items()]

@@ -29,7 +29,8 @@ class Float32MatmulPrecision(ProgramChange):
             return
         edit = after_imports(module, f'{{{SETTING}}}("high")', "torch")
         if edit is not None:
-            yield ChangeSite(1, "float32 matrix products", (edit,), "products are rounded to TensorFloat-32")
+            line = module.text.count("\n", 0, edit.start) + 1
+            yield ChangeSite(line, "float32 matrix products", (edit,), "products are rounded to TensorFloat-32")
 
     def present(self, module: ReadModule) -> str:
         for node in module.file.nodes:
