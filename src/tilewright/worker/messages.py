@@ -103,6 +103,7 @@ class TensorMap:
     layout: TensorMapLayout
 
 
+TENSOR_MAP_BYTES = 128
 Parameter: TypeAlias = Pointer | PackedNumber | Table | TensorMap
 
 

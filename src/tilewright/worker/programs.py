@@ -19,9 +19,17 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.run.interpreter import bind
-from tilewright.worker.messages import Configured, PackedNumber, Parameter, Pointer, Program, Source, Table, TensorMap
-
-TENSOR_MAP_BYTES = 128
+from tilewright.worker.messages import (
+    TENSOR_MAP_BYTES,
+    Configured,
+    PackedNumber,
+    Parameter,
+    Pointer,
+    Program,
+    Source,
+    Table,
+    TensorMap,
+)
 
 
 def source_of(task: Task, compiled: Compiled, policy: Policy) -> Source:

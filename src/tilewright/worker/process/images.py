@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewright.compile.compile import BUDGET_SECONDS, hints_of
 from tilewright.errors import first_line
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
@@ -24,7 +23,6 @@ from tilewright.task.tensors import ArraySpec, Dims, span
 from tilewright.worker.messages import ImageFile, ImagesRan, RunImages
 from tilewright.worker.process.clock import Runner
 from tilewright.worker.process.driver import ProgramLaunch
-from tilewright.worker.programs import program
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -45,6 +43,8 @@ class BoundLaunch:
 
 
 def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
+    from tilewright.compile.compile import hints_of  # a worker that gets programs loads no compiler
+
     launch = task.launched(config, dims, tensors, board)
     language, hints = language_of(launch.kernel), hints_of(task, config)
     if language.launched_by_driver:
@@ -58,6 +58,9 @@ def _bound_by_driver(task: Task, config: Configuration, dims: Dims, board: Board
 
     The launch function gets only specifications of arrays.
     """
+    from tilewright.compile.compile import BUDGET_SECONDS, hints_of
+    from tilewright.worker.programs import program
+
     arrays = {name: _specification(name, tensor) for name, tensor in tensors.items()}
     launch = task.launched(config, dims, arrays, board)
     language = language_of(launch.kernel)

@@ -13,8 +13,7 @@ import ctypes
 from functools import cache
 from typing import Any
 
-from tilewright.worker.messages import TensorMap
-from tilewright.worker.programs import TENSOR_MAP_BYTES
+from tilewright.worker.messages import TENSOR_MAP_BYTES, TensorMap
 
 NO_INTERLEAVE = 0
 PROMOTE_TO_128_BYTES = 2
