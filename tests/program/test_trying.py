@@ -10,7 +10,9 @@ import pytest
 from tilewright.errors import MachineError, RequestError
 from tilewright.ledger.agent_records import AgentChange
 from tilewright.program.command import ProgramCommand
+from tilewright.program.race import ProgramRace
 from tilewright.program.trying import ProgramTrials
+from tilewright.race.stats import Interval
 
 pytest.importorskip("torch")
 
@@ -47,6 +49,7 @@ def trials(script: Path) -> Iterator[ProgramTrials]:
     baseline = trials.baseline({}, {})
     assert (baseline.kind, baseline.device) == ("baseline", "this CPU")
     assert baseline.values["steps"] == 4
+    assert baseline.values["median step, µs"] > 0.0
     yield trials
     assert script.read_text() == PROGRAM  # every version ran in a copy
 
@@ -76,6 +79,17 @@ def test_a_right_change_is_raced_and_a_race_without_time_blocks_it(trials: Progr
     assert trial.outputs is not None and trial.outputs.verdict in ("equal", "within tolerance")
     assert (trial.failed_at, trial.why) == ("validate", "blocked")
     assert trial.race is not None and trial.race.verdict == "failed"
+
+
+def test_a_kept_change_whose_edit_was_refused_is_not_counted(
+    trials: ProgramTrials, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faster = ProgramRace(Interval(0.5, 0.6, 0.7, 0.95, 6), 2.0, 1.0, {}, 6, "faster", "")
+    monkeypatch.setattr(trials, "_race", lambda *_: faster)
+    changed = change_of(script, "square().mean()", "pow(2).mean() + torch.zeros(())", ran="aten::zeros$")
+    first = trials.judge(changed, {}, asked=True, seconds=0.0)
+    again = trials.judge(changed, {}, asked=True, seconds=0.0)
+    assert first.kept and first.run.values == again.run.values
 
 
 @pytest.mark.parametrize(

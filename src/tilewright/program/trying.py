@@ -54,8 +54,8 @@ class ProgramTrials:
         self.run_seconds, self.race_seconds = run_seconds, race_seconds
         self._original: ProgramRun | None = None
         self._noise: ProgramRun | None = None
-        self._incumbent: ProgramRun | None = None
-        self._candidate: ProgramRun | None = None
+        self._runs: list[tuple[Texts, ProgramRun]] = []
+        """The observed runs of the versions that were right and fast enough; the first is of the untouched program."""
 
     def baseline(self, original: Texts, incumbent: Texts) -> AgentMeasurement:
         """Runs the untouched program, and once more with its parameters nudged, to see what rounding does to it."""
@@ -66,11 +66,11 @@ class ProgramTrials:
             raise RequestError(f"{self.command} computes nothing with torch, so no change of it could be compared")
         noise = self._observed(original, nudged=True)
         self._original, self._noise = run, noise if isinstance(noise, ProgramRun) else None
-        if incumbent != original and isinstance(again := self._observed(incumbent), ProgramRun):
-            self._incumbent = again
-        else:
-            self._incumbent = run
-        return baseline_measured(run, str(self.command))
+        self._runs = [(original, run)]
+        timed = (
+            run if run.step_us else self._observed(original, outputs=False)
+        )  # recording slowed each of its few steps
+        return baseline_measured(timed if isinstance(timed, ProgramRun) else run, str(self.command))
 
     def profile(self, incumbent: Texts) -> Profile | None:
         """Traces a copy of the incumbent under torch.profiler, and reads the trace; None without a GPU."""
@@ -82,9 +82,9 @@ class ProgramTrials:
             return profile_of(copy, self.run_seconds)
 
     def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
-        """Judges a change on top of the incumbent. If it is kept, it is the incumbent of the next call."""
-        original, before = self._original, self._incumbent
-        assert original is not None and before is not None, "the baseline comes first"
+        """Judges a change on top of the incumbent. If it is kept, it may be the incumbent of the next call."""
+        original, before = self._original, self._run_of(incumbent)
+        assert original is not None, "the baseline comes first"
         changed = {**incumbent, **{Path(path): text for path, text in change.texts.items()}}
         run = self._observed(changed)
         failed = run if isinstance(run, ProgramFailed) else None
@@ -99,23 +99,38 @@ class ProgramTrials:
         raced = self._race(incumbent, changed, (before, run), seconds)
         verdict = deciding.after_the_race(raced, asked)
         if verdict.kept:
-            self._incumbent = run
+            self._runs.append((changed, run))
         return _trial(verdict, observed, outputs, race_measured(raced, "race", change.name, change.id))
 
     def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:
         """Races the untouched program against the final one, as the user starts it, and counts their operations."""
-        before, after = self._original, self._incumbent
-        assert before is not None and after is not None, "the baseline comes first"
+        before, after = self._original, self._run_of(final)
+        assert before is not None, "the baseline comes first"
         raced = self._race(original, final, (before, after))
         found = race_measured(raced, "effect", str(self.command))
         counts = _counted(before, after, changes)
         proof = operations_measured(f"{self.command}, untouched against final", after, counts)
         return (found, proof)
 
-    def _observed(self, texts: Texts, *, nudged: bool = False) -> ProgramRun | ProgramFailed:
+    def _run_of(self, texts: Texts) -> ProgramRun:
+        """Returns the observed run of a version. A change that was kept here need not be in it: its edit may have been
+        refused, or taken back."""
+        assert self._runs, "the baseline comes first"
+        for known, run in reversed(self._runs):
+            if known == texts:
+                return run
+        again = self._observed(texts)
+        if isinstance(again, ProgramFailed):
+            return self._runs[0][1]
+        self._runs.append((texts, again))
+        return again
+
+    def _observed(
+        self, texts: Texts, *, outputs: bool = True, nudged: bool = False
+    ) -> ProgramRun | ProgramFailed:  # fmt: skip
         with program_copy(self.command, texts) as copy:
             return run_program(
-                copy, steps=self.steps, seconds=self.run_seconds, outputs=True, nudged=nudged, progress=self.progress
+                copy, steps=self.steps, seconds=self.run_seconds, outputs=outputs, nudged=nudged, progress=self.progress
             )
 
     def _race(
