@@ -261,9 +261,13 @@ class Coordinator:
 
     def _keep(self, plan: ChangePlan, change: AgentChange) -> ChangePlan:
         """Writes a kept change to the user's files, through the journal."""
+        before = edited = self.files.entries[-1].id
         try:
-            edited = self.files.edit_files({Path(path): text for path, text in change.texts.items()})
+            for path, text in change.texts.items():  # an entry for each file: a kill between two leaves a recorded state
+                edited = self.files.edit_files({Path(path): text})
         except TilewrightError as error:
+            if edited != before:
+                self.files.revert_to(before)
             return failed(plan, "finish", str(error))
         return done(plan, "finish", edited)
 
