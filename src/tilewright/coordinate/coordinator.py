@@ -263,7 +263,7 @@ class Coordinator:
         """Writes a kept change to the user's files, through the journal."""
         before = edited = self.files.entries[-1].id
         try:
-            for path, text in change.texts.items():  # an entry for each file: a kill between two leaves a recorded state
+            for path, text in change.texts.items():  # an entry each: a kill between two leaves a recorded state
                 edited = self.files.edit_files({Path(path): text})
         except TilewrightError as error:
             if edited != before:
