@@ -33,7 +33,7 @@ class _Parsed:
     """The tree of one text. All `Source`s with equal text share one tree, because libcst's nodes never change."""
 
     def __init__(self, text: str) -> None:
-        self.wrapper = MetadataWrapper(cst.parse_module(text))
+        self.wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)  # no node is twice in a new tree
 
     @cached_property
     def positions(self) -> Mapping[cst.CSTNode, object]:
@@ -122,7 +122,7 @@ class Source:
 
     def replaced(self, changes: Changes) -> str:
         """Returns the text with the nodes in ``changes`` replaced."""
-        changed = self.module.visit(_Swap(changes))
+        changed = self.module.visit(_Swap(changes, self._parsed.parents))
         assert isinstance(changed, cst.Module)
         return changed.code
 
@@ -224,9 +224,16 @@ class Source:
 
 
 class _Swap(cst.CSTTransformer):
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, parents: Mapping[cst.CSTNode, cst.CSTNode]) -> None:
         super().__init__()
         self.changes = {id(node): new for node, new in changes.items()}
+        self.around = set[cst.CSTNode]()
+        for node in changes:
+            while node in parents and (node := parents[node]) not in self.around:
+                self.around.add(node)
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node in self.around  # libcst copies what is visited
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
         new = self.changes.get(id(original_node), updated_node)
