@@ -40,7 +40,7 @@ check: setup
 	$(PY) -m pytest -q tests/test_house.py tests/test_docs.py
 
 test: setup
-	$(PY) -m pytest -n 2 --timeout 600
+	$(PY) -m pytest -n 2 --dist worksteal --timeout 600
 
 test-gpu: setup
 	$(PY) -m pytest -m gpu
