@@ -22,7 +22,7 @@ settings.register_profile("here", deadline=None, suppress_health_check=[HealthCh
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
-# Two workers on two cores: threads of BLAS and OpenMP would only spin. Set before NumPy is loaded, for children as well.
+# Two workers on two cores: threads of BLAS and OpenMP would only spin. Set before NumPy is loaded, for children too.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 
