@@ -90,7 +90,7 @@ def test_a_delegation_has_one_line_for_each_field(task: str, workload: str, metr
         assert metric.strip()
         assert [line.partition(":")[0] for line in str(made).splitlines()] == [
             "Task", "File", "Workload", "Dimensions", "Data type", "FLOP", "Metrics", "Constraints", "Findings",
-            "Execution context",
+            "Time limit", "Execution context",
         ]  # fmt: skip
 
 
