@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -87,6 +88,22 @@ def test_more_confidence_is_never_narrower(times: list[float], a: float, b: floa
 def test_order_of_the_samples_does_not_matter(times: list[float], seed: int) -> None:
     shuffled = random.Random(seed).sample(times, len(times))
     assert stats.median_interval(shuffled) == stats.median_interval(times)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_paired_bounds_are_where_the_signed_rank_test_turns(seed: int) -> None:
+    """The test is done by counting all choices of signs."""
+    logs = 0.1 * np.random.default_rng(seed).standard_normal(8)
+    low, high = stats.paired_bounds(np.exp(logs), 0.03)
+
+    def chance(shifted: np.ndarray) -> float:
+        ranks = np.argsort(np.argsort(np.abs(shifted))) + 1
+        sums = [np.dot(ranks, signs) for signs in itertools.product((0, 1), repeat=8)]
+        return float(np.mean(np.asarray(sums) <= ranks[shifted > 0].sum()))
+
+    for sided, bound in ((logs, math.log(high)), (-logs, -math.log(low))):
+        assert chance(sided - bound - 1e-9) <= 0.03 < chance(sided - bound + 1e-9)
+    assert stats.paired_bounds(np.exp(logs[:5]), 0.03) == (0.0, math.inf)
 
 
 @given(samples)

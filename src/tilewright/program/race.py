@@ -3,9 +3,9 @@
 A sample is one run: the mean time of its steady steps. If it has no steps, it is the time from the import of torch to
 the end, or without torch the wall time. Steps of one run are correlated, because they share the clock of the chip and
 the place of their memory; they are no samples of their own. A round runs both versions, in random order, and each order
-is the first as often as the second. The ratios of the rounds give a distribution-free interval of their median
-(`race.stats`). For two equal versions the random order makes a ratio above 1 as likely as one below, whatever else the
-machine does. So a race of equal versions ends as "faster" with a probability of at most `TAIL`.
+is the first as often as the second. The ratios of the rounds give an interval of their centre by the signed-rank test
+(`race.stats.paired_bounds`). For two equal versions the random order makes a ratio r as likely as 1 / r, whatever else
+the machine does. So a race of equal versions ends as "faster" with a probability of at most `TAIL`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tilewright.program.copies import Startable
 from tilewright.program.run import ProgramFailed, ProgramRun, StepUnit, run_program
 from tilewright.program.slices import Slicing, run_in_slices
 from tilewright.progress import Progress, silent
-from tilewright.race.stats import Interval, bounds, fewest
+from tilewright.race.stats import Interval, fewest, paired_bounds
 
 Speed: TypeAlias = Literal["faster", "slower", "tied"]
 
@@ -183,7 +183,7 @@ class _Pairs:
 
     def _look(self, tail: float) -> None:
         before, after = (np.asarray(self.samples[name]) for name in self.names)
-        low, high = (float(bound) for bound in bounds(after / before, tail))
+        low, high = paired_bounds(after / before, tail)
         self.ratio = Interval(low, float(np.median(after / before)), high, 1.0 - 2.0 * tail, self.count)
         if high < 1.0 or low > 1.0:
             self.decided = "faster" if high < 1.0 else "slower"
