@@ -55,7 +55,8 @@ class Tokens(Entry):
     about = EntryDescription(
         id="tokens",
         name="token chains",
-        what="moves a load before stores with which it shares no byte, or loops over the index of a store itself",
+        what="removes needless waits: moves a load before stores to other bytes, or makes a store's index the loop's "
+        "variable",
         when="accesses to one array wait for one another, and the interpreter shows that they share no byte",
         when_not="chains that depend on the data, or on shapes beyond the workloads; stores by scatter, and at indices "
         "computed by division: no change of the source removes these waits",

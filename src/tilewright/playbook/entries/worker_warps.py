@@ -19,7 +19,7 @@ class WorkerWarps(OneHint):
     about = EntryDescription(
         id="worker_warps",
         name="num_worker_warps",
-        what="sets the warps that compute: 8 instead of 4 halve the registers that a tile needs of each thread",
+        what="sets the number of warps that compute; with 8 instead of 4, a tile needs half as many registers per thread",
         when="large tiles spill or take all registers of a thread",
         when_not="registers are no limit: by default the compiler takes 4",
         priority={"memory": 4, "balanced": 3, "compute": 3},
