@@ -19,7 +19,8 @@ class WorkerWarps(OneHint):
     about = EntryDescription(
         id="worker_warps",
         name="num_worker_warps",
-        what="sets the number of warps that compute; with 8 instead of 4, a tile needs half as many registers per thread",
+        what="sets the number of warps that compute; with 8 instead of 4, a tile needs half as many registers per "
+        "thread",
         when="large tiles spill or take all registers of a thread",
         when_not="registers are no limit: by default the compiler takes 4",
         priority={"memory": 4, "balanced": 3, "compute": 3},
