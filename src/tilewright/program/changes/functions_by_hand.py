@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.reading.algebra import (
@@ -16,6 +17,7 @@ from tilewright.program.reading.algebra import (
     NormalForms,
     add,
     equal,
+    is_leaf,
     log_softmax_forms,
     number,
     parts_of,
@@ -41,6 +43,15 @@ class HandWritten:
     arguments: str
     axes: tuple[int, ...] = (-1,)
     epsilon: bool = False
+
+    @cached_property
+    def heads(self) -> frozenset[str]:
+        """The functions and reductions in its form: an expression without them need not be compared."""
+        return _heads(parts_of(self.form(("leaf", "x", (), (0, 0)), -1, number(1.0))))
+
+
+def _heads(parts: Iterable[Form]) -> frozenset[str]:
+    return frozenset(part[0] for part in parts) - {"leaf", "+", "*"}
 
 
 def _sigmoid(x: Form) -> Form:
@@ -117,6 +128,8 @@ def _inside(module: ReadModule, node: ast.AST, whole: ast.AST) -> bool:
 
 
 def _site(module: ReadModule, node: ast.expr) -> ChangeSite | None:
+    if is_leaf(module, node):
+        return None
     forms, final = NormalForms(module), module.statement(node)
     whole = forms.of(node, final)
     if whole[0] == "mean" and (site := _squared_error(module, forms, node, whole)) is not None:
@@ -126,7 +139,10 @@ def _site(module: ReadModule, node: ast.expr) -> ChangeSite | None:
     parts = list(dict.fromkeys(parts_of(whole)))
     if any(part[0] == "sample variance" for part in parts):
         raise NotSure("its variance divides by n − 1, that of a layer norm by n", node)
-    for known in KNOWN:
+    heads = _heads(parts)
+    for known in KNOWN if heads else ():
+        if not known.heads <= heads:
+            continue
         for x in (part for part in parts if part in forms.named):
             for epsilon in _epsilons(module, forms, parts, x) if known.epsilon else [("", number(0))]:
                 for dim in known.axes:

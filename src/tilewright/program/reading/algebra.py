@@ -115,7 +115,7 @@ class NormalForms:
         if isinstance(node, ast.Name):
             change = last_change(self.module, node.id, at)
             named = assigned(change, node.id)
-            if change is not None and named is not None and not _is_leaf(self.module, named):
+            if change is not None and named is not None and not is_leaf(self.module, named):
                 self.followed[change] = node.id
                 form = self.of(named, change, depth - 1)
             else:
@@ -221,8 +221,8 @@ def _inside(part: tuple[Any, ...]) -> Iterable[Form]:
                 yield from _inside(each)
 
 
-def _is_leaf(module: ReadModule, node: ast.expr) -> bool:
-    """A name for what is no arithmetic stands for itself."""
+def is_leaf(module: ReadModule, node: ast.expr) -> bool:
+    """Returns whether an expression is no arithmetic. A name for such a value stands for itself."""
     if isinstance(node, (ast.BinOp, ast.UnaryOp)):
         return False
     name, _ = operation(module, node)
