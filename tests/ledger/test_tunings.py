@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 
 from tilewright.errors import StorageError, UnknownChoice
-from tilewright.ledger import file as database
 from tilewright.ledger.file import key_of
 from tilewright.ledger.records import TuneRun
 from tilewright.ledger.runs import default_path
@@ -396,9 +395,9 @@ def test_a_file_that_another_process_is_creating_is_waited_for(path: Path, lock:
     assert query(path, "PRAGMA journal_mode") == [("wal",)]
 
 
-def test_a_lock_that_stays_is_an_error_with_a_fix(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+def test_a_lock_that_stays_is_an_error_with_a_fix(path: Path) -> None:
     with TuneLedger(path) as store:
+        store._schema = replace(store._schema, busy_seconds=0.1)
         run = begin(store)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
