@@ -46,8 +46,14 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return triton_launches.recorded(tmp_path_factory.mktemp("theirs"), "theirs", RIGHT_DRIVER)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Triton's launchers and kernels, which it compiles once for all drivers."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Any]:
+    return triton_launches.recorded(tmp_path_factory.mktemp("theirs"), "theirs", RIGHT_DRIVER, cache)
 
 
 def without_limits(settings: list[dict[str, list[int]]]) -> list[dict[str, list[int]]]:
@@ -75,8 +81,8 @@ def test_our_launcher_tells_the_driver_what_tritons_does(theirs: dict[str, Any],
 @needs_compiler
 @needs_bindings
 @pytest.mark.skipif(triton.__version__.startswith("3.6"), reason="triton 3.6 does not mend tensor maps")
-def test_small_tensor_maps_of_older_drivers_are_mended_as_by_triton(tmp_path: Path) -> None:
-    their = triton_launches.recorded(tmp_path / "theirs", "theirs", WRONG_DRIVER)
+def test_small_tensor_maps_of_older_drivers_are_mended_as_by_triton(tmp_path: Path, cache: Path) -> None:
+    their = triton_launches.recorded(tmp_path / "theirs", "theirs", WRONG_DRIVER, cache)
     our = triton_launches.recorded(tmp_path / "ours", "ours", WRONG_DRIVER)
     assert {name: each["parameters"] for name, each in our.items()} == {
         name: each["parameters"] for name, each in their.items()

@@ -31,14 +31,14 @@ def built_driver(folder: Path) -> Path:
     return made
 
 
-def recorded(folder: Path, whose: str, version: int) -> dict[str, Any]:
-    """``version``: of the driver."""
+def recorded(folder: Path, whose: str, version: int, cache: Path | None = None) -> dict[str, Any]:
+    """``version``: of the driver. ``cache``: of Triton; by default an empty one."""
     folder.mkdir(exist_ok=True)
     built_driver(folder)
     environment = {
         **os.environ, "RECORDED": str(folder / "launches"), "RECORDED_VERSION": str(version),
         "LD_LIBRARY_PATH": str(folder),
-        "TRITON_LIBCUDA_PATH": str(folder), "TRITON_CACHE_DIR": str(folder / "cache"),
+        "TRITON_LIBCUDA_PATH": str(folder), "TRITON_CACHE_DIR": str(cache or folder / "cache"),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.languages.triton.triton_launches", whose]
