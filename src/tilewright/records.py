@@ -124,7 +124,7 @@ class LaunchFacts:
     shared_bytes: int = 0
     """Dynamic shared memory per CTA."""
     tensor_columns: int = 0
-    """Columns of tensor memory per CTA."""
+    """How many columns of tensor memory (TMEM, on Blackwell) one CTA allocates."""
     scratch: tuple[tuple[int, int], ...] = ()
     """Scratch buffers, whose addresses are the kernel's last parameters: bytes per CTA and alignment of each."""
     tensor_maps: tuple[TensorMapLayout, ...] = ()

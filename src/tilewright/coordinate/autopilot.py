@@ -173,9 +173,12 @@ def measured(profile: Profile, about: str) -> AgentMeasurement:
 
 
 def ids_to_quote(item: WorkItem, last: Profile | None) -> tuple[str, ...]:
-    """Returns the ids of the last profile's findings that a delegation quotes.
+    """Returns the ids of the profile findings that a specialist is shown when it gets an item of the work.
 
-    If the item comes from a finding: the findings of the same kind. If it comes from the source: none. Otherwise: all.
+    An item that comes from a finding quotes all findings of the same kind. An item for a place in the source quotes
+    none. Any other item quotes all findings.
+
+    last: the last profile of the program; None if there is none.
     """
     if last is None or item.change:
         return ()

@@ -136,7 +136,10 @@ def _is_script(path: Path) -> bool:
 
 
 def _script(words: Sequence[str], cwd: Path) -> tuple[Path, Path | None]:
-    """Returns the script, and the folder from which its package is imported if ``-m`` names it."""
+    """Returns the path of the Python script that a command runs, and the folder that its imports start from.
+
+    The folder is None unless the command names a module with ``-m``.
+    """
     at = program_at(words)
     program, rest = Path(words[at]).name, words[at + 1 :]
     if PYTHON.fullmatch(program):

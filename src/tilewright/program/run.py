@@ -212,7 +212,10 @@ def _failed(code: int, stderr: str, limit: float | None) -> ProgramFailed:
 
 
 def _read(folder: Path, wall: float, outputs: bool, out: str, err: str) -> ProgramRun:
-    """Returns the run, from the record of the process with most steps, and of those the first rank's."""
+    """Returns the run as one of its processes recorded it.
+
+    This is the process that made most steps. If several made equally many, it is the one with the lowest rank.
+    """
     records = [(json.loads(path.read_text()), path) for path in sorted(folder.glob("process*.json"))]
     if not records:
         return ProgramRun("process", 0, "", (), wall, "cpu", stdout=out, stderr=err)

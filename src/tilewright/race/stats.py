@@ -122,7 +122,13 @@ def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, confidence: flo
 
 
 def by_capture(numerator: Sequence[float], denominator: Sequence[float], captures: Sequence[int]) -> Array:
-    """Returns for each capture of CUDA graphs the median of its paired ratios. ``captures``: the rounds of each."""
+    """Returns one ratio for each capture of CUDA graphs: the median of numerator / denominator over its rounds.
+
+    numerator, denominator: the times in all rounds, in order. Times with the same index are of the same round.
+    captures: how many of these rounds each capture has, in order. A capture without rounds has no ratio.
+
+    Raises ValueError if the lengths differ.
+    """
     if not len(numerator) == len(denominator) == sum(captures):
         raise ValueError(f"captures of {sum(captures)} rounds have {len(numerator)} and {len(denominator)} samples")
     ratios = map(operator.truediv, numerator, denominator)

@@ -128,7 +128,7 @@ class _Steps:
 
 
 class _OptimizeSteps(_Steps):
-    """The two steps of a run of `optimize`: its iterations."""
+    """The report on a run of `optimize`. Each of the two steps consists of some iterations of the run."""
 
     details: OptimizeEvidence
     changed_by = ("step", "change", "value", "status", "values tried", "reason")
@@ -231,7 +231,8 @@ def _result(tried: Sequence[Iteration]) -> Iteration | None:
 
 
 class _TuneSteps(_Steps):
-    """The two steps of a run of `tune`: the candidates of each route."""
+    """The report on a run of `tune`. It compares the best candidates through PTX, through Tile IR without hints, and
+    through Tile IR with tuned hints."""
 
     details: TuneEvidence
     changed_by = ("step", "workload", "configuration", "status", "reason")

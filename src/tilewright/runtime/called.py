@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 VARIABLE = "TILEWRIGHT_CALLS"
-"""The folder for the records, one file for each process."""
+"""The environment variable that names the folder for the records. Each process writes one file into this folder."""
 KINDS = 64
 """The most kinds of call that are kept for one function. Calls of one kind have the same tensor shapes and plain
 values."""

@@ -20,9 +20,8 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 @dataclass(frozen=True)
 class Tuner:
-    """The decorator ``@triton.autotune(…)`` of a kernel, or a similar decorator of another library.
-
-    A similar decorator has the same arguments, such as that of flash-linear-attention (fla).
+    """A decorator that tunes a kernel: ``@triton.autotune(…)``, or a decorator of another library that takes the same
+    arguments. Flash-linear-attention (fla) has such a decorator.
     """
 
     call: ast.Call

@@ -73,9 +73,10 @@ class OffsetSteps:
         return ends.reshape(shape)
 
     def _room(self, shape: tuple[int, ...], last: int) -> tuple[int, int, int] | None:
-        """Returns how the steps can be drawn: their number, the sum of their units, and the most units in one step.
+        """Returns what the lengths of the steps must satisfy; None if no such steps exist.
 
-        A step is ``least`` plus some units. A unit is ``step``. Returns None if no such steps exist.
+        Each step has the length ``least + n * step``. The result is the number of steps, the sum of n over all steps,
+        and the largest n that one step may have.
         """
         count = (shape[-1] if shape else 0) - self.starts
         if count < 1 or (beyond := last - count * self.least) < 0 or beyond % self.step:

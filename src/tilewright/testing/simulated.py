@@ -120,12 +120,14 @@ class SimulatedClock:
 
 
 class ReplayedClock:
-    """Replays recorded rounds, drawn with replacement.
+    """Replays the rounds of a recorded race, in a random order and with repetitions (drawn with replacement).
 
-    samples_us: ``samples_us[i][r]`` is the time of candidate i in round r; nan (or no element) if it did not run.
+    samples_us: ``samples_us[i][r]`` is the time of candidate i in recorded round r, in µs; nan (or no element) if the
+        candidate did not run in this round.
 
-    Each round is drawn from the rounds in which all candidates of the order ran, so that samples stay paired. If there
-    is no such round, each candidate's sample is drawn separately.
+    A new round is asked for some of the candidates. It is drawn from the recorded rounds in which all of these
+    candidates ran, so that the times of one round stay together. If there is no such round, the time of each candidate
+    is drawn separately.
     """
 
     def __init__(self, samples_us: Sequence[Sequence[float]], seed: int = 0):

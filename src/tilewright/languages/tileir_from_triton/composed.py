@@ -60,9 +60,9 @@ class Expressions:
             value = self.fma(value, x, term)
         return value
 
-    def signed(self, size: Handle, of: Handle) -> Handle:
-        """Writes ``size`` with the sign of ``of``."""
-        return self.select(self.compare("LESS_THAN", of, 0.0), self.unary("NegF", size), size)
+    def signed(self, magnitude: Handle, sign: Handle) -> Handle:
+        """Writes ``-magnitude`` where ``sign`` is below 0, and ``magnitude`` elsewhere."""
+        return self.select(self.compare("LESS_THAN", sign, 0.0), self.unary("NegF", magnitude), magnitude)
 
 
 ERF_ABOVE = (
@@ -167,4 +167,5 @@ COMPOSED: dict[str, Composed] = {
     "fmax": lambda e, x, y: e.extreme("MaxF", x, y), "fmin": lambda e, x, y: e.extreme("MinF", x, y),
     "isnan": NAN, "isnand": NAN, "isinf": INFINITE, "isinfd": INFINITE, "finite": FINITE, "isfinited": FINITE,
 }  # fmt: skip
-"""Name of a libdevice function → the function that writes it. Names are without ``__nv_`` and the ``f`` for float."""
+"""Name of a libdevice function → the Python function that writes it as operations of Tile IR. The names lack
+libdevice's prefix ``__nv_`` and its suffix ``f`` for float32."""

@@ -46,7 +46,11 @@ class MemoryTokens:
         return distinct[0] if len(distinct) == 1 else self.emit("JoinTokens", TOKEN, distinct)
 
     def before_all(self) -> Handle | None:
-        """Returns the token of all accesses so far, for an access that orders others."""
+        """Returns a token that stands for all accesses so far; None if the kernel writes no memory.
+
+        An operation across which no access may move waits for this token, such as an atomic update with acquire and
+        release.
+        """
         last = [token for (_, which), token in self.current.items() if which == LAST]
         return self.joined(last) if last else None
 

@@ -77,9 +77,11 @@ def _nan_padded(made: Ttir) -> list[int]:
 
 
 def _arrays(made: Ttir, in_place: Mapping[str, str]) -> list[int]:
-    """Returns a number for each parameter. Equal numbers may share memory.
+    """Returns a number for each parameter. Two tensors may share memory only if they have the same number.
 
-    Tensors of different names have different numbers, unless one is in place of the other.
+    Tensors with the same name have the same number. So have an output and its input in ``in_place``.
+
+    in_place: output → the input whose memory the output may share.
     """
     numbers: dict[Value, int] = {}
     names = (argument.name if isinstance(argument, ArraySpec) else None for argument in made.arguments)

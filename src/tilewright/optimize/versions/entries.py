@@ -161,7 +161,7 @@ class EntryStore:
         return tuple(_entries(line for line in lines if line))
 
     def state_of(self, content: FileContent) -> FileState:
-        """Returns the content's state. Writes nothing."""
+        """Returns kind, mode and git's id of a file with this content. Writes nothing to git."""
         if content.kind == "absent":
             return FileState("absent")
         digest = hashlib.new(self._hash, b"blob %d\0" % len(content.data), usedforsecurity=False)

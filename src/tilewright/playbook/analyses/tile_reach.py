@@ -71,7 +71,10 @@ def _block(form: Form) -> tuple[Form | None, str]:
 
 
 def _counts(number: Scalar) -> bool:
-    """Returns whether a tile's number is a single name, call or constant."""
+    """Returns whether an index is a single name, a single call, or a constant of at least 0.
+
+    Such an index is taken as the number of a tile. Sums and products are not.
+    """
     return len(number.terms) < 2 and all(
         (factor == 1 and len(term) == 1) or (factor > 0 and not term) for term, factor in number.terms.items()
     )

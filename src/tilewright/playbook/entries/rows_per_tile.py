@@ -90,7 +90,11 @@ def _again(source: Source, kernel: str, row: RowNumber) -> RowNumber:
 
 
 def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str) -> Source:
-    """Returns the source with the tile ``rows``: the row numbers in a group, assigned after the group's number."""
+    """Returns the source with a new statement, which assigns a tile to the name ``rows``.
+
+    The tile has the numbers of all rows in a group, and the shape (``knob``, 1). The statement comes after the one that
+    computes the number of the group; in a loop over groups, it is the first of the body.
+    """
     again = _again(source, kernel, row)
     arange, int32 = source.spelled("arange"), source.spelled("int32")
     if not arange or not int32:

@@ -11,7 +11,10 @@ from tilewright.program.changes.base import ProgramChange
 
 
 def program_changes() -> tuple[ProgramChange, ...]:
-    """Returns all changes, by their ``order``: those of this folder and of the entry points of its name.
+    """Returns all changes, sorted by their attribute ``order``.
+
+    These are the changes in this folder, and those of installed packages (entry points in
+    ``tilewright.program.changes``).
 
     Raises RequestError for an entry point that is no change, and if two have the same name.
     """
@@ -34,13 +37,19 @@ def change_of(name: str) -> ProgramChange:
 
 
 def changes_for(text: str) -> tuple[ProgramChange, ...]:
-    """Returns the changes that a recommendation names, such as ``Enable FlashAttention``, by their ``order``."""
+    """Returns the changes that a recommendation asks for, sorted by their attribute ``order``.
+
+    text: the recommendation, such as ``Enable FlashAttention``.
+    """
     plain = " ".join(re.findall(r"[a-z0-9_.()=]+", text.lower().replace("-", " ")))
     return tuple(each for each in program_changes() if any(_says(plain, words) for words in each.words))
 
 
 def changes_answering(kind: str) -> tuple[ProgramChange, ...]:
-    """Returns the changes that answer a kind of profile finding, such as ``host-sync``, by their ``order``."""
+    """Returns the changes that help against a kind of profile finding, sorted by their attribute ``order``.
+
+    kind: the kind of the finding, such as ``host-sync``.
+    """
     return tuple(each for each in program_changes() if kind in each.findings)
 
 

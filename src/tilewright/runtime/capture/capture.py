@@ -31,8 +31,8 @@ DATA_VARIABLE = "TILEWRIGHT_CAPTURE_DATA"
 EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
 """If 1, every launch is examined, not a sample."""
 DESCRIBE_VARIABLE = "TILEWRIGHT_CAPTURE_DESCRIBE"
-"""If 1, the launches are described but not made. So a program with CPU tensors can be recorded without a GPU; its
-kernels write no outputs. Then every launch is examined."""
+"""An environment variable. If it is 1, every launch is examined and recorded, but no kernel runs. So a program with CPU
+tensors can be recorded without a GPU. The outputs of its kernels stay as they were before the launch."""
 SECONDS_BETWEEN_WRITES = 0.25, 5.0
 """Shortest and longest time between two writes. A program that is killed loses the launches after the last write."""
 

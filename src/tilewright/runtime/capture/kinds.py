@@ -36,7 +36,7 @@ from tilewright.task.tensors import DIVISOR
 EXACT = 1000
 """All of the first ``EXACT`` launches of a kernel are examined: twenty steps of a model with 50 layers."""
 ALWAYS = sys.maxsize
-"""A number of launches that is never reached. In place of `EXACT`, it makes every launch examined."""
+"""A number of launches that no program reaches. With this value instead of `EXACT`, every launch is examined."""
 GROWTH, BLOCK = 64, 128
 """After n launches, a block has n/GROWTH launches, so about a hundred of a few thousand launches are examined. A block
 has at most BLOCK launches, because then examining costs less per launch than counting. Of 100,000 launches, about 850
@@ -96,18 +96,18 @@ class Cell:
     """The number of examined launches of one kind."""
 
     certain: int = 0
-    """The number of launches that represent only themselves."""
+    """The number of examined launches that represent only themselves, such as the first `EXACT` of a kernel."""
     samples: int = 0
-    """The number of launches that also represent launches that were not examined."""
+    """The number of examined launches that were drawn from a block. Each represents all launches of its block."""
     represented: int = 0
-    """How many launches the ``samples`` represent."""
+    """The number of launches in the blocks that the ``samples`` represent, together."""
 
     @property
     def seen(self) -> int:
         return self.certain + self.samples
 
     def add(self, size: int, sign: int = 1) -> None:
-        """Adds a launch that represents ``size`` launches. With ``sign`` = -1, removes it again."""
+        """Adds an examined launch that represents ``size`` launches. With ``sign`` = -1, removes it again."""
         if size == 1:
             self.certain += sign
         else:

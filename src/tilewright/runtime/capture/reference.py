@@ -1,10 +1,16 @@
 """The reference of a task that was generated from a recorded launch: the captured kernel itself.
 
-The kernel is loaded from its own file, never from a version that is being tried. It is refused if its source has
-changed since the capture. ``reference`` interprets its Tile IR with every floating-point number in float64. So the
-reference has none of the rounding errors of the kernel's own types (`tileir.analysis.precision`). ``trusted`` is the
-unchanged kernel: it runs on the GPU if the inputs are there, else in the interpreter. "Correct" therefore means: equal
-to the reference within twice the error of the unchanged kernel.
+Such a task has no reference in NumPy, so the captured kernel judges its changed versions. It is loaded from its own
+file, never from a version that is being tried. If its source has changed since the capture, it is refused.
+
+The captured kernel is used in two ways:
+
+* ``reference`` interprets the kernel's Tile IR with every floating-point number in float64. So the reference has none
+  of the rounding errors of the kernel's own types (`tileir.analysis.precision`).
+* ``trusted`` runs the kernel unchanged: on the GPU if the inputs are on the GPU, else in the interpreter. It shows how
+  large these rounding errors are.
+
+A changed version is correct if it differs from ``reference`` by at most twice the error of ``trusted``.
 """
 
 from __future__ import annotations

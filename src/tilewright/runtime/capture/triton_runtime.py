@@ -81,7 +81,10 @@ def before_first_launch(act: Callable[[], None]) -> None:
 
 
 def calling_autotuner(kernel: JITFunction[Any]) -> Autotuner | None:
-    """Returns the autotuner that launches ``kernel`` now, in a caller of this function; None if there is none."""
+    """Returns the autotuner that is launching ``kernel`` now; None if the kernel is launched without one.
+
+    The autotuner is looked for in the call stack: in the nearest `FRAMES` callers of this function.
+    """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(FRAMES):
         if frame is None:

@@ -42,8 +42,9 @@ FORMAT = 1
 """Increase it when the meaning of a part of the key changes: winners of another format are not found."""
 WIDEN = "TILEWRIGHT_WIDEN"
 NEIGHBOURS_TRIED = 4
-"""With `WIDEN`, up to this many times `LIMIT` configurations are made. Configurations that do the same work as an
-earlier one are dropped."""
+"""With `WIDEN`, a search also tries neighbours of the given configurations. A neighbour that does the same work as an
+earlier configuration is dropped. So that enough are left, ``NEIGHBOURS_TRIED`` times as many configurations are made as
+the search may keep."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 UNMEASURED_US = sys.float_info.max
 """The time of a configuration that was not timed; its ``num_samples`` is 0. Callers compare the times of several

@@ -61,7 +61,11 @@ def kind_of(value: CallValue, keyed: bool = True) -> KeyKind:
 
 
 def arrays_key(value: CallValue) -> tuple[CallValue, ...]:
-    """Returns the part of the key for `KeyKind.ARRAYS`. Raises TypeError for any other value."""
+    """Returns what the key has of an argument of the kind `KeyKind.ARRAYS`.
+
+    For an array, these are its dtype, shape, strides and alignment. For a list or tuple, these are the same of each
+    array in it, and any other element itself. Raises TypeError if ``value`` is none of these.
+    """
     if isinstance(value, (list, tuple)):
         return tuple(arrays_key(item) if is_array(item) else item for item in value)
     facts = facts_of(value)

@@ -285,11 +285,11 @@ class Memory:
         self, access: Access, addresses: Array, mask: Array | None, values: Array, mode: str,
         compare: Array | None = None,
     ) -> Array:  # fmt: skip
-        """Updates each element by ``mode`` (``cas`` with ``compare``). Updates of one element are made one after
-        another: lane by lane, and within a tile in row-major order.
+        """Updates the elements at ``addresses`` as ``mode`` says; ``cas`` compares with ``compare``. Several updates of
+        one element are made one after another: lane by lane, and within a lane's tile in row-major order.
 
-        Returns the elements before each update, (L, *tile); undefined if the operation has no such result. Elements
-        that are masked out are ``compare``, or poison without ``compare``.
+        Returns the element before each update, (L, *tile); undefined if the operation has no such result. Where
+        ``mask`` is false, no element is updated, and the result is ``compare``, or poison without ``compare``.
         """
         dtype, lanes = values.dtype, (len(access.blocks), *(1,) * (addresses.ndim - 1))
         picked = _picked(access, UPDATE, dtype, addresses, mask, np.broadcast_shapes(values.shape, lanes))

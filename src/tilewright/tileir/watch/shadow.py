@@ -141,7 +141,11 @@ class Trace:
         return np.where(unordered, who, np.int32(0)) if unordered.any() else None
 
     def record(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Mask | None:
-        """Records an access. Returns which granules other lanes of the same access touch too; None if none."""
+        """Records that ``blocks[i]`` touches ``granules[i]``, for each element i of an access.
+
+        Two elements of one access may touch the same granule for different blocks, and then one record replaces the
+        other. Returns the mask of the elements whose record was replaced so; None if there are none.
+        """
         old = np.take(self.who, granules)
         now: Blocks = blocks
         if old.any():
