@@ -258,13 +258,13 @@ def tileirdisasm() -> Probe:
     """Probes tileirdisasm with the Tile IR of a small kernel."""
     from tilewright.languages.cutile.toolchain import find_tileiras
     from tilewright.records import Failed
-    from tilewright.tileir.read.reader import read_bytecode
+    from tilewright.tileir.read.reader import disassemble, read
 
     path, lowered = find_tileiras().path.with_name("tileirdisasm"), lowered_probe()
     if isinstance(lowered, Failed):
         return _optional("tileirdisasm", False, lowered.reason)
     try:
-        read_bytecode(lowered.code)
+        read(disassemble(lowered.code))
     except ToolFailed as error:
         probe = _broken("tileirdisasm", error, f"{INSTALL} (13.4 or newer)")
         left_out = "kernels cannot be checked without a GPU, and their work is not counted"

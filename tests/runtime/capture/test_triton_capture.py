@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from tests.runtime import captured_triton_kernels as kernels  # noqa: E402
 
-from tilewright.errors import RequestError, TaskError  # noqa: E402
+from tilewright.errors import RequestError  # noqa: E402
 from tilewright.hardware.architectures import default_board  # noqa: E402
 from tilewright.optimize.loop import optimize  # noqa: E402
 from tilewright.optimize.options import Options  # noqa: E402
@@ -238,10 +238,6 @@ def launch_matmul(dtype: Any = torch.bfloat16) -> None:
     fails(kernels.matmul, grid, a, b, c, 96, 80, 64, *strides, **tiles, num_warps=8)
 
 
-@pytest.mark.xfail(
-    sys.version_info < (3, 12), reason="Python 3.11 miscounts in ast.parse (cpython issue 106905)",
-    raises=TaskError, strict=False,
-)  # fmt: skip
 def test_an_autotuners_configurations_become_the_space(tmp_path: Path) -> None:
     """On both routes: Tile IR ignores ``num_warps``. Heuristics compute their values for each configuration."""
     task = task_of(tmp_path, launch_scaled)
