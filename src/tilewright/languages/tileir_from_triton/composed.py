@@ -61,8 +61,11 @@ class Expressions:
         return value
 
     def signed(self, magnitude: Handle, sign: Handle) -> Handle:
-        """Writes ``-magnitude`` where ``sign`` is below 0, and ``magnitude`` elsewhere."""
-        return self.select(self.compare("LESS_THAN", sign, 0.0), self.unary("NegF", magnitude), magnitude)
+        """Writes ``-magnitude`` where the sign bit of ``sign`` is set, as in -0.0, and ``magnitude`` elsewhere."""
+        integers = self.kind.of(f"i{self.kind.bits}")
+        bits, zero = self.t.emit("Bitcast", integers, sign), self.t.constant(0, integers)
+        negative = self.t.emit("CmpI", self.flags, bits, zero, "LESS_THAN", "Signed")
+        return self.select(negative, self.unary("NegF", magnitude), magnitude)
 
 
 ERF_ABOVE = (
