@@ -10,6 +10,7 @@ from tests.coordinate.made_agent import FASTER, ScriptedJudge, coordinator, plan
 from tests.profile.made_traces import MadeTrace, data_parallel, eager_training
 
 from tilewright.coordinate.autopilot import ids_to_quote, items_of_kernels, items_of_profile
+from tilewright.coordinate.principles import PRINCIPLES
 from tilewright.coordinate.priority import WorkItem
 from tilewright.profile.figures import Profile
 from tilewright.profile.profile import profile
@@ -73,6 +74,9 @@ def test_a_kind_is_worked_on_once(tmp_path: Path) -> None:
     assert len(items) == len({each.kind for each in found.findings})
     assert len(items) + len(dismissed) == len(found.findings)
     assert all(item.specialists[-1] == "profiling" for item in items)
+    tags = {each.id: each.tag for each in found.findings}
+    assert [item.tag for item in items] == [tags[item.findings[0]] for item in items]
+    assert {item.tag for item in items} <= set(PRINCIPLES) and all(item.tag for item in items)
 
 
 def test_what_a_delegation_quotes(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def items_of_profile(
             continue
         item = WorkItem(
             f"F{number + len(items)}", finding.advice, finding.level, effort=EFFORT.get(finding.specialist, "Medium"),
-            specialists=tuple(dict.fromkeys((finding.specialist, MEASURES))), findings=(finding.id,),
+            specialists=tuple(dict.fromkeys((finding.specialist, MEASURES))), findings=(finding.id,), tag=finding.tag,
         )  # fmt: skip
         item_of_kind[finding.kind] = item.id
         items.append(item)
@@ -126,7 +126,7 @@ def item_again(stored: AgentItem) -> WorkItem:
     return WorkItem(
         stored.id, stored.text, _level(stored.impact), _level(stored.effort),
         risk_of(stored.risk), specialists=stored.specialists,
-        findings=stored.findings, change=stored.change,
+        findings=stored.findings, tag=stored.tag, change=stored.change,
     )  # fmt: skip
 
 

@@ -48,6 +48,8 @@ class WorkItem:
     specialists: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     """Ids of the profile's findings that the item is about."""
+    tag: str = ""
+    """The name of the principle by which it saves time, if a profile names it."""
     change: str = ""
     """The name of the change; "" if the specialists choose it."""
 
