@@ -50,7 +50,8 @@ class RunBook:
         known = {each.id for each in self.parts.items}
         for item in (each for each in items if each.id not in known):
             stored = AgentItem(id=item.id, text=item.text, impact=item.impact, effort=item.effort, risk=item.risk,
-                               specialists=item.specialists, findings=item.findings, tag=item.tag, change=item.change)  # fmt: skip
+                               specialists=item.specialists, findings=item.findings, tag=item.tag,
+                               change=item.change)  # fmt: skip
             self._ledger.planned(self.run.run, stored)
             self.parts = replace(self.parts, items=(*self.parts.items, stored))
 
