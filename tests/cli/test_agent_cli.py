@@ -64,6 +64,7 @@ def test_it_runs_shows_what_came_of_it_and_takes_it_back(
     ("arguments", "code", "message"),
     [
         (["a cute cat"], 2, "no performance question"),
+        (["speed up a.py and b.py"], 2, "the question names a.py, b.py; name one, or add --command 'python a.py'"),
         (["speed up train.py", "--report", "missing.txt"], 2, "missing.txt"),
         (["speed up it", "--command", "python missing.py"], 2, "missing.py"),
         (["Apply CUDA Graph to train.py", "--yes"], 3, "cuda-graph needs"),

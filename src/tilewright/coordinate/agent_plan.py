@@ -95,7 +95,7 @@ def classified(request: AgentRequest, program: ProgramCommand) -> Route:
     kernels = kernels_in(program.script) if program.script.suffix == ".py" else None
     found = route(request.question, kernels, arch_here)
     if not found.specialists:
-        raise RequestError(f'no performance question: {found.why}; ask, for example, "speed up {program.script.name}"')
+        raise _no_question(found, program.script.name)
     return found
 
 
@@ -104,11 +104,19 @@ def _program(request: AgentRequest) -> ProgramCommand:
         return ProgramCommand.of(request.command, request.cwd)
     if not request.question.strip():
         raise RequestError('no question; ask one: tilewright agent "speed up train.py"')
-    if (named := next(iter(_PYTHON_FILE.findall(request.question)), None)) is not None:
-        return ProgramCommand.of((named,), request.cwd)
+    named = tuple(dict.fromkeys(_PYTHON_FILE.findall(request.question)))
+    if len(named) > 1:
+        raise RequestError(f"the question names {', '.join(named)}; name one, or add --command 'python {named[0]}'")
+    if named:
+        return ProgramCommand.of((str(Path(named[0]).expanduser()),), request.cwd)
     if not (chosen := route(request.question, None, arch_here)).specialists:
-        raise RequestError(f'no performance question: {chosen.why}; ask, for example, "speed up train.py"')
+        raise _no_question(chosen, "train.py")
     raise RequestError('the question names no program; add it: --command "python train.py --steps 20"')
+
+
+def _no_question(found: Route, script: str) -> RequestError:
+    why = found.why.removeprefix("no performance question: ")
+    return RequestError(f'no performance question: {why}; ask, for example, "speed up {script}"')
 
 
 def _asked(request: AgentRequest, chosen: Route) -> WorkItem:

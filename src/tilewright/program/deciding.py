@@ -104,4 +104,5 @@ def after_the_race(raced: ProgramRace | ProgramFailed, asked: bool) -> ChangeVer
         return ChangeVerdict(False, "validate", "applied but no gain", f"{raced.decided}: {said}")
     if ratio.low > SLOWER_THAN_ASKED:
         return ChangeVerdict(False, "validate", "applied but no gain", f"more than 5 % slower: {said}")
-    return ChangeVerdict(True, "", "", f"{raced.decided}, and kept because it was asked for: {said}")
+    shown = raced.decided if ratio.decided else "no difference was shown"
+    return ChangeVerdict(True, "", "", f"{shown}, and kept because it was asked for: {said}")

@@ -212,7 +212,8 @@ class _Pairs:
         if self.decided == "tied":
             return "tied", f"{measured}: within {TIE_BAND:.0%}"
         if self.count < FIRST_LOOK:
-            return "tied", f"{self.count} pairs of runs are too few to tell; a verdict needs {FIRST_LOOK}"
+            pairs = "1 pair of runs is" if self.count == 1 else f"{self.count} pairs of runs are"
+            return "tied", f"{pairs} too few to tell; a verdict needs {FIRST_LOOK}: raise --seconds"
         return "tied", f"{measured}: no difference was shown"
 
 
