@@ -81,9 +81,8 @@ class Coordinator:
         self._go_on_where_the_ledger_ends()
         self._measure_baseline()
         self._plan_items()
-        while (item := self._next_item()) is not None:
+        while (item := self._next_item() or self._item_again()) is not None:
             self._work_on(item)
-            self._plan_again()
         self._report()
         return self.book
 
@@ -133,22 +132,23 @@ class Coordinator:
         self.book.found([autopilot.finding_of(each, of[each.id], evidence) for each in found.findings if each.id in of])
         self.book.found(dismissed)
 
-    def _plan_again(self) -> None:
-        """Plans tied changes again when no item is left.
-
-        Such a change was as fast as the version before it. After later kept changes, the program may wait for the part
-        that the change speeds up.
-        """
-        if self._next_item() is None and (again := autopilot.items_again(self.book.parts)):
-            self._tried -= {(change.name, frozenset(map(Path, change.texts))) for change, _ in again}
-            self.book.planned([item for _, item in again])
-
     def _next_item(self) -> WorkItem | None:
         """Returns the best item that has not ended. Returns None if all have ended."""
         ends = {end.item for end in self.book.parts.ends}
         open_ = [autopilot.item_again(item) for item in self.book.parts.items if item.id not in ends]
         self.progress("items", len(ends), len(self.book.parts.items), open_[0].text if open_ else "")
         return ranked(open_)[0] if open_ else None
+
+    def _item_again(self) -> WorkItem | None:
+        """Plans tied changes again, and returns the best of them. Returns None if there are none.
+
+        Such a change was as fast as the version before it. After later kept changes, the program may wait for the part
+        that the change speeds up.
+        """
+        again = autopilot.items_again(self.book.parts)
+        self._tried -= {_key(change) for change, _ in again}
+        self.book.planned([item for _, item in again])
+        return self._next_item() if again else None
 
     # Delegate ---------------------------------------------------------------------------------------
 
@@ -294,9 +294,9 @@ def _proposed(delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposa
         return NoProposal("blocked", str(error))
 
 
-def _key(proposal: ProgramProposal) -> tuple[str, frozenset[Path]]:
-    """Returns a key that identifies a proposal. The line number is not part of it, because kept changes move lines."""
-    return proposal.name, frozenset(proposal.texts)
+def _key(change: ProgramProposal | AgentChange) -> tuple[str, frozenset[Path]]:
+    """Returns a key that identifies a change. The line number is not part of it, because kept changes move lines."""
+    return change.name, frozenset(map(Path, change.texts))
 
 
 def _left_as_it_was(plan: ChangePlan) -> ChangePlan:

@@ -83,10 +83,10 @@ def race_programs(
 
     def in_slices(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
         nonlocal slicing
-        done = run_in_slices(programs, slicing, max(1.0, seconds)) if slicing else None
-        if done is None:
-            slicing = None  # copies that disturb each other, as by a port, run alone from now on
-        return each_alone(programs) if done is None else done
+        if slicing and (done := run_in_slices(programs, slicing, max(1.0, seconds))):
+            return done
+        slicing = None  # copies that disturb each other, as by a port, run alone from now on
+        return each_alone(programs)
 
     run = in_slices if slicing else each_alone
     return raced(versions, run, warm_up=slicing is None, rounds=rounds, seconds=seconds, seed=seed, progress=progress)

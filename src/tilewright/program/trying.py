@@ -52,7 +52,6 @@ class ProgramTrials:
         """steps: how many are timed in each run. run_seconds, race_seconds: the limits of one run and of one race."""
         self.command, self.steps, self.progress = command, steps, progress
         self.run_seconds, self.race_seconds = run_seconds, race_seconds
-        self._original: ProgramRun | None = None
         self._noise: ProgramRun | None = None
         self._runs: list[tuple[Texts, ProgramRun]] = []
         """The observed runs of the versions that were right and fast enough; the first is of the untouched program."""
@@ -65,11 +64,10 @@ class ProgramTrials:
         if not run.operations:
             raise RequestError(f"{self.command} computes nothing with torch, so no change of it could be compared")
         noise = self._observed(original, nudged=True)
-        self._original, self._noise = run, noise if isinstance(noise, ProgramRun) else None
+        self._noise = noise if isinstance(noise, ProgramRun) else None
         self._runs = [(original, run)]
-        timed = (
-            run if run.step_us else self._observed(original, outputs=False)
-        )  # recording slowed each of its few steps
+        # If the program has few steps, recording slowed each of them.
+        timed = run if run.step_us else self._observed(original, outputs=False)
         return baseline_measured(timed if isinstance(timed, ProgramRun) else run, str(self.command))
 
     def profile(self, incumbent: Texts) -> Profile | None:
@@ -83,12 +81,13 @@ class ProgramTrials:
 
     def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
         """Judges a change on top of the incumbent. If it is kept, it may be the incumbent of the next call."""
-        original, before = self._original, self._run_of(incumbent)
-        assert original is not None, "the baseline comes first"
+        before = self._run_of(incumbent)
         changed = {**incumbent, **{Path(path): text for path, text in change.texts.items()}}
         run = self._observed(changed)
         failed = run if isinstance(run, ProgramFailed) else None
-        compared = None if isinstance(run, ProgramFailed) else compare(_expected(original, change), run, self._noise)
+        compared = (
+            None if isinstance(run, ProgramFailed) else compare(_expected(self._original, change), run, self._noise)
+        )
         counts = () if isinstance(run, ProgramFailed) else _counted(before, run, (change,))
         observed = run_measured(run, change.id, counts)
         outputs = None if compared is None else outputs_measured(compared, change.id, observed.device)
@@ -105,23 +104,26 @@ class ProgramTrials:
     def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:
         """Races the untouched program against the final one, as the user starts it, and counts their operations."""
         before, after = self._original, self._run_of(final)
-        assert before is not None, "the baseline comes first"
         raced = self._race(original, final, (before, after))
         found = race_measured(raced, "effect", str(self.command))
         counts = _counted(before, after, changes)
         proof = operations_measured(f"{self.command}, untouched against final", after, counts)
         return (found, proof)
 
+    @property
+    def _original(self) -> ProgramRun:
+        assert self._runs, "the baseline comes first"
+        return self._runs[0][1]
+
     def _run_of(self, texts: Texts) -> ProgramRun:
         """Returns the observed run of a version. A change that was kept here need not be in it: its edit may have been
         refused, or taken back."""
-        assert self._runs, "the baseline comes first"
         for known, run in reversed(self._runs):
             if known == texts:
                 return run
         again = self._observed(texts)
         if isinstance(again, ProgramFailed):
-            return self._runs[0][1]
+            return self._original
         self._runs.append((texts, again))
         return again
 

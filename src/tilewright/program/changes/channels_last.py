@@ -32,7 +32,7 @@ class ChannelsLast(ProgramChange):
         made = [each for file in module.program for each in _with_convolutions(file)]
         views, own = list(_views(module)) if made else [], list(_with_convolutions(module))
         if views and not own:
-            yield ChangeSite(_line(module, views[0]), "flattening", tuple(views))
+            yield ChangeSite(module.line_of(views[0]), "flattening", tuple(views))
         for model in own:
             try:
                 order = module.spelled("torch.channels_last", model.value)
@@ -51,10 +51,6 @@ def _with_convolutions(module: ReadModule) -> Iterator[MadeModel]:
     for made in made_models(module):
         if any(next(each.calls(*CONVOLUTIONS), None) for each in made.files):
             yield made
-
-
-def _line(module: ReadModule, edit: Edit) -> int:
-    return module.text.count("\n", 0, edit.start) + 1
 
 
 def _views(module: ReadModule) -> Iterator[Edit]:

@@ -29,8 +29,8 @@ class Float32MatmulPrecision(ProgramChange):
             return
         edit = after_imports(module, f'{{{SETTING}}}("high")', "torch")
         if edit is not None:
-            line = module.text.count("\n", 0, edit.start) + 1
-            yield ChangeSite(line, "float32 matrix products", (edit,), "products are rounded to TensorFloat-32")
+            note = "products are rounded to TensorFloat-32"
+            yield ChangeSite(module.line_of(edit), "float32 matrix products", (edit,), note)
 
     def present(self, module: ReadModule) -> str:
         for node in module.file.nodes:

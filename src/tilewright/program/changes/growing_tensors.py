@@ -51,9 +51,7 @@ def _listed(module: ReadModule, statement: ast.Assign, call: ast.Call, part: ast
     if any(isinstance(n, ast.Name) and n.id == target.id and scope_of(module, n) is not scope_of(module, loop)
            for n in ast.walk(scope_of(module, loop))):  # fmt: skip
         raise NotSure(f"an inner function reads '{target.id}'", statement)
-    name = f"{target.id}_parts"
-    while any(isinstance(node, ast.Name) and node.id == name for node in module.file.nodes):
-        name += "_"
+    name = module.unused(f"{target.id}_parts")
     start, end = module.span(call.args[0])
     whole = f"{module.text[module.span(call)[0] : start]}{name}{module.text[end : module.span(call)[1]]}"
     edits = (

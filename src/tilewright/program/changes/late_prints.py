@@ -55,7 +55,7 @@ def _is_print(module: ReadModule, call: ast.AST) -> bool:
 
 def _site(module: ReadModule, statement: ast.Expr, loop: Loop, reads: list[HostRead]) -> ChangeSite:
     _check_loop(module, statement, loop)
-    name, edits, given = _fresh(module, "late_prints"), list[Edit](), dict[str, str]()
+    name, edits, given = module.unused("late_prints"), list[Edit](), dict[str, str]()
     _captured(module, statement.value, {read.call: read for read in reads}, loop, edits, given)
     start, end = module.span(statement)
     line, at = "", start
@@ -168,12 +168,6 @@ def _check_unchanged(module: ReadModule, name: ast.Name, loop: Loop) -> None:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=found), attr=method)) if found == name.id:
                 if changes_name(node, name.id) and method.endswith("_"):
                     raise NotSure(f"'{name.id}' is changed before its line is printed", name)
-
-
-def _fresh(module: ReadModule, name: str) -> str:
-    while any(isinstance(node, ast.Name) and node.id == name for node in module.file.nodes):
-        name += "_"
-    return name
 
 
 CHANGE = LatePrints()

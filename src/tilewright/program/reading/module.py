@@ -315,6 +315,17 @@ class ReadModule:
 
     # Places -------------------------------------------------------------------------------------------
 
+    def unused(self, name: str) -> str:
+        """Returns a name that no variable of the file has: this one, or with underscores behind it."""
+        used = {node.id for node in self.file.nodes if isinstance(node, ast.Name)}
+        while name in used:
+            name += "_"
+        return name
+
+    def line_of(self, edit: Edit) -> int:
+        """Returns the line, from 1, at which an edit begins."""
+        return self.text.count("\n", 0, edit.start) + 1
+
     def place(self, node: ast.AST) -> str:
         """Returns ``file:line`` of a node."""
         return f"{self.path.name}:{getattr(node, 'lineno', 1)}"
