@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,6 +27,10 @@ from tilewright.tools.child import running, workplace
 StepUnit: TypeAlias = Literal["optimizer step", "forward call", "process"]
 """What a step is: a step of the first optimizer; without one, a call of the first outermost module; else the run."""
 RunStage: TypeAlias = Literal["start", "exit", "time limit", "race"]
+
+
+PLAIN: Mapping[str, Json] = MappingProxyType({"outputs": False, "nudged": False, "operations": "", "slice": 0})
+"""The settings of `runtime.observing` with which a run records only the times of its steps."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +113,9 @@ def run_program(
     nudged: changes each parameter by about one unit in the last place before its first use. The difference to a run
     without is what rounding does to this program: the ``noise`` of `outputs.compare`.
     """
-    wanted: dict[str, Json] = {
-        "steps": steps, "seconds": 0.9 * seconds, "outputs": outputs, "nudged": nudged,
-        "operations": "steps" if outputs else "", "slice": 0,
+    wanted = {
+        **PLAIN, "steps": steps, "seconds": 0.9 * seconds, "outputs": outputs, "nudged": nudged,
+        "operations": "steps" if outputs else "",
     }  # fmt: skip
     progress("run", 0, 1)
     run = _once(program, wanted, seconds)
@@ -134,7 +139,7 @@ def started_program(program: Startable, wanted: Mapping[str, Json]) -> Iterator[
         before = program.environment()
         observed = {observing.VARIABLE: json.dumps({**wanted, "folder": str(folder)})}
         environment = {"PYTHONHASHSEED": "0", **before, "PYTHONPATH": python_path(before), **observed}
-        for pipe in (slicing.GO, slicing.DONE):
+        for pipe in (slicing.GO, slicing.DONE) if wanted["slice"] else ():
             os.mkfifo(folder / pipe)
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.program.copies import Startable
-from tilewright.program.run import ProgramFailed, ProgramRun, StartedProgram, StepUnit, started_program
+from tilewright.program.run import PLAIN, ProgramFailed, ProgramRun, StartedProgram, StepUnit, started_program
 from tilewright.records import Json
 from tilewright.runtime import slicing
 
@@ -58,10 +58,7 @@ def run_in_slices(
     Returns None if a program fails, or has too few steps. Run each by itself then: that works, or tells why it does
     not.
     """
-    wanted: dict[str, Json] = {
-        "steps": 1 << 60, "seconds": math.inf, "outputs": False, "nudged": False, "operations": "",
-        "slice": cut.steps,
-    }  # fmt: skip
+    wanted = {**PLAIN, "steps": 1 << 60, "seconds": math.inf, "slice": cut.steps}
     with ExitStack() as stack:
         all_turns = [stack.enter_context(_turns(program, wanted)) for program in programs]
         latest = time.monotonic() + seconds
