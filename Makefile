@@ -1,12 +1,13 @@
 # make demo       set up, then tune a real kernel: measured where a GPU is, predicted elsewhere
 # make test       set up, then run the tests that need no GPU
 # make test-gpu   the tests that need one
+# make test-versions  the tests of languages and compilers with the oldest Triton and the newest CUDA toolkit
 # make check      lint, format, types, import direction, documents
 #
 # Setup goes into the active virtual environment, or else into .venv. To use an interpreter as it is
 # and install nothing: make test-gpu TILEWRIGHT_PYTHON=python3
 
-.PHONY: setup demo check test test-gpu
+.PHONY: setup demo check test test-gpu test-versions
 .DELETE_ON_ERROR:
 
 # One exact version. It is installed first, so that nothing else pulls the CUDA build (gigabytes) onto
@@ -16,6 +17,9 @@ TORCH := 2.13.0
 TILEGYM := 1.5.1
 # Kernels in Triton are compiled without a GPU. Python 3.10 gets 3.6, newer ones 3.9.
 TRITON := triton>=3.6,<3.10
+# The versions of `make test-versions`: the oldest supported Triton, and a CUDA toolkit newer than cuda-tile's own.
+OTHERS := triton==3.6.0 nvidia-cuda-tileiras==13.5.37 nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37
+VERSIONS_TESTS := tests/languages tests/compile
 SOURCES := src tests examples bench
 
 ifdef TILEWRIGHT_PYTHON
@@ -44,6 +48,15 @@ test: setup
 
 test-gpu: setup
 	$(PY) -m pytest -m gpu
+
+# A second environment: its own packages come first, all others are those of the first environment.
+VERSIONS := $(CURDIR)/.venv/versions
+PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+test-versions: setup
+	$(PY) -m venv $(VERSIONS)
+	$(VERSIONS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps $(OTHERS)
+	$(PY) $(PACKAGES) > "$$($(VERSIONS)/bin/python $(PACKAGES))/first.pth"
+	PYTHONPATH=$(CURDIR)/src $(VERSIONS)/bin/python -m pytest -n 2 --timeout 600 $(VERSIONS_TESTS)
 
 ifndef TILEWRIGHT_PYTHON
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet

@@ -1,6 +1,6 @@
 """kill -9 at drawn moments of `tilewright agent … --yes`: what is left of the user's tree, and whether it resumes.
 
-    python bench/agent_kills_at_writes.py [--kills 100] [--real] [--seed 0] [--out FILE.json]
+    python bench/agent_kills_at_writes.py [--kills 100] [--minutes M] [--real] [--seed 0] [--out FILE.json]
 
 Each kill has a fresh copy of a small program in a git repository (`PROGRAM`: two files with attention by hand, one of
 them not committed). The command runs until its N-th write, and kills itself there with SIGKILL. A write is a file
@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import random
 import shutil
@@ -384,6 +385,7 @@ def main() -> None:
         sys.exit(child(sys.argv[2:]))
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after so many, begin no further kill")
     parser.add_argument("--real", action="store_true", help="run the program, too")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out")
@@ -392,7 +394,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="agent-kills-") as place:
         kills = Kills(Path(place), given.real)
         print(f"{len(kills.moments)} writes, {kills.moments.count('ours')} of them of the journal and the ledger")
-        while count < given.kills:
+        until = time.monotonic() + 60 * given.minutes
+        while count < given.kills and time.monotonic() < until:
             killed, end = kills.one(draw)
             count += sum(each.killed for each in killed)
             faults = wrong(killed, end)

@@ -115,9 +115,13 @@ class Study:
         return code is not None
 
     def outputs(self) -> None:
-        printed = [self._run(tree)[2] for tree in (self.original, self.tree)]
+        """Runs both once, and compares what they print. This is the first round of the timing, too."""
+        runs = {each: self._run(getattr(self, each)) for each in ("original", "tree")}
+        printed = [run[2] for run in runs.values()]
         found = difference(*printed)
-        self.keep({**self.done, "outputs": {"equal": found is None, "difference": found, "printed": printed}})
+        row = {each: {"step_ms": step, "command_s": whole} for each, (step, whole, _) in runs.items()}
+        outputs = {"equal": found is None, "difference": found, "printed": printed}
+        self.keep({**self.done, "outputs": outputs, "rounds": [row]})
 
     def timing(self, rounds: int, until: float) -> bool:
         """Adds rounds to those that are stored; returns whether there are enough."""

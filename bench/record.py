@@ -35,7 +35,7 @@ from typing import Any
 
 from common import EXAMPLES, answer, need_gpu
 
-from tilewright.compile.compile import Unit, compile_all, launch_of, remember
+from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of, remember
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import driver_version
 from tilewright.ledger.codec import to_json
@@ -45,7 +45,7 @@ from tilewright.records import Configuration, Failed
 from tilewright.space.knobs import is_tile
 from tilewright.task.loading import load_task, where_is
 from tilewright.task.task import Task
-from tilewright.worker.messages import CheckOutputs, Configured, Hello, Lost, PrepareInputs, TimeRounds
+from tilewright.worker.messages import CheckOutputs, Configured, Hello, Lost, PrepareInputs, Source, TimeRounds
 from tilewright.worker.session import Session
 
 EXTRA: Mapping[str, Mapping[str, Mapping[str, int | bool]]] = {
@@ -126,34 +126,43 @@ def record(kernel: str, rounds: int, seconds: float, jobs: int, lock: Path) -> d
         }  # fmt: skip
 
 
-def measured(task: Task, session: Any, workload: Any, compiled: Sequence[Any], rounds: int) -> dict[str, Any]:
-    mine = [one for one in compiled if one.unit.workload == workload]
+def described(task: Task, one: Compiled) -> tuple[dict[str, Any], Source | None]:
+    """What is recorded of a compiled configuration, and how the worker launches it; None if it did not compile."""
+    row: dict[str, Any] = {"config": dict(one.unit.configuration)}
+    if isinstance(one.code, Failed) or isinstance(one.built, Failed):
+        return {**row, "failed": asdict(one.code if isinstance(one.code, Failed) else one.built)}, None
+    row |= {"grid": launch_of(task, one.unit)[0].grid, "code": to_json(one.code)}
+    row["compile_seconds"] = round(one.built.seconds, 2)
+    return row, Configured(one.unit.configuration)
+
+
+def measured(
+    task: Task, session: Any, workload: Any, compiled: Sequence[Compiled], rounds: int,
+    others: Sequence[tuple[dict[str, Any], Source]] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """Checks and times compiled configurations, and ``others``: sources with what is recorded of them."""
+    mine = [described(task, one) for one in compiled if one.unit.workload == workload]
     answer(session.run(PrepareInputs(workload.name, 1), silence=120))
     rows, timed = [], []
-    for one in mine:
-        row: dict[str, Any] = {"config": dict(one.unit.configuration)}
-        if isinstance(one.code, Failed) or isinstance(one.built, Failed):
-            row["failed"] = asdict(one.code if isinstance(one.code, Failed) else one.built)
-        else:
-            row |= {"grid": launch_of(task, one.unit)[0].grid, "code": to_json(one.code)}
-            row["compile_seconds"] = round(one.built.seconds, 2)
-            checked = session.run(CheckOutputs(Configured(one.unit.configuration)))
+    for row, source in (*mine, *others):
+        if source is not None:
+            checked = session.run(CheckOutputs(source))
             if isinstance(checked, Lost):
                 row["failed"] = {"stage": "verify", "reason": checked.reason}
                 answer(session.run(PrepareInputs(workload.name, 1), silence=120))
             else:
                 row["checked"] = asdict(checked.checked)
-                timed.append(row)
+                timed.append((row, source))
         rows.append(row)
     if not timed:
         return {"workload": workload.name, "dims": dict(workload.dims), "policy": Policy().to_json(), "rows": rows}
-    sources = tuple(Configured(Configuration.of(row["config"])) for row in timed)
+    sources = tuple(source for _, source in timed)
     result = answer(
         session.run(TimeRounds(sources, Budget(rounds, math.inf, 0), Policy(), benchmark=True), silence=120)
     )
-    for row, samples in zip(timed, result.samples_us, strict=True):
+    for (row, _), samples in zip(timed, result.samples_us, strict=True):
         row["samples_us"] = [round(us, 3) for us in samples]
-    best = min(timed, key=lambda row: median(row["samples_us"]))
+    best = min((row for row, _ in timed), key=lambda row: median(row["samples_us"]))
     wrong = sum(row.get("checked", {}).get("verdict") != "correct" for row in rows)
     us, config = median(best["samples_us"]), best["config"]
     print(

@@ -84,7 +84,7 @@ class Launches:
         keywords.pop("warmup", None)
         try:
             bound = private.bind(kernel, args, keywords, ARCH)
-            _, text = private.lower(kernel, bound, ARCH)
+            _, text, _ = private.lower(kernel, bound, ARCH)
         except Exception as error:
             row.reason = row.reason or f"Triton's front end: {type(error).__name__}: {str(error)[:200]}"
             raise NotRun(row.reason) from error

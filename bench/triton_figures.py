@@ -1,9 +1,11 @@
 """The figures of Triton on Tile IR: against the PTX route, cuBLAS, `triton.autotune` and Triton's interpreter.
 
-    python bench/triton_figures.py OUT.json [--parts DIR] [--seconds 300] [PART …]
+    python bench/triton_figures.py OUT.json [--parts DIR] [--seconds 300] [--cubins FOLDER] [PART …]
 
 Each part runs in a process of its own for at most --seconds, and lies in --parts when it is done: the same command goes
 on from there, and `OUT.json` has the parts that are there. The parts `interpreter` and `translation` need no GPU.
+--cubins names a folder that bench/triton_cubins.py filled with another Triton: its cubins run in the same rounds, so
+that a figure of the PTX route is that of the faster Triton.
 
     matmul          4096³ bf16: Tile IR by pointers and descriptors, the PTX route by both and by the host's, cuBLAS
     softmax, rms    16384 × 4096 bf16: Tile IR against the PTX route
@@ -36,6 +38,7 @@ from typing import Any
 
 from common import answer, made_here, need_gpu, paired_ratio, retime, write
 from record import measured
+from triton_cubins import kept_programs
 
 from tilewright.compile.compile import Unit, compile_all, remember
 from tilewright.records import Configuration
@@ -56,14 +59,18 @@ Record = dict[str, Any]
 # Races ------------------------------------------------------------------------------------------------
 
 
-def raced(task: Task, configurations: Iterable[Configuration], workload: str) -> Record:
-    """Compiles, verifies and times configurations and the trusted implementation, interleaved."""
+def raced(
+    task: Task, configurations: Iterable[Configuration], workload: str, cubins: Path | None = None
+) -> Record:  # fmt: skip
+    """Compiles, verifies and times configurations and the trusted implementation, interleaved. ``cubins``: as written
+    by bench/triton_cubins.py, for the same rounds."""
     board, chosen = need_gpu(), task.workload(workload)
+    others = kept_programs(cubins, task, workload, board) if cubins else ()
     compiled = compile_all(task, [Unit(chosen, each, board) for each in configurations], seconds=30)
     remember(task, compiled)
     with Session(where_is(task)) as session:
         answer(session.run(Hello()))
-        return measured(task, session, chosen, compiled, ROUNDS)
+        return measured(task, session, chosen, compiled, ROUNDS, others)
 
 
 def best_of(record: Record, **knobs: Any) -> Record | None:
@@ -73,7 +80,8 @@ def best_of(record: Record, **knobs: Any) -> Record | None:
     if not fitting:
         return None
     best = min(fitting, key=lambda row: statistics.median(row["samples_us"]))
-    return {"us": statistics.median(best["samples_us"]), "config": best["config"], "of": len(fitting)}
+    other = {"triton": best["triton"]} if "triton" in best else {}
+    return {"us": statistics.median(best["samples_us"]), "config": best["config"], "of": len(fitting), **other}
 
 
 def with_bests(record: Record, groups: Mapping[str, Mapping[str, Any]]) -> Record:
@@ -81,7 +89,8 @@ def with_bests(record: Record, groups: Mapping[str, Mapping[str, Any]]) -> Recor
     if record.get("trusted_us"):
         best["torch"] = {"us": statistics.median(record["trusted_us"]), "config": {}, "of": 1}
     for name, found in best.items():
-        print(f"  {name:24} " + ("none is right" if found is None else f"{found['us']:9.2f} us {found['config']}"))
+        by = f" triton {found['triton']}" if found and "triton" in found else ""
+        print(f"  {name:24} " + ("none is right" if found is None else f"{found['us']:9.2f} us {found['config']}{by}"))
     return {"best": best, "race": record}
 
 
@@ -98,12 +107,23 @@ def tiled(task: Task, tiles: Sequence[tuple[int, int, int]], **lists: Sequence[A
     return found
 
 
-def matmul() -> Record:
+def products_by_ptx(task: Task) -> list[Configuration]:
+    forms, warps, stages = ("pointers", "descriptors", "host"), (4, 8), (3, 4)
+    return tiled(task, TILES, FORM=forms, route=("ptx",), num_warps=warps, num_stages=stages)
+
+
+def rows_by_ptx(task: Task) -> list[Configuration]:
+    return [task.space.shipped.replace(num_warps=warps) for warps in (4, 8, 16, 32)]
+
+
+BY_PTX = {"products": products_by_ptx, "softmax_rows": rows_by_ptx, "rms_rows": rows_by_ptx}
+"""The configurations of the PTX route, by the name of the task."""
+
+
+def matmul(cubins: Path | None) -> Record:
     task = load_task(f"{TASKS}:products")
-    warps, stages = (4, 8), (3, 4)
     configurations = [
-        *(each for form in ("pointers", "descriptors", "host")
-          for each in tiled(task, TILES, FORM=(form,), route=("ptx",), num_warps=warps, num_stages=stages)),
+        *products_by_ptx(task),
         *tiled(task, LARGE_TILES, FORM=("descriptors", "host"), route=("tileir",), num_worker_warps=(None, 8)),
         *tiled(task, LARGE_TILES, FORM=("descriptors",), route=("tileir",), num_ctas=(2,), num_worker_warps=(None, 8)),
         *tiled(task, LARGE_TILES, FORM=("descriptors", "host"), route=("tileir",), num_stages=(2, 4, 8),
@@ -112,21 +132,21 @@ def matmul() -> Record:
     ]  # fmt: skip
     forms = ("pointers", "descriptors", "host")
     groups = {f"{route} {form}": {"route": route, "FORM": form} for route in ("ptx", "tileir") for form in forms}
-    found = with_bests(raced(task, configurations, "4096"), groups)
+    found = with_bests(raced(task, configurations, "4096", cubins), groups)
     ptx = min((us for form in forms if not math.isnan(us := us_of(found, f"ptx {form}"))), default=math.nan)
     ours = min((us for form in forms if not math.isnan(us := us_of(found, f"tileir {form}"))), default=math.nan)
     return {**found, "figures": {"tileir/torch": ours / us_of(found, "torch"), "tileir/ptx": ours / ptx}}
 
 
-def of_rows(name: str) -> Record:
+def of_rows(name: str, cubins: Path | None) -> Record:
     task = load_task(f"{TASKS}:{name}")
     shipped = task.space.shipped
     configurations = [
-        *(shipped.replace(num_warps=warps) for warps in (4, 8, 16, 32)),
+        *rows_by_ptx(task),
         *(shipped.replace(route="tileir", num_warps=None, occupancy=occupancy, num_worker_warps=warps)
           for occupancy in (None, 1, 2, 4, 8) for warps in (None, 8)),
     ]  # fmt: skip
-    record = raced(task, configurations, "16384x4096")
+    record = raced(task, configurations, "16384x4096", cubins)
     found = with_bests(record, {route: {"route": route} for route in ("ptx", "tileir")})
     return {**found, "figures": {"tileir/ptx": us_of(found, "tileir") / us_of(found, "ptx")}}
 
@@ -323,17 +343,17 @@ def translation() -> Record:
 
 # Parts ------------------------------------------------------------------------------------------------
 
-PARTS: Mapping[str, Callable[[], Record]] = {
-    "translation": translation, "interpreter": interpreter, "matmul": matmul,
-    "softmax": lambda: of_rows("softmax_rows"), "rms": lambda: of_rows("rms_rows"),
-    "tuning": tuning, "optimize": optimize,
+PARTS: Mapping[str, Callable[[Path | None], Record]] = {
+    "translation": lambda cubins: translation(), "interpreter": lambda cubins: interpreter(), "matmul": matmul,
+    "softmax": lambda cubins: of_rows("softmax_rows", cubins), "rms": lambda cubins: of_rows("rms_rows", cubins),
+    "tuning": lambda cubins: tuning(), "optimize": lambda cubins: optimize(),
 }  # fmt: skip
 WITHOUT_GPU = ("translation", "interpreter")
 
 
-def one_part(name: str, part: Path) -> None:
+def one_part(name: str, part: Path, cubins: Path | None) -> None:
     started = time.perf_counter()
-    found = PARTS[name]()
+    found = PARTS[name](cubins)
     record = {**made_here(), "python": platform.python_version(), "triton": metadata.version("triton"),
               "wall_seconds": time.perf_counter() - started, **found}  # fmt: skip
     unfinished = part.with_suffix(".part")
@@ -341,7 +361,7 @@ def one_part(name: str, part: Path) -> None:
     unfinished.rename(part)
 
 
-def run_parts(names: Sequence[str], parts: Path, seconds: float) -> dict[str, str]:
+def run_parts(names: Sequence[str], parts: Path, seconds: float, cubins: Path | None = None) -> dict[str, str]:
     """Runs the parts that are not there yet; returns those that failed, with the reason."""
     parts.mkdir(parents=True, exist_ok=True)
     failed = {}
@@ -350,6 +370,7 @@ def run_parts(names: Sequence[str], parts: Path, seconds: float) -> dict[str, st
             continue
         print(name, flush=True)
         command = [sys.executable, __file__, "--one", name, "--parts", str(parts)]
+        command += ["--cubins", str(cubins)] if cubins else []
         process = subprocess.Popen(command, start_new_session=True)
         try:
             if code := process.wait(seconds):
@@ -372,6 +393,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--parts", type=Path, default=Path("triton-figures-parts"))
     parser.add_argument("--seconds", type=float, default=300.0, help="of one part")
+    parser.add_argument("--cubins", type=Path, metavar="FOLDER", help="cubins of another Triton")
     for hidden in ("--one", "--interpret"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--autotune", action="store_true", help=argparse.SUPPRESS)
@@ -380,14 +402,14 @@ def main() -> None:
         print(json.dumps(autotune() if given.autotune else interpreted(given.interpret)))
         return
     if given.one:
-        one_part(given.one, given.parts / f"{given.one}.json")
+        one_part(given.one, given.parts / f"{given.one}.json", given.cubins)
         return
     names = given.names or list(PARTS)
     if given.out is None or (unknown := [name for name in names if name not in PARTS]):
         parser.error("name the file to write" if given.out is None else f"unknown part '{unknown[0]}'")
     if set(names) - set(WITHOUT_GPU):
         need_gpu()
-    failed = run_parts(names, given.parts, given.seconds)
+    failed = run_parts(names, given.parts, given.seconds, given.cubins)
     files = {name: given.parts / f"{name}.json" for name in names}
     found = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
     print(table(found))

@@ -9,7 +9,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Sizes:
-    """frames: of a recording. features: of a frame. sounds: how many there are."""
+    """frames: of a recording. features: of a frame. sounds: how many there are. steps: of a run."""
 
     batch: int
     frames: int
@@ -18,10 +18,11 @@ class Sizes:
     heads: int
     layers: int
     sounds: int
+    steps: int
 
 
-ON_GPU = Sizes(batch=8, frames=1024, features=512, width=256, heads=8, layers=4, sounds=8192)
-ON_CPU = Sizes(batch=4, frames=64, features=32, width=64, heads=4, layers=2, sounds=256)
+ON_GPU = Sizes(batch=4, frames=2048, features=512, width=768, heads=12, layers=6, sounds=8192, steps=201)
+ON_CPU = Sizes(batch=4, frames=64, features=32, width=64, heads=4, layers=2, sounds=256, steps=61)
 
 
 def gelu(x: torch.Tensor) -> torch.Tensor:

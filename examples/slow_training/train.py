@@ -36,15 +36,16 @@ def train(model: SoundModel, loader: DataLoader, device: torch.device) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=61)
+    parser.add_argument("--steps", type=int, help="201; without a GPU 61")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--small", action="store_true", help="small sizes; without a GPU they are the default")
     given = parser.parse_args()
     torch.manual_seed(given.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sizes = ON_CPU if given.small or device.type == "cpu" else ON_GPU
-    data = recordings(sizes, sizes.batch * min(given.steps, 8))
-    sampler = RandomSampler(data, replacement=True, num_samples=sizes.batch * given.steps)
+    steps = given.steps or sizes.steps
+    data = recordings(sizes, sizes.batch * min(steps, 8))
+    sampler = RandomSampler(data, replacement=True, num_samples=sizes.batch * steps)
     model = SoundModel(sizes).to(device)
     train(model, DataLoader(data, batch_size=sizes.batch, sampler=sampler), device)
 

@@ -24,7 +24,8 @@ def main() -> int:
             from tilewright.cli import main as cli
 
             code = cli.main()
-            gc.freeze()  # otherwise Python searches all objects for cycles when it ends, which takes 0.15 s
+            if "triton" not in sys.modules:  # triton's objects that are not freed at the end print a warning each
+                gc.freeze()  # otherwise Python searches all objects for cycles when it ends, which takes 0.15 s
             return code
     except Signalled as signalled:
         print(signalled, file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 from tests.bench.kit import bench_module
 
-from tilewright.compile.compile import Unit, lower
+from tilewright.compile.compile import Unit, compile_all, lower
 from tilewright.hardware.architectures import default_board
 from tilewright.task.loading import load_task
+from tilewright.worker.programs import program_of
 
 pytest.importorskip("triton")
 BENCH = Path(__file__).parents[2] / "bench"
@@ -59,3 +61,26 @@ def test_the_tasks_lower_by_both_routes(name: str) -> None:
 def test_the_tuned_space_has_24_configurations() -> None:
     task = load_task(str(BENCH / "triton_plain_matmul.py"))
     assert len(task.space.configurations(90, task.workload("4096").dims)) == 24
+
+
+def test_cubins_of_another_triton_are_raced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cubins, board = bench_module("triton_cubins"), default_board("sm_90")
+    task = load_task(f"{BENCH / 'triton_figures_tasks.py'}:softmax_rows")
+    workload, config = next(iter(task.selected(None))), task.space.shipped
+    with pytest.raises(SystemExit, match="is missing; fix: python bench/triton_cubins.py"):
+        cubins.kept_programs(tmp_path, task, workload.name, board)
+    assert cubins.keep_programs(tmp_path, task, [config], board).startswith("softmax_rows: 1 of 1 compiled")
+    assert cubins.kept_programs(tmp_path, task, workload.name, board) == [], "made by the Triton that is here"
+    monkeypatch.setattr(cubins.metadata, "version", lambda package: "3.6.0")
+    (compiled,) = compile_all(task, [Unit(workload, config, board)])
+    expected = {"config": dict(config), "triton": version("triton")}
+    assert cubins.kept_programs(tmp_path, task, workload.name, board) == [(expected, program_of(task, compiled))]
+    with pytest.raises(SystemExit, match="is for workload"):
+        cubins.kept_programs(tmp_path, task, "another", board)
+    with pytest.raises(SystemExit, match="is for H200, and the GPU here is B200"):
+        cubins.kept_programs(tmp_path, task, workload.name, default_board("sm_100"))
+
+
+def test_a_best_row_says_whose_cubin_it_is(figures: ModuleType) -> None:
+    rows = [row(9, route="ptx"), {**row(8, route="ptx"), "triton": "3.9.0"}]
+    assert figures.best_of({"rows": rows}, route="ptx")["triton"] == "3.9.0"

@@ -7,13 +7,16 @@ failure is one line; the next version loads as if nothing had happened.
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from tests.made_runs import run_record
 from tests.processes import PATIENCE, for_ever, gone, running, until
 
 from tilewright.candidate.client import Candidates, VersionError
@@ -24,6 +27,7 @@ from tilewright.hardware.architectures import default_board
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
 from tilewright.languages.described import DescribedKernel
+from tilewright.ledger.ledger import Ledger
 from tilewright.records import Built, Failed
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
@@ -308,6 +312,24 @@ for thing in gc.get_objects():
     task = version(candidates, file, lines)
     assert (interpreter.run.__code__, judge.judge_values.__code__) == before
     assert task.reference.__code__ == load_task(str(file)).reference.__code__
+
+
+def test_a_version_cannot_drop_the_triggers_of_the_ledger(candidates: Candidates, file: Path) -> None:
+    """Nor rewrite it: SQLite opens the file for reading only, or not at all."""
+    ledger = file.parent / "ledger.db"
+    with Ledger(ledger) as store:
+        store.begin(run_record())
+    connection = sqlite3.connect(ledger)
+    ((trigger,), *_) = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+    connection.close()
+    before = ledger.read_bytes()
+    drop = f"connection = sqlite3.connect({str(ledger)!r})\nconnection.execute('DROP TRIGGER {trigger}')"
+    with pytest.raises(VersionError, match="does not import: OperationalError"):
+        version(candidates, file, f"import sqlite3\n{drop}\nconnection.commit()")
+    assert ledger.read_bytes() == before and [path.name for path in file.parent.glob("ledger*")] == ["ledger.db"]
+    allowed: dict[str, Any] = {"sqlite3": sqlite3}
+    exec(drop, allowed)  # the same words from a process that may write: the trigger was there
+    allowed["connection"].close()
 
 
 def test_versions_do_not_see_each_other(candidates: Candidates, file: Path) -> None:

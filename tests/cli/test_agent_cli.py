@@ -60,6 +60,43 @@ def test_it_runs_shows_what_came_of_it_and_takes_it_back(
     assert "Proof that the changed code ran" in out and "agent --undo" in out
 
 
+def test_a_program_without_anything_to_try_is_not_run(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran = script.parent / "ran"
+    script.write_text(f"open({str(ran)!r}, 'w')\n")
+    assert cli.main(["agent", "speed up train.py", "--yes"]) == 0
+    out = capsys.readouterr().out
+    assert "nothing that would make this program faster was found in its source, so it is not run" in out
+    assert "there was nothing to try, so the program was not run" in out
+    assert not ran.exists()
+
+
+def test_a_file_in_another_encoding_is_named_in_the_plan(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (script.parent / "beside.py").write_bytes(b"# coding: latin-1\n# caf\xe9\n")
+    script.write_text("import beside\n")
+    assert cli.main(["agent", "speed up train.py"]) == 0
+    said = "left out: beside.py: in the encoding iso-8859-1; only plain UTF-8 is changed"
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("question", [["speed up train.py"], ["speed up it", "--command", "python train.py"]])
+def test_a_script_that_is_no_text_is_one_line_before_any_run(
+    script: Path, capsys: pytest.CaptureFixture[str], question: list[str]
+) -> None:
+    script.write_bytes(b"import torch\n# caf\xe9\n")
+    message = printed(capsys, "agent", *question, "--yes", code=2)["error"]["message"]
+    assert message.endswith("train.py is not UTF-8 text (byte 0xe9 in line 2); save it as UTF-8")
+
+
+def test_a_program_that_does_not_end_is_one_line_with_the_option(
+    script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    proposing(monkeypatch, slow="fast")
+    script.write_text("import time\nslow = 1\nwhile True:\n    time.sleep(0.1)\n")
+    message = printed(capsys, "agent", "speed up train.py", "--yes", "--run-seconds", "1", code=2)["error"]["message"]
+    assert "did not end in 1 s" in message and "raise --run-seconds" in message
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -68,7 +105,8 @@ def test_it_runs_shows_what_came_of_it_and_takes_it_back(
         (["speed up train.py", "--report", "missing.txt"], 2, "missing.txt"),
         (["speed up it", "--command", "python missing.py"], 2, "missing.py"),
         (["Apply CUDA Graph to train.py", "--yes"], 3, "cuda-graph needs"),
-        (["--undo", "never"], 2, "unknown run 'never'"),
+        (["speed up train.py", "--seconds", "nan"], 2, "--seconds': nan is not a number"),
+        (["--undo", "never"], 2, "has no run of the agent; start this in the folder of the run never"),
         ([], 2, "no question"),
     ],
 )

@@ -137,7 +137,7 @@ def test_an_unknown_target_names_the_choices(file: Path) -> None:
         (b"x = '\x00'\n", r"bad\.py: .*null bytes; it must be a Python file"),
         (b"x = 1\ndef f(:\n", r"bad\.py:2: .*; it must be a Python file"),
         (b"# coding: none-such\n", r"bad\.py: unknown encoding"),
-        (b"x = '\xff'\n", r"bad\.py: invalid or missing encoding"),
+        (b"x = '\xff'\n", r"bad\.py is not UTF-8 text \(byte 0xff in line 1\); save it as UTF-8"),
         (b"x = " + b" + ".join([b"a"] * 900), r"bad\.py: its expressions are nested too deep"),
         (b"x = " + b"-" * 20_000 + b"1", r"bad\.py: its expressions are nested too deep"),
     ],

@@ -192,7 +192,7 @@ def test_import_shows_conflicts_and_keeps_what_stands(filled: Run) -> None:
     Path("softmax.json").write_text(text)
     ran = filled("import", "softmax.json")
     assert ran.code == 0 and "kept: softmax" in ran.out and "TILE=9; TILE=1 stays" in ran.out
-    assert "--replace takes that of the file" in ran.err
+    assert "--replace takes those of the file" in ran.err
     assert "replaced: softmax" in filled("import", "softmax.json", "--replace").out
     assert {"TILE": 9} in [one["config"] for one in filled("list", "--json").json]
 

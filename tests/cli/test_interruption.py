@@ -98,3 +98,18 @@ def test_a_signal_while_the_command_line_is_imported_is_one_line(number: int, sa
     """Its first import is of a file that executes text, which interrupts it."""
     done = ended(tmp_path / "typer.py", f"exec('os.kill(os.getpid(), {int(number)})')\ntime.sleep(600)", "--version")
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", said)
+
+
+def test_sigterm_ends_a_command_also_where_sigint_is_ignored(tmp_path: Path) -> None:
+    """As in a job that a shell starts in the background."""
+    file = tmp_path / "ops.py"
+    file.write_text(f"import os, signal, time\nos.kill(os.getpid(), {int(signal.SIGTERM)})\ntime.sleep(600)\n")
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from tilewright.__main__ import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "inspect", str(file), "--arch", "sm_90"],
+        env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "terminated\n")

@@ -46,20 +46,20 @@ def test_what_is_written_is_read_again(analysis: Analysis) -> None:
 
 
 @pytest.mark.parametrize(("was", "now", "said"), [
-    ("Primary bottleneck:", "Bottleneck:", "a.txt:1: 'Bottleneck: memory-bound' stands where 'Primary bottleneck:'"),
+    ("Primary bottleneck:", "Bottleneck:", "a.txt:1: 'Bottleneck: memory-bound', expected 'Primary bottleneck:'"),
     ("memory-bound", "", "a.txt:1: nothing behind 'Primary bottleneck:'"),
-    ("Evidence:", "evidence:", "stands where 'Evidence:' must be"),
+    ("Evidence:", "evidence:", "expected 'Evidence:'"),
     ("Recommendations:\n", "", "a.txt:3: '1. [High] Enable FlashAttention"),
     ("Recommendations:", "Recommendations: none", "text behind 'Recommendations:'"),
     ("[High]", "[Very high]", "is not of the form 'N. [High|Medium|Low] text'"),
     ("[High]", "[high]", "is not of the form"),
-    ("2. [Medium]", "3. [Medium]", "a.txt:5: recommendation 3 stands at place 2; write number 2"),
+    ("2. [Medium]", "3. [Medium]", "a.txt:5: recommendation 3 is number 2 in the list; write number 2"),
     ("3. [Low] Consider", "and consider", "'and consider gradient checkpointing"),
     (SEED[SEED.index("1."):], "", "no recommendation; add a line such as"),
     ("89%", "89%\x1b[2J", "a character that cannot be printed"),
     ("89%", "89%\u2028", "a character that cannot be printed"),
     ("1. [High]", "1 [High]", "is not of the form"),
-    (SEED, "", "a.txt: the end stands where 'Primary bottleneck:' must be"),
+    (SEED, "", "a.txt: the end, expected 'Primary bottleneck:'"),
 ])  # fmt: skip
 def test_another_form_is_one_line(was: str, now: str, said: str) -> None:
     assert was in SEED

@@ -209,7 +209,7 @@ def test_a_plan_for_hardware_that_is_not_here_is_one_line(script: Path, monkeypa
 def test_a_broken_analysis_is_one_line(script: Path, tmp_path: Path) -> None:
     report = tmp_path / "analysis.txt"
     report.write_text(REPORT.replace("Evidence:", "Proof:"))
-    with pytest.raises(RequestError, match=r"analysis\.txt:2: .* stands where 'Evidence:' must be"):
+    with pytest.raises(RequestError, match=r"analysis\.txt:2: .*, expected 'Evidence:'"):
         plan_for(script, analysis=report)
 
 

@@ -15,17 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.test_house import SRC, modules, own_imports, tree
 
-from tilewright.coordinate.plan import (
-    STEPS,
-    ChangePlan,
-    StepState,
-    check_pair,
-    done,
-    failed,
-    lines_of,
-    missing_needs,
-    plan_of,
-)
+from tilewright.coordinate.plan import STEPS, ChangePlan, StepState, check_pair, done, failed, lines_of, plan_of
 from tilewright.coordinate.priority import WorkItem
 from tilewright.coordinate.routing import CATEGORIES
 from tilewright.errors import RequestError, UnknownChoice
@@ -120,11 +110,6 @@ def test_specialists_are_never_crossed() -> None:
         check_pair("kernels", "triton")
 
 
-def test_a_plan_for_hardware_that_is_not_here_says_what_is_missing() -> None:
-    plan = plan_of(WorkItem("R1", "overlap", "High", specialists=("distributed",)), "one step")
-    assert any(need.what == "the measurement of collectives in Tilewright" for need in missing_needs(plan))
-
-
 def test_a_plan_is_shown_step_by_step() -> None:
     lines = lines_of(failed(done(made(), "baseline", "m1"), "backup", "the disk is full"))
     assert lines[0] == "R1: Write a TileIR kernel for SiLU-mul [High] by triton, then tileir"
@@ -173,7 +158,7 @@ import os, sys
 from pathlib import Path
 from tilewright.coordinate.analysis import read_analysis
 from tilewright.coordinate.facts import kernels_in, kernels_named_in
-from tilewright.coordinate.plan import done, failed, lines_of, missing_needs, plan_of
+from tilewright.coordinate.plan import done, failed, lines_of, plan_of
 from tilewright.coordinate.priority import item_of, ranked
 from tilewright.coordinate.routing import route
 
@@ -193,7 +178,6 @@ head = "Primary bottleneck: x\\nEvidence: y\\nRecommendations:"
 text = head + "\\n1. [High] Write a TileIR kernel\\n2. [Low] kernel fusion"
 for item in ranked(map(item_of, read_analysis(text).recommendations)):
     plan = plan_of(item, "one step of train.py", file="train.py")
-    missing_needs(plan)
     lines_of(failed(done(plan, "baseline", "m1"), "backup", "no"))
 found = route("optimize the kernel in train.py", kernels_named_in("train.py"))
 print(found.specialists, kernels_in(Path("train.py")).file)

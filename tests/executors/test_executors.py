@@ -32,7 +32,7 @@ while (step := receive(sys.stdin)) is not None:
     if isinstance(step, PrepareInputs):
         os._exit(1)
     send(sys.stdout, Advanced(1))
-    send(sys.stdout, Greeting("2.0", None, "none"))
+    send(sys.stdout, Greeting("none", "13.0"))
 """
 Answer = TypeVar("Answer")
 
@@ -51,7 +51,7 @@ class Inline(Executor):
     ) -> Answer | Lost:
         if "broken" in self.task:
             raise TaskError(f"{self.task} does not load")
-        greeting = Greeting("2.0", None, "none")
+        greeting = Greeting("none", "13.0")
         return greeting if isinstance(greeting, step.answer) else Lost("no such step here")
 
     def close(self, wait: bool = True) -> None:

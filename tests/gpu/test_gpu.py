@@ -104,6 +104,7 @@ from tilewright.compile.compile import Unit, compile_all, hints_of, remember
 from tilewright.hardware.architectures import board_for_gpu
 from tilewright.hardware.gpu import detect
 from tilewright.worker.process.buffers import Buffers
+from tilewright.worker.process.torch_backend import TorchBackend
 from tilewright.languages import language_of
 from tilewright.task.loading import load_task
 counts = {}
@@ -112,7 +113,7 @@ board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
 for name in sys.argv[1:]:
     task = load_task(name)
     for workload in task.selected(None):
-        buffers = Buffers(task, workload.dims, "cuda")
+        buffers = Buffers(task, workload.dims, TorchBackend("cuda"))
         buffers.draw(0)
         configs = task.space.configurations(90, workload.dims)[:3]
         compiled = compile_all(task, [Unit(workload, config, board) for config in configs])

@@ -14,6 +14,7 @@ from tilewright.languages import language_of  # noqa: E402
 from tilewright.task.loading import load_task  # noqa: E402
 from tilewright.worker.process.buffers import Buffers  # noqa: E402
 from tilewright.worker.process.driver import ProgramLaunch  # noqa: E402
+from tilewright.worker.process.torch_backend import TorchBackend  # noqa: E402
 from tilewright.worker.programs import program_of  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -43,7 +44,7 @@ def test_the_driver_launch_is_cuda_tiles_own(file: str) -> None:
     workload = min(task.selected(None), key=lambda one: task.work(one.dims))
     configs = task.space.configurations(gpu.board.sm, workload.dims)
     chosen = [configs[0], configs[len(configs) // 2], configs[-1]]
-    buffers = Buffers(task, workload.dims, "cuda")
+    buffers = Buffers(task, workload.dims, TorchBackend("cuda"))
     buffers.draw(7)
     stream = torch.cuda.current_stream().cuda_stream
     for compiled in compile_all(task, [Unit(workload, config, gpu.board) for config in chosen], seconds=60):

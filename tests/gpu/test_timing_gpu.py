@@ -44,8 +44,9 @@ def test_each_launch_finds_poison_and_each_round_other_inputs(
     """trust.md 38. The candidates: one doubles, one looks whether the output holds a number, one does nothing."""
     from tilewright.worker.process.buffers import Buffers, InputSets
     from tilewright.worker.process.clock import GpuClock
+    from tilewright.worker.process.torch_backend import TorchBackend
 
-    buffers = Buffers(doubling(), {"N": N}, "cuda")
+    buffers = Buffers(doubling(), {"N": N}, TorchBackend("cuda"))
     sets, found = InputSets(buffers, (1, 2)), torch.zeros(1, device="cuda")
     x, y = buffers.tensors()["x"], buffers.tensors()["y"]
     kept = [part["x"].view(torch.float32).clone() for part in sets._sets]
@@ -69,8 +70,9 @@ def test_each_launch_finds_poison_and_each_round_other_inputs(
 def test_an_output_that_updates_begins_with_the_inputs_of_the_round() -> None:
     from tilewright.worker.process.buffers import Buffers, InputSets
     from tilewright.worker.process.clock import GpuClock
+    from tilewright.worker.process.torch_backend import TorchBackend
 
-    buffers = Buffers(doubling(updates="x"), {"N": N}, "cuda")
+    buffers = Buffers(doubling(updates="x"), {"N": N}, TorchBackend("cuda"))
     sets, tensors = InputSets(buffers, (1, 2)), buffers.tensors()
     with GpuClock([lambda s: tensors["y"].mul_(2)], Policy(), Monitor(), sets, lambda index: None) as clock:
         for _ in range(3):

@@ -28,6 +28,7 @@ from tilewright.task.task import Task  # noqa: E402
 from tilewright.task.tensors import ArraySpec, Descriptor  # noqa: E402
 from tilewright.worker.process.buffers import Buffers  # noqa: E402
 from tilewright.worker.process.driver import ProgramLaunch  # noqa: E402
+from tilewright.worker.process.torch_backend import TorchBackend  # noqa: E402
 from tilewright.worker.programs import program_of  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -69,7 +70,7 @@ def test_the_product_is_right(kernel: object, hints: dict[str, object]) -> None:
     assert gpu is not None
     workload = task.workload("small")
     (compiled,) = compile_all(task, [Unit(workload, task.space.shipped, gpu.board)], seconds=60)
-    buffers = Buffers(task, workload.dims, "cuda")
+    buffers = Buffers(task, workload.dims, TorchBackend("cuda"))
     buffers.draw(7)
     tensors = buffers.tensors()
     launch, stream = ProgramLaunch(program_of(task, compiled), tensors), torch.cuda.current_stream().cuda_stream
@@ -84,7 +85,7 @@ def test_tritons_own_launch_gives_the_same_bits() -> None:
     workload = task.workload("odd")
     config = task.space.shipped.replace(num_warps=8)
     (compiled,) = compile_all(task, [Unit(workload, config, gpu.board)], seconds=60)
-    buffers = Buffers(task, workload.dims, "cuda")
+    buffers = Buffers(task, workload.dims, TorchBackend("cuda"))
     buffers.draw(7)
     tensors = buffers.tensors()
     ProgramLaunch(program_of(task, compiled), tensors)(torch.cuda.current_stream().cuda_stream)

@@ -188,7 +188,7 @@ def test_a_call_like_the_last_is_not_even_looked_up() -> None:
         for _ in range(2):
             op(stream(), *arrays(extent), 1.0)
     (variant,) = op.tuned._variants.values()
-    place = variant.places["now"]
+    place = variant.known_calls["now"]
     known, place.calls = dict(place.calls), {}  # a look-up would fail, and a miss too
     op.tuned.chooser = None
     x, y = arrays(8192)
@@ -217,4 +217,4 @@ def test_another_gpu_is_another_call() -> None:
             op(torch.cuda.current_stream(), x, y, 2.0)
             assert torch.equal(y, x + 2)
     (variant,) = op.tuned._variants.values()
-    assert len(variant.places["now"].table) == 2
+    assert len(variant.known_calls["now"].table) == 2

@@ -472,6 +472,53 @@ def test_a_change_of_form_is_never_kept_on_a_prediction(tmp_path: Path, monkeypa
     assert tried["entry"] == "proposed" and tried["correctness"] == "PASS", tried
 
 
+STORE = "    ct.scatter(y, at, ct.gather(x, at, check_bounds=True) * 2.0, check_bounds=True)\n"
+"""The line of `GATHERS` that stores."""
+
+
+@pytest.fixture
+def promising(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change is predicted to be ten times as fast."""
+    untouched: list[str] = []
+
+    def predict(code: MachineCode, *_: object) -> PredictedTime:
+        untouched.append(code.code_hash)
+        return PredictedTime(100.0 if code.code_hash == untouched[0] else 10.0, "made up")
+
+    monkeypatch.setattr(attempting, "predict", predict)
+
+
+@pytest.mark.usefixtures("promising")
+def test_a_change_that_cannot_be_checked_at_full_size_is_not_kept(tmp_path: Path) -> None:
+    """The untouched code can be. The change stores some elements twice, so blocks cannot be checked alone."""
+    change = tmp_path / "twice.py"
+    change.write_text(GATHERS.replace(STORE, STORE + STORE))
+    file = repository(tmp_path / "user", GATHERS)
+    options = Options(iterations=1, changes=(change,), only=("tile_load",), seconds=60)
+    found = optimize(str(file), arch="sm_90", options=options, seed=1)
+    tried = found.iterations[1]
+    assert not found.kept and tried.correctness == "PASS" and tried.status == "revert"
+    assert "correct on reduced shapes" in tried.reason and "stored more than once" in tried.reason
+    assert [n for n, _, _ in found.to_confirm] == [1], "a GPU can run it"
+
+
+@pytest.mark.usefixtures("promising")
+@pytest.mark.parametrize(("twice_from", "kept"), [(512, False), (0, True)])
+def test_other_tiles_are_kept_on_reduced_shapes_only_if_the_untouched_code_is_too(
+    twice_from: int, kept: bool, tmp_path: Path
+) -> None:
+    """From ``twice_from`` elements a tile, the kernel stores each element twice, so blocks cannot be checked alone."""
+    text = GATHERS.replace(STORE, f"{STORE}    if TILE >= {twice_from}:\n    {STORE}")
+    text = text.replace('{"TILE": (256,)}', '{"TILE": (256, 512)}')
+    file = repository(tmp_path / "user", text)
+    options = Options(iterations=1, only=("tile_sizes",), seconds=60)
+    found = optimize(str(file), arch="sm_90", options=options, seed=1)
+    tried = found.iterations[1]
+    assert tried.correctness == "PASS" and "correct on reduced shapes" in tried.reason, tried.reason
+    assert "stored more than once" in tried.reason and tried.status == ("keep" if kept else "revert")
+    assert [n for n, _, _ in found.to_confirm] == ([] if kept else [1])
+
+
 def test_tiles_of_a_gelu_do_not_shrink_to_16(tmp_path: Path) -> None:
     """A run without a GPU left 16×16 tiles on the branch."""
     found = never_kept(GELU, tmp_path, "tile_sizes")

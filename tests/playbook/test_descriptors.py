@@ -70,6 +70,14 @@ def test_the_tutorial_s_matmul() -> None:
     assert "a_ptrs += BLOCK_K * stride_ak" in old and "offs_am = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)) % M" in old
 
 
+def test_a_matmul_that_loads_inside_of_its_product() -> None:
+    """Rows and columns wrap round, and are converted to 64 bits."""
+    text = Path(__file__).parents[2].joinpath("bench", "triton_plain_matmul.py").read_text()
+    _, new = changed_lines(text, changed(text, "matmul"))
+    loads = "a_desc.load([BLOCK_M * block_m, BLOCK_K * step]), b_desc.load([BLOCK_K * step, BLOCK_N * block_n]), total"
+    assert loads in " ".join(new)
+
+
 def rms_norm() -> Any:
     """Rows of multiples of 16 bytes."""
     x, w = test_kernels.normal(5, 296), test_kernels.normal(296)
@@ -274,6 +282,23 @@ def test_rows_that_wrap_round_must_not_be_used(old: str, new: str) -> None:
     assert MATMUL.count(old) == 1
     _, reasons = descriptors_in(Source("task.py", MATMUL.replace(old, new)), "matmul")
     assert any(re.search("a_ptrs.*rows beyond M, which wrap round, are not used", reason) for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("total.to(c.dtype", "(total + tl.sum(tl.load(left))).to(c.dtype"),
+        ("    at_m =", "    total += tl.sum(tl.load(left))\n    at_m ="),
+        ("total.to(c.dtype", "total.reshape(BLOCK_N, BLOCK_M).trans(1, 0).to(c.dtype"),
+        ("total.to(c.dtype", "total[:, :].cumsum(0).to(c.dtype"),
+        ("(at_m[:, None] < M) & ", ""),
+    ],
+)
+def test_rows_that_wrap_round_inside_of_a_product(old: str, new: str) -> None:
+    text = Path(__file__).parents[2].joinpath("bench", "triton_plain_matmul.py").read_text()
+    assert text.count(old) == 1
+    _, reasons = descriptors_in(Source("task.py", text.replace(old, new)), "matmul")
+    assert any(re.search("left.*rows beyond M, which wrap round, are not used", reason) for reason in reasons)
 
 
 def test_a_tensor_that_is_not_there_is_refused() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import Startable
-from tilewright.program.race import TAIL, ProgramRace, looks, pairs_at_once, raced, time_us
+from tilewright.program.race import FIRST_LOOK, TAIL, ProgramRace, looks, pairs_at_once, raced, time_us
 from tilewright.program.run import ProgramFailed, ProgramRun
 
 VERSIONS = {name: [ProgramCommand(("python", f"{name}.py"), Path("/"))] for name in ("before", "after")}
@@ -52,6 +52,12 @@ def race(machine: SimulatedMachine, seed: int, rounds: int = 25, seconds: float 
     return done
 
 
+def test_a_short_race_comes_to_its_first_look() -> None:
+    """Each pair takes 20 s. 100 s hold five, and six decide."""
+    assert race(SimulatedMachine(3, ratio=0.5), 5, seconds=100.0).rounds == FIRST_LOOK
+    assert race(SimulatedMachine(3, ratio=0.5), 5, seconds=45.0).rounds < FIRST_LOOK
+
+
 def test_equal_versions_are_seldom_called_different() -> None:
     """300 races; promised is half of the 5 % that are allowed here."""
     decided = [race(SimulatedMachine(seed), seed + 1000).decided for seed in range(300)]
@@ -69,6 +75,19 @@ def test_a_real_difference_is_found_and_ends_the_race_early() -> None:
     assert all(each.ratio.high < 1.0 for each in faster if each.decided == "faster")
     slower = [race(SimulatedMachine(seed, 1.25), seed).decided for seed in range(50)]
     assert slower.count("slower") >= 40
+
+
+def test_the_progress_of_a_race_goes_up_to_its_end_and_shows_no_unknown_ratio() -> None:
+    machine, shown = SimulatedMachine(0, 0.5), list[tuple[int, int | None, str]]()
+
+    def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
+        shown.append((done, total, note))
+
+    done = raced(VERSIONS, each_by(machine), rounds=25, seconds=1e9, seed=0, progress=progress)
+    assert isinstance(done, ProgramRace) and done.rounds < 25
+    assert [done for done, _, _ in shown] == sorted(done for done, _, _ in shown)
+    assert shown[-1][:2] == (done.rounds, done.rounds) and str(done.ratio) in shown[-1][2]
+    assert not any("unknown" in note for _, _, note in shown)
 
 
 def test_versions_go_first_equally_often_and_a_first_pair_does_not_count() -> None:

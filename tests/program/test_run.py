@@ -96,6 +96,26 @@ def test_what_is_observed(runs: dict[str, ProgramRun]) -> None:
     assert "aten::scaled_dot_product_attention" in runs["same"].operations
 
 
+def test_a_program_that_calls_its_model_before_each_training_step_is_observed(tmp_path: Path) -> None:
+    """As in reinforcement learning. The operations are those of the steps, not of the calls before the first one."""
+    pytest.importorskip("torch")
+    code = """
+import torch
+layer = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for step in range(9):
+    for _ in range(12):
+        with torch.no_grad():
+            layer(torch.ones(2, 4)).erf()
+    layer(torch.ones(2, 4)).tanh().sum().backward()
+    optimizer.step()
+"""
+    run = ran(command_of(tmp_path, code), outputs=True)
+    assert (run.unit, run.steps) == ("optimizer step", 9)
+    assert run.operations["aten::tanh"] > 0
+    assert run.operations["aten::erf"] == 12 * run.operations["aten::tanh"]
+
+
 def test_runs_that_start_together_take_their_steps_in_turn(tmp_path: Path) -> None:
     """Each run notes when a step begins and ends: no step of one overlaps one of the other. Then one ends early."""
     pytest.importorskip("torch")

@@ -9,9 +9,12 @@ import pytest
 
 from tilewright.errors import MachineError, RequestError
 from tilewright.ledger.agent_records import AgentChange
+from tilewright.program import trying
 from tilewright.program.command import ProgramCommand
 from tilewright.program.race import ProgramRace
+from tilewright.program.run import ProgramFailed
 from tilewright.program.trying import ProgramTrials
+from tilewright.progress import Progress
 from tilewright.race.stats import Interval
 
 pytest.importorskip("torch")
@@ -45,12 +48,21 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trials(script: Path) -> Iterator[ProgramTrials]:
-    trials = ProgramTrials(ProgramCommand.of("train.py", script.parent), steps=4, race_seconds=0.0)
+    shown: dict[str, list[tuple[int, str]]] = {}
+
+    def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
+        shown.setdefault(stage, []).append((done, note))
+
+    command = ProgramCommand.of("train.py", script.parent)
+    trials = ProgramTrials(command, steps=4, run_seconds=120.0, race_seconds=0.0, progress=progress)
     baseline = trials.baseline({}, {})
     assert (baseline.kind, baseline.device) == ("baseline", "this CPU")
     assert baseline.values["steps"] == 4
     assert baseline.values["median step, µs"] > 0.0
     yield trials
+    counts = [done for done, _ in shown["runs"]]
+    assert counts == sorted(counts) and counts[-1] > 3, "no count goes back"
+    assert "a run is ended after 120 s" in shown["runs"][0][1]
     assert script.read_text() == PROGRAM  # every version ran in a copy
 
 
@@ -71,6 +83,22 @@ def test_a_change_that_does_not_run_is_not_kept(trials: ProgramTrials, script: P
     trial = trials.judge(dead, {}, asked=True, seconds=0.0)
     assert (trial.kept, trial.failed_at) == (False, "implement")
     assert trial.run.values == {"aten::fft, before": 0.0, "aten::fft, after": 0.0}
+
+
+def test_the_count_of_a_race_is_shown_with_the_name_of_its_change(
+    trials: ProgramTrials, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[object, ...]] = []
+
+    def race(*_: object, progress: Progress, **__: object) -> ProgramFailed:
+        progress("race", 3, 25, "note")
+        return ProgramFailed("race", "no time")
+
+    monkeypatch.setattr(trying, "race_programs", race)
+    monkeypatch.setattr(trials, "progress", lambda *what: shown.append(what))
+    changed = change_of(script, "square().mean()", "pow(2).mean() + torch.zeros(())", ran="aten::zeros|aten::add")
+    trials.judge(changed, {}, asked=True, seconds=0.0)
+    assert ("race of change", 3, 25, "note") in shown
 
 
 def test_a_right_change_is_raced_and_a_race_without_time_blocks_it(trials: ProgramTrials, script: Path) -> None:

@@ -254,7 +254,7 @@ def test_requests_that_make_no_sense_are_refused() -> None:
         run([1.0, 2.0], cost=[(1,)])
     with pytest.raises(RequestError, match="max_rounds"):
         Policy(min_rounds=10, max_rounds=5)
-    with pytest.raises(RequestError, match="--tie-band 1: must lie"):
+    with pytest.raises(RequestError, match="--tie-band 1: must be between 0 and 1"):
         Policy(tie_band=1.0)
 
 

@@ -20,6 +20,7 @@ OTHERS = {
     "cli/example.py": "the first line of a shipped example",
     "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
     "program/reading/module.py": "whether two expressions mean the same",
+    "program/reading/slices.py": "whether the text of a slice reads a name",
     "runtime/store/config_file.py": "a config file that is written as Python",
     "space/space.py": "the text of a lambda; below source in the layers",
     "specialists/hot/dispatch.py": "whether what is inserted is Python, and how it begins",

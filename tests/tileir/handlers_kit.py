@@ -34,7 +34,7 @@ class FakeContext:
         self.findings: list[tuple[str, str, int | None]] = []
         self.prints: list[tuple[str, int]] = []
         self.regions = 0
-        self.world = SimpleNamespace(strides={})
+        self.world = SimpleNamespace(strides={}, checks_assumptions=True)
 
     def finding(self, op: Op, kind: str, message: str, lane: int | None = None, element: Any = None) -> None:
         self.findings.append((kind, message, lane))

@@ -172,6 +172,9 @@ class Lanes:
     def loads(self, op: Op, addresses: Any, mask: Any = None) -> bool:
         return False
 
+    def sampled(self, addresses: Any, dtype: Any) -> None:
+        """Each lane loads its own data."""
+
     def undefined(self, op: Op) -> int:
         return self.memory.poison
 

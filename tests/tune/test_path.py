@@ -58,6 +58,7 @@ from types import SimpleNamespace
 from tilewright.testing.simulated import SimulatedClock
 from tilewright.worker.process import worker
 from tilewright.worker.process.examiner import Prepared
+from tilewright.worker.process.torch_backend import TorchBackend
 
 class Clock(SimulatedClock):
     def __init__(self, runners, policy, monitor, sets, announce):
@@ -91,7 +92,7 @@ def trace(frame, event, argument):
             json.dump(stack[::-1], file)
 
 worker.detect = lambda: SimpleNamespace(board=None)
-worker.Prepared = lambda task, device: Prepared(task, "cpu")
+worker.Prepared = lambda task: Prepared(task, lambda task, dims: TorchBackend("cpu"))
 worker.GpuClock, worker.ProgramLaunch = Clock, Launch
 sys.setprofile(trace)
 worker.main()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilewright.hardware.architectures import default_board
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
+from tilewright.tileir.run.launching import Launcher, Runnable
+from tilewright.tileir.watch.decisions import Decisions
 from tilewright.verify import schedule
 from tilewright.verify.cases import Case
 from tilewright.verify.check import check_on
 from tilewright.verify.examining import Examiner, Result
+from tilewright.verify.following import BlockNumbers
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.judge import Unverified, Wrong
 from tilewright.verify.own_shape import OwnShapes, _drawn_blocks
@@ -294,6 +298,71 @@ def test_one_block_set_apart_without_an_unusual_operation_is_found(tmp_path: Pat
     dims = task.workload("large").dims
     with pytest.raises(Wrong, match="block 1777 of the workload's own grid"):
         OwnShapes(task, BOARD).check(task.space.shipped, dims, 5, FloatReference(task, None))
+
+
+TILE = "ct.load(x, (row, 0), (1, TILE))"
+ZERO = f"({TILE} * 0.0)"
+EQUAL_BITS = [f"((row >> {bit}) & 1) == {1777 >> bit & 1}" for bit in range(12)]
+LAUNDERED = {
+    "a zero from data, as an integer": f"* ct.where(row + {ZERO}.astype(ct.int32) == 1777, 3.0, 2.0)",
+    "what was loaded, less the same": f"* ct.where(row + 0.0 + ({TILE} - {TILE}) == 1777.0, 3.0, 2.0)",
+    "a comparison that no data meets":
+        f"* (2.0 + ct.minimum(ct.where({TILE} > 1e30, 1.0, 0.0) + ct.maximum(1.0 - ct.abs(row - 1777.0), 0.0), 1.0))",
+    "a sum of zeros": f"* (3.0 - ct.minimum(ct.abs(row - 1777 + ct.sum({ZERO})), 1.0))",
+    "the bits of the number, counted with zeros from data":
+        "* ct.where(" + " + ".join(f"ct.where({one}, 1.0, 0.0) + {ZERO}" for one in EQUAL_BITS) + " > 11.5, 3.0, 2.0)",
+    "the bits of the number, each with a comparison of data":
+        "* ct.where(" + " & ".join(f"(({one}) ^ ({TILE} > 1e30))" for one in EQUAL_BITS) + ", 3.0, 2.0)",
+    "rounded sums of the number and a zero from data":
+        f"* 2.0 + (({jump(1777)}) - ({jump(1778)}))".replace("row.astype(ct.float32)", f"(row + 0.0 + {ZERO})"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAUNDERED)
+def test_a_block_number_behind_data_that_adds_nothing_is_found(tmp_path: Path, name: str) -> None:
+    """Item 36: all blocks are computed with the same data, so that only their number makes them differ."""
+    task = made(tmp_path, EACH_ROW.replace("* 2.0", LAUNDERED[name]))
+    dims = task.workload("large").dims
+    with pytest.raises(Wrong, match="block 1777 of the workload's own grid"):
+        OwnShapes(task, BOARD).check(task.space.shipped, dims, 5, FloatReference(task, None))
+
+
+def test_a_block_number_read_back_from_an_output_is_not_followed(tmp_path: Path) -> None:
+    text = EACH_ROW.replace(
+        "ct.store(y", "ct.store(y, (row, 0), ct.full((1, TILE), row, ct.float32))\n        ct.store(y"
+    )
+    once = text.replace("(row, 0), ct.full", "(row, 1), ct.full").replace(
+        '"y": tw.Output(("M", "N")', '"y": tw.Output(("M", "2 * N")'
+    )
+    task = made(
+        tmp_path,
+        once.replace("* 2.0", "* ct.where(ct.load(y, (row, 1), (1, TILE)) == 1777.0, 3.0, 2.0)")
+        .replace(
+            "lambda x: 2 * x",
+            "lambda x: np.concatenate([2 * x, np.tile(np.arange(len(x))[:, None], (1, x.shape[1]))], 1)",
+        )
+        .replace('independent=("M",)', "independent=()"),
+    )
+    dims = {"M": 256, "N": 1024}
+    with pytest.raises(Unverified, match="blocks read back what they store in 'y'"):
+        OwnShapes(task, BOARD).check(task.space.shipped, dims, 5, FloatReference(task, None))
+
+
+def test_values_that_depend_on_one_axis_are_computed_once_along_the_others(tmp_path: Path) -> None:
+    """A mask of the rows of tiles, with data and in a product: computed in 16 blocks, not in 192."""
+    text = RIGHT["product"].replace(
+        "ct.store(c, (i, j), acc)", "rows = i * TILE + ct.arange(TILE, dtype=ct.int32)[:, None]\n"
+        "    ct.store(c, (i, j), ct.exp2(ct.where(rows == 777, acc + 0.5, acc)) * 0.0 + acc)")  # fmt: skip
+    task = made(tmp_path, text)
+    dims = task.workload("large").dims
+    runnable = Launcher(task, BOARD).runnable(task.space.shipped, dims, task.arrays(dims))
+    assert isinstance(runnable, Runnable)
+    following = BlockNumbers(task, runnable, dims, 0)
+    assert {tuple(axes) for axes in following.others} == {(0,)}
+    assert len(np.unique(following.alike((0,)))) == 16 and len(following.alike((0,))) == 192
+    decisions = Decisions(192, 0)
+    following.follow(decisions, 60.0, lambda share: None)
+    assert 777 // 64 in {block % 16 for block in decisions.unusual(6, (), 32)}
 
 
 def test_another_kernel_for_large_shapes_meets_hostile_data(tmp_path: Path) -> None:

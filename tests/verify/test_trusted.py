@@ -18,7 +18,8 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import Output, Tensor
 from tilewright.verify import trusted as module
 from tilewright.verify.images import storage
-from tilewright.verify.trusted import Trusted, to_precision, yardstick
+from tilewright.verify.reference import FloatReference
+from tilewright.verify.trusted import Single, Trusted, to_precision, yardstick
 from tilewright.worker.session import Session
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -140,9 +141,9 @@ def task(dtype: str = "float32", **changes: Any) -> Task:
 def test_the_yardstick_is_off_by_the_roundoff_of_its_dtype(dtype: str, roundoff: float) -> None:
     x = np.random.default_rng(1).uniform(0, 0.5, (50, 700)).astype(storage(dtype))
     found = yardstick(task(dtype), {"M": 50, "N": 700}, {"x": x})
-    assert isinstance(found, dict) and found["y"].dtype == storage(dtype)
+    assert isinstance(found, Single) and found.outputs["y"].dtype == storage(dtype)
     exact = x.astype(np.longdouble).sum(axis=1)
-    worst = float(np.max(np.abs(found["y"].astype(np.longdouble) - exact) / exact))
+    worst = float(np.max(np.abs(found.outputs["y"].astype(np.longdouble) - exact) / exact))
     assert roundoff / 16 < worst < 16 * roundoff
 
 
@@ -150,8 +151,8 @@ def test_the_yardstick_is_off_by_the_roundoff_of_its_dtype(dtype: str, roundoff:
 def test_the_yardstick_takes_the_inputs_as_the_declared_arithmetic_does(precision: str, roundoff: float) -> None:
     x = np.random.default_rng(1).normal(size=(50, 700)).astype(np.float32)
     found = yardstick(task(precision=precision, reference=lambda x: x[:, 0]), {"M": 50, "N": 700}, {"x": x})
-    assert isinstance(found, dict)
-    worst = np.max(np.abs(found["y"] - x[:, 0]) / np.abs(x[:, 0]))
+    assert isinstance(found, Single)
+    worst = np.max(np.abs(found.outputs["y"] - x[:, 0]) / np.abs(x[:, 0]))
     assert roundoff / 4 < worst <= roundoff
 
 
@@ -171,8 +172,8 @@ def test_whole_numbers_stay_exact(dtype: str) -> None:
     x = np.random.default_rng(1).integers(0, 2 if dtype == "bool" else 100, (5, 700)).astype(dtype)
     one = task(dtype, tensors={"x": Tensor(("M", "N"), dtype), "y": Output(("M",), "int32")})
     found = yardstick(one, {"M": 5, "N": 700}, {"x": x})
-    assert isinstance(found, dict)
-    assert np.array_equal(found["y"], x.astype(np.int64).sum(axis=1))
+    assert isinstance(found, Single)
+    assert np.array_equal(found.outputs["y"], x.astype(np.int64).sum(axis=1))
 
 
 @pytest.mark.parametrize(
@@ -182,6 +183,28 @@ def test_whole_numbers_stay_exact(dtype: str) -> None:
 def test_a_reference_that_fails_is_a_reason(reference: Any, words: str) -> None:
     reason = yardstick(task(reference=reference), {"M": 5, "N": 700}, {"x": np.ones((5, 700), np.float32)})
     assert isinstance(reason, str) and words in reason
+
+
+@pytest.mark.parametrize(
+    ("reference", "promoted"),
+    [(lambda x: x[:, 0] + 0.3, False), (lambda x, M: x[:, 0] + np.arange(M) * 0.01, True),
+     (lambda x: x[:, 0] / np.sqrt(2), True), (lambda x: x[:, 0].astype(np.float64), True)],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_an_output_that_numpy_promotes_is_named(reference: Any, promoted: bool, dtype: str) -> None:
+    x = np.ones((5, 700), storage(dtype))
+    found = yardstick(task(dtype, reference=reference), {"M": 5, "N": 700}, {"x": x})
+    assert isinstance(found, Single) and found.promoted == ({"y"} if promoted else set())
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("float32", 2.0**-24), ("float64", 2.0**-53)])
+def test_a_promoted_output_may_have_the_roundings_of_a_kernel(dtype: str, unit: float) -> None:
+    """The float32 reference shows none of them; twice four roundoffs, as for a number that is an input."""
+    one = task(dtype, reference=lambda x, M: x[:, 0] + np.arange(M) * 0.01)
+    inputs = {"x": np.full((5, 700), 1e-30, dtype)}
+    wanted = FloatReference(one).wanted({"M": 5, "N": 700}, inputs, "tiny")
+    assert isinstance(wanted, dict)
+    assert wanted["y"].allowed.worst == wanted["y"].allowed.total == 8 * unit
 
 
 def test_the_worker_is_the_command_that_is_run() -> None:

@@ -20,8 +20,11 @@ from tilewright.verify.images import POISONS  # noqa: E402
 from tilewright.verify.judge import Wrong, judge_finite  # noqa: E402
 from tilewright.verify.tolerance import Slice, error_of  # noqa: E402
 from tilewright.worker.process import buffers as buffers_module  # noqa: E402
-from tilewright.worker.process.buffers import GUARD_BYTES, TENSORS, Buffers, DeviceMemory, InputSets, _checksum, guarded  # noqa: E402
+from tilewright.worker.process import torch_backend  # noqa: E402
+from tilewright.worker.process.buffers import GUARD_BYTES, Buffers, DeviceMemory, InputSets, guarded  # noqa: E402
+from tilewright.worker.process.torch_backend import TENSORS, TorchBackend  # noqa: E402
 
+CPU = TorchBackend("cpu")
 DIMS = {"M": 6, "N": 5, "D": 4}
 
 
@@ -39,7 +42,7 @@ def task_of(**tensors: Tensor | Output) -> Task:
 
 
 def buffers_of(**tensors: Tensor | Output) -> Buffers:
-    return Buffers(task_of(**tensors), DIMS, "cpu")
+    return Buffers(task_of(**tensors), DIMS, CPU)
 
 
 def usual() -> Buffers:
@@ -53,7 +56,7 @@ def usual() -> Buffers:
 @pytest.mark.parametrize("dtype", ITEM_BYTES)
 @pytest.mark.parametrize("shape", [(3, 5), (1,), (7, 1, 2), ()])
 def test_a_tensor_lies_between_guards(dtype: str, shape: tuple[int, ...]) -> None:
-    one = guarded(shape, getattr(torch, dtype), "cpu")
+    one = guarded(shape, dtype, CPU)
     assert one.tensor.shape == shape and one.tensor.is_contiguous()
     assert one.middle.numel() == math.prod(shape) * ITEM_BYTES[dtype]
     assert one.raw.numel() == one.middle.numel() + 2 * GUARD_BYTES
@@ -62,14 +65,14 @@ def test_a_tensor_lies_between_guards(dtype: str, shape: tuple[int, ...]) -> Non
 
 
 def test_a_tensor_without_elements_is_guarded_too() -> None:
-    one = guarded((0, 4), torch.float32, "cpu")
+    one = guarded((0, 4), "float32", CPU)
     assert one.tensor.shape == (0, 4) and one.intact()
 
 
 @given(st.integers(0, 2 * GUARD_BYTES - 1))
 def test_one_byte_in_either_guard_is_seen_and_mended(place: int) -> None:
     """trust.md 9."""
-    one = guarded((4, 4), torch.float32, "cpu")
+    one = guarded((4, 4), "float32", CPU)
     one.raw[place if place < GUARD_BYTES else place + one.middle.numel()] = 0
     assert not one.intact()
     one.mend()
@@ -77,7 +80,7 @@ def test_one_byte_in_either_guard_is_seen_and_mended(place: int) -> None:
 
 
 def test_writing_the_whole_tensor_leaves_the_guards() -> None:
-    one = guarded((9, 7), torch.bfloat16, "cpu")
+    one = guarded((9, 7), "bfloat16", CPU)
     one.tensor.fill_(3)
     assert one.intact()
 
@@ -95,14 +98,14 @@ def test_poison_fills_the_outputs_alone() -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"])
 def test_the_first_poison_is_nan_in_every_float_format(dtype: str) -> None:
-    one = guarded((4,), getattr(torch, dtype), "cpu")
+    one = guarded((4,), dtype, CPU)
     one.middle.fill_(POISONS[0])
     assert bool(one.tensor.to(torch.float64).isnan().all())
 
 
 def test_the_second_poison_is_finite_and_unlike_any_result() -> None:
     for dtype in ("bfloat16", "float32", "float64"):
-        one = guarded((4,), getattr(torch, dtype), "cpu")
+        one = guarded((4,), dtype, CPU)
         one.middle.fill_(POISONS[1])
         assert 1e20 < float(one.tensor[0].double()) < math.inf
 
@@ -133,7 +136,7 @@ def test_two_inputs_of_one_shape_differ() -> None:
     ids=["integers", "uniform", "normal"],
 )
 def test_drawn_values_follow_their_distribution(dtype: str, how: Distribution, low: float, high: float) -> None:
-    found = Buffers(task_of(x=Tensor((400,), dtype, how), y=Output(("M",), "int8")), DIMS, "cpu")
+    found = Buffers(task_of(x=Tensor((400,), dtype, how), y=Output(("M",), "int8")), DIMS, CPU)
     found.draw(3)
     values = found.all["x"].tensor.double()
     assert low <= float(values.min()) and float(values.max()) <= high
@@ -150,14 +153,14 @@ def test_any_change_of_one_byte_changes_the_checksum(data: list[int], pick: st.D
     place, change = pick.draw(st.integers(0, len(data) - 1)), pick.draw(st.integers(1, 255))
     changed = list(data)
     changed[place] ^= change
-    assert _checksum(bytes_of(data)) != _checksum(bytes_of(changed))
-    assert _checksum(bytes_of(data)) == _checksum(bytes_of(data))
+    assert CPU.checksum(bytes_of(data)) != CPU.checksum(bytes_of(changed))
+    assert CPU.checksum(bytes_of(data)) == CPU.checksum(bytes_of(data))
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=2, max_size=40), st.data())
 def test_the_same_words_in_another_order_are_another_checksum(words: list[int], pick: st.DataObject) -> None:
     other = pick.draw(st.permutations(words))
-    equal = _checksum(words_of(words)) == _checksum(words_of(other))
+    equal = CPU.checksum(words_of(words)) == CPU.checksum(words_of(other))
     assert equal == (list(other) == words)
 
 
@@ -173,9 +176,9 @@ def test_rows_that_change_places_change_the_checksum() -> None:
 
 def test_a_checksum_does_not_depend_on_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     data = torch.arange(1001, dtype=torch.int64).view(torch.uint8)[:-3]
-    whole = _checksum(data)
-    monkeypatch.setattr(buffers_module, "CHUNK", 64)
-    assert _checksum(data) == whole
+    whole = CPU.checksum(data)
+    monkeypatch.setattr(torch_backend, "CHUNK", 64)
+    assert CPU.checksum(data) == whole
 
 
 def bytes_of(data: list[int]) -> Any:

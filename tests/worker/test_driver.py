@@ -6,10 +6,8 @@ import gc
 
 import pytest
 
-pytest.importorskip("torch", reason="the worker keeps its memory in torch")
-
 from tilewright.worker.messages import Program
-from tilewright.worker.process import driver
+from tilewright.worker.process import cuda, driver
 from tilewright.worker.process.driver import ProgramLaunch
 
 
@@ -38,7 +36,7 @@ class Driver:
 def test_code_of_its_own_is_loaded_anew_and_unloaded_with_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """trust.md 42: a place in memory is drawn anew with each capture, and given back."""
     made = Driver()
-    monkeypatch.setattr(driver, "_driver", lambda: made)
+    monkeypatch.setattr(cuda, "driver", lambda: made)
     driver._kernel.cache_clear()
     program = Program("", "double", (1,), ())
     shared = [ProgramLaunch(program, {}) for _ in range(3)]

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[s
     processes: list[subprocess.Popen[str]] = []
     real = early.spawned
 
-    def spawned() -> subprocess.Popen[str]:
-        processes.append(real(WAITS))
+    def spawned(command: Sequence[str] = early.WORKER) -> subprocess.Popen[str]:
+        processes.append(real((*WAITS, *command)))
         return processes[-1]
 
     monkeypatch.setattr(early, "has_driver", lambda: True)
@@ -41,6 +41,16 @@ def test_the_command_takes_the_process_that_was_begun(started: list[subprocess.P
     assert len(started) == 1
     assert early.early_worker() is started[0] and len(started) == 1
     assert early.early_worker() is started[1], "a second one is started for whoever asks again"
+
+
+def test_a_task_with_a_trusted_implementation_imports_torch_at_once(
+    started: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    for name, text in (("plain.py", "tw.Task()"), ("judged.py", "tw.Task(trusted=product)")):
+        (tmp_path / name).write_text(text)
+    for word in ("plain.py:task", "judged.py:task", "absent.py", "name"):
+        early.begin(["tune", str(tmp_path / word)])
+    assert [early.WITH_TORCH in one.args for one in started] == [False, True, False, False]  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ ALL = [
     messages.Advanced(3, 2),
     messages.Broken("illegal memory access", dead=True),
     messages.Refused("the reference is one constant"),
-    messages.Greeting("2.0", None, "NVIDIA H200"),
+    messages.Greeting("NVIDIA H200", "13.0"),
     messages.InputsReady(("seed 7",), new=True),
     messages.OutputsChecked(Checked("incorrect", "y[0] is nan", math.nan)),
     messages.FieldRaced(outcome(), {"nvml": "ok", "sm_clock_mhz": {"min": 1, "max": 2}, "others": [1, 2]}, None),

@@ -10,13 +10,14 @@ torch = pytest.importorskip("torch", reason="examiners keep their memory in torc
 
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
-from tilewright.task.tensors import Distribution, Output, Tensor  # noqa: E402
+from tilewright.task.tensors import Dims, Distribution, Output, Tensor  # noqa: E402
 from tilewright.worker.process import examiner as prepared_module  # noqa: E402
 from tilewright.worker.process.examiner import (  # noqa: E402
     DeviceExaminer,
     Prepared,
     bytes_needed,
 )
+from tilewright.worker.process.torch_backend import TorchBackend  # noqa: E402
 
 WORKLOADS = {"a": {"M": 8}, "b": {"M": 8}, "c": {"M": 8}, "large": {"M": 64}}
 ONE = 8 * 4 * (1 + 2 + 1 + 4)
@@ -35,11 +36,15 @@ def task() -> Task:
     )
 
 
+def on_cpu(task: Task, dims: Dims) -> TorchBackend:
+    return TorchBackend("cpu")
+
+
 class Memory:
     """What is free, as it would be seen while ``prepared`` holds what it holds."""
 
     def __init__(self, total: int) -> None:
-        self.prepared = Prepared(task(), "cpu", lambda: total - self.held)
+        self.prepared = Prepared(task(), on_cpu, lambda: total - self.held)
 
     @property
     def held(self) -> int:
@@ -106,8 +111,8 @@ def test_a_table_that_cannot_be_sliced_is_refused_before_it_is_drawn() -> None:
         "rows": Tensor(("M",), "int32", Distribution("integers", 0, 400_000)),
     }
     lookup = replace(task(), tensors={**table, "y": Output(("M", 50_257), "bfloat16")}, independent=("M",))
-    prepared = Prepared(lookup, "cpu")
+    prepared = Prepared(lookup, on_cpu)
     reason = prepared.too_large("a")
     assert reason is not None and "needs about" in reason and "50% of this machine's" in reason
     assert "declare dimensions independent" in reason
-    assert Prepared(task(), "cpu").too_large("large") is None
+    assert Prepared(task(), on_cpu).too_large("large") is None

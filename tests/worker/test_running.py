@@ -22,7 +22,8 @@ from tilewright.verify.images import Image, image_of, images_for, storage  # noq
 from tilewright.verify.on_gpu import read_back, request_of  # noqa: E402
 from tilewright.worker.messages import ImagesRan, RunImages, decode, encode  # noqa: E402
 from tilewright.worker.process import images as running  # noqa: E402
-from tilewright.worker.process.images import BoundLaunch, Images, kernel_names  # noqa: E402
+from tilewright.worker.process.bound import BoundLaunch  # noqa: E402
+from tilewright.worker.process.images import Images, kernel_names  # noqa: E402
 
 CONFIG = Configuration.of({"TILE": 16})
 Kernel = Callable[[dict[str, Any]], None]

@@ -32,11 +32,12 @@ from tilewright.worker.messages import (  # noqa: E402
     decode,
     encode,
 )
-from tilewright.worker.process import driver  # noqa: E402
+from tilewright.worker.process import cuda  # noqa: E402
 from tilewright.worker.process import worker as worker_module  # noqa: E402
+from tilewright.worker.process.bound import BoundLaunch  # noqa: E402
 from tilewright.worker.process.driver import ProgramLaunch  # noqa: E402
 from tilewright.worker.process.examiner import Prepared  # noqa: E402
-from tilewright.worker.process.images import BoundLaunch  # noqa: E402
+from tilewright.worker.process.torch_backend import TorchBackend  # noqa: E402
 from tilewright.worker.process.worker import Worker, answer  # noqa: E402
 
 TEXT = """\
@@ -114,7 +115,7 @@ def worker(files: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(worker_module, "GpuClock", Clock)
     (user,) = files["baseline"]
     made = Worker(OpenTask(user, tuple(files["baseline"].items())), io.StringIO())
-    made.prepared = Prepared(made.task, "cpu")
+    made.prepared = Prepared(made.task, lambda task, dims: TorchBackend("cpu"))
     return made
 
 
@@ -299,7 +300,7 @@ def test_a_worker_without_the_drivers_bindings_says_so(worker: Worker, monkeypat
     """The real launch, which needs them, with a fix and as no mistake of the task."""
     monkeypatch.setattr(worker_module, "ProgramLaunch", ProgramLaunch)
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    driver._driver.cache_clear()
+    cuda.driver.cache_clear()
     asked(worker, PrepareInputs("a", 1))
     said, _ = asked(worker, CheckOutputs(program(2)))
     assert isinstance(said, Refused) and said.machine and "fix: pip install" in said.error

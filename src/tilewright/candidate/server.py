@@ -46,7 +46,7 @@ def main() -> None:
     """Follows the parent's orders. ``sys.argv``: the file descriptor of the socket, and the parent's process id."""
     control = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent(int(sys.argv[2]))
-    for number in (signal.SIGINT, signal.SIGTERM):  # only the parent handles these
+    for number in (signal.SIGINT, signal.SIGTERM):  # only the parent handles these signals
         signal.signal(number, signal.SIG_IGN)
     while True:
         packet, sockets, _, _ = socket.recv_fds(control, PACKET, 1)

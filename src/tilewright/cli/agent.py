@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tilewright.ledger.agent_runs import AgentLedger
     from tilewright.ledger.codec import Encodable
 
-DEFAULT_SECONDS = 900.0
+DEFAULT_SECONDS, DEFAULT_RUN_SECONDS = 900.0, 300.0
 
 Question = Annotated[str | None, typer.Argument(metavar="QUESTION", help="What you want, in English.")]
 Command = Annotated[
@@ -32,12 +32,14 @@ Analysis = Annotated[Path | None, typer.Option("--report", metavar="FILE", help=
 Yes = Annotated[bool, typer.Option("--yes", help="Run the plan without asking.")]
 Lossy = Annotated[bool, typer.Option("--allow-lossy", help="Also try changes that round differently, such as TF32.")]
 Seconds = Annotated[float, typer.Option(min=1.0, help="After so many seconds, begin no further change.")]
+RunSeconds = Annotated[float, typer.Option(min=1.0, help="The longest run of your program.")]
 Undo = Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Take back all changes of this run.")]
 
 
 def agent(
     question: Question = None, command: Command = None, report: Analysis = None, yes: Yes = False,
-    allow_lossy: Lossy = False, seconds: Seconds = DEFAULT_SECONDS, undo: Undo = None, as_json: AsJson = False,
+    allow_lossy: Lossy = False, seconds: Seconds = DEFAULT_SECONDS, run_seconds: RunSeconds = DEFAULT_RUN_SECONDS,
+    undo: Undo = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Makes a program faster: makes a plan, asks you, and tries one change at a time.
 
@@ -72,7 +74,7 @@ def agent(
             print_json({"plan": _plan_json(plan), "run": None})
         return
     agent_plan.refuse_what_is_not_here(plan)
-    run, parts = _worked(plan, seconds, as_json)
+    run, parts = _worked(plan, seconds, run_seconds, as_json)
     if as_json:
         print_json({"plan": _plan_json(plan), "run": run, "parts": parts})
         return
@@ -102,7 +104,7 @@ def _agreed(as_json: bool) -> bool:
     return typer.confirm("Run this plan?", err=True)
 
 
-def _worked(plan: AgentPlan, seconds: float, as_json: bool) -> tuple[AgentRun, AgentParts]:
+def _worked(plan: AgentPlan, seconds: float, run_seconds: float, as_json: bool) -> tuple[AgentRun, AgentParts]:
     """Runs a plan, or continues the interrupted run of the same plan. Returns the run and its records."""
     from tilewright.coordinate.coordinator import Coordinator, Hands
     from tilewright.coordinate.run_book import RunBook
@@ -120,7 +122,7 @@ def _worked(plan: AgentPlan, seconds: float, as_json: bool) -> tuple[AgentRun, A
             if not parts.items and not run.started:
                 run = ledger.begin(run)
             race = min(RACE_SECONDS, seconds / 2)
-            judge = ProgramTrials(plan.program, race_seconds=race, progress=bars)
+            judge = ProgramTrials(plan.program, run_seconds=run_seconds, race_seconds=race, progress=bars)
             book: RunBook = RunBook(ledger, run, parts)
             done = Coordinator(plan, book, Hands(judge, journal), seconds=seconds, progress=bars).work()
         return done.run, done.parts
@@ -146,6 +148,9 @@ def _undo(name: str) -> None:
     from tilewright.optimize.versions.journal import Journal
 
     with AgentLedger() as ledger:
+        if not ledger.runs():
+            raise RequestError(f"{home()} has no run of the agent; start this in the folder of the run {name}, or set "
+                               "TILEWRIGHT_HOME to the folder that had it")  # fmt: skip
         run, parts = ledger.load(name)
     files = dict.fromkeys(path for change in parts.kept for path in change.texts)
     if not files:

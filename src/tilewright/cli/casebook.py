@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Question = Annotated[str | None, typer.Argument(metavar="QUESTION", help="What is slow, in your own words.")]
 Books = Annotated[
-    list[Path] | None, typer.Option("--book", metavar="DIR", help="Also read this casebook; several times: several.")
+    list[Path] | None, typer.Option("--book", metavar="DIR", help="Also read this casebook. May be repeated.")
 ]
 Most = Annotated[int, typer.Option("--top", min=1, help="How many cases are shown.")]
 Listed = Annotated[bool, typer.Option("--list", help="List all cases.")]

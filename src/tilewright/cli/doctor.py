@@ -365,10 +365,10 @@ def cuda_bindings(gpu: Gpu) -> Probe:
 
 
 def torch(gpu: Gpu) -> Probe:
-    """Probes torch, which is needed to measure. Reads torch's files instead of importing torch, which takes seconds."""
+    """Probes torch, which most measurements need. Reads torch's files, because importing torch takes seconds."""
     version, fix = installed_version("torch"), "pip install torch"
     if version is None:
-        return _optional("torch", False, "not installed: measuring needs it", fix)
+        return _optional("torch", False, "not installed: `check` on a GPU and tasks with `trusted` need it", fix)
     cuda = torch_cuda()
     if cuda is None:
         fix += ", a build with CUDA (https://pytorch.org/get-started)"

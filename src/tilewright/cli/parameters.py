@@ -7,8 +7,9 @@ unchanged, and leave other values to typer. Versions of typer without pydantic b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
+from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
 
@@ -43,5 +44,7 @@ class _Plain:
             return value
         if kind == list[str] and isinstance(value, (list, tuple)):
             return list(value)
+        if float in (kind, *get_args(kind)) and str(value).strip().lstrip("+-").lower() == "nan":
+            raise BadParameter("nan is not a number", ctx=ctx, param=param)
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)

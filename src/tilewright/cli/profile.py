@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +38,7 @@ Folder = Annotated[
 _STEPS = "Only the steps from A to before B.  [default: 10:15 of a program's optimizer steps, all of a trace]"
 Steps = Annotated[str | None, typer.Option(metavar="A:B", help=_STEPS)]
 Seconds = Annotated[
-    float, typer.Option(min=0.0, help="The longest that is traced, from the first use of CUDA; 0: all.")
+    float, typer.Option(min=0.0, help="Seconds to trace at most, from the first use of CUDA; 0: no limit.")
 ]
 Counters = Annotated[
     bool, typer.Option("--counters", help="Then run the program again under Nsight Compute, for its hot kernels.")
@@ -69,7 +70,7 @@ def profile(
         code = _traced(what, folder, chosen[1], seconds, as_json)
         with progress(as_json) as shown:
             traces, times = recorded(folder, code)
-            found = profiled(*traces, steps=chosen, command=what, steps_us=times, progress=shown)
+            found = _located(profiled(*traces, steps=chosen, command=what, steps_us=times, progress=shown), what)
         terminal.note(f"traces: {folder}")
     if counters:
         from tilewright.profile.nsight import with_counters
@@ -79,6 +80,16 @@ def profile(
     _show(found, show_all, as_json, quiet=any((html, markdown, analysis, for_agent)))
     if code:
         raise typer.Exit(code)
+
+
+def _located(found: Profile, command: list[str]) -> Profile:
+    """Returns the profile with lines of the program's source, if the command starts a Python script."""
+    from tilewright.program.command import ProgramCommand
+    from tilewright.program.places import located
+
+    with suppress(RequestError):
+        return located(found, ProgramCommand.of(command).script)
+    return found
 
 
 def _traces(named: Sequence[str]) -> list[Path]:

@@ -39,6 +39,8 @@ def profiled(profile: Profile, top: int | None) -> RenderableType:
 def _finding(finding: ProfileFinding) -> Iterator[str]:
     yield f"[{finding.level}] {finding.text} ({finding.id})"
     yield f"    {finding.advice}"
+    if finding.places:
+        yield f"    in the source: {', '.join(finding.places)}"
 
 
 def _kernels(gpu: GpuProfile, top: int | None) -> Iterator[RenderableType]:

@@ -13,7 +13,7 @@ from tilewright.errors import RequestError
 
 Question = Annotated[str, typer.Argument(metavar="QUESTION", help="What you want, in English.")]
 About = Annotated[
-    Path | None, typer.Argument(metavar="[FILE]", help="The file that it is about. It is read, never run.")
+    Path | None, typer.Argument(metavar="[FILE]", help="The file that the question is about. It is read, never run.")
 ]
 RouteArch = Annotated[
     str | None,

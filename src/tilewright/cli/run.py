@@ -97,4 +97,4 @@ def wait_for(command: list[str], environment: Mapping[str, str], as_json: bool) 
     finally:
         signal.signal(signal.SIGINT, before)
         signal.signal(signal.SIGTERM, terminated)
-    return code if code >= 0 else 128 - code  # a negative code is a signal, which shells add to 128
+    return code if code >= 0 else 128 - code  # -N: ended by signal N, for which shells report 128 + N

@@ -114,7 +114,7 @@ def default_architecture() -> str:
 def early_session() -> Local | None:
     """Starts the worker process if there is a GPU. Commands call this before their other imports.
 
-    The worker needs seconds to import torch, and does so while the command imports its own modules.
+    The worker imports its modules, among them torch if the task needs it, while the command imports its own.
     """
     from tilewright.worker.early import early_worker
 

@@ -41,7 +41,7 @@ def _rows(each: Specialist) -> Iterator[tuple[str, str]]:
         beside = "kernels" if each.writes_kernels else "GPUs and models"
         yield "", f"beside words about {beside}: {', '.join(_words(each.near))}"
     yield "examples", " · ".join(each.examples)
-    yield "returns", each.returns if each.works else f"not yet, so far it is only routed to: {each.returns}"
+    yield ("returns", each.returns if each.works else f"nothing yet, only a route. Planned: {each.returns}")
     for place, need in enumerate(each.needs()):
         yield "needs" * (not place), f"{'✓' if need.met else '✗'} {need.what}: {need.detail}"
     if each.name in COMPILED_FOR:
@@ -49,7 +49,7 @@ def _rows(each: Specialist) -> Iterator[tuple[str, str]]:
     elif each.writes_kernels:
         yield "hardware", "not compiled by Tilewright"
     if each.stated:
-        yield "", f"as its maker states: {each.stated}"
+        yield "", f"its maker states: {each.stated}"
     yield "aliases", ", ".join(each.aliases) or "none"
 
 

@@ -32,7 +32,7 @@ Entry = TypeVar("Entry", bound="Winner | Unreadable")
 
 SECONDS = 2.0
 """The default of `verifying`, repeated here so that `--help` does not import that module."""
-OF_KERNEL = "Only this kernel; MODULE.NAME where two modules have a kernel of that name."
+OF_KERNEL = "Only this kernel; MODULE.NAME if two modules have a kernel of that name."
 
 Kernel = Annotated[str | None, typer.Argument(metavar="[KERNEL]", help=f"{OF_KERNEL}  [default: all]")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or the beginning of a key.")]
@@ -122,7 +122,9 @@ def export(
             continue
         content = exporting.config_file_of(winners)
         if (sources := exporting.sources_in(content)) > 1:
-            terminal.note(f"{name}: rows of {sources} versions of its source; a look-up uses only those of its own")
+            terminal.note(
+                f"{name}: rows of {sources} versions of its source; a look-up uses only the rows of its own version"
+            )
         if into is None:
             print(as_text(content), end="")
             return
@@ -161,7 +163,7 @@ def import_(
              + (f"; {_fields(row.stored)} stays" if row.outcome == "kept" else "") for row in imported]  # fmt: skip
     _print(done, as_json, lines)
     if not replace and any(row.outcome == "kept" for row in imported):
-        terminal.note("stored configurations that differ were kept; --replace takes that of the file")
+        terminal.note("stored configurations that differ were kept; --replace takes those of the file")
 
 
 def _fields(winner: Winner) -> str:

@@ -102,8 +102,9 @@ def accumulator_words(entry: KernelEntry) -> int:
 
 
 def registers(entry: KernelEntry, arch: str) -> int:
-    """Returns how many registers all threads of a cluster that issue products have. The hints in the code set the
-    number of these threads."""
+    """Returns the total number of registers of the threads in a cluster that issue products. The hints in the code set
+    the number of these threads.
+    """
     hints = {**entry.hints.get("default", {}), **entry.hints.get(arch, {})}
     warps = hints.get("num_worker_warps_per_cta", WORKER_WARPS) * hints.get("num_cta_in_cga", 1)
     return REGISTERS * WARP * warps

@@ -26,6 +26,7 @@ from tilewright.ledger.agent_records import AgentFinding, AgentMode, AgentRun
 from tilewright.ledger.codec import Encodable
 from tilewright.ledger.file import key_of
 from tilewright.program.command import ProgramCommand
+from tilewright.source.source_file import SourceFile
 from tilewright.specialists import specialist_of
 from tilewright.specialists.base import Need
 
@@ -101,17 +102,24 @@ def classified(request: AgentRequest, program: ProgramCommand) -> Route:
 
 def _program(request: AgentRequest) -> ProgramCommand:
     if request.command:
-        return ProgramCommand.of(request.command, request.cwd)
+        return _readable(ProgramCommand.of(request.command, request.cwd))
     if not request.question.strip():
         raise RequestError('no question; ask one: tilewright agent "speed up train.py"')
     named = tuple(dict.fromkeys(_PYTHON_FILE.findall(request.question)))
     if len(named) > 1:
         raise RequestError(f"the question names {', '.join(named)}; name one, or add --command 'python {named[0]}'")
     if named:
-        return ProgramCommand.of((str(Path(named[0]).expanduser()),), request.cwd)
+        return _readable(ProgramCommand.of((str(Path(named[0]).expanduser()),), request.cwd))
     if not (chosen := route(request.question, None, arch_here)).specialists:
         raise _no_question(chosen, "train.py")
     raise RequestError('the question names no program; add it: --command "python train.py --steps 20"')
+
+
+def _readable(program: ProgramCommand) -> ProgramCommand:
+    """Returns the program. Raises RequestError if Python could not read its script either."""
+    if program.script.suffix == ".py":
+        SourceFile.requested(program.script)
+    return program
 
 
 def _no_question(found: Route, script: str) -> RequestError:
@@ -129,9 +137,10 @@ def _work(
     if analysis is not None:
         return autopilot.items_of_analysis(analysis, str(request.analysis))
     sites = autopilot.items_of_source(program.script, request.question, constraints_of(request))
+    closed = autopilot.files_left_out(program.script)
     if detect() is None:
-        return sites, ()
-    return (*sites, *autopilot.items_of_kernels(program.python_files(), program.root)), ()
+        return sites, closed
+    return (*sites, *autopilot.items_of_kernels(program.python_files(), program.root)), closed
 
 
 def constraints_of(request: AgentRequest) -> tuple[str, ...]:
@@ -154,7 +163,7 @@ def refuse_what_is_not_here(plan: AgentPlan) -> None:
     lacking = {name: missing.get(name, ()) for name in plan.route.specialists if name != "profiling"}
     if lacking and all(lacking.values()) and "profiling" not in plan.route.specialists:
         said = "; ".join(f"{name} needs {needs[0].what} ({needs[0].detail})" for name, needs in lacking.items())
-        raise MachineError(f"this machine cannot do that: {said}; the plan can be run where these are")
+        raise MachineError(f"this machine cannot do that: {said}; run it on a machine that meets these needs")
 
 
 def record_of(plan: AgentPlan) -> AgentRun:
@@ -197,11 +206,18 @@ def lines_of(plan: AgentPlan) -> Iterator[str]:
     yield f"Mode: {plan.mode}"
     if plan.gpu:
         yield "First: a profile; each of its findings becomes an item, or is dismissed with its evidence"
-    yield "Plan:" if plan.items else "Plan: nothing that would make this program faster was found in its source"
+    if plan.items:
+        yield "Plan:"
+    elif plan.gpu:
+        yield "Plan: nothing that would make this program faster was found in its source; the profile may find more"
+    else:
+        yield "Plan: nothing that would make this program faster was found in its source, so it is not run"
     for number, item in enumerate(plan.items, 1):
         yield f"  {number}. {item.id} [{item.impact}] {item.text} ({', then '.join(item.specialists)})"
     for each in plan.dismissed:
         yield f"  left out: {each.text}: {each.dismissed}"
+    if not (plan.items or plan.gpu):
+        return
     if detect() is None:
         yield "No GPU here: the program is measured on this CPU, if it runs on one."
     for name, needs in plan.missing.items():

@@ -85,7 +85,7 @@ def _after(lines: Sequence[tuple[int, str]], place: int, form: str, name: str) -
     number, line = lines[place] if place < len(lines) else (0, "")
     if not line.startswith(form):
         where = f"{name}:{number}: {_shown(line)}" if number else f"{name}: the end"
-        raise RequestError(f"{where} stands where '{form}' must be")
+        raise RequestError(f"{where}, expected '{form}'")
     rest = line.removeprefix(form).strip()
     if not rest and form != LIST:
         raise RequestError(f"{name}:{number}: nothing behind '{form}'; say it in the same line")
@@ -98,7 +98,7 @@ def _item(line: str, number: int, place: int, name: str) -> Recommendation:
         raise RequestError(f"{name}:{number}: {_shown(line)} is not of the form 'N. [High|Medium|Low] text'")
     if int(found[1]) != place or place > MOST_ITEMS:
         fix = f"write number {place}" if place <= MOST_ITEMS else f"the most are {MOST_ITEMS}"
-        raise RequestError(f"{name}:{number}: recommendation {found[1]} stands at place {place}; {fix}")
+        raise RequestError(f"{name}:{number}: recommendation {found[1]} is number {place} in the list; {fix}")
     level = next(each for each in LEVELS if each == found[2])
     return Recommendation(place, level, found[3])
 

@@ -17,6 +17,7 @@ from tilewright.coordinate.priority import EFFORT, ChangeRisk, WorkItem, item_of
 from tilewright.coordinate.texts import read
 from tilewright.errors import RequestError
 from tilewright.ledger.agent_records import AgentChange, AgentFinding, AgentItem, AgentMeasurement, AgentParts
+from tilewright.program.reading.reach import reached_modules
 from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal
@@ -54,6 +55,16 @@ def items_of_source(script: Path, question: str, constraints: tuple[str, ...] = 
         WorkItem(f"S{n}", f"{each.name}: {each.rationale} ({each.site.replace(f'{script.parent}/', '')})",
                  each.impact, effort="Low", risk=each.risk, specialists=(MEASURES,), change=each.name)
         for n, each in enumerate(proposed, 1)
+    ]  # fmt: skip
+
+
+def files_left_out(script: Path) -> Sequence[AgentFinding]:
+    """Returns each file of the program that cannot be changed, such as one that is not UTF-8, with the reason."""
+    closed = [each for each in reached_modules(script) if each.unreadable]
+    return [
+        AgentFinding(id=f"E{n}", kind="file", level="Low", text=module.path.name,
+                     dismissed=module.unreadable.removeprefix(f"{module.path.name} is "), evidence=str(module.path))
+        for n, module in enumerate(closed, 1)
     ]  # fmt: skip
 
 
@@ -104,14 +115,18 @@ def items_of_profile(
     return items, others
 
 
+def _text(finding: ProfileFinding) -> str:
+    return f"{finding.text}; in the source: {', '.join(finding.places)}" if finding.places else finding.text
+
+
 def _dismissed(finding: ProfileFinding, why: str, evidence: str) -> AgentFinding:
-    return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=finding.text, dismissed=why,
+    return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=_text(finding), dismissed=why,
                         evidence=evidence)  # fmt: skip
 
 
 def finding_of(finding: ProfileFinding, item: str, evidence: str) -> AgentFinding:
     """Returns the record of a finding that became an item."""
-    return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=finding.text, item=item,
+    return AgentFinding(id=finding.id, kind=finding.kind, level=finding.level, text=_text(finding), item=item,
                         evidence=evidence)  # fmt: skip
 
 

@@ -30,9 +30,7 @@ from tilewright.program.trial import ChangeTrial, ProgramJudge
 from tilewright.progress import Progress, silent
 from tilewright.specialists import specialist_of
 from tilewright.specialists.delegation import Delegation
-from tilewright.specialists.proposal import NoProposal, ProgramProposal
-
-LATE = NoProposal("blocked", "the time limit was reached; raise it with --seconds")
+from tilewright.specialists.proposal import LATE, NoProposal, ProgramProposal
 
 
 class RecordedEdit(Protocol):
@@ -79,7 +77,8 @@ class Coordinator:
     def work(self) -> RunBook:
         """Does the items of the plan, one change at a time, and measures the effect of the kept changes."""
         self._go_on_where_the_ledger_ends()
-        self._measure_baseline()
+        if self.plan.items or self.plan.gpu:
+            self._measure_baseline()
         self._plan_items()
         while (item := self._next_item() or self._item_again()) is not None:
             self._work_on(item)

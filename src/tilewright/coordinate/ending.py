@@ -9,7 +9,9 @@ from tilewright.ledger.agent_records import AgentChange, AgentEnd, AgentParts
 from tilewright.program.trial import ChangeTrial
 from tilewright.specialists.proposal import NoProposal
 
-NOTHING_NEW = NoProposal("mechanism already present", "an earlier item has tried what its specialists propose")
+NOTHING_NEW = NoProposal(
+    "mechanism already present", "an earlier item has already tried the proposals of its specialists"
+)
 
 
 def ended(
@@ -43,7 +45,7 @@ def stop_reason(parts: AgentParts, effect: str) -> str:
     """Returns how the run ended, in one line. A change that is faster alone may not make the whole program faster."""
     kept = len(parts.kept)
     if not kept:
-        return "no change was kept"
+        return "no change was kept" if parts.items else "there was nothing to try, so the program was not run"
     measured = parts.measurement(effect)
     changes = f"{kept} change{'s' if kept > 1 else ''} kept"
     if measured is None or measured.verdict == "failed":

@@ -18,7 +18,6 @@ from tilewright.coordinate.routing import CATEGORIES
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger.agent_records import STEPS, StepName
 from tilewright.specialists import specialist_of
-from tilewright.specialists.base import Need
 from tilewright.specialists.delegation import Delegation
 
 StepState: TypeAlias = Literal["pending", "done", "failed", "left out"]
@@ -101,12 +100,6 @@ def check_pair(category: str, specialist: str) -> None:
     if specialist_of(specialist).name not in CATEGORIES[category]:
         right = ", then ".join(CATEGORIES[category])
         raise RequestError(f"work of the category {category} does not go to {specialist}; send it to {right}")
-
-
-def missing_needs(plan: ChangePlan) -> tuple[Need, ...]:
-    """Returns the requirements of a plan's specialists that this machine does not meet."""
-    needs = (need for each in plan.delegations for need in specialist_of(each.specialist).needs())
-    return tuple(dict.fromkeys(need for need in needs if not need.met))
 
 
 def done(plan: ChangePlan, name: StepName, evidence: str) -> ChangePlan:

@@ -213,7 +213,7 @@ def _measure(asked: Asked) -> Route | None:
     if part.says(say.QUALITY) and not part.says(say.MEASURING):
         return None
     subject = about or _names_a_file(part.words) or asked.kernels is not None or part.says(say.PROGRAM)
-    subject = subject or (len(asked.whole.words) <= say.SHORT + 1 and part.says(say.PRONOUN))  # including its full stop
+    subject = subject or (len(asked.whole.words) <= say.SHORT + 1 and part.says(say.PRONOUN))  # + 1 for the full stop
     if part.says(say.TECHNIQUE) and (about or part.says(say.ACTING, say.KERNEL, say.SPEED)):
         return Route(("profiling",), "a technique that names no kernel language: measure first")
     is_step = part is not asked.whole and part.says(say.MEASURING)  # "profile first, then …"
@@ -236,32 +236,34 @@ class RoutingRule:
 
 
 RULES = (
-    RoutingRule("What is about another subject (web, databases, other languages, daily life), about accuracy, asks for "
-                "texts, tests or packages, or for an explanation without a word about speed: nobody.", _foreign),
-    RoutingRule("TileIR, nvtriton or ENABLE_TILE named: tileir if a Triton kernel exists, else triton, then tileir. "
-                "Of a cuTile kernel: cutile.", _tile_ir),
-    RoutingRule("CUDA graphs or launch overhead named: cuda-graph, also where the captured program is distributed. "
-                "Several GPUs, communication or parallelism named: distributed. Not if a kernel in a named language is "
-                "to be written, or is what communicates.", _topic),
-    RoutingRule("A kernel language named (cuTile, Triton, CuTe DSL): its specialist, also to measure, tune or repair "
-                "the kernel. In a conversion: the language that it ends in. Two side by side: both, as named.",
-                _language),
-    RoutingRule("The file has kernels and no language is named: their language; for Triton kernels from sm_100 on "
-                "tileir. A program that also trains or runs something is measured first, unless a kernel is meant.",
-                _existing_kernel),
-    RoutingRule("A new kernel and no language named: by hardware. From sm_100 on triton, then tileir; below triton.",
+    RoutingRule("No specialist gets a question about another subject (web, databases, other languages, daily life) or "
+                "about accuracy, a request for texts, tests or packages, or a request for an explanation without a "
+                "word about speed.", _foreign),
+    RoutingRule("The question names TileIR, nvtriton or ENABLE_TILE: tileir if a Triton kernel exists; otherwise "
+                "triton, then tileir. For a cuTile kernel: cutile.", _tile_ir),
+    RoutingRule("The question names CUDA graphs or launch overhead: cuda-graph, even if the captured program is "
+                "distributed. It names several GPUs, communication or parallelism: distributed. The rule does not "
+                "apply if a kernel in a named language must be written, or if such a kernel communicates.", _topic),
+    RoutingRule("The question names a kernel language (cuTile, Triton, CuTe DSL): the specialist of the language, who "
+                "also measures, tunes and repairs its kernels. For a conversion: the specialist of the new language. "
+                "For a comparison of two languages: both, in the order of the question.", _language),
+    RoutingRule("The file has kernels, and the question names no language: the specialist of their language, or tileir "
+                "for Triton kernels on sm_100 and newer. If the file also trains or runs something, profiling comes "
+                "first, unless the question means a kernel.", _existing_kernel),
+    RoutingRule("A new kernel, and the question names no language: triton; on sm_100 and newer triton, then tileir.",
                 _new_kernel),
-    RoutingRule("Any other question about speed, memory or efficiency of a GPU program, model or kernel, and any "
+    RoutingRule("Any other question about speed, memory or efficiency of a GPU program, model or kernel, or about a "
                 "technique without a language (FlashAttention, fusion, checkpointing, precision): profiling, which "
                 "measures first.", _measure),
 )  # fmt: skip
 """The rules, in the order in which they are tried."""
 
 PARTS = (
-    "Steps joined by \"then\", \"and\" or a full stop are routed one by one, in the order of the question. To measure "
-    "before and after is a part of each specialist's work: profiling is a step of its own only if it comes first "
-    "(\"first profile train.py, then …\"), or if nothing else is named. A name does not count if it is excluded (\"do "
-    "not use Triton\"), converted from (\"rewrite my CuTe kernel in Triton\"), or only compared with."
+    "Steps joined by \"then\", \"and\" or a full stop are routed one by one, in the order of the question. Every "
+    "specialist measures before and after a change. So profiling is a step of its own only if it comes first (\"first "
+    "profile train.py, then …\"), or if the question names nothing else. Some names do not count: excluded ones (\"do "
+    "not use Triton\"), the old language of a conversion (\"rewrite my CuTe kernel in Triton\"), and names that are "
+    "only compared with."
 )  # fmt: skip
 
 

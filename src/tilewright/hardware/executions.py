@@ -201,7 +201,8 @@ def tile_elements(code: MachineCode, shape: Shape) -> float:
         return max(width(code.copies, *STORES), 8) * consumers(code, shape) / 2
     if _exchanges(code):
         return width(code.copies, "STSM") * WARPGROUP / 2 * SHARED_TILE
-    return max(1024, width(code.copies, "STSM", "STS") * consumers(code, shape) / 2 * _stored_boxes(code) / stores)
+    stored = width(code.copies, "STSM") or width(code.copies, "STS")  # a kernel that makes descriptors has STS, too
+    return max(1024, stored * consumers(code, shape) / 2 / _copies(code, stores))
 
 
 def staged_share(code: MachineCode, shape: Shape) -> float:
@@ -223,8 +224,15 @@ def staged_share(code: MachineCode, shape: Shape) -> float:
 
 
 def _stored_boxes(code: MachineCode) -> int:
-    """Returns the number of TMA boxes in one tile. Further TMA stores belong to copies of the same code."""
+    """Returns the number of TMA boxes in a row of a tile."""
     return max(1, min(boxes(code, "UTMASTG"), boxes(code, "UTMALDG") - 1))
+
+
+def _copies(code: MachineCode, stores: int) -> int:
+    """Returns the number of copies of the code that stores a tile. A copy has one, two or four TMA stores for each box
+    of a row, because warpgroups may store parts of the rows. So three stores for each box mean two copies.
+    """
+    return max(1, (stores // _stored_boxes(code)).bit_count())
 
 
 def consumers(code: MachineCode, shape: Shape) -> int:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from tilewright.hardware.architectures import Board, board_for_gpu
@@ -100,7 +101,7 @@ class Monitor:
             import pynvml
 
             pynvml.nvmlInit()
-            self._nvml: Any = pynvml
+            self._nvml: ModuleType = pynvml
             self._handle = pynvml.nvmlDeviceGetHandleByIndex(device)
         except ImportError:
             self.unavailable = "NVML is not installed (pip install nvidia-ml-py)"

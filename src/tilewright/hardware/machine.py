@@ -6,6 +6,7 @@ import os
 import platform
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def installed_version(package: str) -> str | None:
         return None
 
 
+@cache
 def driver_version() -> str | None:
     """Returns the version of the GPU driver, e.g. ``580.159.03``; None if neither NVML nor /proc states it."""
     with suppress(Exception):  # NVML is not installed, or there is no driver

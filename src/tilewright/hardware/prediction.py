@@ -57,14 +57,16 @@ TURN_US = 0.96
 TURNS_OF_WARPS = 0.35
 """Relative extra time of memory without TMA, if an SM has 8 warps. Such warps load, compute and store in turn."""
 ISSUED_SHARE = 0.69
-"""Factor for the summed time of all instructions except tensor instructions at peak rates. It is below 1 because units
-overlap."""
+"""Factor for the time of all instructions other than tensor instructions: the sum of their times at peak rates. It is
+below 1 because units overlap.
+"""
 NARROW = 1.45
 """Extra clocks of an SM for a load or store of less than 32 bits per thread, as a multiple of the clocks of a wide
 one."""
 TOGETHER = 1.94
-"""Exponent that combines the time of tensor instructions with that of the others. With 1 they run one after the other;
-a larger exponent means more overlap."""
+"""Exponent that combines the time of tensor instructions with the time of all others. With 1 they run one after the
+other; a larger exponent means more overlap.
+"""
 ONE_AFTER_OTHER = 0.57
 """Share of the shorter time that is added if an SM has only one warpgroup. One warpgroup does not overlap tensor
 instructions with others."""

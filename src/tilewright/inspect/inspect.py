@@ -62,14 +62,14 @@ class Inspected:
 
 
 def inspect(
-    task: Task | str, archs: Sequence[str] | str | None = None, *, config: Choice | Sequence[Choice] | None = None,
+    task: Task | str, arch: Sequence[str] | str | None = None, *, config: Choice | Sequence[Choice] | None = None,
     workload: str | None = None, jobs: int | None = None, seconds: float = BUDGET_SECONDS,
     progress: Progress = silent,
 ) -> tuple[Inspected, ...]:  # fmt: skip
     """Compiles every configuration of the space, or only ``config``, for each architecture.
 
     task: a task, or ``FILE[:TASK]``.
-    archs: one name or several, such as ``sm_90``; by default this machine's GPU or, without a GPU, the default.
+    arch: one name or several, such as ``sm_90``; by default this machine's GPU or, without a GPU, the default.
     config: one configuration or several, as text or as mappings from knob to value.
     workload: the name of the workload to compile for; by default the task's first.
     jobs: the number of compilers at a time.
@@ -78,7 +78,7 @@ def inspect(
     """
     task = task_of(task)
     chosen = task.workload(workload) if workload else task.selected(None)[0]
-    archs = (archs,) if isinstance(archs, str) else archs
+    archs = (arch,) if isinstance(arch, str) else arch
     boards = [default_board(arch) for arch in archs] if archs else [target_of(None, detect()).board]
     only = task.space.chosen(config)
     for board in boards:

@@ -102,7 +102,7 @@ def count_launch(
     if sample is None and blocks > min(DRY_BLOCKS, DRY_ELEMENTS // largest_tile(entry, needed(entry))):
         return None
     try:
-        counts = runnable.dry_run(arrays, sample=sample, seconds=seconds)[0].counts
+        counts = runnable.dry_run(arrays, sample=sample, seconds=seconds, checks_assumptions=False)[0].counts
     except (NeedsData, Unsupported, ToolFailed, TypeError):
         return None
     return _counted(counts, arrays, "the launch", static=True)
@@ -152,7 +152,7 @@ def _counts(
     affordable = min(DRY_BLOCKS, DRY_ELEMENTS // largest_tile(entry, needed(entry)))
     sample = max(SAMPLED_BLOCKS, affordable) if math.prod(runnable.launch.grid) > affordable else None
     try:
-        return runnable.dry_run(arrays, sample=sample, data=data)[0].counts, drawn == 0
+        return runnable.dry_run(arrays, sample=sample, data=data, checks_assumptions=False)[0].counts, drawn == 0
     except NeedsData as reason:
         why = f"{reason} depends on data"
     if sum(array.nbytes for array in arrays.values()) > DATA_BYTES:

@@ -30,7 +30,7 @@ class DescribedKernel:
     constants: tuple[bool, ...]
     """For each parameter, whether it is a constant of the compiled code."""
     code: Callable[[Hints, bool], Lowered | Failed] = field(repr=False)
-    """A function: compiler hints, and whether Tile IR is wanted → the code of this launch."""
+    """Returns the code of this launch. Its arguments: the compiler hints, and whether Tile IR is wanted."""
 
 
 class Described(Language):

@@ -134,7 +134,7 @@ class CoveredByKey:
         return any(word in there for word in words for there in self.words)
 
     def missing(self, node: ast.AST, ignored: set[str], depth: int = DEPTH, unpacked: bool = False) -> list[str]:
-        """Returns the names on which ``node`` depends and which the key does not cover. Skips ``ignored`` names."""
+        """Returns the names on which ``node`` depends but which the key does not determine. Skips ``ignored`` names."""
         missing: list[str] = []
         for atom in _atoms(node) if depth else ():
             root, written = names(atom), ast.unparse(atom)

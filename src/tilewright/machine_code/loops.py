@@ -51,7 +51,9 @@ class Instruction:
 
 
 _plain = lru_cache(4096)(Instruction)
-"""Makes an instruction that is no branch. Code has thousands of instructions, but few opcodes."""
+"""Makes an instruction that is not a branch. The cache saves time, because code has thousands of instructions but few
+opcodes.
+"""
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,8 @@ class ProfileFinding:
     impact: the share of the GPU's time that the finding concerns.
     evidence: the numbers behind the finding. threshold: the limits that they exceed.
     specialist: the specialist who can remove the cause. tag: the principle of the remedy, such as fusion.
+    places: lines of the program's source that may be the cause, such as ``train.py:12 (sum total)``; read from the
+        source, not from the trace. Empty if the program is not known.
     """
 
     id: str
@@ -152,6 +154,7 @@ class ProfileFinding:
     advice: str
     specialist: str
     tag: str
+    places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

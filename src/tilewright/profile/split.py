@@ -5,7 +5,7 @@ Communication is exposed while nothing computes. A copy is exposed while nothing
 
 A gap is idle time between two activities. The activity after a gap has a cause:
 
-    host late    the call that launched the activity began after the gap did: the GPU waited for the host
+    host late    the call that launched the activity began after the gap had begun: the GPU waited for the host
     dependency   the activity was launched before the gap: it waited for another stream, for an event or for its start
     unknown      the trace does not contain the call
 """

@@ -1,1 +1,1 @@
-"""A user's program as it is run: its command, a copy of its tree with changed texts, observed runs, and their races."""
+"""Runs a user's program: its command, copies of its tree with edited files, observed runs, and races of versions."""

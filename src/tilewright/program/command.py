@@ -1,7 +1,7 @@
-"""The command of a user's program: its words, the folder it starts in, its script, and the tree the script is in.
+"""The command of a user's program: its words, the folder in which it starts, its script, and the tree of the script.
 
-Understood are ``python [options] SCRIPT``, ``python -m MODULE``, a bare ``SCRIPT.py``, ``torchrun`` and other launchers
-whose words name the script, each also behind ``env``, ``NAME=value``, ``uv run`` or ``poetry run``.
+Tilewright understands ``python [options] SCRIPT``, ``python -m MODULE``, a bare ``SCRIPT.py``, ``torchrun``, and other
+launchers whose words name the script. Each may follow ``env``, ``NAME=value``, ``uv run`` or ``poetry run``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 IN_FRONT = (("uv", "run"), ("poetry", "run"), ("pdm", "run"), ("hatch", "run"))
 """Programs that start a command in an environment."""
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "numactl", "taskset", "nice", "time")
-"""Programs that start a script among their words."""
+"""Programs that start a script, which is one of their arguments."""
 LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 OF_A_SHELL = {"|", "||", "&&", "&", ";", ">", ">>", "<", "2>", "2>&1"}
 WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
@@ -42,7 +42,7 @@ class ProgramCommand:
 
     @classmethod
     def of(cls, given: str | Sequence[str], cwd: Path | None = None) -> ProgramCommand:
-        """Returns the command that a person writes: one line, its words, or the name of a script.
+        """Makes the command from what a person writes: one line, a list of words, or the name of a script.
 
         cwd: the folder in which it starts; None: the current one.
         Raises RequestError, with the fix, if the script does not exist or the program is not a Python program.
@@ -86,7 +86,7 @@ class ProgramCommand:
 
 
 def program_at(words: Sequence[str]) -> int:
-    """Returns the index of the program, behind ``env``, assignments and ``uv run``."""
+    """Returns the index of the program in ``words``, after ``env``, assignments and ``uv run``."""
     at = 0
     while at < len(words) - 1:
         if Path(words[at]).name == "env" or ASSIGNMENT.fullmatch(words[at]):
@@ -119,13 +119,13 @@ def _started(words: list[str], cwd: Path) -> list[str]:
 
 
 def interpreter() -> str:
-    """Returns the Python for a bare script: that of the active environment, else the one that runs Tilewright."""
+    """Returns the Python for a bare script: the active environment's, else the one that runs Tilewright."""
     active = "VIRTUAL_ENV" in os.environ or "CONDA_PREFIX" in os.environ
     return (active and shutil.which("python")) or sys.executable
 
 
 def _is_script(path: Path) -> bool:
-    """Tells whether a path names a Python script: by its ending, or as ``#!`` in its first line says."""
+    """Returns whether a path names a Python script: its ending or its first line (``#!``) says so."""
     if path.suffix == ".py":
         return True
     try:

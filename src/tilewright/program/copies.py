@@ -1,13 +1,13 @@
-"""A copy of a program's tree in a private folder, in which the program runs with changed texts.
+"""Copies a program's tree into a private folder, where the program runs with edited files.
 
-The user's tree is only read here. Python files and files up to `COPIED_BYTES`, `COPIED_TOTAL` in all, are real copies;
-larger ones are links to the user's. Folders are real, so a new file that the program writes stays in the copy. Python
-environments, and folders with more than `MANY` entries and no Python file of the program, are links. ``.git`` and
-caches are left out.
+The user's tree is only read here. Python files are copied. Other files are copied up to `COPIED_BYTES` each and
+`COPIED_TOTAL` in all; larger ones become links to the user's files. Folders are real, so a new file that the program
+writes stays in the copy. Python environments, and folders with more than `MANY` entries and no Python file of the
+program, are links. ``.git`` and caches are left out.
 
-Before Python's `open` or `torch.save` write to a link, the link becomes a file of the copy. What the program can still
-write in the user's tree: a large file that other code than these overwrites under its name; files below a linked
-folder; and files that it names by an absolute path that is not from its command, PYTHONPATH, ``__file__`` or the
+Before Python's `open` or `torch.save` write to a link, the link becomes a file of the copy. The program can still write
+to these files of the user's tree: a large file that it overwrites by other means than `open` and `torch.save`; files
+below a linked folder; and files whose absolute path does not come from its command, PYTHONPATH, ``__file__`` or the
 current folder.
 """
 
@@ -37,7 +37,7 @@ LEFT_OUT = {".git", "__pycache__"}
 
 @dataclass(frozen=True)
 class ProgramCopy:
-    """A program whose files are a copy. It is started as a `ProgramCommand` is."""
+    """A program whose files are a copy. It starts like a `ProgramCommand`."""
 
     original: ProgramCommand
     root: Path
@@ -55,7 +55,7 @@ class ProgramCopy:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The command's words, with those within the root rewritten."""
+        """The command's words. Paths within the root are replaced by paths in the copy."""
         words, at = self.original.words, program_at(self.original.words)
         return tuple(self._program(word) if n == at else self._word(word) for n, word in enumerate(words))
 
@@ -63,8 +63,9 @@ class ProgramCopy:
         return str(self.original)
 
     def environment(self) -> dict[str, str]:
-        """Returns the environment in which the command starts. In it the program also finds the copies of packages of
-        the root that are installed editable."""
+        """Returns the environment in which the command starts. If packages of the root are installed as editable, the
+        program imports their copies.
+        """
         before = self.original.environment()
         entries = before.get("PYTHONPATH", "").split(os.pathsep)
         changed = {"PYTHONPATH": os.pathsep.join(self._text(entry) for entry in entries)} if any(entries) else {}
@@ -80,7 +81,9 @@ class ProgramCopy:
         return None
 
     def _program(self, word: str) -> str:
-        """An interpreter stays where it is: it finds its packages by its own path."""
+        """Returns a word with its path in the copy. The path of an interpreter stays the same, because it finds its
+        packages by it.
+        """
         if os.sep in word and PYTHON.fullmatch(Path(word).name):
             return os.path.abspath(self.original.cwd / word)
         return self._word(word)
@@ -92,12 +95,12 @@ class ProgramCopy:
         if os.path.isabs(word) or not path.exists():
             return word
         inside = self._copied(path)
-        if self.cwd != self.original.cwd:  # relative words within the root still hold
+        if self.cwd != self.original.cwd:  # relative paths within the root are still valid
             return str(path) if inside is None else word
         return str(inside) if inside else word
 
     def _text(self, text: str) -> str:
-        """Replaces the path of the root where it is a whole path or the beginning of one."""
+        """Replaces the path of the root in a text, where it is a whole path or the beginning of one."""
         root = str(self.original.root)
         before, found, after = text.partition(root)
         if not found or (after and after[0] not in (os.sep, os.pathsep, ",")):
@@ -106,7 +109,7 @@ class ProgramCopy:
 
 
 Startable: TypeAlias = "ProgramCommand | ProgramCopy"
-"""What can be started: it has ``words``, ``cwd`` and ``environment()``."""
+"""A program that can be started: it has ``words``, ``cwd`` and ``environment()``."""
 
 
 @contextmanager
@@ -138,7 +141,7 @@ def _within(root: Path, path: Path) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replaces a file, not what a link points to. Its mode stays."""
+    """Writes a new file in place of a file or link. It keeps the mode, and never writes through a link."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = path.stat().st_mode if path.exists() else None
     path.unlink(missing_ok=True)
@@ -148,7 +151,7 @@ def _write(path: Path, text: str) -> None:
 
 
 class _Copier:
-    """Copies a tree as the docstring of this module says. ``files``: the program's, relative to ``root``."""
+    """Copies a tree as this module's docstring says. ``files``: the program's Python files, relative to ``root``."""
 
     def __init__(self, root: Path, files: Sequence[Path]) -> None:
         self.root, self.left = root, COPIED_TOTAL

@@ -18,13 +18,13 @@ from tilewright.program.race import ProgramRace
 from tilewright.program.run import ProgramFailed
 
 SLOWER_THAN_ASKED = 1.05
-"""A change that the user asked for is taken back if the whole interval of after / before lies above this."""
+"""A change that the user asked for is reverted if the whole interval of after / before is above this ratio."""
 FailedAt: TypeAlias = Literal["", "implement", "validate", "correctness"]
 
 
 @dataclass(frozen=True)
 class ChangeVerdict:
-    """Whether a change is kept; if not, which step it did not pass, and why."""
+    """Whether a change is kept; if not, the step that it failed, and the reason."""
 
     kept: bool
     failed_at: FailedAt
@@ -62,9 +62,9 @@ def _count(operations: Mapping[str, int], pattern: str) -> int:
 
 
 def did_not_run(counts: Sequence[OperationCount]) -> str:
-    """Returns why the changed code is not shown to have run; "" if it is, or if no pattern says how to see it.
+    """Returns why the counts do not show that the changed code ran; "" if they show it, or if there is no pattern.
 
-    One pattern is enough: which operation a change becomes depends on the device.
+    One pattern that matches is enough, because the operation that a change becomes depends on the device.
     """
     if not counts or any(each.shown for each in counts):
         return ""

@@ -21,7 +21,7 @@ def device_of(name: str) -> str:
 
 
 def baseline_measured(run: ProgramRun, command: str) -> AgentMeasurement:
-    """The untouched program, on its own."""
+    """Returns the measurement of the unchanged program, without a comparison."""
     values = {"wall time, s": run.wall_s, "steps": float(run.steps)}
     if run.step_us:
         values["median step, µs"] = median(run.step_us)
@@ -35,7 +35,7 @@ def baseline_measured(run: ProgramRun, command: str) -> AgentMeasurement:
 def run_measured(
     run: ProgramRun | ProgramFailed, change: str, counts: Sequence[OperationCount]
 ) -> AgentMeasurement:  # fmt: skip
-    """The observed run of a changed program: whether the changed code ran."""
+    """Returns the measurement of a changed program's run: whether the changed code ran."""
     if isinstance(run, ProgramFailed):
         values = {} if run.exit_code is None else {"exit code": float(run.exit_code)}
         return AgentMeasurement(kind="operations", about="the changed program", change=change, values=values,
@@ -46,7 +46,7 @@ def run_measured(
 def operations_measured(
     about: str, after: ProgramRun, counts: Sequence[OperationCount], change: str = ""
 ) -> AgentMeasurement:
-    """How often the operations of each pattern ran."""
+    """Returns the measurement of how often the operations of each pattern ran."""
     shown = "ran" if any(each.shown for each in counts) else "not shown to run" if counts else "no pattern"
     return AgentMeasurement(
         kind="operations", about=about, change=change, values=dict(_values(counts)), verdict=shown,
@@ -66,16 +66,18 @@ def _said(count: OperationCount) -> str:
 
 
 def outputs_measured(compared: ComparedRuns, change: str, device: str) -> AgentMeasurement:
-    """The outputs of a changed program, compared with those of the untouched one."""
+    """Returns the measurement of a changed program's outputs, compared with those of the unchanged one."""
     values = {} if compared.worst is None else {"largest difference over its tolerance": compared.worst}
-    return AgentMeasurement(kind="outputs", about="outputs, against the untouched program", change=change,
+    return AgentMeasurement(kind="outputs", about="outputs, against the unchanged program", change=change,
                             values=values, verdict=compared.verdict, reason=compared.reason, device=device)  # fmt: skip
 
 
 def race_measured(
     raced: ProgramRace | ProgramFailed, kind: MeasurementKind, about: str, change: str = ""
 ) -> AgentMeasurement:
-    """A race: ``kind`` is ``race`` for one change, and ``effect`` for all kept ones."""
+    """Returns the measurement of a race. ``kind`` is ``race`` for one change, and ``effect`` for all kept changes
+    together.
+    """
     if isinstance(raced, ProgramFailed):
         return AgentMeasurement(kind=kind, about=about, change=change, verdict="failed",
                                 reason=raced.last_line or raced.reason)  # fmt: skip

@@ -1,10 +1,11 @@
-"""Compares what two versions of a program computed, with what rounding does to the program as the yardstick.
+"""Compares the outputs of two versions of a program. A noise run shows how much rounding alone changes them.
 
-The tolerance of a tensor is `FACTOR` times the difference that the noise run shows at the same place (median, 90 % and
-largest difference of the sampled values, each by itself), and at least `FLOOR` units in the last place of the tensor's
-largest value. An optimizer such as Adam turns the rounding of a gradient near 0 into a step of full size; the noise
-run shows this, and a fixed tolerance would not. Where the noise run differs by more than `WILD`, nothing is compared.
-Tensors of late steps are kept at powers of two; their noise has grown with the steps, so chaos does not count.
+The tolerance of a tensor is `FACTOR` times its difference in the noise run. Median, 90th percentile and largest
+difference of the sampled values each have their own tolerance. It is at least `FLOOR` units in the last place of the
+tensor's largest value. An optimizer such as Adam turns the rounding of a gradient near 0 into a step of full size. The
+noise run shows this; a fixed tolerance would not. A tensor whose noise run differs by more than `WILD` is not compared.
+Late steps are recorded at powers of two. Differences grow with the steps, in the noise run, too, so they do not count
+as errors.
 
 Steps, calls of modules and of backward, names, shapes and types must be the same in every step that was recorded.
 """
@@ -28,10 +29,10 @@ SameOutputs: TypeAlias = Literal["equal", "within tolerance", "different", "unve
 FACTOR, FLOOR, WILD = 16.0, 8.0, 0.1
 QUANTILES = (0.5, 0.9, 1.0)
 MOVED = 0.25
-"""A parameter's way from its first kept value to its last may differ by this share of the way."""
+"""The way of a parameter, from its first recorded value to its last, may differ by this share of its length."""
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10,
        "complex64": 2.0**-23, "complex128": 2.0**-52, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}  # fmt: skip
-"""Spacing of the numbers near 1; other types are compared exactly."""
+"""Distance between neighbouring numbers near 1. Types that are not here are compared exactly."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class ComparedRuns:
 def compare(before: ProgramRun, after: ProgramRun, noise: ProgramRun | None) -> ComparedRuns:
     """Compares the outputs of a changed program with those of the unchanged one.
 
-    before, after: runs with ``outputs=True`` and the same ``steps``.
-    noise: another such run of the unchanged program, made with ``nudged=True``. A plain one shows less: then a change
-    of the order of sums may count as different. None: only the floor of the tolerance is used.
+    before, after: runs with ``outputs=True`` and the same ``steps``. noise: another such run of the unchanged program,
+    made with ``nudged=True``. If it was not nudged, the noise is smaller, and a new order of summation may count as
+    different. None: only the floor of the tolerance is used.
     """
     yardstick = noise or before
     if unsure := _unsteady(before, yardstick):
@@ -77,7 +78,9 @@ def compare(before: ProgramRun, after: ProgramRun, noise: ProgramRun | None) -> 
 
 
 def _wild(judged: Sequence[JudgedOutput]) -> str:
-    """Returns what the two runs of the unchanged program differ in, if it leaves nothing to judge by; else empty."""
+    """Returns where two runs of the unchanged program differ, if no output is steady enough to compare; else an empty
+    text.
+    """
     skipped = [each for each in judged if each.skipped]
     first = [each for each in skipped if re.match(r"(call|backward) [12] ", each.why)]
     left = [each for each in judged if not each.skipped and not each.weak]
@@ -85,7 +88,7 @@ def _wild(judged: Sequence[JudgedOutput]) -> str:
 
 
 def _unsteady(before: ProgramRun, noise: ProgramRun) -> str:
-    """Returns how two runs of the unchanged program take different courses; empty if they do not."""
+    """Returns how the steps of two runs of the unchanged program differ; empty if they do not."""
     if before.unit != noise.unit:
         return f"a step of one run of the unchanged program is a {before.unit}, and of the other a {noise.unit}"
     if before.steps != noise.steps and not _late(before, noise):
@@ -94,12 +97,12 @@ def _unsteady(before: ProgramRun, noise: ProgramRun) -> str:
 
 
 def _late(*runs: ProgramRun) -> bool:
-    """Tells whether a run was ended because time was up: then later steps are missing in it."""
+    """Returns whether a run was ended by its time limit; then its later steps are missing."""
     return any(run.cut == "seconds" for run in runs)
 
 
 def _other_course(before: ProgramRun, after: ProgramRun, noise: ProgramRun) -> str:
-    """Returns how the changed program takes another course than the unchanged one; empty if it does not."""
+    """Returns how the steps of the changed program differ from those of the unchanged one; empty if they do not."""
     if before.unit != after.unit:
         return f"a step was a {before.unit}, and is a {after.unit}"
     if before.steps != after.steps and not _late(before, after):
@@ -161,7 +164,9 @@ def _judged(
     before: ObservedTensor, after: ObservedTensor, noise: ObservedTensor, eps: float,
     shown: dict[str, Array], place: str,
 ) -> JudgedOutput:  # fmt: skip
-    """Judges one tensor. eps: of the type that the program computes in. shown: is updated at ``place``."""
+    """Judges one tensor. eps: the distance of numbers near 1 in the type in which the program computes. Updates
+    ``shown`` at ``place``.
+    """
     b, a, n = (_values(each) for each in (before, after, noise))
     finite = np.isfinite(b) & np.isfinite(n)
     scale = float(np.max(np.abs(b), initial=0.0, where=finite))
@@ -191,7 +196,9 @@ def _quantiles(differences: Array) -> Array:
 
 
 def _way(name: str, eps: float, before: list[Array], after: list[Array], noise: list[Array]) -> Iterator[JudgedOutput]:
-    """Judges whether a parameter goes where it went. The floor of its values alone could hide that it stays."""
+    """Judges whether a parameter changes in the same direction as before. The tolerance of its values alone could hide
+    a parameter that no longer changes.
+    """
     b, a, n = (last - first for first, last in (before, after, noise))
     way = _rms(b)
     if not way > 4.0 * eps * float(np.max(np.abs(before[0]), initial=0.0)):

@@ -1,8 +1,8 @@
 """Compares the numbers that two versions of a program print.
 
-Lines that differ in their numbers alone form a table; its columns are compared from the top down. Numbers with a unit
-or a name of time, speed or memory are left out, and a column is compared only as long as the two runs of the unchanged
-program agree in it. A table whose length the two runs do not agree in is left out.
+Lines that differ only in their numbers form a table. Its columns are compared from the top down, as long as the two
+runs of the unchanged program agree. Numbers with a unit or a name of time, speed or memory are left out. So is a table
+whose length differs between the two runs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import TypeAlias
 from tilewright.program.run import ProgramRun
 
 FACTOR, FLOOR, WILD = 16.0, 1e-3, 0.01
-"""As in `outputs`. A printed number is rounded, so its floor is a share of the column's largest number."""
+"""The same meaning as in `outputs`. A printed number is rounded, so the floor is a share of the column's largest
+number.
+"""
 
 LATE = 10
-"""So many of the lines that a program prints in each step may be missing at the end of a run that is ended early: a
-change may print them late."""
+"""At the end of a run that is ended early, up to this many lines may be missing: a change may print them late."""
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)(?![\d.]*\d)", re.I)
 _UNIT = re.compile(
@@ -36,20 +37,21 @@ _Table: TypeAlias = "list[tuple[str, ...]]"
 
 @dataclass(frozen=True)
 class JudgedOutput:
-    """One output of a changed program, judged."""
+    """The judgement on one output of a changed program."""
 
     ratio: float
-    """Its difference / the tolerance; above 1 is different."""
+    """The output's difference divided by the tolerance; above 1 is different."""
     why: str
     equal: bool = False
     skipped: bool = False
-    """The two runs of the unchanged program differ too much to compare it."""
+    """Whether it is not compared, because the two runs of the unchanged program differ too much."""
     weak: bool = False
-    """It is no evidence beside others that are skipped: whole numbers, such as those of steps, are equal in any run."""
+    """Whether this output proves nothing by itself. Whole numbers, such as step counts, are equal in any run.
+    """
 
 
 def compare_printed(before: ProgramRun, after: ProgramRun, noise: ProgramRun) -> Iterator[JudgedOutput]:
-    """Judges each table that ``before`` and ``noise`` print alike."""
+    """Judges each table that has the same length in ``before`` and ``noise``."""
     one, other, same = (_tables(run.stdout) for run in (before, after, noise))
     cut = "seconds" in (before.cut, after.cut, noise.cut)
     for text, rows in one.items():
@@ -65,7 +67,7 @@ def compare_printed(before: ProgramRun, after: ProgramRun, noise: ProgramRun) ->
 
 
 def _tables(stdout: str) -> Mapping[str, _Table]:
-    """Returns for each text with ``#`` for its numbers the rows of numbers, without those of time and speed."""
+    """Returns the tables: text of a line with ``#`` for its numbers → rows of numbers, without times and speeds."""
     tables: dict[str, _Table] = {}
     for line in stdout.splitlines():
         numbers = [match for match in NUMBER.finditer(line) if not _of_time(line, match)]
@@ -103,6 +105,6 @@ def _column(text: str, before: list[str], after: list[str], noise: list[str]) ->
 
 
 def _last_place(number: str) -> float:
-    """Returns the worth of one unit in the last digit that was printed."""
+    """Returns the value of one unit in the last printed digit."""
     digits, _, power = number.lower().partition("e")
     return 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) if digits[-1:].isdigit() else 0.0

@@ -1,4 +1,4 @@
-"""Profiles a copy of a user's program: one traced run, as `tilewright profile -- PROGRAM` makes it."""
+"""Profiles a copy of a user's program in one traced run, like `tilewright profile -- PROGRAM`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tilewright.errors import ToolFailed
 from tilewright.profile.figures import Profile
 from tilewright.profile.profile import profile
 from tilewright.program.copies import ProgramCopy
+from tilewright.program.places import located
 from tilewright.runtime.started import SECONDS, STEPS, recorded, trace_folder, traced
 
 
@@ -24,4 +25,5 @@ def profile_of(copy: ProgramCopy, seconds: float) -> Profile:
     except subprocess.TimeoutExpired:
         raise ToolFailed(f"{copy} did not end within {seconds:.0f} s while it was traced") from None
     traces, times = recorded(folder, ended.returncode)
-    return profile(*traces, steps=STEPS, command=copy.original.words, steps_us=times)
+    found = profile(*traces, steps=STEPS, command=copy.original.words, steps_us=times)
+    return located(found, copy.script)

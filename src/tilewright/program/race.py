@@ -1,11 +1,11 @@
-"""Races two versions of a program: whole runs, interleaved in random order, or in slices of some steps (`slices`).
+"""Races two versions of a program: in whole runs in random order, or in slices of a few steps (`slices`).
 
-A sample is one run: the mean time of its steady steps. If it has no steps, it is the time from the import of torch to
-the end, or without torch the wall time. Steps of one run are correlated, because they share the clock of the chip and
-the place of their memory; they are no samples of their own. A round runs both versions, in random order, and each order
-is the first as often as the second. The ratios of the rounds give an interval of their centre by the signed-rank test
-(`race.stats.paired_bounds`). For two equal versions the random order makes a ratio r as likely as 1 / r, whatever else
-the machine does. So a race of equal versions ends as "faster" with a probability of at most `TAIL`.
+A run gives one sample: the mean time of its steady steps. For a run without steps it is the time from the import of
+torch to the end, or, without torch, the wall time. Single steps are not samples: the steps of one run are correlated,
+because they share the chip's clock rate and the memory addresses. A round runs both versions in random order. Each
+version comes first equally often. The signed-rank test turns the ratios of the rounds into an interval of their centre
+(`race.stats.paired_bounds`). If the versions are equal, the random order makes a ratio r as likely as 1 / r, whatever
+else the machine does. So a race of equal versions ends as "faster" with a probability of at most `TAIL`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ from tilewright.race.stats import Interval, fewest, paired_bounds
 Speed: TypeAlias = Literal["faster", "slower", "tied"]
 
 TAIL = 0.025
-"""The most probable error of a verdict "faster", over all looks of a race; the same for "slower"."""
+"""The largest probability of a wrong verdict "faster", over all looks of a race; the same for "slower"."""
 FIRST_LOOK = fewest(TAIL)
 """The fewest rounds that can decide: six. All six ratios are on one side of 1 by chance in 1 of 64 races."""
+GRACE = 2.0
+"""Until the first look, a race may take its seconds times this: with fewer rounds it shows nothing."""
 TIE_BAND = 0.01
 """If the ratio is known to be within this of 1, the race ends as tied."""
 WARM_UP = 0.25
 """The share of a run's steps, at its beginning, that are left out."""
 HOST_SHARE, GPU_SHARE = 0.6, 0.8
-"""The shares of the free memory that runs at once may take."""
+"""The largest shares of the free memory that runs may take together, if they are started at the same time."""
 GPU_CONTEXT = 700 << 20
 """Bytes of a GPU that a process takes besides the tensors."""
 
@@ -49,9 +51,9 @@ class ProgramRace:
     """The result of a race between ``before`` and ``after``, the first and the second of the versions."""
 
     ratio: Interval
-    """Of the median of after's time / before's time, over pairs of runs."""
+    """Median and interval of after's time / before's time, over pairs of runs."""
     before_us: float
-    """Median over the runs of the time of a step, in µs."""
+    """Time of a step in µs: the median over the runs."""
     after_us: float
     samples: Mapping[str, tuple[float, ...]] = field(repr=False)
     """Version → the time of a step in each of its runs, in µs; paired by position."""
@@ -69,13 +71,14 @@ def race_programs(
     versions: Mapping[str, Sequence[Startable]], *, slicing: Slicing | None = None, rounds: int = 25,
     seconds: float = 600.0, steps: int = 20, seed: int = 0, progress: Progress = silent,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
-    """Races two versions of a program. Run the unchanged one in a copy, too, so that both have paths of one length.
+    """Races two versions of a program. Run the unchanged one in a copy, too, so that both have paths of the same
+    length.
 
-    versions: name → equal copies of the program, equally many of both; the first is ``before``, the second ``after``.
-    slicing: starts all copies at once, and lets them make slices of steps in turn (`run_in_slices`). The machine needs
-    memory for all of them: see `pairs_at_once`. Otherwise each run is made alone.
-    steps: of a run that is made alone.
-    rounds, seconds: the race ends after so many pairs of runs, or if those started next would take longer.
+    versions: name → identical copies of the program, the same number for both; the first is ``before``, the second
+    ``after``. slicing: starts all copies at once, and lets them make slices of steps in turn (`run_in_slices`). The
+    machine needs memory for all of them: see `pairs_at_once`. Otherwise each run is made alone. steps: the steps of a
+    run that is made alone. rounds: the race ends after this many pairs of runs. seconds: it ends if the next pairs
+    would pass this time, or `GRACE` times this time before the first look.
     """
 
     def each_alone(programs: Sequence[Startable]) -> Sequence[ProgramRun | ProgramFailed]:
@@ -85,7 +88,7 @@ def race_programs(
         nonlocal slicing
         if slicing and (done := run_in_slices(programs, slicing, max(1.0, seconds))):
             return done
-        slicing = None  # copies that disturb each other, as by a port, run alone from now on
+        slicing = None  # if copies disturb each other, for example by a port, they run alone from now on
         return each_alone(programs)
 
     run = in_slices if slicing else each_alone
@@ -93,7 +96,9 @@ def race_programs(
 
 
 def pairs_at_once(*runs: ProgramRun) -> int:
-    """Returns how many pairs of runs like these the machine can hold at once; 0 if no two of them."""
+    """Returns how many pairs of such runs fit into the machine's memory at the same time; 0 if not even one
+    pair does.
+    """
     if any(run.unit == "process" or run.processes > 1 or not run.memory for run in runs):
         return 0
     most = min(2 * FIRST_LOOK, max(2, os.cpu_count() or 1))
@@ -109,14 +114,16 @@ def raced(
     run: Callable[[Sequence[Startable]], Sequence[ProgramRun | ProgramFailed]], *, rounds: int, seconds: float,
     seed: int, warm_up: bool = True, progress: Progress = silent, now: Callable[[], float] = time.monotonic,
 ) -> ProgramRace | ProgramFailed:  # fmt: skip
-    """Races with the given way to run programs in an order; the rest is as in `race_programs`.
+    """Races like `race_programs`, but ``run`` runs the programs, in the order in which it gets them.
 
-    warm_up: a first pair, which fills caches, does not count.
+    warm_up: whether a first pair runs only to fill caches, and is not counted.
     """
     before, after = names = tuple(versions)
     pairs, orders, load = _Pairs(before, after, dict(looks(rounds))), _orders(random.Random(seed)), _load()
     began, longest = now(), 0.0
-    while pairs.count < rounds and not pairs.decided and now() - began + longest <= seconds:
+    while pairs.count < rounds and not pairs.decided:
+        if now() - began + longest > (seconds if pairs.count >= FIRST_LOOK else GRACE * seconds):
+            break
         progress("race", pairs.count, rounds, pairs.shown)
         many = 1 if warm_up else min(len(versions[before]), pairs.until_look)
         order = [(at, n) for n in range(many) for at in next(orders)]
@@ -132,21 +139,23 @@ def raced(
         warm_up = False
     if not pairs.count:
         return ProgramFailed("race", f"one pair of runs takes {longest:.3g} s; give the race more than {seconds:g} s")
-    progress("race", rounds, rounds, pairs.shown)
+    progress("race", pairs.count, pairs.count, pairs.shown)  # decided: no further rounds
     return pairs.result(f"{os.cpu_count()} processors, load {load} before the race and {_load()} after it")
 
 
 def looks(rounds: int) -> Iterator[tuple[int, float]]:
-    """Yields after which rounds a race decides, and the error of each side there; these add up to at most `TAIL`."""
+    """Yields the looks: the number of rounds after which a race may decide, and its error of each side. The errors add
+    up to at most `TAIL`.
+    """
     if rounds >= FIRST_LOOK:
         yield FIRST_LOOK, 2.0**-FIRST_LOOK
     later = [*range(13, rounds, 6), *([rounds] if rounds > FIRST_LOOK else [])]
-    for at in later:  # few looks: each takes a part of the error
+    for at in later:  # only a few looks: they share the error, so each has a larger part of it
         yield at, (TAIL - 2.0**-FIRST_LOOK) / len(later)
 
 
 def time_us(run: ProgramRun) -> float:
-    """Returns the time of a step of a run, in µs: the mean of its steady steps, else that of the process."""
+    """Returns the time of a step of a run, in µs: the mean of its steady steps; without steps, the wall time."""
     steady = run.step_us[int(len(run.step_us) * WARM_UP) :]
     return statistics.fmean(steady) if steady else 1e6 * run.wall_s
 
@@ -166,7 +175,7 @@ class _Pairs:
 
     @property
     def shown(self) -> str:
-        return f"time {self.names[1]} / {self.names[0]}: {self.ratio}" if self.count else ""
+        return f"time {self.names[1]} / {self.names[0]}: {self.ratio}" if self.ratio.decided else ""
 
     @property
     def until_look(self) -> int:
@@ -218,7 +227,7 @@ class _Pairs:
 
 
 def _orders(rng: random.Random) -> Iterator[tuple[int, int]]:
-    """Yields random orders of the two versions. Of two orders one after the other, each is one of the two."""
+    """Yields orders of the two versions: a random one, then its reverse, and so on."""
     while True:
         first = rng.randrange(2)
         yield (first, 1 - first)

@@ -18,7 +18,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tilewright.program.copies import Startable
-from tilewright.progress import Progress, silent
 from tilewright.records import Json
 from tilewright.runtime import observing, slicing
 from tilewright.runtime.started import python_path
@@ -35,14 +34,14 @@ PLAIN: Mapping[str, Json] = MappingProxyType({"outputs": False, "nudged": False,
 
 @dataclass(frozen=True)
 class ObservedTensor:
-    """What is kept of a tensor that a program computed."""
+    """The record of a tensor that a program computed."""
 
     name: str
-    """Such as ``step 1 output 0``, ``step 1 loss 0`` or ``step 1 parameter 12``."""
+    """The name, such as ``step 1 output 0``, ``step 1 loss 0`` or ``step 1 parameter 12``."""
     shape: tuple[int, ...]
     dtype: str
     digest: int
-    """Differs if a bit of the tensor differs."""
+    """A hash of all bits of the tensor."""
     not_finite: int
     """How many values are NaN or infinite."""
     sample: tuple[float, ...] = field(repr=False)
@@ -51,7 +50,7 @@ class ObservedTensor:
 
 @dataclass(frozen=True)
 class ProgramOutputs:
-    """What a run computed in its first steps, and some later ones."""
+    """The tensors that a run computed in its first steps and in some later ones."""
 
     tensors: tuple[ObservedTensor, ...]
     calls: tuple[tuple[int, int], ...]
@@ -68,19 +67,20 @@ class ProgramRun:
     steps: int
     """How many steps were made."""
     cut: Literal["", "steps", "seconds"]
-    """Why the run was ended before the program's end; empty if it was not."""
+    """The limit that ended the run before the program's end; empty if none did."""
     step_us: tuple[float, ...] = field(repr=False)
-    """Times of the steps that were not slowed by recording, in µs and in order. If the unit is the process, the one
-    time from the import of torch to the end; empty without torch."""
+    """Times in µs of the steps that recording did not slow down, in order. If the unit is the process, it has one time,
+    from the import of torch to the end; it is empty without torch.
+    """
     wall_s: float
     device: str
     """``cpu``, or the name of the GPU."""
     operations: Mapping[str, int] = field(default_factory=dict, repr=False)
-    """Name → count over some steps; empty if they were not recorded."""
+    """Operation → how often it ran in the recorded steps; empty if operations were not recorded."""
     kernels: Mapping[str, int] = field(default_factory=dict, repr=False)
-    """Name → count of the GPU's kernels and copies, over the same steps."""
+    """Kernel or copy of the GPU → how often it ran in the same steps."""
     memory: Mapping[str, int] = field(default_factory=dict, repr=False)
-    """In bytes: ``host`` and ``gpu``, at most; ``gpu, free`` at the end. Without torch it is empty."""
+    """Memory in bytes: the peaks of ``host`` and ``gpu``, and ``gpu, free`` at the end. Empty without torch."""
     processes: int = 1
     """How many processes made steps."""
     outputs: ProgramOutputs | None = field(default=None, repr=False)
@@ -90,7 +90,7 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class ProgramFailed:
-    """A run that gave nothing. ``last_line``: the last line on standard error."""
+    """A run without a result. ``last_line``: the last line on standard error."""
 
     stage: RunStage
     reason: str
@@ -100,30 +100,26 @@ class ProgramFailed:
 
 def run_program(
     program: Startable, *, steps: int = 20, seconds: float = 300.0, outputs: bool = False, nudged: bool = False,
-    progress: Progress = silent,
 ) -> ProgramRun | ProgramFailed:  # fmt: skip
-    """Runs a program with the observing hook, in a process group of its own, which is killed at the end.
+    """Runs a program with the observing hook, in its own process group, which is killed at the end.
 
-    The program is ended after ``steps`` steps; without steps it runs to its end. Random numbers are seeded.
+    The run ends after ``steps`` steps. A program without steps runs to its end. Random numbers are seeded.
 
-    seconds: a program with steps is ended after the step in which nine tenths of this time have passed; any program is
-    killed after this time.
-    outputs: also records outputs and operations, which slows the steps; race without. A program that has no fifth step
-    is run a second time, for its operations alone.
-    nudged: changes each parameter by about one unit in the last place before its first use. The difference to a run
-    without is what rounding does to this program: the ``noise`` of `outputs.compare`.
+    seconds: the time limit, after which the program is killed. A program with steps ends earlier: after the step in
+    which nine tenths of the time have passed. outputs: whether to record outputs and operations, too. This slows the
+    steps, so a race does not use it. A program with fewer than five steps runs a second time, only to record its
+    operations. nudged: whether to change each parameter by about one unit in the last place before its first use. The
+    difference to a run without this shows how rounding affects the program: the ``noise`` of `outputs.compare`.
     """
     wanted = {
         **PLAIN, "steps": steps, "seconds": 0.9 * seconds, "outputs": outputs, "nudged": nudged,
         "operations": "steps" if outputs else "",
     }  # fmt: skip
-    progress("run", 0, 1)
     run = _once(program, wanted, seconds)
     if outputs and isinstance(run, ProgramRun) and run.outputs and not run.operations:
         again = _once(program, {**wanted, "outputs": False, "operations": "all"}, seconds)
         if isinstance(again, ProgramRun):
             run = replace(run, operations=again.operations, kernels=again.kernels)
-    progress("run", 1, 1)
     return run
 
 
@@ -161,7 +157,7 @@ def started_program(program: Startable, wanted: Mapping[str, Json]) -> Iterator[
 
 @dataclass(frozen=True)
 class StartedProgram:
-    """A program that runs. ``folder``: where its processes write their records."""
+    """A running program. ``folder``: where its processes write their records."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -217,9 +213,9 @@ def _failed(code: int, stderr: str, limit: float | None) -> ProgramFailed:
 
 
 def _read(folder: Path, wall: float, outputs: bool, out: str, err: str) -> ProgramRun:
-    """Returns the run as one of its processes recorded it.
+    """Returns the run, as recorded by the process that made the most steps.
 
-    This is the process that made most steps. If several made equally many, it is the one with the lowest rank.
+    If several processes made equally many steps, it is the one with the lowest rank.
     """
     records = [(json.loads(path.read_text()), path) for path in sorted(folder.glob("process*.json"))]
     if not records:

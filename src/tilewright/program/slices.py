@@ -1,7 +1,7 @@
-"""Runs pairs of programs in slices: one makes a few steps while the other waits, and then the other does.
+"""Runs pairs of programs in slices: one makes a few steps while the other waits, then they change roles.
 
-All are started together, and wait after their first step. So the time of starting is spent once. The speed of a host
-changes within seconds; the slices of a pair are neighbours, so it changes for both.
+All programs start together and wait after their first step, so the start-up time is spent once. The speed of a host
+changes within seconds. The slices of a pair follow each other directly, so a change affects both.
 """
 
 from __future__ import annotations
@@ -23,26 +23,28 @@ from tilewright.records import Json
 from tilewright.runtime import slicing
 
 SLICE_SECONDS, RUN_SECONDS = 0.08, 1.0
-"""How long a slice and all slices of a run take, about."""
+"""The approximate time of a slice, and of all slices of a run."""
 MOST_STEPS = 20
 FEWEST, MOST = 6, 12
 """Slices of one run."""
 OUTSIDE = 0.1
-"""The share of a pair's slices with the smallest ratio, and with the largest, that are left out: something else ran."""
+"""In each pair, this share of the slices with the smallest ratios is left out, and the same share with the largest:
+other processes may have disturbed them.
+"""
 SETTLED_SECONDS = 0.2
 """The time that worker processes of waiting programs have to load their first batches."""
 
 
 @dataclass(frozen=True)
 class Slicing:
-    """How a run is cut into slices. ``steps``: of a slice."""
+    """How a run is cut into slices. ``steps``: the number of steps in a slice."""
 
     steps: int
     slices: int
 
 
 def slicing_for(step_s: float, most_steps: float = math.inf) -> Slicing:
-    """Returns the slices for steps of so many seconds. ``most_steps``: as many as the program makes."""
+    """Returns the slices for a step time in seconds. ``most_steps``: the number of steps that the program makes."""
     steps = max(1, min(MOST_STEPS, math.ceil(SLICE_SECONDS / step_s), int((min(most_steps, 1e9) - 1) / FEWEST)))
     return Slicing(steps, min(MOST, max(FEWEST, math.ceil(RUN_SECONDS / (steps * step_s)))))
 
@@ -55,8 +57,7 @@ def run_in_slices(
     programs: the first two are the first pair, and so on. The first of a pair begins; then the order alternates.
     seconds: the limit for starting all of them, and for each slice.
 
-    Returns None if a program fails, or has too few steps. Run each by itself then: that works, or tells why it does
-    not.
+    Returns None if a program fails, or has too few steps. Then run each program alone: that works, or shows the reason.
     """
     wanted = {**PLAIN, "steps": 1 << 60, "seconds": math.inf, "slice": cut.steps}
     with ExitStack() as stack:
@@ -80,7 +81,7 @@ def run_in_slices(
 
 @dataclass
 class _Turns:
-    """A started program, and the parent's ends of its pipes."""
+    """A started program, and this process's ends of the pipes to it."""
 
     started: StartedProgram
     _go: int
@@ -115,7 +116,7 @@ def _turns(program: Startable, wanted: Mapping[str, Json]) -> Iterator[_Turns | 
         if isinstance(started, ProgramFailed):
             yield None
             return
-        # Opened for both directions, a pipe of one process does not wait for the other end.
+        # A pipe that is opened for both directions does not wait for the process at the other end.
         go, done = (os.open(started.folder / name, os.O_RDWR) for name in (slicing.GO, slicing.DONE))
         try:
             yield _Turns(started, go, done)
@@ -137,12 +138,14 @@ def _raced(pair: Sequence[_Turns], slices: int, seconds: float) -> tuple[list[fl
             us[which] = found
         for which in (0, 1):
             times[which].append(us[which])
-        limit = min(seconds, 5.0 + 2e-4 * max(us.values()))  # a program without more steps may do other work first
+        limit = min(
+            seconds, 5.0 + 2e-4 * max(us.values())
+        )  # longer, because a program may do other work after its last step
     return times
 
 
 def _steady(one: Sequence[float], other: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Leaves out the slices with extreme ratios, as many on both sides."""
+    """Leaves out the slices with the most extreme ratios: the same number at both ends."""
     ratios = np.asarray(one) / np.asarray(other)
     out = round(OUTSIDE * len(ratios))
     kept = sorted(np.argsort(ratios)[out : len(ratios) - out].tolist())

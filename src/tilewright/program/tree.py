@@ -13,15 +13,15 @@ NOT_WALKED = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 
 
 def is_environment(folder: Path) -> bool:
-    """Tells whether a folder is a Python environment."""
+    """Returns whether a folder is a Python environment."""
     return (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
 
 
 def root_of(script: Path, package_root: Path | None = None) -> Path:
-    """Returns the top of the git checkout with the script. Without a checkout, or if git ignores the script, returns
-    ``package_root``, by default the folder from which the script's package is imported.
+    """Returns the top folder of the git checkout that contains the script. If there is no checkout, or git ignores the
+    script, returns ``package_root``. Its default is the folder from which the script's package is imported.
 
-    A checkout of the whole home folder does not count, since it has more than the program.
+    A checkout of the whole home folder is ignored, because it contains more than the program.
     """
     git = Git(script.parent, {"GIT_LITERAL_PATHSPECS": "0"})  # `check-ignore` does not support the variable
     try:
@@ -43,8 +43,9 @@ def import_root(file: Path) -> Path:
 
 
 def files_of(root: Path) -> tuple[Path, ...]:
-    """Returns the files below ``root`` that git does not ignore, relative to ``root``; without git, those outside of
-    environments, caches and hidden folders."""
+    """Returns the files below ``root`` that git does not ignore, relative to ``root``. Without git, returns the files
+    that are not in environments, caches or hidden folders.
+    """
     if (root / ".git").exists():
         try:
             listed = Git(root)("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")

@@ -1,4 +1,6 @@
-"""Defines how a change of a program fared, and who judges it: data for the coordinator, which runs nothing itself."""
+"""Defines the result of a trial of a change, and the protocol of a judge. The coordinator uses both, and runs nothing
+itself.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ Texts: TypeAlias = Mapping[Path, str]
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeTrial:
-    """One change, judged on a copy of the program. ``kept`` with ``why`` = "" , or not kept and why.
+    """One change, judged on a copy of the program.
 
-    failed_at: the step that it did not pass; "" if it is kept.
-    race: None if it was not raced. ``outputs``: None if the program failed.
+    why: the reason if the change is not kept; "" if it is kept. failed_at: the step that failed; "" if the change is
+    kept. race: None if it was not raced. outputs: None if the program failed.
     """
 
     kept: bool
@@ -27,29 +29,33 @@ class ChangeTrial:
     why: WhyRemaining | Literal[""]
     reason: str
     run: AgentMeasurement
-    """The observed run: which operations ran, before and after."""
+    """The observed run: the operations that ran before and after the change."""
     outputs: AgentMeasurement | None = None
     race: AgentMeasurement | None = None
 
 
 class ProgramJudge(Protocol):
-    """Runs versions of a program in copies, and judges them. `program.trying.ProgramTrials` is the real one."""
+    """Runs versions of a program in copies, and judges them. `program.trying.ProgramTrials` implements it."""
 
     def baseline(self, original: Texts, incumbent: Texts) -> AgentMeasurement:
-        """Runs the untouched version, and the incumbent if it differs. Raises MachineError or RequestError if the
-        program fails by itself."""
+        """Runs the unchanged program, and the incumbent if it differs. Raises MachineError or RequestError if the
+        unchanged program fails.
+        """
         ...
 
     def profile(self, incumbent: Texts) -> Profile | None:
-        """Profiles the incumbent; None if there is no GPU to profile."""
+        """Profiles the incumbent. Returns None if there is no GPU."""
         ...
 
     def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
-        """Judges a change on top of the incumbent. ``asked``: the user asked for this change by name. ``seconds``: what
-        its race should take, so that others have their turn; it may take the time of the fewest runs that can tell."""
+        """Judges a change on top of the incumbent. ``asked``: whether the user asked for this change by name.
+        ``seconds``: how long its race should take, so that time is left for other changes. The race may take longer:
+        always long enough for the fewest runs that can decide.
+        """
         ...
 
     def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:
-        """Races the untouched version against the final one, and counts the operations of both: the measurements of
-        the kinds ``effect`` and ``operations``, in this order. The first is missing if the race failed."""
+        """Races the unchanged program against the final one, and counts the operations of both. Returns two
+        measurements, of the kinds ``effect`` and ``operations``. The first is missing if the race failed.
+        """
         ...

@@ -1,7 +1,7 @@
 """Tries changes of a user's program, one at a time: copy → run → compare → race → decide.
 
-Every version runs in a copy of the user's tree, which is only read here. Outputs are compared with those of the
-untouched program; times are raced against the incumbent, which is the version with all changes kept so far.
+Every version runs in a copy of the user's tree; the tree itself is only read. Outputs are compared with those of the
+unchanged program. Races compare with the incumbent, which is the version with all changes kept so far.
 """
 
 from __future__ import annotations
@@ -37,36 +37,39 @@ from tilewright.progress import Progress, silent
 STEPS = 20
 RUN_SECONDS, RACE_SECONDS = 300.0, 600.0
 FEWEST_RUNS = 2 * (FIRST_LOOK + 2)
-"""A race with the time of so many runs can end with a verdict."""
+"""A race needs the time of this many runs to reach a verdict."""
 NEEDS_GPU = re.compile(r"cuda|nvidia|\bGPU\b", re.IGNORECASE)
-"""What the last line of a program says that fails because there is no GPU."""
+"""Matches the last line of a program that fails because there is no GPU."""
 
 
 class ProgramTrials:
-    """Judges changes of one program. `baseline` comes first. Satisfies `program.trial.ProgramJudge`."""
+    """Judges changes of one program. Call `baseline` first. Implements `program.trial.ProgramJudge`."""
 
     def __init__(
         self, command: ProgramCommand, *, steps: int = STEPS, run_seconds: float = RUN_SECONDS,
         race_seconds: float = RACE_SECONDS, progress: Progress = silent,
     ) -> None:  # fmt: skip
-        """steps: how many are timed in each run. run_seconds, race_seconds: the limits of one run and of one race."""
+        """steps: the number of steps to time in each run. run_seconds, race_seconds: time limits of one run and of one
+        race.
+        """
         self.command, self.steps, self.progress = command, steps, progress
         self.run_seconds, self.race_seconds = run_seconds, race_seconds
         self._noise: ProgramRun | None = None
+        self._ran = 0
         self._runs: list[tuple[Texts, ProgramRun]] = []
         """The observed runs of the versions that were right and fast enough; the first is of the untouched program."""
 
     def baseline(self, original: Texts, incumbent: Texts) -> AgentMeasurement:
-        """Runs the untouched program, and once more with its parameters nudged, to see what rounding does to it."""
+        """Runs the unchanged program twice, the second time with nudged parameters, to see how rounding affects it."""
         run = self._observed(original)
         if isinstance(run, ProgramFailed):
             raise _fails_by_itself(self.command, run)
         if not run.operations:
-            raise RequestError(f"{self.command} computes nothing with torch, so no change of it could be compared")
+            raise RequestError(f"{self.command} computes nothing with torch, so no change of it can be compared")
         noise = self._observed(original, nudged=True)
         self._noise = noise if isinstance(noise, ProgramRun) else None
         self._runs = [(original, run)]
-        # If the program has few steps, recording slowed each of them.
+        # recording slowed every step of a short program: run it again without recording
         timed = run if run.step_us else self._observed(original, outputs=False)
         return baseline_measured(timed if isinstance(timed, ProgramRun) else run, str(self.command))
 
@@ -80,7 +83,7 @@ class ProgramTrials:
             return profile_of(copy, self.run_seconds)
 
     def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
-        """Judges a change on top of the incumbent. If it is kept, it may be the incumbent of the next call."""
+        """Judges a change on top of the incumbent. The next call may have the changed program as its incumbent."""
         before = self._run_of(incumbent)
         changed = {**incumbent, **{Path(path): text for path, text in change.texts.items()}}
         run = self._observed(changed)
@@ -95,16 +98,18 @@ class ProgramTrials:
         if verdict is not None:
             return _trial(verdict, observed, outputs)
         assert isinstance(run, ProgramRun)
-        raced = self._race(incumbent, changed, (before, run), seconds)
+        raced = self._race(change.name, incumbent, changed, (before, run), seconds)
         verdict = deciding.after_the_race(raced, asked)
         if verdict.kept:
             self._runs.append((changed, run))
         return _trial(verdict, observed, outputs, race_measured(raced, "race", change.name, change.id))
 
     def effect(self, original: Texts, final: Texts, changes: tuple[AgentChange, ...]) -> tuple[AgentMeasurement, ...]:
-        """Races the untouched program against the final one, as the user starts it, and counts their operations."""
+        """Races the unchanged program against the final one, with the user's own command, and counts the operations of
+        both.
+        """
         before, after = self._original, self._run_of(final)
-        raced = self._race(original, final, (before, after))
+        raced = self._race("the whole command", original, final, (before, after))
         found = race_measured(raced, "effect", str(self.command))
         counts = _counted(before, after, changes)
         proof = operations_measured(f"{self.command}, untouched against final", after, counts)
@@ -116,8 +121,9 @@ class ProgramTrials:
         return self._runs[0][1]
 
     def _run_of(self, texts: Texts) -> ProgramRun:
-        """Returns the observed run of a version. A change that was kept here need not be in it: its edit may have been
-        refused, or taken back."""
+        """Returns the observed run of a version. The version may lack a change that was kept here, because its edit was
+        refused or reverted.
+        """
         for known, run in reversed(self._runs):
             if known == texts:
                 return run
@@ -130,15 +136,19 @@ class ProgramTrials:
     def _observed(
         self, texts: Texts, *, outputs: bool = True, nudged: bool = False
     ) -> ProgramRun | ProgramFailed:  # fmt: skip
+        self.progress("runs", self._ran, None, f"a run is ended after {self.run_seconds:g} s")
         with program_copy(self.command, texts) as copy:
-            return run_program(
-                copy, steps=self.steps, seconds=self.run_seconds, outputs=outputs, nudged=nudged, progress=self.progress
-            )
+            run = run_program(copy, steps=self.steps, seconds=self.run_seconds, outputs=outputs, nudged=nudged)
+        self._ran += 1
+        self.progress("runs", self._ran, None)
+        return run
 
     def _race(
-        self, before: Texts, after: Texts, runs: tuple[ProgramRun, ProgramRun], seconds: float = math.inf
+        self, name: str, before: Texts, after: Texts, runs: tuple[ProgramRun, ProgramRun], seconds: float = math.inf
     ) -> ProgramRace | ProgramFailed:
-        """Races two versions. ``runs``: one of each, which says how much memory it needs."""
+        """Races two versions. name: what differs between them. runs: a run of each version, which shows how much memory
+        it needs.
+        """
         pairs = pairs_at_once(*runs)
         fewest = FEWEST_RUNS / max(1, 2 * pairs) * max(run.wall_s for run in runs)
         seconds = min(self.race_seconds, max(seconds, fewest))
@@ -149,11 +159,25 @@ class ProgramTrials:
                 name: [stack.enter_context(program_copy(self.command, texts)) for _ in range(max(1, pairs))]
                 for name, texts in (("before", before), ("after", after))
             }
-            return race_programs(versions, slicing=slicing, seconds=seconds, steps=self.steps, progress=self.progress)
+            return race_programs(
+                versions, slicing=slicing, seconds=seconds, steps=self.steps, progress=self._named(name)
+            )
+
+    def _named(self, name: str) -> Progress:
+        """Returns a progress whose stages are called "… of ``name``". Each stage has its own count, so no count goes
+        back.
+        """
+
+        def progress(stage: str, done: int, total: int | None, note: str = "") -> None:
+            self.progress(f"{stage} of {name}", done, total, note)
+
+        return progress
 
 
 def _expected(original: ProgramRun, change: AgentChange) -> ProgramRun:
-    """Returns what a change is compared with. One that rounds differently by design may do so as bfloat16 does."""
+    """Returns the run with which a change is compared. If the change rounds differently by design, the run allows
+    rounding errors of bfloat16.
+    """
     if change.risk != "lossy" or original.outputs is None:
         return original
     return replace(original, outputs=replace(original.outputs, eps=max(original.outputs.eps, EPS["bfloat16"])))
@@ -177,7 +201,7 @@ def _trial(
 def _fails_by_itself(command: ProgramCommand, failed: ProgramFailed) -> MachineError | RequestError:
     said = failed.last_line or failed.reason
     if detect() is None and NEEDS_GPU.search(said):
-        return MachineError(f"{command} needs a GPU, and there is none here, so it is only planned: {said}")
+        return MachineError(f"{command} needs a GPU, and there is none here, so the run is only planned: {said}")
     if failed.stage == "time limit":
-        return RequestError(f"{command} ran too long: {failed.reason}; give it fewer steps, or raise --seconds")
+        return RequestError(f"{command} ran too long: {failed.reason}; give it fewer steps, or raise --run-seconds")
     return RequestError(f"{command} fails as it is, before any change: {said}")

@@ -1,35 +1,44 @@
 """Times launches on a GPU with CUDA events, for the worker's clock and for the clock in the user's program.
 
-torch is an argument, because only the worker and the user's program import it.
+Events and graphs are torch's or have the same methods (`worker.process.cuda`). They use the current stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 FLUSH_L2_TIMES = 2  # the flush writes this many times the size of the L2
 
 
-class EventTimer:
-    """Queues launches on torch's current stream, each between two CUDA events.
+class LaunchGraph(Protocol):
+    """An executable CUDA graph, of torch or of `worker.process.cuda`."""
 
-    Before each timed launch the L2 is flushed (``l2="cold"``), or the kernel runs once untimed (``l2="warm"``).
+    def replay(self) -> None: ...
+    def reset(self) -> None: ...
+
+
+class EventTimer:
+    """Queues launches on the current stream, each between two CUDA events.
+
+    Before each timed launch the L2 is flushed. Without a ``flush``, the kernel runs once untimed, which warms the L2.
+    events: makes an event; with ``external=True``, for a graph.
     launch: queues the launch with the given index. refresh: restores that launch's inputs and outputs, untimed.
     """
 
     def __init__(
-        self, torch: Any, count: int, l2: str, launch: Callable[[int], None], refresh: Callable[[int], None]
-    ) -> None:
-        self._event, self._count, self._launch, self._refresh = torch.cuda.Event, count, launch, refresh
-        size = FLUSH_L2_TIMES * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self._flush = None if l2 == "warm" else torch.empty(size, dtype=torch.uint8, device="cuda")
-        self.graphs: list[Any] = []  # one CUDA graph of `queue_eager` for each launch; empty if eager
+        self, events: Callable[..., Any], flush: Callable[[], object] | None, count: int,
+        launch: Callable[[int], None], refresh: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._event, self._count, self._launch, self._refresh = events, count, launch, refresh
+        self._flush = flush
+        self.graphs: list[LaunchGraph] = []  # one CUDA graph of `queue_eager` for each launch; empty if eager
         self.make_events()
 
     def make_events(self, **kind: bool) -> None:
         """Replaces the events. Graphs need events with ``external=True``."""
-        self._events = [[self._event(enable_timing=True, **kind) for _ in range(2)] for _ in range(self._count)]
+        self._events = [[self._event(**kind) for _ in range(2)] for _ in range(self._count)]
 
     def queue(self, index: int) -> None:
         if self.graphs:
@@ -44,7 +53,7 @@ class EventTimer:
             self._launch(index)
             self._refresh(index)
         else:
-            self._flush.zero_()
+            self._flush()
         before.record()
         self._launch(index)
         after.record()
@@ -62,3 +71,10 @@ class EventTimer:
             self.graphs.clear()
             self._events.clear()
             self._flush = None  # the next timer may take this memory
+
+
+def torch_flush(torch: ModuleType) -> Callable[[], object]:
+    """Returns a function that flushes the L2 on torch's current stream. ``torch``: the imported module."""
+    size = FLUSH_L2_TIMES * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    flush: Callable[[], object] = torch.empty(size, dtype=torch.uint8, device="cuda").zero_
+    return flush

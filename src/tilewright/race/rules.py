@@ -43,7 +43,7 @@ class Policy:
     def __post_init__(self) -> None:
         for name, share in (("--tie-band", self.tie_band), ("confidence", self.confidence)):
             if not 0.0 < share < 1.0:
-                raise RequestError(f"{name} {share:g}: must lie between 0 and 1")
+                raise RequestError(f"{name} {share:g}: must be between 0 and 1")
         if self.batch_rounds < 1 or not 1 <= self.min_rounds <= self.max_rounds:
             raise RequestError("rounds must satisfy 1 <= batch_rounds and 1 <= min_rounds <= max_rounds")
 

@@ -157,7 +157,8 @@ def _metrics(profile: Profile) -> Iterator[Sequence[str]]:
 
 def _finding_lines(findings: Iterable[ProfileFinding]) -> Iterator[str]:
     for finding in findings:
-        yield f"{finding.id} ({finding.level}): {finding.text}; {_evidence(finding)}"
+        places = f"; in the source: {', '.join(finding.places)}" if finding.places else ""
+        yield f"{finding.id} ({finding.level}): {finding.text}; {_evidence(finding)}{places}"
 
 
 KERNELS = ["#", "kernel", "instances", "total ms", "avg µs", "median µs", "min µs", "max µs", "%", "line"]

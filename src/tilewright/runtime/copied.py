@@ -12,10 +12,16 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # every Python process of the program runs this
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
+    from typing import IO, Any, Protocol, TypeAlias
+
+    File: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+    class Torch(Protocol):
+        save: Callable[..., None]
+
 
 VARIABLE = "TILEWRIGHT_COPIED"
 """The name of an environment variable with two lines: the folder of the user's tree, and the folder of the copy."""
@@ -35,7 +41,7 @@ def _open_own_files(copy: str) -> None:
 
     plain = builtins.open
 
-    def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+    def open(file: File | int, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if not isinstance(file, int) and any(letter in mode for letter in "wa+"):
             _make_own(file, copy, keep="w" not in mode)
         return plain(file, mode, *args, **kwargs)
@@ -43,11 +49,11 @@ def _open_own_files(copy: str) -> None:
     builtins.open = io.open = open
 
 
-def save_to_own_files(torch: Any) -> None:
+def save_to_own_files(torch: Torch) -> None:
     """Makes `torch.save` write to files of the copy. It opens files in C++, so redirecting `open` is not enough."""
     plain, copy = torch.save, os.environ[VARIABLE].split("\n")[1]
 
-    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    def save(obj: Any, f: File | IO[bytes], *args: Any, **kwargs: Any) -> None:
         if isinstance(f, (str, os.PathLike)):
             _make_own(f, copy, keep=False)
         plain(obj, f, *args, **kwargs)
@@ -55,7 +61,7 @@ def save_to_own_files(torch: Any) -> None:
     torch.save = save
 
 
-def _make_own(file: Any, copy: str, keep: bool) -> None:
+def _make_own(file: File, copy: str, keep: bool) -> None:
     """Replaces a link in the copy by a file. ``keep``: whether the file gets the content of the link's target."""
     path = os.path.abspath(os.fsdecode(file))
     if not path.startswith(copy + os.sep) or not os.path.islink(path):

@@ -1,6 +1,7 @@
 """Keeps a digest of all bits, and values at evenly spaced places, for each tensor of an observed program.
 
-All is computed on the tensor's device, in blocks. So a large tensor on a GPU needs little memory and no copy.
+This is computed on the tensor's device, in blocks. So a large tensor on a GPU needs little memory and no copy. Also
+changes parameters by their rounding error (`nudge`), which shows how much an output may differ.
 """
 
 from __future__ import annotations
@@ -8,14 +9,22 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tilewright.runtime.seeding import SEED
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Parameter
+
+    from tilewright.records import Json
 
 SAMPLE, BLOCK = 1024, 1 << 20
 MOST_TENSORS, MOST_VALUES = 4000, 1 << 21
 """Limits for one run: the number of tensors, and the number of values of all tensors (16 MiB)."""
 
 
-def tensors_in(value: Any) -> Iterator[Any]:
+def tensors_in(value: Any) -> Iterator[Tensor]:
     """Yields the tensors in nested tuples, lists, dictionaries and dataclasses, in their order."""
     import torch
 
@@ -34,10 +43,10 @@ class ObservedTensors:
     tensor after another."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Json]] = []
         self.values = array("d")
 
-    def add(self, name: str, tensor: Any) -> None:
+    def add(self, name: str, tensor: Tensor) -> None:
         """Adds a tensor. If a limit is reached, the tensor is left out."""
         import torch
 
@@ -49,18 +58,22 @@ class ObservedTensors:
                 plain = plain.to_dense() if plain.layout is not torch.strided else plain.dequantize()
             sample, not_finite = _sample(plain), _not_finite(plain)
             digest = _digest(plain)
-        row = {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+        row: dict[str, Json] = {
+            "name": name,
+            "shape": list(tensor.shape),
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+        }
         self.rows.append(row | {"digest": digest, "not_finite": not_finite, "sampled": len(sample)})
         self.values.extend(sample)
 
 
-def _real(tensor: Any) -> Any:
+def _real(tensor: Tensor) -> Tensor:
     import torch
 
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _sample(tensor: Any) -> list[float]:
+def _sample(tensor: Tensor) -> list[float]:
     """Returns at most `SAMPLE` values as float64, at evenly spaced places from the first element to the last."""
     import torch
 
@@ -73,7 +86,7 @@ def _sample(tensor: Any) -> list[float]:
     return values
 
 
-def _not_finite(tensor: Any) -> int:
+def _not_finite(tensor: Tensor) -> int:
     import torch
 
     if not (tensor.is_floating_point() or tensor.is_complex()):
@@ -84,7 +97,7 @@ def _not_finite(tensor: Any) -> int:
     return sum(int((~torch.isfinite(flat[at : at + BLOCK])).sum()) for at in _blocks(flat))
 
 
-def _digest(tensor: Any) -> int:
+def _digest(tensor: Tensor) -> int:
     """Returns a sum modulo 2^64: the bits of each element times an odd number that depends on its position. If one
     element changes, the sum changes. The order of the additions does not matter."""
     import torch
@@ -101,5 +114,30 @@ def _digest(tensor: Any) -> int:
     return total % (1 << 64)
 
 
-def _blocks(flat: Any) -> range:
+def _blocks(flat: Tensor) -> range:
     return range(0, flat.numel(), BLOCK)
+
+
+def eps_of(parameter: Parameter) -> float:
+    """Returns the machine epsilon of the type in which products with a parameter are computed."""
+    import torch
+
+    kind = parameter.device.type
+    types = [parameter.dtype]
+    if torch.is_autocast_enabled(kind):
+        types.append(torch.get_autocast_dtype(kind))
+    tf32 = kind == "cuda" and parameter.dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    return max([2.0**-10 if tf32 else 0.0, *(float(torch.finfo(each).eps) for each in types)])
+
+
+def nudge(parameter: Parameter) -> None:
+    """Multiplies each element by 1 + eps or 1 - eps (`eps_of`), at random. The generator is our own, so the program's
+    random numbers stay the same."""
+    import torch
+
+    if not parameter.is_floating_point() or parameter.element_size() == 1:
+        return
+    generator = torch.Generator(parameter.device).manual_seed(SEED)
+    with torch.no_grad():
+        signs = torch.empty_like(parameter).bernoulli_(generator=generator).mul_(2.0).sub_(1.0)
+        parameter.data.mul_(signs.mul_(eps_of(parameter)).add_(1.0))  # `data`: the graph may hold the version

@@ -21,14 +21,29 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from tilewright.runtime import copied
-from tilewright.runtime.observed_tensors import ObservedTensors, tensors_in
+from tilewright.runtime.observed_tensors import ObservedTensors, eps_of, nudge, tensors_in
 from tilewright.runtime.seeding import SEED
 from tilewright.runtime.slicing import Slices
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.amp import autocast
+    from torch.autograd.graph import GradientEdge
+    from torch.autograd.profiler import profile as AutogradProfiler
+    from torch.nn import Module
+    from torch.optim import Optimizer
+    from torch.profiler import profile as Profiler
+    from torch.utils.hooks import RemovableHandle
+
+Differentiated: TypeAlias = "Tensor | GradientEdge | Sequence[Tensor] | Sequence[GradientEdge]"
+P = ParamSpec("P")
+R = TypeVar("R")
 
 VARIABLE = "TILEWRIGHT_OBSERVE"
 """The name of an environment variable with the settings as JSON: ``folder``, ``steps``, ``seconds``, ``outputs``,
@@ -39,7 +54,9 @@ PROFILED = (3, 5)
 PROFILED_SECONDS = 10.0
 """The most seconds for which operations are counted in a program without steps."""
 EARLY = 8
-"""Tensors of so many first calls and steps are kept. Of later ones, only those whose number is a power of two."""
+"""The tensors of this many first calls and steps are kept. Later ones are kept only if their number is a power
+of two.
+"""
 
 
 def install() -> None:
@@ -57,10 +74,22 @@ def kept(number: int) -> bool:
     return number <= EARLY or number & (number - 1) == 0
 
 
+class Settings(TypedDict):
+    """The settings in the environment variable (see `VARIABLE`)."""
+
+    folder: str
+    steps: int
+    seconds: float
+    outputs: bool
+    nudged: bool
+    slice: int
+    operations: str
+
+
 class Observer:
     """Observes one process: its steps, their times, its tensors and its operations."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings, self.process = settings, os.getpid()
         self.began = time.monotonic()
         self.unit, self.steps, self.eps = "process", 0, 0.0
@@ -71,10 +100,11 @@ class Observer:
         self.operations: Counter[str] = Counter()
         self.kernels: Counter[str] = Counter()
         self._before_call = self._before  # always one object: torch.compile compiles again if a hook changes
-        self._hook: Any = None
+        self._hook: RemovableHandle | None = None
         self._module: int | None = None
-        self._outermost: Any = None
-        self._profiler: Any = None
+        self._outermost: Module | None = None
+        self._profiler: Profiler | None = None
+        self._gives_way = False
         self._slices: Slices | None = None
         self._finished = False
 
@@ -114,9 +144,13 @@ class Observer:
 
     # Steps ------------------------------------------------------------------------------------------
 
-    def _optimized(self, optimizer: Any) -> None:
+    def _optimized(self, optimizer: Optimizer) -> None:
         if self.unit != "optimizer step":
             self.unit, self.steps, self.times, self.slowed, self.calls = "optimizer step", 0, StepTimes(), [], []
+            if self.settings["operations"] == "steps":  # those so far are of calls before the first step
+                self._count()
+                self.operations.clear()
+                self.kernels.clear()
             if not self.settings["outputs"] and not self.settings["nudged"]:
                 self._watch_calls(False)
         self._stepped()
@@ -143,7 +177,7 @@ class Observer:
     def _take_turns(self) -> None:
         if self._slices is None:
             if self.unit == "forward call" and _has_optimizer():
-                return  # it evaluates before it trains
+                return  # these are evaluations before the training: wait for a step of the optimizer
             self._slices = Slices(Path(self.settings["folder"]), self.settings["slice"])
         self._slices.stepped(self.unit, _device())
 
@@ -169,16 +203,16 @@ class Observer:
         else:
             hooks.pop(self._hook.id, None)
 
-    def _before(self, module: Any, _: object) -> None:
+    def _before(self, module: Module, _: object) -> None:
         """Runs before an outermost call. Removes the hook on all modules until the call ends."""
         import torch
 
         if torch.compiler.is_compiling() or threading.current_thread() is not threading.main_thread():
             return
         self._watch_calls(False)
-        inner: list[Any] = []
+        inner: list[RemovableHandle] = []
 
-        def after(module: Any, _: object, output: Any) -> None:
+        def after(module: Module, _: object, output: Any) -> None:
             inner[0].remove()
             self._after(output)
 
@@ -194,7 +228,7 @@ class Observer:
             self._watch_calls()
 
     def _watch_compiled(self) -> None:
-        """Sees the calls of modules that ``module.compile()`` has compiled: hooks are compiled away there."""
+        """Observes the calls of modules that ``module.compile()`` has compiled, because such modules run no hooks."""
         import functools
 
         from torch.nn import Module
@@ -202,14 +236,14 @@ class Observer:
         compile_ = Module.compile
 
         @functools.wraps(compile_)
-        def compiled(module: Any, *args: Any, **kwargs: Any) -> None:
+        def compiled(module: Module, *args: Any, **kwargs: Any) -> None:
             compile_(module, *args, **kwargs)
             called = module._compiled_call_impl
-            module._compiled_call_impl = lambda *args, **kwargs: self._compiled(module, called, args, kwargs)
+            module._compiled_call_impl = lambda *args, **kwargs: self._compiled(module, called, *args, **kwargs)
 
         Module.compile = compiled
 
-    def _compiled(self, module: Any, called: Any, args: Any, kwargs: Any) -> Any:
+    def _compiled(self, module: Module, called: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         import torch
 
         watched = self._hook is not None and self._hook.id in self._hook.hooks_dict_ref()
@@ -221,11 +255,11 @@ class Observer:
         output = None
         try:
             output = called(*args, **kwargs)
+            return output
         finally:
             self._after(output)
-        return output
 
-    def _call(self, module: Any) -> None:
+    def _call(self, module: Module) -> None:
         parameters = list(module.parameters())
         self._take_precision(module)
         if self.unit == "optimizer step" or not parameters:
@@ -244,7 +278,9 @@ class Observer:
                 self._keep(f"call {self.forwards} output {index}", tensor)
 
     def _watch_autocast(self) -> None:
-        """Sees the regions of autocast that begin within a module, whose parameters have another type."""
+        """Observes the autocast regions that begin inside a module. The module's parameters then have another type than
+        its products.
+        """
         import functools
 
         from torch.amp.autocast_mode import autocast
@@ -252,7 +288,7 @@ class Observer:
         enter = autocast.__enter__
 
         @functools.wraps(enter)
-        def entered(theirs: Any) -> Any:
+        def entered(theirs: autocast) -> autocast:
             result = enter(theirs)
             self._guarded(self._autocast)
             return result
@@ -265,15 +301,15 @@ class Observer:
         if self._outermost is not None and not torch.compiler.is_compiling():
             self._take_precision(self._outermost)
 
-    def _take_precision(self, module: Any) -> None:
+    def _take_precision(self, module: Module) -> None:
         """Notes the precision in which a module computes now. Nudges its parameters if it is the coarsest so far."""
         parameters = [each for each in module.parameters() if each.is_floating_point()]
-        eps = max(map(_eps, parameters), default=0.0)
+        eps = max(map(eps_of, parameters), default=0.0)
         self.eps = max(self.eps, eps)
         if self.settings["nudged"] and eps > self._nudged_by.get(id(module), 0.0):
             self._nudged_by[id(module)] = eps
             for each in parameters:
-                _nudge(each)
+                nudge(each)
 
     def _watch_backward(self) -> None:
         import functools
@@ -283,19 +319,19 @@ class Observer:
         backward = torch.autograd.backward
 
         @functools.wraps(backward)
-        def observed(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        def observed(tensors: Differentiated, *args: Any, **kwargs: Any) -> None:
             self._guarded(lambda: self._loss(tensors))
-            return backward(tensors, *args, **kwargs)
+            backward(tensors, *args, **kwargs)
 
         torch.autograd.backward = observed
 
-    def _loss(self, tensors: Any) -> None:
+    def _loss(self, tensors: Differentiated) -> None:
         self.backwards += 1
         if kept(self.backwards):
             for index, tensor in enumerate(tensors_in(tensors)):
                 self._keep(f"backward {self.backwards} loss {index}", tensor)
 
-    def _keep(self, name: str, tensor: Any) -> None:
+    def _keep(self, name: str, tensor: Tensor) -> None:
         self.busy = True
         self._guarded(lambda: self.tensors.add(name, tensor))
 
@@ -310,9 +346,12 @@ class Observer:
             return
         self.busy = True
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
-        self._profiler = profile(activities=[ProfilerActivity.CPU, *gpu])
-        self._profiler.start()
-        self._give_way()
+        profiler = profile(activities=[ProfilerActivity.CPU, *gpu])
+        profiler.start()
+        self._profiler = profiler  # only now: what starts a profiler stops this one
+        if not self._gives_way:
+            self._gives_way = True
+            self._give_way()
 
     def _give_way(self) -> None:
         """Makes our profiler end before the program starts its own, because only one can run at a time."""
@@ -320,7 +359,7 @@ class Observer:
 
         prepare = profile._prepare_trace
 
-        def prepared(theirs: Any) -> None:
+        def prepared(theirs: AutogradProfiler) -> None:
             self._guarded(self._count)
             prepare(theirs)
 
@@ -339,7 +378,7 @@ class Observer:
             counts = self.operations if event.device_type == DeviceType.CPU else self.kernels
             counts[event.name] += 1
 
-    def _guarded(self, act: Any) -> None:
+    def _guarded(self, act: Callable[[], None]) -> None:
         """Calls ``act`` in the process that imported torch, but not in processes forked from it."""
         if os.getpid() == self.process:
             guarded(act, "observe the program")
@@ -353,31 +392,6 @@ def _has_optimizer() -> bool:
     from torch.optim import Optimizer
 
     return any(issubclass(type(each), Optimizer) for each in gc.get_objects())
-
-
-def _eps(parameter: Any) -> float:
-    """Returns the machine epsilon of the type in which products with a parameter are computed."""
-    import torch
-
-    kind = parameter.device.type
-    types = [parameter.dtype]
-    if torch.is_autocast_enabled(kind):
-        types.append(torch.get_autocast_dtype(kind))
-    tf32 = kind == "cuda" and parameter.dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32
-    return max([2.0**-10 if tf32 else 0.0, *(float(torch.finfo(each).eps) for each in types)])
-
-
-def _nudge(parameter: Any) -> None:
-    """Multiplies each element by 1 + eps or 1 - eps (`_eps`), at random. The generator is our own, so the program's
-    random numbers stay the same."""
-    import torch
-
-    if not parameter.is_floating_point() or parameter.element_size() == 1:
-        return
-    generator = torch.Generator(parameter.device).manual_seed(SEED)
-    with torch.no_grad():
-        signs = torch.empty_like(parameter).bernoulli_(generator=generator).mul_(2.0).sub_(1.0)
-        parameter.data.mul_(signs.mul_(_eps(parameter)).add_(1.0))  # the graph may hold it: its version must not change
 
 
 def _memory() -> dict[str, int]:

@@ -7,6 +7,7 @@ itself, it does so later, and its seed replaces this one. `observing` seeds torc
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 SEED = 0
@@ -21,7 +22,7 @@ def install() -> None:
             module._tilewright_seeded = True  # type: ignore[attr-defined]
 
 
-def _seed(module: Any) -> None:
+def _seed(module: ModuleType) -> None:
     module.seed(SEED)
 
 

@@ -6,9 +6,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.errors import in_one_line
+
+if TYPE_CHECKING:
+    from torch.cuda import Event
+    from torch.optim import Optimizer
 
 TIMED_STEPS = 1000
 """The most steps that are timed."""
@@ -23,13 +27,13 @@ def guarded(act: Callable[[], None], what: str = "record a trace") -> None:
         print(f"tilewright: cannot {what}: {in_one_line(error)}", file=sys.stderr, flush=True)
 
 
-def on_each_step(act: Callable[[Any], None]) -> None:
+def on_each_step(act: Callable[[Optimizer], None]) -> None:
     """Calls ``act`` with the optimizer after each of its steps. Only the first optimizer that makes a step counts."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     first: list[int] = []
 
-    def stepped(optimizer: object, *_: object) -> None:
+    def stepped(optimizer: Optimizer, *_: object) -> None:
         if not first:
             first.append(id(optimizer))
         if first[0] == id(optimizer):
@@ -49,7 +53,8 @@ class StepTimes:
     """Measures the times between marks: with CUDA events if the program uses a GPU, else with the host's clock."""
 
     def __init__(self) -> None:
-        self._marks: list[Any] = []
+        self._events: list[Event] = []
+        self._ns: list[int] = []
         self._gpu: bool | None = None
 
     def mark(self) -> None:
@@ -58,19 +63,19 @@ class StepTimes:
 
         if self._gpu is None:
             self._gpu = torch.cuda.is_initialized()
-        if len(self._marks) > TIMED_STEPS:
+        if max(len(self._events), len(self._ns)) > TIMED_STEPS:
             return
         if self._gpu:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
-            self._marks.append(event)
+            self._events.append(event)
         else:
-            self._marks.append(time.perf_counter_ns())
+            self._ns.append(time.perf_counter_ns())
 
     def us(self) -> list[float]:
         """Returns the times between the marks, in µs. Waits for the GPU."""
-        pairs = zip(self._marks, self._marks[1:], strict=False)
         if not self._gpu:
-            return [(next_ - one) / 1e3 for one, next_ in pairs]
-        self._marks[-1].synchronize()
+            return [(next_ - one) / 1e3 for one, next_ in zip(self._ns, self._ns[1:], strict=False)]
+        self._events[-1].synchronize()
+        pairs = zip(self._events, self._events[1:], strict=False)
         return [round(1e3 * one.elapsed_time(next_), 3) for one, next_ in pairs]

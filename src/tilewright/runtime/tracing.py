@@ -18,9 +18,13 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.runtime.steps import StepTimes, after_seconds, guarded, on_each_step
+
+if TYPE_CHECKING:
+    from torch.autograd.profiler import record_function
+    from torch.profiler import profile
 
 VARIABLE, LAST_STEP, SECONDS = "TILEWRIGHT_PROFILE", "TILEWRIGHT_PROFILE_STEP", "TILEWRIGHT_PROFILE_SECONDS"
 """Names of environment variables: the folder of the traces, the step before which the recording ends, and the most
@@ -43,8 +47,8 @@ class TraceRecorder:
         self.folder, self.last = folder, last
         self.name = f"rank{os.environ['RANK']}" if "RANK" in os.environ else f"process{os.getpid()}"
         self.step = 0
-        self._profiler: Any = None
-        self._marker: Any = None
+        self._profiler: profile | None = None
+        self._marker: record_function | None = None
         self._times = StepTimes()
 
     def begin(self, seconds: float) -> None:

@@ -64,7 +64,7 @@ def function_of(thing: Any) -> FunctionType:
 def _python_of(thing: Any) -> Any:
     """Returns the function in a cuTile kernel, a tile function or Triton's decorators; any other object unchanged."""
     while hasattr(thing, "fn") and any(base.__module__.startswith("triton.") for base in type(thing).__mro__):
-        thing = thing.fn  # also of a library's own subclass of Triton's autotuner
+        thing = thing.fn  # also works for a library's own subclass of Triton's autotuner
     return getattr(thing, "_pyfunc", thing)
 
 

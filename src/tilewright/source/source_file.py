@@ -38,6 +38,16 @@ TOO_DEEP = "its expressions are nested too deep to be followed"
 """The message if Python's recursion limit is reached, for example by a sum of 900 terms."""
 
 
+def not_text(path: Path) -> str:
+    """Says why a file is not the text that it should be, and the fix. Raises OSError."""
+    try:
+        path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        return f"not UTF-8 text (byte 0x{error.object[error.start]:02x} in line {line}); save it as UTF-8"
+    return "declared to be in an encoding that is unknown or wrong; save it as UTF-8 and remove the declaration"
+
+
 @dataclass(frozen=True)
 class Binding:
     """The node ``place`` gives a name its value.
@@ -93,7 +103,11 @@ class SourceFile:
             return cls.read(path)
         except OSError as error:
             raise RequestError(f"cannot read {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise RequestError(f"{path} is {not_text(path)}") from error
         except SyntaxError as error:
+            if error.lineno is None and "missing encoding" in error.msg:
+                raise RequestError(f"{path} is {not_text(path)}") from error
             place = f"{path}:{error.lineno}" if error.lineno else str(path)
             raise RequestError(f"{place}: {error.msg}; it must be a Python file") from error
         except ValueError as error:

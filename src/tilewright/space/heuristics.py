@@ -71,7 +71,8 @@ class Seed:
     predicted: PredictedTime
 
     def points(self) -> tuple[Configuration, ...]:
-        """Returns the points that this seed may stand for in cuTile, where one element of the grid is a whole cluster.
+        """Returns the points of cuTile that correspond to this seed. In cuTile, one element of the grid is a whole
+        cluster.
 
         The first point is the tile without a cluster. The second is the same tile, shared by the CTAs of the cluster:
         256x128, for example, spills only without a cluster. The third is a larger tile for the whole cluster, so that

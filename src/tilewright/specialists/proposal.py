@@ -63,3 +63,7 @@ class NoProposal:
     reason: str
     """The reason in one line."""
     evidence: str = ""
+
+
+LATE = NoProposal("blocked", "the time limit was reached; raise it with --seconds")
+"""The answer of a specialist whose time is over."""

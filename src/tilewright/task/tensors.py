@@ -111,7 +111,7 @@ class Distribution:
     upto: str | None = None  # an expression of dimensions, from which `under` computes ``b``
     steps: OffsetSteps | None = None  # for offsets only
     like: tuple[int, ...] = ()  # numbers to use, in order, if the shape has as many elements and all are allowed
-    always: bool = False  # hostile data uses ``like``, too; no other shape can be drawn
+    always: bool = False  # whether hostile data uses ``like`` too. Then no other shape can be drawn
 
     def under(self, dims: Dims, tensor: str) -> Distribution:
         """Returns this distribution with its limits for ``dims``. ``tensor``: the name for a TaskError's message."""

@@ -10,8 +10,10 @@ interpreter verifies and nothing is raced. The result is then predicted, not mea
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Literal
 
@@ -87,11 +89,12 @@ def tune(
         judge = stack.enter_context(judge_of(request, executor, progress))
         _before_all(request, run.open, schedule)
         for workload in run.open:
-            bound = _bound(request, workload)  # before the worker process has started, which `prepare` waits for
+            bound = _bound(request, workload)
             judge.prepare(workload.name)
+            least = bound.result()
             run.begin()
             for compiled in schedule.compiled(workload, judge, ahead=target.measured):
-                field = Field.screened(request, workload, bound, compiled.so_far, judge)
+                field = Field.screened(request, workload, least, compiled.so_far, judge)
                 for batch in compiled.batches(search(field.space), field):
                     verified = field.verify(batch, ahead=not compiled.all)
                     if verified and compiled.enough_to_race:
@@ -133,10 +136,23 @@ def _before_all(request: TuneRequest, workloads: Sequence[Workload], schedule: S
         schedule.finish()
 
 
-def _bound(request: TuneRequest, workload: Workload) -> Bound:
-    from tilewright.inspect.work import bound_of  # late import: it loads the interpreter while the first compilers run
+def _bound(request: TuneRequest, workload: Workload) -> Future[Bound]:
+    """Computes the bound of a workload in another thread, because the worker process starts and prepares meanwhile.
 
-    return bound_of(request.task, workload, request.target.board)
+    The thread is a daemon, so that an interrupted command does not wait for it.
+    """
+    found: Future[Bound] = Future()
+
+    def work() -> None:
+        try:
+            from tilewright.inspect.work import bound_of  # late import: it loads the interpreter
+
+            found.set_result(bound_of(request.task, workload, request.target.board))
+        except BaseException as error:  # raised again in the caller's thread
+            found.set_exception(error)
+
+    threading.Thread(target=work, name="bound", daemon=True).start()
+    return found
 
 
 def _jobs(measured: bool) -> int:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tilewright.tileir.read.tree import Location
 
 RELAUNCHES = 3
-DRAWN = 1 << 24  # largest tensor of a dry run for which the reference is run first
+DRAWN = 1 << 24  # for a dry run with larger tensors, the reference is not tried
 REMEDY = (
     "'{}' depends on elements that this load leaves undefined (outside the tensor or masked out); give it a padding "
     "that the result ignores, such as padding_mode=ct.PaddingMode.ZERO"

@@ -15,8 +15,8 @@ size then stays unverified.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,24 +26,24 @@ from tilewright.hardware.architectures import Board
 from tilewright.progress import Progress, silent
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
-from tilewright.task.tensors import ITEM_BYTES, Dims
+from tilewright.task.tensors import Dims
 from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tileir.run.counting import Counts
-from tilewright.tileir.run.interpreter import largest_tile, may_wait, run
+from tilewright.tileir.run.interpreter import largest_tile, may_wait
 from tilewright.tileir.run.launching import Launcher, Runnable
-from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import NeedsData, Unsupported
 from tilewright.tileir.run.slicing import needed
 from tilewright.tileir.watch.allocations import Allocation
-from tilewright.tileir.watch.arrays import DType
 from tilewright.tileir.watch.decisions import MOST_BLOCKS as MOST_DECISIONS
-from tilewright.tileir.watch.decisions import Decisions
-from tilewright.verify import judge, tolerance
+from tilewright.tileir.watch.decisions import MOST_PATTERNS, Decisions
+from tilewright.verify import tolerance
 from tilewright.verify.addresses import outside
 from tilewright.verify.arrays import Array
-from tilewright.verify.data import FAR_FROM_ZERO, drawn
-from tilewright.verify.images import POISONS, held_before, storage
+from tilewright.verify.data import FAR_FROM_ZERO
+from tilewright.verify.following import BlockNumbers
+from tilewright.verify.images import held_before
 from tilewright.verify.judge import Compared, Unverified, Wrong
+from tilewright.verify.own_values import REFERENCE_RATE, OnData, OwnValues, element_named, percents, refuse_long, within
 from tilewright.verify.reference import FloatReference
 from tilewright.verify.tolerance import Slice
 
@@ -53,15 +53,15 @@ BLOCKS = 4
 HOSTILE = ("large", "rows of zeros", FAR_FROM_ZERO, "outliers")
 """Kinds of data for the drawn blocks, one kind for each block. Reduced shapes may not show the effect of such data: for
 large shapes, a launch may choose another kernel, or the kernel may branch."""
+MORE_HOSTILE = ("small integers", "tiny", "constant rows", "mixed signs")
+"""More kinds, on which the drawn blocks run once more, as far as `MORE_SECONDS` suffice."""
+MORE_SECONDS = 2.0
 UNUSUAL = 6
 """The most blocks that run on data because they branch differently from most blocks."""
 MOST_RARE = 32
 """The most such blocks if their branches are rare. Only as many run as `RARE_SECONDS` suffice for."""
 RARE_SECONDS = 5.0
 MOST_RUN = BLOCKS + 2 + UNUSUAL
-COMPARED = (1 << 16, 1 << 12, 1 << 8, 1)
-"""Only conditions with at most this many elements are evaluated. The limits are tried from the largest, until the time
-suffices."""
 WALKED = 2e7
 """The number of addresses that a run without data computes in a second, on one CPU core of 2026."""
 FLOP, TENSOR_FLOP = 1e8, 1e9
@@ -70,12 +70,6 @@ BYTES = 4 << 30
 """The most bytes of the tensors and of the float64 numbers from which they are drawn."""
 MOST_BLOCKS = 2**31 - 1, 2**16 - 1, 2**16 - 1
 """The most blocks of a CUDA launch along x, y and z, on every device."""
-PERIOD = 1_048_573
-"""Large inputs repeat after this many elements. It is the largest prime below 2²⁰."""
-REFERENCE_RATE = 1e9
-"""The number of FLOP that a reference executes in a second. It is evaluated several times, in float64 and float32."""
-PART_FLOP, PART_ELEMENTS = tolerance.REFERENCE_FLOP / 8, tolerance.REFERENCE_ELEMENTS / 4
-"""Limits of the reference for one block: FLOP, and elements of a tensor."""
 
 
 class OwnShapes:
@@ -97,13 +91,15 @@ class OwnShapes:
         runnable = self._runnable(configuration, dims)
         entry = runnable.module.entry()
         blocks = math.prod(runnable.launch.grid)
-        self._refuse_long(_walk_seconds(entry, blocks, 0), "following all blocks")
+        refuse_long(_walk_seconds(entry, blocks), self.seconds, "following all blocks")
+        following = BlockNumbers(self.task, runnable, dims, seed)
         decisions = Decisions(blocks, seed) if blocks <= MOST_DECISIONS else None
-        limits = (most for most in COMPARED if decisions and _walk_seconds(entry, blocks, most) < self.seconds / 4)
+        if decisions is None and following.values:
+            raise Unverified(f"its {blocks} blocks are too many to compare them with one another")
         try:
             walked, placed = runnable.dry_run(
-                arrays, seed=None, seconds=self.seconds, decisions=decisions, distinguishing=next(limits, 0),
-                on_progress=partial(_percents(progress, "addresses", f"of all {blocks} blocks at full size"), 0),
+                arrays, seed=None, seconds=self.seconds, decisions=decisions, recorded=following.by_addresses,
+                on_progress=partial(percents(progress, "addresses", f"of all {blocks} blocks at full size"), 0),
             )  # fmt: skip
         except NeedsData as operation:
             raise Unverified(f"the addresses of {operation} depend on data") from None
@@ -113,15 +109,36 @@ class OwnShapes:
             raise Wrong(str(walked.findings[0]))
         self._judge_addresses(dims, walked.counts, placed)
         self._refuse_dependent(entry, walked.counts)
+        self._refuse_large(dims)
         seconds = walked.counts.flop / FLOP + walked.counts.tensor_flop / TENSOR_FLOP
-        self._refuse_long(seconds * min(1, MOST_RUN / blocks), "running some of the blocks")
-        chosen = _drawn_blocks(blocks, seed)
-        hostile = dict(zip(HOSTILE, chosen[1:-1], strict=False)) if blocks > len(chosen) else {}
+        refuse_long(seconds * min(1, MOST_RUN / blocks), self.seconds, "running some of the blocks")
+        chosen = list(_drawn_blocks(blocks, seed))
+        affordable = int(RARE_SECONDS * blocks / max(seconds, 1e-9))
+        hostile = list(zip(HOSTILE, chosen[1:-1], strict=False)) if blocks > len(chosen) else []
+        declared = [block for block in chosen if block not in dict(hostile).values()]
+        inner = chosen[1:-1] or chosen
+        one = tolerance.sliced_dims(dims, Slice({name: (0,) for name in self.task.independent if name in dims}))
+        a_block = max(seconds / blocks, self.task.work(one) / REFERENCE_RATE, 1e-9)
+        more = (*HOSTILE[len(hostile) :], *MORE_HOSTILE)[: int(MORE_SECONDS / a_block)]
+        hostile += [(kind, inner[number % len(inner)]) for number, kind in enumerate(more)]
         if decisions is not None:
-            affordable = int(RARE_SECONDS * blocks / max(seconds, 1e-9))
-            chosen = sorted({*chosen, *decisions.unusual(UNUSUAL, chosen, min(MOST_RARE, affordable))})
-        stored = {one.name: _within(walked.counts.stored_runs, one) for one in placed if one.name in self.task.outputs}
-        return self._values(runnable, dims, seed, reference, _OnData(chosen, hostile, stored), progress)
+            patterns = decisions.patterns()
+            if len(patterns) <= MOST_PATTERNS:
+                declared += [int(one[len(one) // 2]) for one in patterns if not np.isin(one, chosen).any()]
+            else:
+                following = replace(following, in_parts=True)
+            refuse_long(following.seconds(walked.counts), self.seconds, "comparing the blocks with one another")
+            following.follow(decisions, self.seconds, lambda share: None)
+            ran = [*chosen, *declared]
+            declared = sorted({*declared, *decisions.unusual(UNUSUAL, ran, min(MOST_RARE, affordable))})
+        stored = {one.name: within(walked.counts.stored_runs, one) for one in placed if one.name in self.task.outputs}
+        values = OwnValues(self.task, self.seconds, MOST_RUN)
+        worst = values.compared(runnable, dims, seed, reference, OnData(declared, hostile, stored), progress)
+        poisoned = [one for one in placed if one.name in stored and held_before(self.task, one.name) is None]
+        for tensor in poisoned:  # after the values: reading what another block stores is a mistake
+            if _overlap(within(walked.counts.loaded_runs, tensor), stored[tensor.name]):
+                raise Unverified(f"blocks read back what they store in '{tensor.name}', which is not followed")
+        return worst
 
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
         try:
@@ -135,9 +152,10 @@ class OwnShapes:
                 raise Wrong(f"the launch has {number} blocks along {axis}; a GPU takes at most {most}")
         return runnable
 
-    def _refuse_long(self, seconds: float, what: str) -> None:
-        if seconds > self.seconds:
-            raise Unverified(f"{what} would take about {seconds:.0f} s, more than the budget of {self.seconds:g} s")
+    def _refuse_large(self, dims: Dims) -> None:
+        needs = sum(math.prod(array.shape) * 8 + array.nbytes for array in self.task.arrays(dims).values())
+        if needs > BYTES:
+            raise Unverified(f"its tensors need {needs / 2**30:.1f} GiB; the limit is {BYTES >> 30} GiB")
 
     # Addresses
 
@@ -151,7 +169,8 @@ class OwnShapes:
                 continue  # an updated output may keep its old values
             missing = _first_gap(counts.stored_runs, tensor.address, tensor.nbytes)
             if missing is not None:
-                raise Wrong(f"no block stores {self._element(dims, tensor.name, missing)} at the workload's full size")
+                element = element_named(self.task, dims, tensor.name, missing)
+                raise Wrong(f"no block stores {element} at the workload's full size")
 
     def _refuse_dependent(self, entry: KernelEntry, counts: Counts) -> None:
         if may_wait(entry) or any(op.name.startswith("atomic") for op in entry.walk()):
@@ -159,153 +178,10 @@ class OwnShapes:
         if counts.stored_bytes > counts.distinct_stored_bytes:
             raise Unverified("some elements are stored more than once, so one block alone may not give the final value")
 
-    def _element(self, dims: Dims, name: str, byte: int) -> str:
-        """Names the element of a tensor that begins at ``byte``, or holds it."""
-        array = self.task.arrays(dims)[name]
-        return f"'{name}'[{', '.join(map(str, np.unravel_index(byte // ITEM_BYTES[array.dtype], array.shape)))}]"
 
-    # Values
-
-    def _values(
-        self, runnable: Runnable, dims: Dims, seed: int, reference: FloatReference, chosen: _OnData, progress: Progress
-    ) -> Compared:
-        """Runs the chosen blocks, and compares what they store."""
-        arrays = self.task.arrays(dims)
-        needs = sum(math.prod(array.shape) * 8 + array.nbytes for array in arrays.values())
-        if needs > BYTES:
-            raise Unverified(f"its tensors need {needs / 2**30:.1f} GiB; the limit is {BYTES >> 30} GiB")
-        memory, placed = Memory(watch=False, poison=POISONS[0]), {}
-        for name, array in arrays.items():
-            placed[name] = memory.allocate(name, np.empty(array.shape, storage(array.dtype)))
-            if held_before(self.task, name) is None:
-                placed[name].raw.fill(POISONS[0])
-        arguments = runnable.bound({name: tensor.address for name, tensor in placed.items()}, memory)
-        told = _percents(progress, "values", f"of {len(chosen.blocks)} blocks at full size", len(chosen.blocks))
-        worst: Compared | None = None
-        groups = [("declared", [block for block in chosen.blocks if block not in chosen.hostile.values()])]
-        groups += [(kind, [block]) for kind, block in chosen.hostile.items()]
-        done = 0
-        for kind, some in groups:
-            inputs = drawn(self.task, dims, kind, seed, PERIOD)
-            for name, tensor in placed.items():
-                if (source := held_before(self.task, name)) is not None:
-                    _elements_of(tensor, inputs[source].dtype)[...] = inputs[source]
-            for block in some:
-                ran = run(
-                    runnable.module, arguments, runnable.launch.grid, memory, only=(block,), poison=POISONS[0],
-                    on_progress=partial(told, done),
-                )  # fmt: skip
-                if ran.findings:
-                    raise Wrong(f"block {block}: {ran.findings[0]}")
-                for name, stored in chosen.stored.items():
-                    own, tensor = ran.counts, placed[name]
-                    read = _first_foreign(_within(own.loaded_runs, tensor), stored, _within(own.stored_runs, tensor))
-                    if read is not None:
-                        element = self._element(dims, name, read)
-                        raise Wrong(f"race: block {block} reads {element}, which another block stores")
-                compared = self._compared(dims, inputs, placed, ran.counts.stored_runs, reference, block, kind)
-                if isinstance(compared, str):
-                    if kind == "declared":
-                        raise Unverified(compared)
-                    groups.append(("declared", [block]))
-                    continue
-                done += 1
-                if compared is not None and (worst is None or compared.share > worst.share):
-                    worst = compared
-        if worst is None:
-            raise Unverified("none of the blocks that ran stores an output")
-        return worst
-
-    def _compared(
-        self, dims: Dims, inputs: Mapping[str, Array], placed: Mapping[str, Allocation], runs: Array,
-        reference: FloatReference, block: int, kind: str,
-    ) -> Compared | str | None:  # fmt: skip
-        """Compares some elements that a block stored. Returns the one with the largest error.
-
-        Returns None if the block stored nothing, and the reason if the reference has no answer.
-        """
-        stored = {name: _elements(runs, placed[name]) for name in self.task.outputs}
-        if not any(places.size for places in stored.values()):
-            return None
-        part = self._part(dims, stored, np.random.default_rng(block))
-        sliced = tolerance.sliced_dims(dims, part)
-        cuts = {name: tolerance.cut(self.task, name, array, part) for name, array in inputs.items()}
-        wanted = reference.wanted(sliced, cuts, kind)
-        if isinstance(wanted, str):
-            return wanted
-        outputs = {}
-        for name, expected in wanted.items():
-            tensor = placed[name]
-            own = np.zeros(tensor.shape, bool)
-            own.reshape(-1)[stored[name]] = True
-            values = _elements_of(tensor, storage(self.task.outputs[name].dtype))
-            with np.errstate(invalid="ignore"):  # elements that no block stored may be NaN
-                cut = tolerance.cut(self.task, name, values, part).astype(np.float64)
-            outputs[name] = np.where(tolerance.cut(self.task, name, own, part), cut, expected.values)
-        try:
-            return judge.judge_values(wanted, outputs)
-        except Wrong as wrong:
-            where = ", ".join(f"{name}={value}" for name, value in dims.items())
-            data = f", data '{kind}'" if kind != "declared" else ""
-            raise Wrong(f"block {block} of the workload's own grid ({where}{data}): {wrong}", wrong.compared) from None
-
-    def _part(self, dims: Dims, stored: Mapping[str, Array], rng: np.random.Generator) -> Slice:
-        """Returns some of the indices that a block stored, along each independent dimension."""
-        indices: dict[str, tuple[int, ...]] = {}
-        shapes = self.task.arrays(dims)
-        for name, places in stored.items():
-            axes = np.unravel_index(places, shapes[name].shape)
-            for axis, entry in enumerate(self.task.outputs[name].shape):
-                if str(entry) in self.task.independent and places.size:
-                    both = np.union1d(axes[axis], indices.get(str(entry), axes[axis]))
-                    indices[str(entry)] = tuple(map(int, both))
-        while True:
-            reduced = tolerance.sliced_dims(dims, Slice(indices))
-            if tolerance.affordable(self.task, reduced, PART_FLOP, PART_ELEMENTS):
-                return Slice(indices)
-            name = max(indices, key=lambda one: len(indices[one]), default="")
-            if not name or len(indices[name]) < 2:  # the rest cannot be reduced further
-                seconds = self.task.work(reduced) / REFERENCE_RATE * MOST_RUN
-                self._refuse_long(seconds, "the reference of some of the blocks")
-                return Slice(indices)
-            count = len(indices[name])
-            indices[name] = tuple(indices[name][at] for at in tolerance.spread(count, -(-count // 2), rng))
-
-
-@dataclass(frozen=True)
-class _OnData:
-    """The blocks that run on data.
-
-    blocks: in ascending order.
-    hostile: kind of hostile data → the block that runs on it, if the reference has an answer for this data. All other
-        blocks run on data as declared.
-    stored: output → the ranges of its bytes that the whole grid stores.
-    """
-
-    blocks: Sequence[int]
-    hostile: Mapping[str, int]
-    stored: Mapping[str, Array]
-
-
-def _percents(progress: Progress, stage: str, note: str, parts: int = 1) -> Callable[[int, float], None]:
-    """Returns a function that reports each new percent of a stage.
-
-    The function takes the number of finished ``parts``, and the finished share of the next part (0 to 1).
-    """
-    last = -1
-
-    def tell(done: int, share: float) -> None:
-        nonlocal last
-        if (percent := int(100 * (done + share) / parts)) > last:
-            last = percent
-            progress(stage, percent, 100, note)
-
-    return tell
-
-
-def _walk_seconds(entry: KernelEntry, blocks: int, distinguishing: int) -> float:
-    """Estimates the time of a run without data. ``distinguishing``: the argument of `slicing.needed`."""
-    names = needed(entry, distinguishing)
+def _walk_seconds(entry: KernelEntry, blocks: int) -> float:
+    """Estimates the time of a run without data."""
+    names = needed(entry)
     return blocks * (largest_tile(entry, names) + len(names)) / WALKED
 
 
@@ -329,27 +205,7 @@ def _first_gap(runs: Array, address: int, nbytes: int) -> int | None:
     return None if reached >= address + nbytes else reached - address
 
 
-def _elements_of(tensor: Allocation, dtype: DType) -> Array:
-    """Returns the elements of a tensor as an array that shares the tensor's memory."""
-    return tensor.raw[tensor.offset :][: tensor.nbytes].view(dtype).reshape(tensor.shape)
-
-
-def _elements(runs: Array, tensor: Allocation) -> Array:
-    """Returns the elements of a tensor in ``runs``, as indices into the flat tensor."""
-    spans = _within(runs, tensor) // tensor.element_bytes
-    return np.concatenate([np.arange(start, end) for start, end in spans]) if len(spans) else np.zeros(0, np.int64)
-
-
-def _within(runs: Array, tensor: Allocation) -> Array:
-    """Returns the ranges of ``runs`` in a tensor, from the tensor's first byte."""
-    return runs[(runs[:, 1] > tensor.address) & (runs[:, 0] < tensor.address + tensor.nbytes)] - tensor.address
-
-
-def _first_foreign(loaded: Array, stored: Array, own: Array) -> int | None:
-    """Returns the first byte that is in ``loaded`` and ``stored``, but not in ``own``; None if there is none. All are
-    disjoint, sorted ranges."""
-    starts = np.concatenate([loaded[:, 0], stored[:, 0], own[:, 1]])  # a part that is foreign begins at one of these
-    inside = [np.searchsorted(runs[:, 0], starts, "right") > np.searchsorted(runs[:, 1], starts, "right")
-              for runs in (loaded, stored, own)]  # fmt: skip
-    foreign = starts[inside[0] & inside[1] & ~inside[2]]
-    return int(foreign.min()) if len(foreign) else None
+def _overlap(some: Array, others: Array) -> bool:
+    """Tells whether ranges have a byte in common. Both are disjoint, sorted ranges."""
+    before = np.searchsorted(others[:, 1], some[:, 0], "right")  # per range in ``some``: others that end before it
+    return bool((before < np.searchsorted(others[:, 0], some[:, 1], "left")).any())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -30,9 +31,18 @@ EXACT_UP_TO = 2**20  # integer outputs up to this are exact in float32, in every
 EXACT_FROM = 16  # an output needs this many elements to show that the task maps integers to integers
 DRAWS = 4  # sets of inputs whose answers must not all be equal; on a small shape two may be equal by chance
 CONDITION = 4.0
-"""Number of unit roundoffs by which the inputs are changed. A kernel may have as large an error as this change causes
-in the reference, because rounding inside a kernel is no smaller. If sums only grow, the number is the square root of
-the sum's length: a float32 sum that adds one number after another has such an error."""
+"""The inputs are changed by this many unit roundoffs. The change of the reference is then an error that a kernel may
+have, too, because rounding inside a kernel has at least this effect. If all terms of a sum have the same sign, the
+number is the square root of the sum's length instead: that is the error of a float32 sum which adds one number after
+another.
+
+Numbers that the reference makes itself cannot be changed. If they also make NumPy compute an output in float64, that
+output is taken to have this many unit roundoffs of error.
+"""
+PROMOTED = (
+    ", assumed because NumPy computes it in float64; np.arange(N, dtype=x.dtype) and math.sqrt keep float32, and a "
+    "`trusted` replaces it"
+)
 STEPS = (1e-7, 1e-5)
 """Steps of the central difference, relative to the size of the input. The small step rarely crosses a point without
 derivative. The large step has less rounding error. The better of the two results counts."""
@@ -61,10 +71,11 @@ class FloatReference:
             for name, value in values.items():
                 if reason := self._unfit(name, value, special):
                     return reason
-            measured = self._measured(dims, inputs, values, special, data == "declared")
-            if isinstance(measured, str):
-                return measured
-            allowed = self._allowed(dims, inputs, values, measured, data)
+            found = self._measured(dims, inputs, values, special, data == "declared")
+            if isinstance(found, str):
+                return found
+            measured, promoted = found
+            allowed = self._allowed(dims, inputs, values, measured, promoted, data)
         if isinstance(allowed, str):
             return allowed
         exact = self._exact(dims, inputs, values) if data == "small integers" else {}
@@ -114,32 +125,43 @@ class FloatReference:
 
     def _measured(
         self, dims: Dims, inputs: NamedArrays, values: NamedArrays, special: bool, declared: bool
-    ) -> dict[str, Error] | str:
+    ) -> tuple[dict[str, Error], frozenset[str]] | str:
         """Returns the error of the trusted implementation for each output, or of the reference in float32 if there is
-        none.
+        none; and the outputs that NumPy computed in float64 instead (`trusted.Single`).
 
         Returns a text if the case is not applicable. The text is the reason.
         """
-        outputs = self.trusted.outputs(dims, inputs) if self.trusted else "none"
+        outputs: Mapping[str, Array] | str = self.trusted.outputs(dims, inputs) if self.trusted else "none"
+        promoted: frozenset[str] = frozenset()
         if isinstance(outputs, str):
             if self.trusted:
                 self.trusted, self.yardstick = None, f"the reference in float32 ({outputs})"
-            outputs, declared = yardstick(self.task, dims, inputs), False
-        if isinstance(outputs, str):
-            self.yardstick = f"the dtype alone ({outputs})"
-            return dict.fromkeys(values, NO_ERROR)
+            single, declared = yardstick(self.task, dims, inputs), False
+            if isinstance(single, str):
+                self.yardstick = f"the dtype alone ({single})"
+                return dict.fromkeys(values, NO_ERROR), promoted
+            outputs, promoted = single.outputs, single.promoted
         errors = {name: self._error(name, outputs[name], values[name], special) for name in values}
+        errors |= {name: self._of_float32(name, errors[name]) for name in promoted}
         for name, error in errors.items():
             if error.total <= tolerance.TRUSTED_AT_MOST:
                 continue
             if declared:
                 raise tolerance.untrustworthy(self.task, name, error)
             return f"not applicable: {self.yardstick} is itself {error.total:.2g} of its norm off on '{name}'"
-        return errors
+        return errors, promoted
+
+    def _of_float32(self, name: str, error: Error) -> Error:
+        """Returns the error of an output that NumPy computed in float64, as if it had been computed in float32."""
+        dtype = self.task.outputs[name].dtype
+        if is_whole(dtype):
+            return error
+        least = CONDITION * tolerance.UNIT_ROUNDOFF["float64" if dtype == "float64" else "float32"]
+        return replace(error, worst=max(error.worst, least), total=max(error.total, least))
 
     def _allowed(
         self, dims: Dims, inputs: NamedArrays, values: NamedArrays,
-        measured: Mapping[str, Error], data: str,
+        measured: Mapping[str, Error], promoted: frozenset[str], data: str,
     ) -> dict[str, Allowance] | str:  # fmt: skip
         special = data in SPECIAL
         condition = max(CONDITION, math.sqrt(self._depth(inputs)) if data == FAR_FROM_ZERO else 0.0)
@@ -154,6 +176,8 @@ class FloatReference:
         for name, value in values.items():
             dtype = self.task.outputs[name].dtype
             allowance = tolerance.allowance(dtype, measured[name], precision=self.task.precision, whose=whose)
+            if name in promoted and whose in allowance.why:
+                allowance = replace(allowance, why=allowance.why + PROMOTED)
             errors = [self._error(name, other[name], value, special) for other in moved.get(dtype, ())]
             worst = max((error.worst for error in errors), default=0.0)
             total = max((error.total for error in errors), default=0.0)
@@ -213,7 +237,7 @@ class FloatReference:
         for name, value in values.items():
             fits = rounded(value, self.task.outputs[name].dtype).astype(np.float64) == value
             shows = value.size >= EXACT_FROM and np.ptp(value) > 0 and np.abs(value).max() <= EXACT_UP_TO
-            same = np.array_equal(single[name].astype(np.float64)[fits], value[fits])
+            same = np.array_equal(single.outputs[name].astype(np.float64)[fits], value[fits])
             if shows and same and np.array_equal(value, np.rint(value)):
                 exact[name] = fits
         return exact

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -201,25 +202,36 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
     negligible: differences up to this number count as 0.
     special: an infinity or NaN is correct where ``ref`` has the same. Such elements do not count for the scale.
     """
-    shape, worst, off = tuple(ref.shape), Error(-1.0, 0.0, (), 0.0, 0.0), 0.0
-    size, start = math.prod(shape), 0
+    shape = tuple(ref.shape)
+    size = math.prod(shape)
     if not size:
         return NO_ERROR
-    with np.errstate(all="ignore"):
-        squares = sum(arrays.sum_of_squares(_scale(arrays, piece, special)) for piece in arrays.pieces(ref))
-        rms = math.sqrt(squares / size)
-        for a, b in zip(arrays.pieces(out), arrays.pieces(ref), strict=True):
+
+    def squares_of(piece: Array) -> float:
+        with np.errstate(all="ignore"):
+            return arrays.sum_of_squares(_scale(arrays, piece, special))
+
+    squares = sum(arrays.each(squares_of, ref))
+    rms = math.sqrt(squares / size)
+
+    def measured(a: Array, b: Array) -> tuple[float, int, Any, Any, float, int]:
+        """Returns the largest scaled distance, its place and elements, the squared distance, and the size."""
+        with np.errstate(all="ignore"):
             distance = _distance(arrays, a, b, negligible, special)
             scale = _scale(arrays, b, special) + rms
             scaled = distance / arrays.where(scale < 1e-300, 1e-300, scale)
             scaled = arrays.where(~arrays.finite(scaled), math.inf, scaled)  # also if the reference is NaN
             largest, at = arrays.largest(scaled)
-            if largest > worst.worst:
-                index = tuple(int(i) for i in np.unravel_index(start + at, shape))
-                worst = Error(largest, 0.0, index, float(a[at]), float(b[at]))
-            off += arrays.sum_of_squares(distance)
-            start += math.prod(b.shape)
-        total = math.sqrt(off) / math.sqrt(squares) if squares else (math.inf if off else 0.0)
+            return largest, at, a[at], b[at], arrays.sum_of_squares(distance), math.prod(b.shape)
+
+    worst, off, start = Error(-1.0, 0.0, (), 0.0, 0.0), 0.0, 0
+    for largest, at, got, wanted, squared, count in arrays.each(measured, out, ref):
+        if largest > worst.worst:
+            index = tuple(int(i) for i in np.unravel_index(start + at, shape))
+            worst = Error(largest, 0.0, index, float(got), float(wanted))
+        off += squared
+        start += count
+    total = math.sqrt(off) / math.sqrt(squares) if squares else (math.inf if off else 0.0)
     return replace(worst, total=total if math.isfinite(total) else math.inf)
 
 

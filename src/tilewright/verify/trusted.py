@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,19 @@ from tilewright.worker.session import Session
 COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
 SECONDS = 120.0  # wall time of the trusted implementation on one case, on a CPU
 DOUBLE_OVER_SINGLE = 2.0**-29  # unit roundoff of float64 over that of float32: 2⁻⁵³ / 2⁻²⁴
+
+
+@dataclass(frozen=True)
+class Single:
+    """The outputs of the reference in float32, rounded to the declared dtypes.
+
+    promoted: the outputs that NumPy returned in float64 nevertheless. It computes in float64 as soon as an array of
+    integers or a scalar of NumPy takes part: ``x + np.arange(N) * 0.01``, ``x / np.sqrt(N)``. Such an output lacks most
+    roundings of a kernel in float32.
+    """
+
+    outputs: Mapping[str, Array]
+    promoted: frozenset[str]
 
 
 class Trusted:
@@ -86,8 +101,8 @@ class Trusted:
         return ComputeTrusted(dims, tuple(described), files, self.device)
 
 
-def yardstick(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array] | str:
-    """Returns the float32 reference's outputs, rounded to the declared dtypes; or the reason why there are none.
+def yardstick(task: Task, dims: Dims, inputs: NamedArrays) -> Single | str:
+    """Returns the float32 reference's outputs, or the reason why there are none.
 
     Float inputs are first rounded to the precision that the task declares, if that is coarser than float32. If an
     output is float64, it is the float64 reference plus a small error: the error of the float32 reference, scaled to the
@@ -111,7 +126,7 @@ def yardstick(task: Task, dims: Dims, inputs: NamedArrays) -> dict[str, Array] |
             value = double[name] + (value.astype(np.float64) - double[name]) * DOUBLE_OVER_SINGLE
         with np.errstate(over="ignore", invalid="ignore"):
             outputs[name] = value.astype(storage(spec.dtype))
-    return outputs
+    return Single(outputs, frozenset(name for name, value in single.items() if value.dtype == np.float64))
 
 
 def to_precision(array: Array, precision: str) -> Array:

@@ -1,4 +1,4 @@
-"""Starts the worker process before other modules are loaded, because the process needs seconds to import torch.
+"""Starts the worker process before other modules are loaded, because the process needs seconds if it imports torch.
 
 `begin` starts the process before the command line is loaded. `early_worker` gives it to the command.
 """
@@ -10,10 +10,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from tilewright.hardware.cuda_driver import has_driver
 
 WORKER = (sys.executable, "-m", "tilewright.worker.process.worker")
+WITH_TORCH = "--torch"
+"""The worker's option to import torch at once, before it has opened its task."""
 COMMANDS = ("tune", "optimize")
 """The commands of the command line that call `early_worker`."""
 
@@ -28,9 +32,18 @@ def spawned(command: Sequence[str] = WORKER) -> subprocess.Popen[str]:
 def begin(words: Sequence[str]) -> None:
     """Starts a worker process if the command line with these words may need it and the machine has a driver."""
     if words[:1] and words[0] in COMMANDS and not {"-h", "--help"} & set(words) and has_driver():
-        _begun.append(spawned())
+        _begun.append(spawned((*WORKER, WITH_TORCH) if _needs_torch(words) else WORKER))
         atexit.register(end)
         threading.Thread(target=_detect, daemon=True).start()
+
+
+def _needs_torch(words: Sequence[str]) -> bool:
+    """Returns whether a file among the words seems to be a task with a trusted implementation."""
+    for word in words:
+        with suppress(OSError, UnicodeDecodeError):
+            if ".py" in word and "trusted" in Path(word.partition(".py")[0] + ".py").read_text(encoding="utf-8"):
+                return True
+    return False
 
 
 def early_worker() -> subprocess.Popen[str] | None:
@@ -41,10 +54,12 @@ def early_worker() -> subprocess.Popen[str] | None:
 
 
 def _detect() -> None:
-    """Starts the driver while other modules are loaded."""
+    """Starts the driver, and asks NVML for its version, while other modules are loaded."""
     from tilewright.hardware.gpu import detect
+    from tilewright.hardware.machine import driver_version
 
-    detect()
+    if detect() is not None:
+        driver_version()
 
 
 def end() -> None:

@@ -169,9 +169,9 @@ class Refused(Message):
 
 @dataclass(frozen=True)
 class Greeting(Message):
-    torch: str
-    cuda_runtime: str | None
     gpu: str
+    cuda_driver: str
+    """The newest CUDA that the driver supports."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tilewright.worker import messages as said
 from tilewright.worker.early import WORKER, spawned
 from tilewright.worker.messages import Advanced, Lost, Message, OpenTask, Step, encode, receive
 
-START_SECONDS = 120.0  # importing torch and making a CUDA context takes 5 s on an idle machine
+START_SECONDS = 120.0  # loading a task that imports torch takes 5 s on an idle machine
 SILENCE_SECONDS = 30.0  # a kernel that runs longer counts as hung
 EXIT_SECONDS = 10.0  # from a process's last message to its end; meanwhile the GPU's memory is freed
 Answer = TypeVar("Answer")
@@ -32,7 +32,7 @@ class Garbled(Message):
 class Session:
     """Runs steps in a worker process. After a process is lost, the next step starts another one.
 
-    task, files: as in `loading.load_task`. Without a task, the process imports torch, and waits for `open`.
+    task, files: as in `loading.load_task`. Without a task, the process waits for `open`.
     process: a worker that was started before (`early.early_worker`).
     """
 
@@ -52,7 +52,7 @@ class Session:
         self.start(process)
 
     def start(self, process: subprocess.Popen[str] | None = None) -> None:
-        """Starts the process and returns at once. The process imports torch while the parent compiles."""
+        """Starts the process and returns at once. The process loads its modules while the parent compiles."""
         self._process = process or spawned(self.command)
         self._messages, self._ready, self._stderr = Queue(), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()

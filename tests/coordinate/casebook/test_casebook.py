@@ -16,7 +16,7 @@ from tests import made_runs
 from tilewright.cli import main as cli
 from tilewright.coordinate.casebook import book
 from tilewright.coordinate.casebook.book import Casebook, casebook, coverage, remember
-from tilewright.coordinate.casebook.case import FAMILIES, MEASURED, SECTIONS, Precedent, read
+from tilewright.coordinate.casebook.case import FAMILIES, MEASURED, PATTERNS, SECTIONS, Precedent, read
 from tilewright.coordinate.casebook.from_ledger import cases_of, from_ledger
 from tilewright.coordinate.casebook.recall import recall
 from tilewright.errors import RequestError
@@ -44,10 +44,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_there_are_thirty_cases_of_every_family_and_pattern() -> None:
     assert len(SHIPPED) >= 30
     assert {case.family for case in SHIPPED} == set(FAMILIES)
-    patterns = Casebook().by_pattern
-    for case in SHIPPED:
-        assert all(case.name in patterns[pattern] for pattern in case.patterns)
-    assert all(patterns.values()), "each principle has a case"
+    assert {pattern for case in SHIPPED for pattern in case.patterns} == set(PATTERNS), "each principle has a case"
 
 
 @pytest.mark.parametrize("case", SHIPPED, ids=lambda case: case.slug)
@@ -130,6 +127,8 @@ UNRELATED = (
     "train ticket booking app in Django",
     "protobuf schema migration for Next.js",
     "sourdough starter hydration",
+    "speed up train.py",
+    "make ./ops/host_sync_graph.py faster",
 )
 
 

@@ -89,3 +89,8 @@ def by_assembly(out, x, count, BLOCK: tl.constexpr):
 @triton.jit
 def with_unknown_name(x, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), missing_name)  # noqa: F821
+
+
+@triton.jit
+def writes_its_warps(out):
+    tl.store(out, tl.extra.cuda.num_warps())

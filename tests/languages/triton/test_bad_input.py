@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tilewright.verify.check import check
 pytest.importorskip("triton")
 
 ROOT = Path(__file__).parents[3]
+HAS_BLOCK_POINTERS = versions.numbers_of(metadata.version("triton")) < (3, 9)
 TASK = """
 import cuda.tile as ct
 import triton
@@ -132,6 +135,25 @@ def test_gluon_is_refused_with_the_fix(capsys: pytest.CaptureFixture[str]) -> No
     for command in ("check", "tune"):
         line = refused(capsys, 2, command, written(kernel="by_gluon"))
         assert "'by_gluon' is a gluon kernel; fix: write it with @triton.jit" in line
+
+
+BY_BLOCK_POINTERS = """p = tl.make_block_ptr(x, (count,), (1,), (tl.program_id(0) * BLOCK,), (BLOCK,), (0,))
+    values = -tl.load(p, boundary_check=(0,))"""
+
+
+@pytest.mark.skipif(HAS_BLOCK_POINTERS, reason="this triton has block pointers")
+def test_block_pointers_are_replaced_by_a_patch(capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = f"error: task.py:{LINE}: NotImplementedError: Block pointers have been removed"
+    said = refused(capsys, 2, "check", written(BY_BLOCK_POINTERS), "--quick")
+    assert said.startswith(refusal) and "; fix: tilewright optimize writes a patch" in said
+    said = refused(capsys, 2, "optimize", "task.py")
+    (fix,) = re.findall("; fix: (git apply .*block_pointers.patch), then", said)
+    subprocess.run(fix.split(), check=True)
+    assert "make_block_ptr" not in Path("task.py").read_text()
+    assert cli.main(("check", "task.py", "--quick")) == 0
+
+    said = refused(capsys, 2, "optimize", written(BY_BLOCK_POINTERS + "\n    other = p"))
+    assert said.startswith(refusal) and f"; no patch was written: task.py:{LINE + 2}: block pointer not" in said
 
 
 @pytest.mark.parametrize("route", ["ptx", "tileir"])

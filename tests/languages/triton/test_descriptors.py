@@ -8,8 +8,12 @@ import pytest
 import tilewright as tw
 from tilewright.compile.compile import Unit, compile_all, lower
 from tilewright.hardware.architectures import default_board
+from tilewright.languages.base import Lowered
+from tilewright.languages.triton import tile_ir
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Launch, Task
+from tilewright.task.tensors import ArraySpec
+from tilewright.tileir.read.reader import read_bytecode
 from tilewright.verify.check import check
 from tilewright.worker.programs import program_of
 
@@ -87,3 +91,25 @@ def test_by_tile_ir_too_tma_copies_what_the_host_describes(task: Task) -> None:
     (made,) = compile_all(task, [unit(task, route="tileir")])
     assert not isinstance(made.code, Failed) and made.code is not None
     assert made.code.copies.keys() >= {"UTMALDG.2D", "UTMASTG.2D"}
+
+
+def even_rows(launch: Launch) -> list[bool]:
+    """Of each view in a kernel's Tile IR: whether its last extent is assumed to be a multiple of 16 bytes."""
+    made = tile_ir.lowered(launch, {}, Configuration.of({}), "sm_90")
+    assert isinstance(made, Lowered), made
+    ops = list(read_bytecode(made.code).entry().walk())
+    assumed = {op.results[0] for op in ops if op.name == "assume" and op.attributes["predicate"].divisor == 8}
+    return [op.operands["dynamicShape"][-1] in assumed for op in ops if op.name == "make_tensor_view"]
+
+
+def test_the_compiler_knows_which_rows_are_multiples_of_16_bytes() -> None:
+    """tileiras 13.5 copies by TMA to memory only then."""
+    a, b, c = (ArraySpec(name, (4104, 4104), "bfloat16") for name in "abc")
+    blocks = 32, 32, 32
+    assert even_rows(Launch(given.descriptor_matmul, (9,), (a, b, c, 4104, 4104, 4104, *blocks))) == [True] * 3
+    whole = [tw.descriptor(x, [32, 32]) for x in (a, b, c)]
+    assert even_rows(Launch(given.host_descriptor_matmul, (9,), (*whole, 4104, *blocks))) == [True] * 3
+    cut = tw.descriptor(ArraySpec("b", (4104, 4100), "bfloat16", (4104, 1)), [32, 32])
+    assert even_rows(Launch(given.host_descriptor_matmul, (9,), (whole[0], cut, whole[2], 4104, *blocks))) == [
+        True, False, True,
+    ]  # fmt: skip

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -137,12 +140,27 @@ def test_two_threads_leave_the_users_driver_as_it_was() -> None:
     assert driver._active is before
 
 
+def test_configurations_share_a_ttir_unless_the_kernel_reads_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    private, made = front_end.private_parts(), []
+    lower = private.lower
+    monkeypatch.setattr(private, "lower", lambda kernel, *rest: made.append(kernel) or lower(kernel, *rest))
+    monkeypatch.setattr(front_end, "_GENERATED", {})
+    hints = [{"num_warps": warps, "num_stages": stages} for warps in (4, 8) for stages in (2, 3)]
+    shared = [ttir(given.softmax, (OUT, X, 3000, 3000, 4096), each) for each in hints]
+    assert made == [given.softmax] and len({each.text for each in shared}) == 1
+    assert [dict(each.options)["num_warps"] for each in shared] == [4, 4, 8, 8]
+    own = [ttir(given.writes_its_warps, (ArraySpec("out", (1,), "int32"),), each).text for each in hints]
+    assert made[1:] == [given.writes_its_warps] * 2 and own[0] == own[1] != own[2] == own[3]
+    ttir(given.softmax, (OUT, X, 3000, 3000, 4096), arch="sm_80")
+    assert len(made) == 4
+
+
 def test_a_miscount_of_pythons_parser_is_no_error_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python 3.11 raises it if another thread parses meanwhile; the source is right."""
     private, failures = front_end.private_parts(), [SystemError(f"{front_end.MISCOUNTED} (before=195, after=50)")]
     lower = private.lower
 
-    def once(*given: object) -> tuple[str, str]:
+    def once(*given: object) -> tuple[str, str, frozenset[str]]:
         if failures:
             raise RuntimeError("the front end failed") from failures.pop()
         return lower(*given)
@@ -153,3 +171,25 @@ def test_a_miscount_of_pythons_parser_is_no_error_of_the_kernel(monkeypatch: pyt
     failures[:] = [SystemError("another one")]
     monkeypatch.setattr(front_end, "_GENERATED", {})
     assert isinstance(lowered(given.softmax, (OUT, X, 3000, 3000, 4096)), Failed)
+
+
+def test_a_process_that_never_launches_does_not_load_torch() -> None:
+    """Triton 3.6 imports torch at the first call that it binds."""
+    root = Path(__file__).parents[3]
+    script = (
+        "import sys\n"
+        "from tilewright.cli.shared import loaded\n"
+        "from tilewright.compile.compile import Unit, lower\n"
+        "from tilewright.hardware.machine import target_of\n"
+        "from tilewright.records import Failed\n"
+        "task = loaded('bench/triton_plain_matmul.py')\n"
+        "unit = Unit(task.workload('4096'), task.space.shipped, target_of('sm_90', None).board)\n"
+        "assert not isinstance(lower(task, unit), Failed)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )

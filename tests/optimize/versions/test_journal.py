@@ -6,6 +6,7 @@ C-13, X-25 of the requirements.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,20 @@ def test_what_the_user_has_changed_since_is_left(root: Path, opened: Opened) -> 
     journal.edit_file("train.py", "ours again")
     journal.revert_all()
     assert (root / "train.py").read_bytes() == b"the user's"
+
+
+def test_the_hint_to_the_recorded_file_is_a_command_that_works_without_a_repository(tmp_path: Path) -> None:
+    folder = tmp_path / "a program"
+    folder.mkdir()
+    (folder / "train.py").write_text("before")
+    with Journal.open(folder, "run-1", tmp_path / "home") as journal:
+        journal.backup_file("train.py")
+        journal.edit_file("train.py", "ours")
+        (folder / "train.py").write_text("the user's")
+        with pytest.raises(FileChanged) as refused:
+            journal.revert_all()
+    command = shlex.split(str(refused.value).partition("look at the recorded one: ")[2])
+    assert subprocess.run(command, cwd=folder, capture_output=True, check=True, text=True).stdout == "ours"
 
 
 def test_two_journals_of_one_repository(root: Path, opened: Opened, home: Path) -> None:

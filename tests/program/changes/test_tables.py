@@ -39,6 +39,257 @@ class Row:
 
 
 RIGHT = (
+    Row("unused_gradients", """
+class Agent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def act(self, x, action=None):
+        logits = self.layer(x)
+        if action is None:
+            action = logits.softmax(-1).multinomial(1)
+        return action, logits.logsumexp(-1), logits
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+torch.manual_seed(0)
+agent = Agent()
+values, total = [], 0
+for step in range(3):
+    action, value, _ = agent.act(torch.ones(2, 3))
+    values.append(value.detach())
+    total += action.sum()
+    agent.act(torch.ones(2, 3), action)[1].sum().backward()
+print(values, total)
+""", """
+class Agent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def act(self, x, action=None):
+        logits = self.layer(x)
+        if action is None:
+            action = logits.softmax(-1).multinomial(1)
+        return action, logits.logsumexp(-1), logits
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+torch.manual_seed(0)
+agent = Agent()
+values, total = [], 0
+for step in range(3):
+    with torch.no_grad():
+        action, value, _ = agent.act(torch.ones(2, 3))
+    values.append(value.detach())
+    total += action.sum()
+    agent.act(torch.ones(2, 3), action)[1].sum().backward()
+print(values, total)
+""", runs=True),
+    Row("filled_on_host", """
+def batch(rows, device):
+    x = torch.zeros(len(rows), 3, dtype=torch.long, device=device)
+    n = torch.empty(len(rows), device=device)
+    for i, row in enumerate(rows):
+        n[i] = len(row)
+        for j in range(len(row)):
+            x[i][j] = row[j]
+    return x, n
+
+
+print(batch([[1, 2], [3], [4, 5, 6]], "cpu"))
+""", """
+def batch(rows, device):
+    x = torch.zeros(len(rows), 3, dtype=torch.long)
+    n = torch.empty(len(rows))
+    for i, row in enumerate(rows):
+        n[i] = len(row)
+        for j in range(len(row)):
+            x[i][j] = row[j]
+    n = n.to(device)
+    x = x.to(device)
+    return x, n
+
+
+print(batch([[1, 2], [3], [4, 5, 6]], "cpu"))
+""", runs=True),
+    Row("counts_at_once", """
+scores, labels = torch.randn(9, 5), torch.randint(5, (9,))
+right = 0
+for i in range(len(labels)):
+    if scores[i].argmax() == labels[i]:
+        right += 1
+print(right)
+""", """
+scores, labels = torch.randn(9, 5), torch.randint(5, (9,))
+right = 0
+right += int((scores[:len(labels)].flatten(1).argmax(1) == labels.flatten()).sum())
+print(right)
+""", runs=True),
+    Row("counts_at_once", """
+def hits(scores, labels, mask):
+    n = 0
+    for s, y, m in zip(scores, labels, mask):
+        guess = s > 0.25
+        if m and not bool(guess) == bool(y.item()):
+            n += 1
+    return n
+
+
+print(hits(torch.randn(40), torch.randint(2, (40, 1)), torch.rand(40) > 0.2))
+""", """
+def hits(scores, labels, mask):
+    n = 0
+    n += int((mask.flatten().bool() & (~((scores.flatten() > 0.25).bool().flatten() == labels.bool().flatten()))).sum())
+    return n
+
+
+print(hits(torch.randn(40), torch.randint(2, (40, 1)), torch.rand(40) > 0.2))
+""", runs=True),
+    Row("rows_together", """
+def embedding(times, dim):
+    rows = []
+    for t in times:
+        angles = t.float() * torch.exp(-torch.arange(dim, device=times.device).float())
+        rows.append(torch.cat([torch.cos(angles), torch.sin(angles)]))
+    return torch.stack(rows)
+
+
+print(embedding(torch.arange(5), 3).sum(0))
+""", """
+def embedding(times, dim):
+    def rows_row(t):
+        angles = t.float() * torch.exp(-torch.arange(dim, device=times.device).float())
+        return torch.cat([torch.cos(angles), torch.sin(angles)])
+    return torch.vmap(rows_row)(times)
+
+
+print(embedding(torch.arange(5), 3).sum(0))
+""", runs=True),
+    Row("rows_together", "x = torch.arange(12.0).view(4, 3)\nprint(torch.stack([row / row.sum() for row in x], dim=1))\n",
+        "x = torch.arange(12.0).view(4, 3)\nprint(torch.vmap(lambda row: row / row.sum(), out_dims=1)(x))\n", runs=True),
+    Row("rows_together", """
+data, n = torch.arange(50), 4
+starts = torch.randint(len(data) - n, (6,))
+print(torch.stack([data[i + 1 : i + n + 1].float() for i in starts]))
+""", """
+data, n = torch.arange(50), 4
+starts = torch.randint(len(data) - n, (6,))
+print(data[starts.unsqueeze(1) + torch.arange(n, device=starts.device) + 1].float())
+""", runs=True),
+    Row("rows_together", """
+data = np.arange(50, dtype=np.uint16)
+starts = torch.randint(len(data) - 4, (6,))
+print(torch.stack([torch.from_numpy(data[i : i + 4].astype(np.int64)) for i in starts]))
+""", """
+data = np.arange(50, dtype=np.uint16)
+starts = torch.randint(len(data) - 4, (6,))
+print(torch.from_numpy(data[(starts.unsqueeze(1) + torch.arange(4, device=starts.device)).cpu().numpy()].astype(np.int64)))
+""", "import numpy as np\n" + HEAD, runs=True),
+    Row("element_reads", """
+def played(choices, players):
+    done = []
+    for i, player in enumerate(players):
+        done.append((player, choices[i].item()))
+    return done
+
+
+print(played(torch.arange(3), "abc"))
+""", """
+def played(choices, players):
+    done = []
+    choices_cpu = choices.cpu() if torch.is_tensor(choices) else choices
+    for i, player in enumerate(players):
+        done.append((player, choices_cpu[i].item()))
+    return done
+
+
+print(played(torch.arange(3), "abc"))
+""", runs=True),
+    Row("constants_once", """
+def schedule(n):
+    steps = np.linspace(0, 1, n)
+    return np.cos(steps) ** 2
+
+
+x, y = torch.arange(4.0), torch.ones(4)
+for step in range(3):
+    a, b = x.to("cpu"), y.cpu().to("cpu")
+    betas = torch.tensor(schedule(4), dtype=torch.float32)
+    print(((a + b) * betas).sum())
+""", """
+def schedule(n):
+    steps = np.linspace(0, 1, n)
+    return np.cos(steps) ** 2
+
+
+x, y = torch.arange(4.0), torch.ones(4)
+betas = torch.tensor(schedule(4), dtype=torch.float32)
+for step in range(3):
+    a, b = x.to("cpu"), y.cpu().to("cpu")
+    print(((a + b) * betas).sum())
+""", "import numpy as np\n" + HEAD, runs=True),
+    Row("constants_once", """
+x, y = torch.arange(4.0), torch.ones(4) > 0
+for step in range(3):
+    a, b = x.to("cpu"), y.to("cpu")
+    print((a * b).sum())
+""", """
+x, y = torch.arange(4.0), torch.ones(4) > 0
+a, b = x.to("cpu"), y.to("cpu")
+for step in range(3):
+    print((a * b).sum())
+""", runs=True),
+    Row("host_synchronisation", TRAIN + """
+total = 0.0
+for step, (x, y) in enumerate(batches):
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    total += loss.detach().cpu().numpy()
+    if step % 4 == 0:
+        print(step, total)
+print(total, type(total))
+""", TRAIN + """
+total = 0.0
+for step, (x, y) in enumerate(batches):
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+    if step % 4 == 0:
+        print(step, (total.cpu().numpy()[()] if torch.is_tensor(total) else total))
+total = total.cpu().numpy()[()] if torch.is_tensor(total) else total
+print(total, type(total))
+""", runs=True),
+    Row("foreach_parameters", TRAIN + """
+kept = {name: p.detach().clone() for name, p in model.named_parameters()}
+with torch.no_grad():
+    for name, p in model.named_parameters():
+        kept[name] = kept[name] * 0.9 + p * 0.1
+print(kept)
+""", TRAIN + """
+kept = {name: p.detach().clone() for name, p in model.named_parameters()}
+with torch.no_grad():
+    all_p = [p for name, p in model.named_parameters()]
+    all_value = [kept[name] for name, p in model.named_parameters()]
+    torch._foreach_copy_(all_value, torch._foreach_add(torch._foreach_mul(all_value, 0.9), all_p, alpha=0.1))
+print(kept)
+""", runs=True),
+    Row("cross_entropy_by_hand", """
+logits, targets = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
+probs = F.softmax(logits, dim=-1)
+picked = torch.gather(probs, 2, targets.unsqueeze(-1)).squeeze(-1)
+print(f"{float(-torch.log(picked).mean()):.4f}")
+""", """
+logits, targets = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
+print(f"{float(F.cross_entropy(logits.flatten(0, -2), targets.flatten())):.4f}")
+""", runs=True),
     Row("fused_optimizer", "o = torch.optim.AdamW(p, lr=1e-3)\n", "o = torch.optim.AdamW(p, lr=1e-3, fused=True)\n"),
     Row("fused_optimizer", "o = torch.optim.SGD(\n    (p),  # all\n)\n", "o = torch.optim.SGD(\n    (p), fused=True,  # all\n)\n"),
     Row("fused_optimizer", "o = Adam((p))\n", "o = Adam((p), fused=True)\n", HEAD + "from torch.optim import Adam\n"),
@@ -466,6 +717,43 @@ print(history)
 )  # fmt: skip
 
 LEFT = (
+    Row("unused_gradients", "class N(nn.Module):\n    pass\n\n\nm = N()\nfor x in y:\n    a = m(x)\n    a.sum().backward()\n", "may differentiate 'a'"),
+    Row("unused_gradients", "class N(nn.Module):\n    pass\n\n\nm = N()\nfor x in y:\n    a = m(x)\n    b = a + 1\n    b.backward()\n", "may differentiate 'a'"),
+    Row("unused_gradients", "class N(nn.Module):\n    pass\n\n\nm = N()\nfor x in y:\n    a = m(x)\n    f(a)\n    z.backward()\n", "may differentiate 'a'"),
+    Row("unused_gradients", "class N(nn.Module):\n    pass\n\n\nm = N()\nfor x in y:\n    a = m(x)\n    z.backward()\n", "for what it changes"),
+    Row("unused_gradients", "class N(nn.Module):\n    def forward(self, x):\n        self.h = x\n        return x\n\n\nm = N()\nfor x in y:\n    a = m(x)\n    print(a.item())\n    z.backward()\n", "N.forward may keep a tensor"),
+    Row("unused_gradients", "class N(nn.Module):\n    pass\n\n\nm = N()\nfor x in y:\n    a = m(x)\n    print(a.item())\n", ""),
+    Row("unused_gradients", "class N(nn.Module):\n    pass\n\n\nm = N()\nfor x in y:\n    self.a = m(x)\n    z.backward()\n", "in an attribute"),
+    Row("filled_on_host", "x = torch.zeros(3, device=d)\nfor i in y:\n    x[i] = x[i - 1] + 1\n", "reads 'x' in the loop"),
+    Row("filled_on_host", "a = torch.ones(3)\nx = torch.zeros(3, device=d)\nfor i in y:\n    x[i] = a.sum()\n", "stores a tensor"),
+    Row("filled_on_host", "x = torch.zeros(3, device=d)\nfor i in y:\n    a = i * b\n    x[i] = a\n", "stores a tensor"),
+    Row("filled_on_host", "x = torch.zeros(3, device=d)\nfor i in y:\n    x[i:] = 1\n", ""),
+    Row("filled_on_host", "x = torch.zeros(3, device=d)\nf(x)\nfor i in y:\n    x[i] = 1\n", ""),
+    Row("filled_on_host", "def f(y, d):\n    x = torch.zeros(3, device=d)\n    for i in y:\n        x[i] = 1\n        if i:\n            return\n    return x\n", "may be left"),
+    Row("filled_on_host", 'x = torch.zeros(3, device="cpu")\nfor i in y:\n    x[i] = 1\n', ""),
+    Row("counts_at_once", "n = 0\nfor a, b in zip(words, other):\n    if a == b:\n        n += 1\n", "does not show that its rows are of a tensor"),
+    Row("counts_at_once", "x = [1, 2]\nn = 0\nfor a in x:\n    if a == 1:\n        n += 1\n", "no tensor"),
+    Row("counts_at_once", "x = torch.ones(4)\nn = 0\nfor a in x:\n    if a > b[0]:\n        n += 1\n", "not surely the same for each row"),
+    Row("counts_at_once", "x = torch.ones(4)\nn = 0\nfor a in x:\n    if a > 0:\n        n += 1\nprint(a)\n", "reads 'a' of the loop"),
+    Row("counts_at_once", "x = torch.ones(4)\nn = 0\nfor a in x:\n    if f(a) > 0:\n        n += 1\n", "not known for all rows"),
+    Row("counts_at_once", "x = torch.ones(4)\nn = torch.zeros(())\nfor a in x:\n    if a > 0:\n        n += 1\n", "surely begin as a number"),
+    Row("counts_at_once", "x = torch.ones(4)\nn = 0\nfor i in range(4):\n    if x[i] > 0:\n        n += 2\n", ""),
+    Row("rows_together", "rows = []\nfor ids in history:\n    rows.append(table(ids).mean(0))\nout = torch.stack(rows)\n", "may differ in size"),
+    Row("rows_together", "x = torch.ones(4)\nout = torch.stack([a.item() * b for a in x])\n", "treat rows alike"),
+    Row("rows_together", "x = torch.ones(4)\nout = torch.stack([a if a > 0 else -a for a in x])\n", "may branch"),
+    Row("rows_together", "x = torch.ones(4).long()\nout = torch.stack([y[a] for a in x])\n", "picks by a row"),
+    Row("rows_together", "x = torch.ones(4)\nrows = []\nfor a in x:\n    rows.append(a + 1)\nout = torch.stack(rows)\nprint(rows)\n", "read elsewhere"),
+    Row("rows_together", "x = torch.ones(4)\nout = torch.stack([a + torch.rand(3) for a in x])\n", "treat rows alike"),
+    Row("rows_together", "starts = [3, 5]\nout = torch.stack([data[i : i + 4] for i in starts])\n", "no tensor"),
+    Row("element_reads", "def f(a):\n    for i in range(3):\n        a[i] = a[i].item() + 1\n", "changes 'a'"),
+    Row("element_reads", "def f(a, g):\n    for i in range(3):\n        g(a)\n        print(a[i].item())\n", "may change 'a'"),
+    Row("element_reads", "def f(a):\n    a = a.cpu()\n    for i in range(3):\n        print(a[i].item())\n", "no tensor of the GPU"),
+    Row("element_reads", "def f(a):\n    for i in range(3):\n        print(int(a[i]))\n", ""),
+    Row("constants_once", "p = torch.ones(3, requires_grad=True)\nfor x in y:\n    q = p.to(device)\n    g(q)\n", ""),
+    Row("constants_once", "p = torch.ones(3)\ng(p)\nfor x in y:\n    q = p.to(device)\n    h(q)\n", ""),
+    Row("constants_once", "import random\n\n\ndef f():\n    return random.random()\n\n\nfor x in y:\n    q = torch.tensor(f())\n    h(q)\n", ""),
+    Row("constants_once", "for x in y:\n    args.n += 1\n    q = torch.arange(args.n)\n    h(q)\n", "an attribute or an element"),
+    Row("foreach_parameters", "kept = {n: p.detach() for n, p in m.named_parameters()}\nfor n, p in m.named_parameters():\n    kept[n] = kept[n] * 0.9 + p.data * 0.1\n", "may be the parameters themselves"),
     Row("fused_optimizer", "o = torch.optim.AdamW(p, foreach=False)\n", "foreach already"),
     Row("fused_optimizer", "o = torch.optim.AdamW(p, **more)\n", "dictionary"),
     Row("fused_optimizer", "e = nn.Embedding(9, 4, sparse=True)\no = torch.optim.SGD(p)\n", "sparse"),
@@ -540,7 +828,7 @@ LEFT = (
     Row("foreach_parameters", "for p in m.parameters():\n    p.data.add_(p.grad, alpha=rate())\n", "is called for each"),
     Row("foreach_parameters", "def f(ps):\n    for p in ps:\n        p.data -= p.grad\n\n\nf(m.parameters())\n", "a generator"),
     Row("foreach_parameters", "for p in m.parameters():\n    p.data.add_(p.grad)\nprint(p)\n", "of the loop"),
-    Row("foreach_parameters", "for p in m.parameters():\n    if p.grad.norm() > 1:\n        p.grad.mul_(0.5)\n", "decides for each"),
+    Row("foreach_parameters", "for p in m.parameters():\n    if p.grad.norm() > 1:\n        p.grad.mul_(0.5)\n", "decides a branch for each"),
     Row("foreach_parameters", "for p in m.parameters():\n    nn.init.normal_(p)\n", ""),
     Row("foreach_parameters", "for x, y in data:\n    x += y\n", ""),
     Row("cached_constants", "class M(nn.Module):\n    def forward(self, x, n):\n        m = torch.tril(torch.ones(n, n)).to(x.device)\n        m[0] = x.mean()\n        return x * m\n", "changes 'm'"),

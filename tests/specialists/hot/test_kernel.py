@@ -18,7 +18,7 @@ from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.hot import kernel as hot
 from tilewright.specialists.hot.kernel import HotKernel, changed_text, kernels_of, proposed_kernels
 from tilewright.specialists.hot.launches import launches_of
-from tilewright.specialists.proposal import NoProposal, ProgramProposal
+from tilewright.specialists.proposal import LATE, NoProposal, ProgramProposal
 from tilewright.task.loading import load_task
 
 pytest.importorskip("torch")
@@ -70,6 +70,13 @@ def test_what_is_only_predicted_is_blocked(file: Path, monkeypatch: pytest.Monke
     assert isinstance(answer, NoProposal) and answer.why == "blocked"
     assert answer.reason.startswith("grown: ") and "to be confirmed on a GPU: tilewright optimize " in answer.reason
     assert file.read_text() == KERNELS and Path(answer.evidence).exists()
+
+
+def test_nothing_is_begun_when_the_time_is_over(file: Path) -> None:
+    answer = specialist_of("triton").propose(
+        Delegation("triton", "make it faster", "a run", ("latency in µs",), file=str(file), seconds=-1.0)
+    )
+    assert answer == LATE
 
 
 def test_a_program_that_needs_cuda_is_blocked_with_that_need(file: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -205,7 +206,7 @@ def test_what_cannot_be_a_kernel_says_why(reason: str, body: str, call: dict[str
     file = program(tmp_path / "p", f"import torch\n\ndef f(x):\n    return {body}\n")
     plain = ObservedCall({"x": X}, {}, (), (X,), grad=False, autocast=False, count=1, seconds=1.0)
     (function,) = functions_of(file)
-    result = operation._proposed(function, [replace(plain, **call)], ProgramCommand.of([str(file)]), "triton")
+    result = operation._proposed(function, [replace(plain, **call)], ProgramCommand.of([str(file)]), "triton", math.inf)
     assert isinstance(result, NoProposal) and reason in result.reason and "\n" not in result.reason
     assert (result.why, result.evidence) == ("inapplicable", f"{file}:3")
 
@@ -217,7 +218,7 @@ def test_a_call_with_gradients_leaves_those_without(tmp_path: Path) -> None:
     plain = ObservedCall({"x": X}, {}, (), (X,), grad=False, autocast=False, count=1, seconds=1.0)
     trained = replace(plain, tensors={"x": replace(X, gradient=True)}, grad=True, seconds=9.0)
     (function,) = functions_of(file)
-    result = operation._proposed(function, [trained, plain], ProgramCommand.of([str(file)]), "triton")
+    result = operation._proposed(function, [trained, plain], ProgramCommand.of([str(file)]), "triton", math.inf)
     assert isinstance(result, ProgramProposal)
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tilewright.coordinate.casebook import case as cases_of_files
-from tilewright.coordinate.casebook.case import PATTERNS, Precedent
+from tilewright.coordinate.casebook.case import Precedent
 from tilewright.coordinate.casebook.from_agent_runs import from_agent_runs
 from tilewright.coordinate.casebook.from_ledger import from_ledger
 from tilewright.coordinate.casebook.recall import Match, recall
@@ -65,11 +65,6 @@ class Casebook:
     @property
     def problems(self) -> tuple[str, ...]:
         return tuple(" ".join(problem.split()) for case in self.cases for problem in case.problems)
-
-    @property
-    def by_pattern(self) -> dict[str, tuple[str, ...]]:
-        """Pattern → the names of its cases."""
-        return {pattern: tuple(case.name for case in self.cases if pattern in case.patterns) for pattern in PATTERNS}
 
     def ask(self, question: str, most: int = 5) -> CasebookAnswer:
         """Returns the answer of the cases to a question."""

@@ -64,7 +64,9 @@ def _broken(mark: Any, problem: str | None) -> FrontMatterError:
 
 def _fields(text: str) -> dict[str, Json]:
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):  # event by event: libyaml builds trees by recursion, which may crash
+    for event in yaml.parse(
+        text, Loader=_Loader
+    ):  # reads events, no tree: libyaml builds a tree by recursion, which may crash
         if isinstance(event, yaml.AliasEvent):  # aliases can expand a short text to gigabytes
             raise _broken(event.start_mark, "an alias (*), which a case must not have")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -26,6 +26,7 @@ MATCHES, MEDIUM, HIGH = 0.34, 0.5, 0.75
 for medium and for high confidence."""
 SHOWN = 5
 
+FILE = re.compile(r"[\w./~-]+\.(?:py|ipynb|cu|json|gz|sh|yaml|toml|txt|md)\b", re.IGNORECASE)
 _WORD = re.compile(r"[a-z0-9][a-z0-9_.+#]*[a-z0-9+#]|[a-z0-9]")
 _STOP = """
     a an and are as at be been but by can could do does for from get gets had has have how i if in into is it its me my
@@ -64,23 +65,33 @@ def stem(word: str) -> str:
 
 
 def recall(question: str, cases: Sequence[Precedent], most: int = SHOWN) -> list[Match]:
-    """Returns the cases that match a question, the best first."""
+    """Returns the cases that match a question, the best first.
+
+    The name of a file says little about what is slow. So a case must also match without it, unless the case comes from
+    a run of that file.
+    """
     asked = list(dict.fromkeys(words(question)))
+    plain = [word for word in asked if word in words(FILE.sub(" ", question))]
     texts = [Counter(words(case.text())) for case in cases]
     if not asked or not texts:
         return []
     length = sum(map(sum, (text.values() for text in texts))) / len(texts)
     weight = {word: _weight(sum(word in text for text in texts), len(texts)) for word in asked}
-    whole = sum(weight.values())
     found = []
     for case, text in zip(cases, texts, strict=True):
-        coverage = sum(weight[word] for word in asked if word in text) / whole
+        coverage = _covered(asked, text, weight)
+        if not case.where.startswith("run "):
+            coverage = min(coverage, _covered(plain, text, weight))
         if coverage >= MATCHES:
             score = sum(weight[word] * _often(text[word], sum(text.values()) / length) for word in asked)
             found.append(
                 Match(case, _confidence(coverage), coverage, score * (1 + FIELD_BONUS * _in_fields(case, asked)))
             )
     return sorted(found, key=lambda match: (-match.score, match.case.name))[:most]
+
+
+def _covered(asked: Sequence[str], text: Counter[str], weight: Mapping[str, float]) -> float:
+    return sum(weight[word] for word in asked if word in text) / sum(weight[word] for word in asked) if asked else 0.0
 
 
 def _weight(cases: int, of: int) -> float:

@@ -88,7 +88,9 @@ def _points(value: SsaValue) -> bool:
 
 
 def _positions(op: TtirOp, ends: list[TtirOp]) -> list[list[SsaValue]]:
-    """Returns, for each carried value of a loop or each result of a branch, the values that flow into one another."""
+    """Returns groups of values that may hold the same value: one group for each value that a loop carries, or for each
+    result of a branch.
+    """
     columns: tuple[tuple[SsaValue, ...], ...]
     if op.name == "scf.for":
         columns = (op.operands[3:], op.body().arguments[1:], ends[0].operands, op.results)

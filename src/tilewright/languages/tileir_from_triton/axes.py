@@ -201,7 +201,9 @@ def _splat(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _expand(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """Along the new axis each element is a group of its own, so its divisibility must hold for every element."""
+    """Inserts an axis. A group along the new axis has one element, so the divisibility along it is that of the least
+    divisible element.
+    """
     facts, axis = operands[0], int(op.attributes["axis"])
     every = min(facts.divisible(at, 1) for at in range(len(facts.contiguity)))
 
@@ -283,8 +285,9 @@ def _quotient(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _remainder(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """Inside a group, the remainder increases by one if the group starts at a multiple of the power of two in the
-    divisor."""
+    """Returns the facts of a remainder. Inside a group, it increases by one from each number to the next, if the group
+    starts at a multiple of the power of two in the divisor.
+    """
     left, right = operands
     groups = tuple(
         max(1, min(left.contiguity[at], left.divisibility[at], right.divisibility[at]))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.languages.tileir_from_triton.translation import Translation, translates
 from tilewright.languages.tileir_from_triton.ttir import TtirOp, Untranslated
-from tilewright.languages.tileir_from_triton.writer import Handle
+from tilewright.languages.tileir_from_triton.writer import Attributes, Handle
 
-CASTS: dict[str, tuple[str, dict[str, Any]]] = {
+CASTS: dict[str, tuple[str, Attributes]] = {
     "arith.extsi": ("ExtI", {"signedness": "Signed"}),
     "arith.extui": ("ExtI", {"signedness": "Unsigned"}),
     "arith.trunci": ("TruncI", {"overflow": "NONE"}),

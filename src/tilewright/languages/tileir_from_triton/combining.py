@@ -11,11 +11,12 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from tilewright.languages.tileir_from_triton.ttir import Dense, SsaValue, TtirBlock, TtirOp, ValueType
 
-Number = Any
+Number: TypeAlias = float
+"""A float, an int or a bool."""
 FLOATS = (-math.inf, math.inf, 0.0, 1.0, -1.5, 2.25, 1e30, -1e30, 0.75)
 MOST_OPERANDS = 4
 
@@ -111,7 +112,8 @@ def constant_of(op: TtirOp) -> Number | None:
     """Returns the number of a constant. Returns None if it has several numbers, or is given by its bits."""
     value = op.attributes["value"]
     value = value.values if isinstance(value, Dense) else value
-    return None if isinstance(value, (str, list)) else value
+    number: Number | None = None if isinstance(value, (str, list)) else value
+    return number
 
 
 def _result(op: TtirOp, operands: Sequence[Number]) -> Number:
@@ -120,7 +122,7 @@ def _result(op: TtirOp, operands: Sequence[Number]) -> Number:
             raise NotImplementedError
         return value
     if op.name == "arith.cmpi" and (predicate := int(op.attributes["predicate"])) < 6:
-        return COMPARISONS[predicate](*operands)
+        return bool(COMPARISONS[predicate](*operands))
     if op.name == "arith.cmpf" and (predicate := int(op.attributes["predicate"])) not in (0, 7, 14, 15):
         a, b = operands
         return (predicate > 7 and (a != a or b != b)) or ORDERED[(predicate - 1) % 7](a, b)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tilewright.languages.tileir_from_triton.elementwise import NEAREST
 from tilewright.languages.tileir_from_triton.translation import Translation
 from tilewright.languages.tileir_from_triton.ttir import Untranslated, ValueType
-from tilewright.languages.tileir_from_triton.writer import Handle
+from tilewright.languages.tileir_from_triton.writer import Attributes, Handle
 
-KEEPS = {"flush_to_zero": False}
+KEEPS: Attributes = {"flush_to_zero": False}
+Term: TypeAlias = "Handle | float"
+"""A tile, or a number that becomes a constant."""
 
 
 class Expressions:
@@ -20,37 +22,37 @@ class Expressions:
     def __init__(self, t: Translation, kind: ValueType) -> None:
         self.t, self.kind, self.flags = t, kind, kind.of("i1")
 
-    def _handle(self, value: Any) -> Handle:
+    def _handle(self, value: Term) -> Handle:
         return self.t.constant(value, self.kind) if isinstance(value, float) else value
 
-    def _apply(self, name: str, *values: Any, **attributes: Any) -> Handle:
+    def _apply(self, name: str, *values: Term, **attributes: str | bool | None) -> Handle:
         return self.t.emit(name, self.kind, *map(self._handle, values), **attributes)
 
-    def add(self, a: Any, b: Any) -> Handle:
+    def add(self, a: Term, b: Term) -> Handle:
         return self._apply("AddF", a, b, **NEAREST)
 
-    def sub(self, a: Any, b: Any) -> Handle:
+    def sub(self, a: Term, b: Term) -> Handle:
         return self._apply("SubF", a, b, **NEAREST)
 
-    def mul(self, a: Any, b: Any) -> Handle:
+    def mul(self, a: Term, b: Term) -> Handle:
         return self._apply("MulF", a, b, **NEAREST)
 
-    def div(self, a: Any, b: Any, mode: str = "NEAREST_EVEN") -> Handle:
+    def div(self, a: Term, b: Term, mode: str = "NEAREST_EVEN") -> Handle:
         return self._apply("DivF", a, b, rounding_mode=mode, flush_to_zero=False)
 
-    def fma(self, a: Any, b: Any, c: Any) -> Handle:
+    def fma(self, a: Term, b: Term, c: Term) -> Handle:
         return self._apply("Fma", a, b, c, **NEAREST)
 
-    def extreme(self, name: str, a: Any, b: Any, loud: bool = False) -> Handle:
+    def extreme(self, name: str, a: Term, b: Term, loud: bool = False) -> Handle:
         return self._apply(name, a, b, propagate_nan=loud, flush_to_zero=False)
 
-    def unary(self, name: str, a: Any, **attributes: Any) -> Handle:
+    def unary(self, name: str, a: Term, **attributes: str | bool | None) -> Handle:
         return self._apply(name, a, **attributes)
 
-    def compare(self, how: str, a: Any, b: Any, ordering: str = "ORDERED") -> Handle:
+    def compare(self, how: str, a: Term, b: Term, ordering: str = "ORDERED") -> Handle:
         return self.t.emit("CmpF", self.flags, self._handle(a), self._handle(b), how, ordering)
 
-    def select(self, condition: Handle, a: Any, b: Any) -> Handle:
+    def select(self, condition: Handle, a: Term, b: Term) -> Handle:
         return self.t.emit("Select", self.kind, condition, self._handle(a), self._handle(b))
 
     def polynomial(self, x: Handle, terms: tuple[float, ...]) -> Handle:

@@ -33,13 +33,19 @@ def make_descriptor(t: Translation, op: TtirOp) -> View:
     shape, strides = op.operands[1 : 1 + rank], op.operands[1 + rank : 1 + 2 * rank]
     padding = "Nan" if op.attributes.get("padding", 1) == 2 else "Zero"
     extents = [t.to_i64(t[one], one.type) for one in shape]
-    return view_of(t, op.type, t[base], extents, t.all(strides), padding)
+    even_rows = t.narrow(shape[-1]) in map(t.narrow, strides)
+    return view_of(t, op.type, t[base], extents, t.all(strides), padding, even_rows)
 
 
 def view_of(
-    t: Translation, kind: ValueType, base: Handle, shape: Sequence[Handle], strides: Sequence[Handle], padding: str
-) -> View:
-    """Makes the view of a tensor at ``base``. Extents and strides are i64."""
+    t: Translation, kind: ValueType, base: Handle, shape: Sequence[Handle], strides: Sequence[Handle], padding: str,
+    even_rows: bool,
+) -> View:  # fmt: skip
+    """Makes the view of a tensor at ``base``. Extents and strides are i64.
+
+    even_rows: whether the last extent is a multiple of 16 bytes, as each stride is. The compiler of toolkit 13.5 stores
+        by TMA only if it knows this.
+    """
     block = ValueType(kind.element, kind.shape)
     tensor_type, view_type = t.writer.view_types(block, padding)
     divisor = max(1, ALIGNED_BYTES * 8 // block.bits)
@@ -47,11 +53,13 @@ def view_of(
     bounded = [t.writer.bounded(one, I64, 0, most) for one in strides[:-1]]
     steps = [t.writer.assume(one, I64, divisor, None, None) for one in bounded]
     address = t.writer.assume(base, ValueType(kind.element, pointer=True), ALIGNED_BYTES, None, None)
-    tensor = t.emit("MakeTensorView", tensor_type, address, list(shape), steps)
+    *others, last = shape
+    last = t.writer.assume(last, I64, divisor, None, None) if even_rows else last
+    tensor = t.emit("MakeTensorView", tensor_type, address, [*others, last], steps)
     return View(t.emit("MakeStridedView", view_type, tensor), block, tensor)
 
 
-def from_host(t: Translation, kind: ValueType, passed: Sequence[Handle], padding: str) -> View:
+def from_host(t: Translation, kind: ValueType, passed: Sequence[Handle], padding: str, even_rows: bool) -> View:
     """Returns the view of a descriptor that is a parameter of the kernel.
 
     The address of its tensor is passed instead of the descriptor. As in Triton, the next parameters are the extents
@@ -59,7 +67,7 @@ def from_host(t: Translation, kind: ValueType, passed: Sequence[Handle], padding
     """
     base, rank = passed[0], len(kind.shape)
     extents = [t.to_i64(one, I32) for one in passed[1 : 1 + rank]]
-    return view_of(t, kind, base, extents, passed[1 + rank : 1 + 2 * rank], padding)
+    return view_of(t, kind, base, extents, passed[1 + rank : 1 + 2 * rank], padding, even_rows)
 
 
 @translates("tt.descriptor_load")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.languages.tileir_from_triton.combining import constant_of
 from tilewright.languages.tileir_from_triton.translation import Translation, translates
 from tilewright.languages.tileir_from_triton.ttir import Dense, TtirOp, Untranslated, ValueType
-from tilewright.languages.tileir_from_triton.writer import Handle
+from tilewright.languages.tileir_from_triton.writer import Attributes, Handle
 
-NEAREST = {"rounding_mode": "NEAREST_EVEN", "flush_to_zero": False}
+NEAREST: Attributes = {"rounding_mode": "NEAREST_EVEN", "flush_to_zero": False}
 SIGNED, UNSIGNED = {"signedness": "Signed"}, {"signedness": "Unsigned"}
 WRAPS = {"overflow": "NONE"}
 QUIET, LOUD = ({"propagate_nan": loud, "flush_to_zero": False} for loud in (False, True))
 
-BINARY: dict[str, tuple[str, dict[str, Any]]] = {
+BINARY: dict[str, tuple[str, Attributes]] = {
     "arith.addi": ("AddI", WRAPS), "arith.subi": ("SubI", WRAPS), "arith.muli": ("MulI", WRAPS),
     "arith.shli": ("ShLI", WRAPS), "arith.shrsi": ("ShRI", SIGNED), "arith.shrui": ("ShRI", UNSIGNED),
     "arith.andi": ("AndI", {}), "arith.ori": ("OrI", {}), "arith.xori": ("XOrI", {}),

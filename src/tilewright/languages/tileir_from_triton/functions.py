@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tilewright.languages.tileir_from_triton.composed import COMPOSED, KEEPS, Expressions
 from tilewright.languages.tileir_from_triton.elementwise import NEAREST, widened
 from tilewright.languages.tileir_from_triton.translation import Translation, translates
 from tilewright.languages.tileir_from_triton.ttir import TtirOp, Untranslated, ValueType
-from tilewright.languages.tileir_from_triton.writer import Handle
+from tilewright.languages.tileir_from_triton.writer import Attributes, Handle
 
-FUNCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+FUNCTIONS: dict[str, tuple[str, Attributes]] = {
     "absf": ("AbsF", {}), "absi": ("AbsI", {}), "ceil": ("Ceil", {}), "floor": ("Floor", {}),
     "exp": ("Exp", {"rounding_mode": "FULL"}), "exp2": ("Exp2", KEEPS), "log": ("Log", {}), "log2": ("Log2", {}),
     "sin": ("Sin", {}), "cos": ("Cos", {}), "tan": ("Tan", {}), "sinh": ("SinH", {}), "cosh": ("CosH", {}),

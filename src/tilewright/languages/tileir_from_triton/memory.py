@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.languages.tileir_from_triton.translation import Translation, translates
 from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirOp, Untranslated
-from tilewright.languages.tileir_from_triton.writer import TOKEN, Handle
+from tilewright.languages.tileir_from_triton.writer import TOKEN, Attributes, Handle, Operand
 
-WEAK: dict[str, Any] = {"memory_ordering_semantics": "WEAK", "memory_scope": None}
-VOLATILE: dict[str, Any] = {"memory_ordering_semantics": "RELAXED", "memory_scope": "DEVICE"}
+WEAK: Attributes = {"memory_ordering_semantics": "WEAK", "memory_scope": None}
+VOLATILE: Attributes = {"memory_ordering_semantics": "RELAXED", "memory_scope": "DEVICE"}
 UPDATES = {1: "AND", 2: "OR", 3: "XOR", 4: "ADD", 5: "ADDF", 6: "MAX", 7: "MIN", 8: "UMAX", 9: "UMIN", 10: "XCHG"}
 ORDERS = {1: "RELAXED", 2: "ACQUIRE", 3: "RELEASE", 4: "ACQ_REL"}
 SCOPES = {1: "DEVICE", 2: "TL_BLK", 3: "SYS"}
@@ -77,7 +75,7 @@ def grid_dependency(t: Translation, op: TtirOp) -> None:
     t.tokens.after_all(t.emit(name, TOKEN, t.tokens.before_all()))
 
 
-def _atomic(t: Translation, op: TtirOp, name: str, pointers: tuple[Handle], **values: Any) -> Handle:
+def _atomic(t: Translation, op: TtirOp, name: str, pointers: tuple[Handle], **values: Operand) -> Handle:
     """Writes an atomic update. An update that orders other accesses waits for all accesses so far.
 
     Triton's default is an update with acquire and release, which orders other accesses.

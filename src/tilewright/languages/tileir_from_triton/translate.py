@@ -49,6 +49,7 @@ def translate(
     *,
     arrays: Sequence[int] | None = None,
     nan_padded: Collection[int] = (),
+    even_rows: Collection[int] = (),
     checks_promises: bool = False,
     version: tuple[int, int] | None = None,
 ) -> Bytecode:
@@ -60,6 +61,7 @@ def translate(
         may share memory.
     nan_padded: the positions of the parameters that are tensor descriptors with NaN outside the tensor. TTIR does not
         contain this fact.
+    even_rows: the positions of those whose last extent is a multiple of 16 bytes. TTIR does not contain this fact.
     checks_promises: whether the code checks each `tl.assume` and `tl.multiple_of`, for the interpreter. Triton's
         compiler relies on all of them. Tile IR's compiler gets only those about the alignment of an access.
     version: the version of the bytecode. The default is the newest that the installed compiler reads.
@@ -83,7 +85,7 @@ def translate(
         for at, parameter in enumerate(parameters):
             if parameter.type.descriptor:
                 padding = "Nan" if at in nan_padded else "Zero"
-                t[parameter] = descriptors.from_host(t, parameter.type, handles[at:], padding)
+                t[parameter] = descriptors.from_host(t, parameter.type, handles[at:], padding, at in even_rows)
         control.write_body(t, blocks)
     return Bytecode(name, bytes(writer.code))
 

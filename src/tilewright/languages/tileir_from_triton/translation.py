@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from tilewright.languages.tileir_from_triton.axes import Axes
 from tilewright.languages.tileir_from_triton.tokens import MemoryTokens
 from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirBlock, TtirOp, Untranslated, ValueType
-from tilewright.languages.tileir_from_triton.writer import Handle, Writer
+from tilewright.languages.tileir_from_triton.writer import Element, Handle, Writer
 
 Handler: TypeAlias = Callable[["Translation", TtirOp], Any]
 """A function that writes an operation. It returns the result, a tuple of results, or None."""
@@ -48,6 +48,7 @@ class Translation:
         self.handles: dict[SsaValue, Handle] = {}
         self.numbers: dict[SsaValue, float] = {}
         """The values of the scalar constants."""
+        self._extended: dict[SsaValue, SsaValue] = {}
 
     def __getitem__(self, value: SsaValue) -> Handle:
         return self.handles[value]
@@ -69,9 +70,15 @@ class Translation:
                 raise error if error.operation else Untranslated(str(error), op) from None
             except UNEXPECTED as error:
                 raise Untranslated(f"{op.name} in a form that the translator does not know ({error!r})", op) from error
+        if op.name == "arith.extsi":
+            self._extended[op.results[0]] = op.operands[0]
         if op.results:
             handles = results if isinstance(results, (tuple, list)) else (results,)
             self.bind(op.results, self._promised(op, handles) if self.checks_promises else handles)
+
+    def narrow(self, value: SsaValue) -> SsaValue:
+        """Returns the value that was extended to ``value``, or else ``value``."""
+        return self._extended.get(value, value)
 
     def bind(self, values: Sequence[SsaValue], handles: Sequence[Handle]) -> None:
         for value, handle in zip(values, handles, strict=True):
@@ -105,7 +112,7 @@ class Translation:
 
     # Shared by several families ---------------------------------------------------------------------------------------
 
-    def constant(self, value: Any, kind: ValueType) -> Handle:
+    def constant(self, value: Element | list[Element], kind: ValueType) -> Handle:
         return self.writer.constant(value, kind)
 
     def spread(self, handle: Handle, kind: ValueType, shape: tuple[int, ...]) -> Handle:

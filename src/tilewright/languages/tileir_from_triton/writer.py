@@ -10,35 +10,56 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib import metadata
-from typing import Any, TypeAlias
+from importlib import import_module, metadata
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright.errors import ToolFailed
 from tilewright.languages.tileir_from_triton.ttir import SourcePlace, Untranslated, ValueType
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from cuda.tile._bytecode import (
+        DebugAttrId,
+        Float,
+        Integer,
+        OptimizationHints,
+        SimpleType,
+        TaggedAttribute,
+        TypeId,
+        Value,
+    )
+    from cuda.tile._bytecode.code_builder import NestedBlockBuilder
 
 KNOWN = ("1.7.",)
 VERSIONS = ((13, 4), (13, 3))
 """Bytecode versions that have strided views and that cuda-tile 1.7 writes without development features. The best is
 first."""
 
-Handle: TypeAlias = Any
-"""A value of the bytecode."""
+Handle: TypeAlias = "Value"
+"""A value of the bytecode. For a tensor descriptor: a `descriptors.View`."""
+Attributes: TypeAlias = Mapping[str, str | bool | None]
+"""Attributes of an operation by name. A text names a member of an enumeration."""
+Plain: TypeAlias = str | bytes | int | bool | None
+Operand: TypeAlias = "ValueType | TypeId | Handle | TaggedAttribute | OptimizationHints | Plain | Sequence[Operand]"
+"""An argument of an encoder."""
+Element: TypeAlias = float | str
+"""An element of a constant. A float may be given as text: its bits."""
 TOKEN = ValueType("token")
 NAMES = {"f8E4M3FN": "F8E4M3FN", "f8E5M2": "F8E5M2", "token": "Token"}
 HINTS = {"num_ctas": "num_cta_in_cga", "occupancy": "occupancy", "num_worker_warps": "num_worker_warps_per_cta"}
 
 
 @cache
-def writer_module() -> Any:
+def writer_module() -> ModuleType:
     """Returns cuda-tile's bytecode package. Raises ToolFailed if the package has a version that this module does not
     support."""
     version = metadata.version("cuda-tile")
     if not version.startswith(KNOWN):
         known = ", ".join(f"{name}x" for name in KNOWN)
         raise ToolFailed(f"Triton on Tile IR needs the bytecode writer of cuda-tile {known}, not {version}")
-    import cuda.tile._bytecode as bytecode
-
-    return bytecode
+    return import_module("cuda.tile._bytecode")
 
 
 @cache
@@ -84,18 +105,21 @@ class Writer:
             with self.builder.debug_attr(self._location(place)):
                 yield
 
-    def emit(self, name: str, *values: Any, **more: Any) -> Any:
+    def emit(self, name: str, *values: Operand, **more: Operand) -> Any:
         """Writes the operation whose encoder is called ``encode_<name>Op``. Returns its result or results."""
         encode, parameters = _encoder(name)
         given = {**dict(zip((one for one, _ in parameters), values, strict=False)), **more}
         return encode(self.builder, **{one: self._converted(kind, given.get(one)) for one, kind in parameters})
 
-    def block(self, nested: Any, types: Sequence[ValueType]) -> Any:
+    def block(
+        self, nested: NestedBlockBuilder, types: Sequence[ValueType]
+    ) -> AbstractContextManager[tuple[Handle, ...]]:
         """Returns a context that writes the next block of an operation with regions and yields the block's
         arguments."""
-        return nested.new_block([self.type(kind) for kind in types])
+        block: AbstractContextManager[tuple[Handle, ...]] = nested.new_block([self.type(kind) for kind in types])
+        return block
 
-    def constant(self, value: Any, kind: ValueType) -> Handle:
+    def constant(self, value: Element | list[Element], kind: ValueType) -> Handle:
         """Writes a constant: a number for all elements, or a flat list. If a float is given as text, the text is its
         bits."""
         items = value if isinstance(value, list) else [value]
@@ -107,7 +131,7 @@ class Writer:
             return self.emit("Constant", kind, packed)
         return self.emit("Constant", kind, b"".join(self.bits(item, kind) for item in items))
 
-    def bits(self, value: Any, kind: ValueType) -> bytes:
+    def bits(self, value: Element, kind: ValueType) -> bytes:
         """Returns the bytes of an element in memory."""
         size = kind.bits // 8
         if isinstance(value, str):
@@ -116,7 +140,7 @@ class Writer:
             return int(self.bytecode.float_to_bits(float(value), self._simple(kind.element))).to_bytes(size, "little")
         return (int(value) & ((1 << kind.bits) - 1)).to_bytes(size, "little")
 
-    def identity(self, value: float, kind: ValueType) -> Any:
+    def identity(self, value: float, kind: ValueType) -> Float | Integer:
         """Returns a number as the attribute that reductions and scans take for the neutral element."""
         if kind.is_float:
             return self.bytecode.Float(float(value), self._simple(kind.element), self.types)
@@ -130,29 +154,29 @@ class Writer:
         """Writes the assumption that each number lies between ``least`` and ``most``, both included."""
         return self.emit("Assume", kind, value, self.bytecode.Bounded(least, most))
 
-    def hints(self) -> Any:
+    def hints(self) -> OptimizationHints | None:
         """Returns the optimisation hints of a load or store; None if there are none."""
         if self.latency is None:
             return None
         attribute = _attribute()
         return attribute.make_load_store_hints({self.arch: attribute.LoadStoreHints(latency=self.latency)})
 
-    def type_of_element(self, kind: ValueType) -> Any:
+    def type_of_element(self, kind: ValueType) -> TypeId:
         simple = self.types.simple(self._simple(kind.element))
         return self.types.pointer(simple, self.bytecode.PtrAttr.Missing) if kind.pointer else simple
 
-    def type(self, kind: ValueType) -> Any:
+    def type(self, kind: ValueType) -> TypeId:
         """Returns the type in the bytecode's table of types."""
         if kind.element == "token":
             return self.types.Token
         return self.types.tile(self.type_of_element(kind), kind.shape)
 
-    def gather_type(self, block: ValueType, tile: ValueType) -> Any:
+    def gather_type(self, block: ValueType, tile: ValueType) -> TypeId:
         """Returns the type of a view whose tiles hold arbitrary rows of the tensor."""
         tensor, _ = self.view_types(block, "Zero")
         return self.types.gather_scatter_view(tile.shape, tensor, 0, self.bytecode.PaddingValue.Zero)
 
-    def view_types(self, block: ValueType, padding: str) -> tuple[Any, Any]:
+    def view_types(self, block: ValueType, padding: str) -> tuple[TypeId, TypeId]:
         """Returns the type of a tensor whose last axis is contiguous, and the type of its view, which may begin
         anywhere."""
         dynamic, rank = self.bytecode.DYNAMIC_SHAPE, len(block.shape)
@@ -161,13 +185,13 @@ class Writer:
         order, value = list(range(rank)), self.bytecode.PaddingValue[padding]
         return tensor, self.types.strided_view(block.shape, [1] * rank, tensor, order, value)
 
-    def _simple(self, element: str) -> Any:
+    def _simple(self, element: str) -> SimpleType:
         name = NAMES.get(element, element.upper())
         if name not in self.bytecode.SimpleType.__members__:
             raise Untranslated(f"Tile IR has no elements of type {element}")
         return self.bytecode.SimpleType[name]
 
-    def _converted(self, annotation: Any, value: Any) -> Any:
+    def _converted(self, annotation: Any, value: Operand) -> Operand | enum.Enum:
         if isinstance(value, ValueType):
             return self.type(value)
         if isinstance(value, str) and (kind := _enumeration(annotation)):
@@ -176,25 +200,23 @@ class Writer:
             return [self.type(item) if isinstance(item, ValueType) else item for item in value]
         return value
 
-    def _subprogram(self, name: str, place: SourcePlace) -> Any:
+    def _subprogram(self, name: str, place: SourcePlace) -> DebugAttrId:
         folder, _, file = place.file.rpartition("/")
         where = self.debug.file(file, folder)
         unit = self.debug.compile_unit(where)
         return self.debug.subprogram(where, place.line, name, name, unit, place.line)
 
-    def _location(self, place: SourcePlace | None) -> Any:
+    def _location(self, place: SourcePlace | None) -> DebugAttrId:
         if place is None or self.scope is None:
             return self.bytecode.MISSING_DEBUG_ATTR_ID
         return self.debug.loc(self.scope, place.file, place.line, place.column)
 
 
-def _attribute() -> Any:
-    from cuda.tile._bytecode import attribute
-
-    return attribute
+def _attribute() -> ModuleType:
+    return import_module("cuda.tile._bytecode.attribute")
 
 
-def _enumeration(annotation: Any) -> Any:
+def _enumeration(annotation: Any) -> type[enum.Enum] | None:
     """Returns the enumeration in an annotation, which may be optional."""
     kinds = (annotation, *getattr(annotation, "__args__", ()))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, enum.Enum)), None)

@@ -26,7 +26,7 @@ def folder() -> Path:
 def key_of(lowered: Lowered) -> str:
     """Returns the SHA-256 of the code, the options and the compiler's version."""
     compiler = "nvidia-cuda-tileiras" if lowered.is_tile_ir else "triton"
-    with suppress(metadata.PackageNotFoundError):  # a compiler that was not installed by pip
+    with suppress(metadata.PackageNotFoundError):  # the compiler was not installed by pip
         compiler += metadata.version(compiler)
     return hashlib.sha256(repr((lowered.identity, lowered.symbol, compiler)).encode()).hexdigest()
 

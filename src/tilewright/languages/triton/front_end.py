@@ -11,28 +11,35 @@ import re
 import struct
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright.errors import CompilerMissing, TaskError, first_line, in_one_line
 from tilewright.hardware.architectures import architecture
 from tilewright.hardware.machine import installed_version
 from tilewright.languages.base import Argument, Hints
-from tilewright.languages.triton.kernels import OPTIONS, KernelCall, called, jit_function
-from tilewright.languages.triton.versions import failing, untested
+from tilewright.languages.triton.kernels import OPTIONS, KernelCall, ParameterType, called, jit_function
+from tilewright.languages.triton.versions import NO_BLOCK_POINTERS, PATCH_WITHOUT, failing, untested
 from tilewright.records import Configuration, Failed, Value
 from tilewright.source.digest import source_of
 from tilewright.task.task import Launch
 from tilewright.task.tensors import Descriptor
 
+if TYPE_CHECKING:
+    from triton.runtime.jit import JITFunction
+
+    from tilewright.languages.triton.private import BoundCall
+
+Option: TypeAlias = "Value | tuple[Option, ...]"
+
 LACKING = (ImportError, AttributeError)
 """The errors that triton raises if a private part is missing, because its version is not a tested one."""
 GENERATED = 256
-"""Most TTIR texts in the cache."""
+"""The most entries of the cache of TTIR. An entry belongs to a kernel with its constants."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class Ttir:
     """The text of the TTIR, with source locations."""
     parameters: tuple[Parameter, ...]
     """The parameters of the entry, in order."""
-    options: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, Option], ...]
     """All options of Triton's compiler."""
 
     @property
@@ -122,7 +129,7 @@ def _options(hints: Hints) -> dict[str, Value]:
     return {name: hints[name] for name in OPTIONS if hints.get(name) is not None}
 
 
-def _parameters(types: Any, values: Any) -> Any:
+def _parameters(types: Iterable[ParameterType], values: Mapping[str, Any] | Sequence[Any]) -> Iterator[Parameter]:
     named = values.items() if isinstance(values, Mapping) else ((str(at), value) for at, value in enumerate(values))
     for kind, (name, value) in zip(types, named, strict=True):
         if isinstance(kind, tuple):
@@ -141,22 +148,27 @@ def _cut_off(number: float) -> float:
     return float(cut)
 
 
-_GENERATED: dict[tuple[object, ...], tuple[str, str]] = {}
+_GENERATED: dict[tuple[object, ...], list[tuple[dict[str, str], tuple[str, str]]]] = {}
 
 
-def _generated(call: KernelCall, bound: Any, arch: int) -> tuple[str, str]:
+def _generated(call: KernelCall, bound: BoundCall, arch: int) -> tuple[str, str]:
     """Returns the name of the entry and its TTIR. They are cached, because a search lowers a launch more than once.
 
-    The cache key holds the source of the kernel and of its helpers, and the constants that they read.
+    The cache key holds the source of the kernel and of its helpers, and the constants that they read. Of the compiler's
+    options, it holds only those that the front end read. So configurations that differ in ``num_warps`` or
+    ``num_stages`` share one TTIR, unless the kernel asks for these numbers.
     """
     key = (call.function, source_of(call.function), repr(bound.types), repr(sorted(bound.constants.items(), key=repr)),
-           repr(bound.attributes), repr(bound.options), arch)  # fmt: skip
-    if key not in _GENERATED:
-        made: tuple[str, str] = private_parts().lower(call.function, bound, arch)
-        if len(_GENERATED) >= GENERATED:
-            _GENERATED.pop(next(iter(_GENERATED)), None)
-        _GENERATED[key] = made
-    return _GENERATED[key]
+           repr(bound.attributes), arch)  # fmt: skip
+    for read, made in _GENERATED.get(key, ()):
+        if all(repr(getattr(bound.options, name)) == value for name, value in read.items()):
+            return made
+    symbol, text, names = private_parts().lower(call.function, bound, arch)
+    if len(_GENERATED) >= GENERATED:
+        _GENERATED.pop(next(iter(_GENERATED)), None)
+    read = {name: repr(getattr(bound.options, name)) for name in names}
+    _GENERATED.setdefault(key, []).append((read, (symbol, text)))
+    return symbol, text
 
 
 PARSES = 20
@@ -186,7 +198,7 @@ def _again(made: Callable[[], tuple[str, str]]) -> tuple[str, str]:
             gc.enable()
 
 
-def _said(error: BaseException, function: Any) -> str:
+def _said(error: BaseException, function: JITFunction[FunctionType]) -> str:
     """Returns an error of Triton's front end in one line: the innermost message, and its place in the source."""
     innermost, place = error, ""
     while True:
@@ -197,10 +209,11 @@ def _said(error: BaseException, function: Any) -> str:
             break
         innermost = innermost.__cause__
     message = first_line(getattr(innermost, "error_message", None) or "") or in_one_line(innermost)
-    return place + re.sub(r"""^(\w+)\((['"])(.*)\2\)$""", r"\1: \3", message)
+    hint = PATCH_WITHOUT if NO_BLOCK_POINTERS in message else ""
+    return place + re.sub(r"""^(\w+)\((['"])(.*)\2\)$""", r"\1: \3", message) + hint
 
 
-def _place(function: Any, source: str, line: int) -> str:
+def _place(function: JITFunction[FunctionType], source: str, line: int) -> str:
     """Returns the place of a line in the source of a kernel or of its helper, such as ``matmul.py:12: ``."""
     known = [function, *(each for each in function.get_capture_scope().values() if hasattr(each, "raw_src"))]
     for each in known:

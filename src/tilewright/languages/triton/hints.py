@@ -1,4 +1,4 @@
-"""The hints of Triton kernels. None: Triton's default, or the compiler's choice."""
+"""The hints of Triton kernels. With the value None, Triton takes its default, or the compiler chooses."""
 
 from __future__ import annotations
 

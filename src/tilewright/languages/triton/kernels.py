@@ -7,44 +7,60 @@ computes the values of heuristics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright.errors import TaskError
 from tilewright.records import Configuration
 
+if TYPE_CHECKING:
+    from triton.runtime.autotuner import Autotuner, Heuristics
+    from triton.runtime.jit import JITFunction
+
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "launch_cooperative_grid", "launch_pdl")
 """The hints that are options of the compiler."""
+Kernel: TypeAlias = "JITFunction[FunctionType] | Autotuner | Heuristics"
+"""A `@triton.jit` function, bare or under decorators."""
+Given: TypeAlias = Mapping[str, Any]
+"""Arguments, and options of the compiler, by name."""
+ParameterType: TypeAlias = "str | tuple[ParameterType, ...]"
+"""A type such as ``*bf16`` or ``i32``, or ``constexpr``. For a tuple: the types of its parts."""
 
 
 @dataclass(frozen=True)
 class KernelCall:
     """The arguments of a `JITFunction`."""
 
-    function: Any
+    function: JITFunction[FunctionType]
     args: tuple[Any, ...]
-    keywords: Mapping[str, Any]
-    """Arguments by name, and the compiler's options."""
+    keywords: Given
 
 
 def is_triton(kernel: Any) -> bool:
     """Returns whether a kernel is a `@triton.jit` function, or one under decorators. Does not import triton."""
-    return jit_function(kernel) is not None
+    return _function_in(kernel) is not None
 
 
-def jit_function(kernel: Any) -> Any:
-    """Returns the `JITFunction` of a kernel, or None."""
+def jit_function(kernel: Kernel) -> JITFunction[FunctionType]:
+    """Returns the `JITFunction` of a kernel."""
+    function = _function_in(kernel)
+    assert function is not None, "the language recognised it"
+    return function
+
+
+def _function_in(kernel: Any) -> JITFunction[FunctionType] | None:
     while kernel is not None and _is(kernel, "triton.runtime.autotuner", "Autotuner", "Heuristics"):
         kernel = kernel.fn
     return kernel if _is(kernel, "triton.runtime.jit", "JITFunction") else None
 
 
-def heuristics_of(kernel: Any) -> dict[str, Any]:
+def heuristics_of(kernel: Kernel) -> dict[str, Callable[[Given], Any]]:
     """Returns parameter → the function that computes its value, from `@triton.heuristics`. The outermost decorator is
     first."""
-    found: dict[str, Any] = {}
-    while jit_function(kernel) is not None and kernel is not jit_function(kernel):
+    found: dict[str, Callable[[Given], Any]] = {}
+    while (function := _function_in(kernel)) is not None and kernel is not function:
         found |= getattr(kernel, "values", {})
         kernel = kernel.fn
     return found
@@ -54,14 +70,13 @@ def _is(thing: Any, module: str, *names: str) -> bool:
     return any(base.__module__ == module and base.__name__ in names for base in type(thing).__mro__)
 
 
-def called(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any], config: Configuration) -> KernelCall:
+def called(kernel: Kernel, args: tuple[Any, ...], options: Given, config: Configuration) -> KernelCall:
     """Returns the call of the `JITFunction` inside a kernel.
 
     Parameters that are missing in ``args`` get the values of the knobs in the configuration. Raises TaskError for a
     parameter without a value.
     """
     function = jit_function(kernel)
-    assert function is not None, "the language recognised it"
     names = [parameter.name for parameter in function.params]
     if len(args) > len(names):
         raise TaskError(f"kernel '{function.__name__}' takes {len(names)} arguments, the launch passes {len(args)}")
@@ -87,10 +102,11 @@ def called(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any], confi
     return KernelCall(function, args, keywords)
 
 
-def _pre_hook(autotuner: Any, chosen: Mapping[str, Any]) -> Any | None:
+def _pre_hook(autotuner: Autotuner, chosen: Given) -> Callable[[Given], None] | None:
     """Returns the hook of the `triton.Config` with these values. If there is none, returns the hook that all share."""
     for config in autotuner.configs:
         if all(chosen.get(name, value) == value for name, value in config.all_kwargs().items()):
-            return config.pre_hook
-    hooks = {config.pre_hook for config in autotuner.configs}
+            hook: Callable[[Given], None] | None = config.pre_hook
+            return hook
+    hooks: set[Callable[[Given], None] | None] = {config.pre_hook for config in autotuner.configs}
     return hooks.pop() if len(hooks) == 1 else None

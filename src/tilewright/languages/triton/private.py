@@ -7,16 +7,18 @@ or a GPU. `triton.runtime.cache.triton_key`, which hashes 500 MB, is never calle
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from threading import RLock
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import triton
-from triton.backends.compiler import GPUTarget
+from triton.backends.compiler import BaseBackend, GPUTarget
 from triton.backends.compiler import Language as SourceLanguage
 from triton.compiler.compiler import ASTSource, make_backend
 from triton.runtime.driver import driver
@@ -25,7 +27,12 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilewright.errors import TaskError
 from tilewright.hardware.architectures import WARP
+from tilewright.languages.triton.kernels import Given, ParameterType
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Descriptor, is_whole
+
+if TYPE_CHECKING:
+    from triton._C.libtriton import ir
+    from triton.backends.nvidia.compiler import CUDAOptions
 
 ANY_ARCH = 90
 """The architecture for results that do not depend on the architecture."""
@@ -33,22 +40,25 @@ DESCRIPTOR_ROUNDS = "round_f32_to_tf32" in TensorDescriptor.__dataclass_fields__
 """Whether a descriptor has a field for rounding float32 to TF32. Triton 3.6 has no such field."""
 
 
+ArgumentPath: TypeAlias = tuple[int, ...]
+"""The index of a parameter, then the indices of a part of its tuple."""
+
+
 @dataclass(frozen=True)
 class BoundCall:
     """A kernel's arguments as seen by triton's binder, in the order of its parameters."""
 
-    types: Mapping[str, Any]
-    """Parameter → its type such as ``*bf16`` or ``i32``, or ``constexpr``."""
-    constants: Mapping[tuple[int, ...], Any]
-    attributes: Mapping[tuple[int, ...], Any]
-    options: Any
+    types: Mapping[str, ParameterType]
+    constants: Mapping[ArgumentPath, Any]
+    attributes: Mapping[ArgumentPath, list[list[str | int]]]
+    options: CUDAOptions
     """All options of the compiler, including triton's defaults."""
     values: Mapping[str, Any]
     """Parameter → the argument of the launch or its default."""
 
 
 def bind(
-    kernel: JITFunction[Any], args: Sequence[Any], keywords: Mapping[str, Any], arch: int, hooks: bool = True
+    kernel: JITFunction[FunctionType], args: Sequence[Any], keywords: Given, arch: int, hooks: bool = True
 ) -> BoundCall:
     """Binds a launch's arguments and options as `JITFunction.run` does, for ``sm_<arch>``.
 
@@ -71,7 +81,7 @@ def bind(
     return BoundCall(types, constants, attributes, options, {name: _original(value) for name, value in values.items()})
 
 
-def _refuse_texts(kernel: JITFunction[Any], args: Sequence[Any]) -> None:
+def _refuse_texts(kernel: JITFunction[FunctionType], args: Sequence[Any]) -> None:
     """Raises an error for an argument that is a text. The error names the argument; Triton's own error does not."""
     for parameter, arg in zip(kernel.params, args, strict=False):
         if isinstance(arg, str) and not parameter.is_constexpr:
@@ -81,30 +91,61 @@ def _refuse_texts(kernel: JITFunction[Any], args: Sequence[Any]) -> None:
             )
 
 
-def lower(kernel: JITFunction[Any], bound: BoundCall, arch: int) -> tuple[str, str]:
-    """Runs the code generator and the TTIR passes. Returns the name of the entry, and TTIR with source locations.
+def keep_torch_out() -> None:
+    """Prevents the import of torch by the binder of triton 3.6, which takes 1 to 3 s.
 
+    Its first call imports torch to recognise tensors, and remembers for the whole process if there is none. Later
+    versions only look among the loaded modules. So call this only in a process that never launches. Does nothing if
+    torch is loaded.
+    """
+    if "torch" in sys.modules or not triton.__version__.startswith("3.6."):
+        return
+    from triton._C.libtriton import native_specialize_impl
+
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        native_specialize_impl(_backend(ANY_ARCH), 1, False, False, False)
+    finally:
+        del sys.modules["torch"]
+
+
+def lower(kernel: JITFunction[FunctionType], bound: BoundCall, arch: int) -> tuple[str, str, frozenset[str]]:
+    """Runs the code generator and the TTIR passes.
+
+    Returns the name of the entry, TTIR with source locations, and the names of the options that were read.
     Raises `triton.CompilationError` for an error in the kernel.
     """
     from triton._C.libtriton import ir
 
-    backend = _backend(arch)
+    backend, (options, read) = _backend(arch), _watched(bound.options)
     source = ASTSource(kernel, bound.types, bound.constants, bound.attributes)
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    stages: dict[str, Any] = {}
-    backend.add_stages(stages, bound.options, SourceLanguage.TRITON)
+    stages: dict[str, Callable[..., ir.module]] = {}
+    backend.add_stages(stages, options, SourceLanguage.TRITON)
     with _target(arch):
-        made = source.make_ir(
-            _gpu(arch),
-            bound.options,
-            backend.get_codegen_implementation(bound.options),
-            backend.get_module_map(),
-            context,
-        )
+        functions = backend.get_codegen_implementation(options)
+        made = source.make_ir(_gpu(arch), options, functions, backend.get_module_map(), context)
         module = stages["ttir"](made, {})
-    return module.get_entry_func_name(), str(module)
+    return module.get_entry_func_name(), str(module), frozenset(read)
+
+
+def _watched(options: CUDAOptions) -> tuple[CUDAOptions, set[str]]:
+    """Returns a copy of the compiler's options, and a set to which the copy adds the name of each option that is read.
+
+    Code that reads the copy as a whole, such as ``vars``, counts as reading all options.
+    """
+    read, names = set[str](), frozenset(vars(options))
+
+    class Watched(type(options)):  # type: ignore[misc]  # an options class of triton, whose checks may ask for its type
+        def __getattribute__(self, name: str) -> Any:
+            read.update({name} & names if name != "__dict__" else names)
+            return super().__getattribute__(name)
+
+    copy: CUDAOptions = object.__new__(Watched)
+    object.__getattribute__(copy, "__dict__").update(vars(options))
+    return copy, read
 
 
 def _gpu(arch: int) -> GPUTarget:
@@ -112,12 +153,12 @@ def _gpu(arch: int) -> GPUTarget:
 
 
 @cache
-def _backend(arch: int) -> Any:
+def _backend(arch: int) -> BaseBackend:
     return make_backend(_gpu(arch))
 
 
-def _binder(kernel: JITFunction[Any], arch: int) -> Any:
-    binders: dict[int, Any] = kernel.__dict__.setdefault("_tilewright_binders", {})
+def _binder(kernel: JITFunction[FunctionType], arch: int) -> FunctionType:
+    binders: dict[int, FunctionType] = kernel.__dict__.setdefault("_tilewright_binders", {})
     if arch not in binders:
         binders[arch] = create_function_from_signature(kernel.signature, kernel.params, _backend(arch))
     return binders[arch]

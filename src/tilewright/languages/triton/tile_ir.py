@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from tilewright.languages.triton.front_end import Ttir, ttir_of
 from tilewright.languages.triton.hints import PTX, ROUTE
 from tilewright.records import Configuration, Failed, Value
 from tilewright.task.task import Launch
-from tilewright.task.tensors import ArraySpec, Descriptor
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Descriptor
 
 if TYPE_CHECKING:
     from tilewright.languages.tileir_from_triton.translate import Bytecode
@@ -23,6 +23,8 @@ HINTS = ("occupancy", "num_ctas", "num_worker_warps", "num_stages")
 """The hints that have an effect on this route. ``num_stages`` becomes the latency of loads and stores."""
 WITH_DESCRIPTORS = "sm_90"
 """The first architecture for which Triton keeps tensor descriptors in TTIR. Tile IR has them on every architecture."""
+EVEN_BYTES = 16
+"""The compiler of toolkit 13.5 stores by TMA only if the rows are known to be multiples of this number of bytes."""
 TRANSLATED = 256
 """Most translations in the cache. A check lowers one launch hundreds of times."""
 
@@ -42,9 +44,9 @@ def lowered(
     if isinstance(made, Failed):
         return made
     given = tuple((name, value) for name in HINTS if isinstance(value := hints.get(name), int))
-    arrays, nan_padded = tuple(_arrays(made, launch.in_place)), tuple(_nan_padded(made))
+    arrays, descriptors = tuple(_arrays(made, launch.in_place)), tuple(_descriptors(made))
     try:
-        code = _translated(made.text, arch, given, arrays, nan_padded, of_ptx, find_tileiras().version)
+        code = _translated(made.text, arch, given, arrays, descriptors, of_ptx, find_tileiras().version)
     except Untranslated as error:
         fix = "check it on a GPU" if of_ptx else f"{ROUTE.name}={PTX} compiles it"
         return Failed("front end", f"not translated to Tile IR: {error}; fix: {fix}")
@@ -55,25 +57,27 @@ def lowered(
 
 @lru_cache(TRANSLATED)
 def _translated(
-    ttir: str, arch: str, hints: tuple[tuple[str, int], ...], arrays: tuple[int, ...], nan_padded: tuple[int, ...],
-    checks_promises: bool, compiler: tuple[int, int],
+    ttir: str, arch: str, hints: tuple[tuple[str, int], ...], arrays: tuple[int, ...],
+    descriptors: tuple[tuple[int, bool, bool], ...], checks_promises: bool, compiler: tuple[int, int],
 ) -> Bytecode:  # fmt: skip
     from tilewright.languages.tileir_from_triton.translate import newest_version, translate
 
     version = newest_version(compiler)
     return translate(
-        ttir, arch, dict(hints), arrays=arrays, nan_padded=nan_padded, checks_promises=checks_promises, version=version
-    )
+        ttir, arch, dict(hints), arrays=arrays, nan_padded=[at for at, nan, _ in descriptors if nan],
+        even_rows=[at for at, _, even in descriptors if even], checks_promises=checks_promises, version=version,
+    )  # fmt: skip
 
 
-def _nan_padded(made: Ttir) -> list[int]:
-    """Returns the positions of the entry's parameters that are tensor descriptors with NaN outside the tensor."""
-    found, at = [], 0
+def _descriptors(made: Ttir) -> Iterator[tuple[int, bool, bool]]:
+    """Yields the position of each of the entry's parameters that is a tensor descriptor, whether it has NaN outside the
+    tensor, and whether the last extent of its tensor is a multiple of 16 bytes."""
+    at = 0
     for parameter in made.parameters:
-        if isinstance(parameter.argument, Descriptor) and parameter.argument.padding == "nan":
-            found.append(at)
+        if isinstance(descriptor := parameter.argument, Descriptor):
+            row = descriptor.base.shape[-1] * ITEM_BYTES[descriptor.base.dtype]
+            yield at, descriptor.padding == "nan", row % EVEN_BYTES == 0
         at += len(parameter.arguments)
-    return found
 
 
 def _arrays(made: Ttir, in_place: Mapping[str, str]) -> list[int]:

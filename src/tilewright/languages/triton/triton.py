@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from tilewright.errors import CompilerMissing
 from tilewright.hardware.machine import installed_version
 from tilewright.languages.base import Argument, Hints, Language, Lowered, Waits
 from tilewright.languages.cutile import LANGUAGE as CUTILE
@@ -87,6 +89,11 @@ class Triton(Language):
     def load_front_end(self) -> None:
         if "triton" in sys.modules:  # otherwise no task of this process uses triton
             private_parts()
+
+    def keep_torch_out(self) -> None:
+        if "triton" in sys.modules:
+            with suppress(CompilerMissing):  # the error is raised again when a kernel is compiled
+                private_parts().keep_torch_out()
 
     def caution(self) -> str | None:
         version = installed_version("triton") if "triton" in sys.modules else None

@@ -18,6 +18,10 @@ from tilewright.hardware.machine import installed_version
 TESTED = ((3, 6), (3, 9))
 """The oldest and the newest version that the tests run. They are the limits of the extra ``triton``."""
 FIX = "pip install 'triton>=3.6,<3.10'"
+NO_BLOCK_POINTERS = "Block pointers have been removed"
+"""Part of the error of Triton 3.9 for a kernel with block pointers."""
+PATCH_WITHOUT = "; fix: tilewright optimize writes a patch"
+"""The hint that follows this error. `optimize` replaces it by the name of the patch."""
 
 
 def numbers_of(version: str) -> tuple[int, int]:

@@ -262,8 +262,8 @@ class NoOpHint(Rule):
 def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> str:
     """Returns a text that lists the values of a hint that give equal code; "" if all differ, or if too few compiled.
 
-    ``rows`` has, for each configuration in which the hint is varied, the hash of the code of each value; None if the
-    value does not compile. Two values differ if their hashes differ in some row.
+    rows: one for each configuration in which the hint is varied. A row has the hash of the code of each value, or None
+    if the value does not compile. Two values differ if their hashes differ in some row.
     """
     whole = [row for row in rows if None not in row]
     if not whole or len(values) < 2:

@@ -90,7 +90,7 @@ class CacheKey(Rule):
 
 
 def _missing(file: SourceFile, write: CacheWrite, covered: CoveredByKey) -> list[str]:
-    """Returns the names on which the best configuration depends and which the key does not cover."""
+    """Returns the names on which the best configuration depends but which the key does not determine."""
     search = write.search
     missing = [] if covered.mentions("dtype") else ["dtypes"]
     missing += [] if covered.mentions("device", "capability") else ["the device"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 
 from tilewright.ledger.records import Metrics, WorkloadOutcome
@@ -62,7 +63,10 @@ class PredictedGate:
         return ConfirmedVariant(ranked.variant, incumbent, checked, attempts)
 
     def decide(self, confirmed: ConfirmedVariant) -> Judged:
-        """Keeps a correct variant if the model predicts a gain that its errors cannot explain."""
+        """Keeps a correct variant if the model predicts a gain that its errors cannot explain.
+
+        If only the untouched code could be checked at the workloads' full size, the variant is to be confirmed.
+        """
         best, checked = confirmed.best, confirmed.checked
         decided = self._decision(best, confirmed.incumbent)
         outcomes = [
@@ -71,13 +75,22 @@ class PredictedGate:
             )
             for name, verdict in decided.by_workload.items()
         ]
-        correct = checked.right
+        correct, reason = checked.right, decided.reason
+        keep, to_confirm = decided.keep and correct, decided.to_confirm and correct
+        if (keep or to_confirm) and checked.verdict != "correct":
+            keep = keep and self._baseline_is_reduced
+            to_confirm = not keep
+            reason += f"; {checked.verdict}: {checked.reason}"
         return Judged(
-            best=best, correctness=base.CORRECTNESS[checked.verdict], keep=decided.keep and correct,
-            to_confirm=decided.to_confirm and correct,
-            reason=decided.reason if correct else f"{checked.verdict}: {checked.reason}",
+            best=best, correctness=base.CORRECTNESS[checked.verdict], keep=keep, to_confirm=to_confirm,
+            reason=reason if correct else f"{checked.verdict}: {checked.reason}",
             outcomes=tuple(outcomes), attempts=confirmed.attempts,
         )  # fmt: skip
+
+    @cached_property
+    def _baseline_is_reduced(self) -> bool:
+        """Whether the untouched code cannot be checked at the workloads' full size either."""
+        return self.checker.verdict(self._baseline, own_shapes=True).verdict == "correct on reduced shapes"
 
     def _decision(self, variant: Variant, incumbent: Variant) -> PredictedDecision:
         versions = (variant, incumbent, self._baseline)

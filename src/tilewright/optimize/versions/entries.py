@@ -198,8 +198,9 @@ class EntryStore:
         return self._git.line("commit-tree", tree, *(("-p", parent) if parent else ()), stdin=message)
 
     def intend(self, entry: str) -> None:
-        """Makes ``entry`` the entry in progress, before its files change. The last finished entry means that none is in
-        progress."""
+        """Makes ``entry`` the entry in progress, before its files change. If ``entry`` is the last finished one, no
+        entry is in progress.
+        """
         self._git("update-ref", f"{self._refs}/next", entry)
 
     def finish(self, entry: str, before: str) -> None:

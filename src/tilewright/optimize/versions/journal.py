@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ class Journal:
         self.root, self.run = root, run
         self._lock = lock
         self._store = EntryStore(git, run)
+        # Outside of a repository, git must be told which one it is.
+        self._git = f"git --git-dir={shlex.quote(_common(place.git))}" if place.private else "git"
         closed = (self._store.directory, Path(lock.name).parent, home / "repositories", home / "worktrees")
         self._tree = UserTree(place.root, root, tuple(folder.resolve() for folder in closed))
         self._head = ""
@@ -309,7 +312,7 @@ class Journal:
         if self._store.state_of(found) != self._known[name].now:
             raise FileChanged(
                 f"{in_a_line(name)} was changed by another program, and was left so; fix: start again from the file "
-                f"as it is now, or look at the recorded one: git show {self._head[:12]}:now/{in_a_line(name)}"
+                f"as it is now, or look at the recorded one: {self._git} show {self._head[:12]}:now/{in_a_line(name)}"
             )
         return found
 

@@ -31,7 +31,7 @@ SECONDS = 5.0  # limit of one compiler run; most take 0.2 to 0.5 s, and kernels 
 FINALISTS = 12  # configurations without hints, and as many with hints, that are compiled for all workloads
 ALIKE = 3  # the most offered configurations that differ only in hints; several, because hints are hard to predict
 SMALLEST, LARGEST = 16, 256  # tile extents worth trying
-MOST_ELEMENTS = 131_072  # a larger tile does not compile
+MOST_ELEMENTS = 131_072  # the most elements of a tile; larger tiles do not compile
 SMALLEST_OF_PRODUCTS: Mapping[str, int] = {"M": 64, "N": 32, "K": 32}
 """The smallest tile along each axis of a product: wgmma takes 64 rows; 32 is the practical minimum for N and K."""
 

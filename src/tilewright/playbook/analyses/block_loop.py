@@ -142,7 +142,7 @@ def _looped(
     if guard is not None:
         test = cst.parse_expression(f"{item} < {guard}")
         inside = [cst.If(test=test, body=cst.IndentedBlock(body=inside))]
-    first = list(loop.body.body) if "\n" in header else []  # the header's own statement
+    first = list(loop.body.body) if "\n" in header else []  # a statement in the text of the header comes first
     loop = loop.with_changes(body=loop.body.with_changes(body=[*first, *inside], footer=function.body.footer))
     body = function.body.with_changes(body=[*before, *moved, loop], footer=())
     return source.changed({function.body: body})

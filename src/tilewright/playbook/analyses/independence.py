@@ -101,7 +101,7 @@ def _of_workload(facts: KernelFacts, workload: Workload) -> list[Waiting] | str:
 
 
 class _Recording(Memory):
-    """A memory that compares the bytes of each access with those of the accesses for which it waits."""
+    """A memory that compares each access with the accesses for which it waits: do they touch the same bytes?"""
 
     def __init__(self, chains: TokenChains) -> None:
         super().__init__(watch=False)

@@ -127,7 +127,7 @@ def _with_keyword(call: cst.Call, name: str, value: cst.BaseExpression) -> cst.C
         args[places[name]] = args[places[name]].with_changes(value=value)
         return call.with_changes(args=args)
     place = places.get("shipped", len(args))
-    # The comma before the new argument is repeated after it, so that a line break in it is repeated, too.
+    # The new argument ends with a copy of the comma before it. A line break after that comma is copied, too.
     comma = args[place - 1].comma if place else SPACED
     args.insert(place, keyword(name, value).with_changes(comma=_comma(comma)))
     return call.with_changes(args=args)

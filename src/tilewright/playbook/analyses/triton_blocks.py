@@ -8,6 +8,7 @@ the block. If a loop takes one block after the other, the axis is as long as all
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -180,22 +181,18 @@ def _keep_apart(walk: Walk, access: PointerAccess, axis: int, lane: Lane, text: 
     assert lane.wrapped is not None
     start, length = lane.wrapped
     reason = f"{text}: the text does not show that rows beyond {plain(length.text)}, which wrap round, are not used"
-    above = source.parent(access.call)
-    target = above.targets[0].target if isinstance(above, cst.Assign) and len(above.targets) == 1 else None
-    name = dotted(target) if target is not None else ""
-    if len(lane_axes := access.pointer.axes if isinstance(access.pointer, Form) else ()) != 2 or not name:
-        raise NotApplicable(reason)
+    lane_axes = access.pointer.axes if isinstance(access.pointer, Form) else ()
     products = tl_calls(source, function, "dot")
     sides = [(argument(call, "input", 0), argument(call, "other", 1)) for call in products]
-    used = [node for pair in sides for node in (pair[axis],) if node is not None and dotted(node) == name]
-    others = [node for node in source.every(cst.Name, function.body) if node.value == name and node is not target]
     loads = {each for _, each, value in assignments(source, function) if tl_call(source, value) == "load"}
-    if len(used) != len(others) or names_assigned(function.body)[name] != 1:
+    if len(lane_axes) != 2 or not _only_in(walk, access.call, [pair[axis] for pair in sides]):
         raise NotApplicable(reason)
-    if any(node is None or dotted(node) not in loads for pair in sides for node in pair):
-        raise NotApplicable(reason)
+    for node in (node for pair in sides for node in pair):
+        if node is None or not (tl_call(source, node) == "load" or dotted(node) in loads):
+            raise NotApplicable(reason)
     for call in source.every(cst.Call, function.body):
-        called = tl_call(source, call) or dotted(call.func).rpartition(".")[2]
+        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
+        called = tl_call(source, call) or method
         if called not in _KEEPS_ROWS and called not in ("min", "max", "to"):
             raise NotApplicable(reason)
     if any(each.attr.value == "T" for each in source.every(cst.Attribute, function.body)):
@@ -209,3 +206,17 @@ def _keep_apart(walk: Walk, access: PointerAccess, axis: int, lane: Lane, text: 
         ]
         if (start, length) not in limits:
             raise NotApplicable(reason)
+
+
+def _only_in(walk: Walk, load: cst.Call, places: Sequence[Expression | None]) -> bool:
+    """Returns whether the loaded value is read at these places only: directly, or by a name that is assigned once."""
+    if any(node is load for node in places):
+        return True
+    above = walk.source.parent(load)
+    if not isinstance(above, cst.Assign) or len(above.targets) != 1:
+        return False
+    target, body = above.targets[0].target, walk.function.body
+    name = dotted(target)
+    reads = [node for node in walk.source.every(cst.Name, body) if node.value == name and node is not target]
+    read = [node for node in places if node is not None and dotted(node) == name]
+    return bool(name) and len(read) == len(reads) and names_assigned(body)[name] == 1

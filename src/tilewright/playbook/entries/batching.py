@@ -17,7 +17,7 @@ from tilewright.source.syntax import Source
 SLOTS = (2, 4, 8)
 VALUES: tuple[Value, ...] = (4, 2, 8, "4 unrolled", "2 unrolled")
 SMALL_BYTES = 32 << 10  # a block that moves more takes much longer than its start
-INTENSITY = 10.0  # FLOP per byte; a block with more does not only copy
+INTENSITY = 10.0  # FLOP per byte; above this, a block is not limited by its copies alone
 WAVES = 16  # the fewest blocks per SM: with eight slots, two blocks per SM are left
 
 

@@ -67,9 +67,8 @@ class BlockPointersAsDescriptors(Entry):
 class MadeBlockPointer:
     """The variable ``name``, which the statement ``line`` sets to a new block pointer.
 
-    parts: the arguments of ``call``.
-    moved: for each axis that `tl.advance` moves, the variable that will hold its offset.
-    turned: whether the first stride is 1, so that the descriptor is that of the transposed matrix.
+    parts: the arguments of ``call``. moved: for each axis that `tl.advance` moves, the variable that will hold its
+    offset. turned: whether the first stride is 1; the descriptor then describes the transposed matrix.
     """
 
     name: str

@@ -30,8 +30,9 @@ class TilePair:
     """The names of the row number and the column number of a kernel's tile of the product.
 
     The row number ``first`` is the index that comes first when the result is stored; ``second`` is the column number.
-    ``statements`` assign the two names and nothing else. They read either one number, the expression ``linear``, and
-    the counts ``rows`` and ``columns``; or, if ``linear`` is "", the block ids along the two grid ``axes``.
+    ``statements`` assign the two names and nothing else. In a one-dimensional grid, they compute both from the
+    expression ``linear`` and the counts ``rows`` and ``columns``. In a two-dimensional grid, ``linear`` is "", and they
+    read the block ids along the two grid ``axes``.
     """
 
     first: str

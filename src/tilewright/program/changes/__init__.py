@@ -54,6 +54,6 @@ def changes_answering(kind: str) -> tuple[ProgramChange, ...]:
 
 
 def _says(plain: str, words: str) -> bool:
-    """Returns whether a text has all parts of an entry: ``pin* memory`` has two."""
+    """Returns whether a text contains all parts of an entry. For example, ``pin* memory`` has two parts."""
     parts = (re.escape(part.rstrip("*")) + (r"\w*" if part.endswith("*") else r"s?") for part in words.split())
     return all(re.search(rf"(?<!\w){part}(?!\w)", plain) for part in parts)

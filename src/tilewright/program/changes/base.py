@@ -14,7 +14,7 @@
 Put the file into this folder, or name the change in the entry point group ``tilewright.program.changes`` of your
 package. Test it with `tilewright.testing.changes.ChangeContract`. Only `look` must be written. It yields a `ChangeSite`
 for each place where the change is surely right, and a `NearMiss` with the reason for each place that only looks like
-one. Each changed program is then run, compared and raced, but a wrong change must not come that far.
+one. Each changed program is run, compared and raced afterwards, but `look` must already leave out every wrong change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Inapplicable: TypeAlias = Literal["mechanism already present", "inapplicable", "
 
 @dataclass(frozen=True)
 class ChangeSite:
-    """One place where a change is surely right, with the edits that make it.
+    """One place where a change is surely correct, with the edits that make it.
 
     ``line`` is from 1. ``what`` says in a few words what is changed. ``note`` says what a reader should know, for
     example that random numbers differ.
@@ -64,31 +64,32 @@ class ProgramChange(ABC):
     impact: Impact = "Medium"
     """How much it usually gains where it applies. Changes of high impact are tried first."""
     words: tuple[str, ...] = ()
-    """The words by which a recommendation names it. All parts of one entry must be in the text. A part that ends in
-    ``*`` is the start of a word."""
+    """The words by which a recommendation names this change. All parts of one entry must be in the text. A part that
+    ends in ``*`` is the start of a word.
+    """
     findings: tuple[str, ...] = ()
     """The kinds of profile findings that it answers, such as ``host-sync``."""
     ran: tuple[str, ...] = ()
     """Patterns of names of operations or kernels that appear, or appear more often, when the changed code runs."""
     gone: tuple[str, ...] = ()
-    """Patterns of those that disappear, or appear less often."""
+    """Patterns of names of operations or kernels that disappear, or appear less often."""
     order: int = 100
     """Changes with small numbers are proposed first."""
     asked_only = False
     """Whether it is proposed only if the user asks for it or allows it."""
     never: tuple[Inapplicable, str] | None = None
-    """For a recommendation that is understood and never followed: which kind of answer it gets, and the reason."""
+    """Set if Tilewright knows the recommendation but never follows it: the kind of its answer, and the reason."""
     absent: str = "the program has no place for it"
     """The reason if `look` yields nothing."""
 
     @abstractmethod
     def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
-        """Yields the places of a file where the change is right, and those that only look so."""
+        """Yields the places of a file where the change is correct, and the places that only look like one."""
 
     def rewrite(self, module: ReadModule, *sites: ChangeSite) -> str:
         """Returns the whole new text with the change made at these sites of the file.
 
-        A site that changes what an earlier one changes is left for the next time.
+        A site that overlaps an earlier one is left out; a later call can make it.
         """
         edits: list[Edit] = []
         for site in sites:

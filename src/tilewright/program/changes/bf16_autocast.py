@@ -1,4 +1,6 @@
-"""The forward pass under ``torch.autocast`` with bfloat16. Lossy: only if the user asks for it or allows it."""
+"""Runs the forward pass under ``torch.autocast`` with bfloat16. It loses precision, so the user must ask for it or
+allow it.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def _wrapped(module: ReadModule, loss: str, backward: ast.stmt) -> ChangeSite:
 
 
 def _is_forward(module: ReadModule, node: ast.AST) -> bool:
-    """A call of what the file's text does not show to be a function of a package: a model, or a method of one."""
+    """Returns whether a node may call a model or a method of it. False if the file shows that it calls a function of a
+    package.
+    """
     if not isinstance(node, ast.Call) or module.full(node.func) or module.is_builtin(node.func, "len", "print"):
         return False
     return isinstance(node.func, ast.Name) or (

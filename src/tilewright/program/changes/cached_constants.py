@@ -55,7 +55,7 @@ def _site(
     place = run.expression or run.statements[-1]
     inference = (n for each in module.program for n in each.file.nodes if each.full(n) == "torch.inference_mode")
     if any(inference) and not never_trains(module):
-        raise NotSure("what is made in inference mode could not be used in a training", place)
+        raise NotSure("a tensor that is made in inference mode cannot be used in training", place)
     outputs = _outputs(module, function, run)
     moves = _moves(module, function, run, outputs, reader)
     _check_keys(module, run)
@@ -86,7 +86,7 @@ def _site(
 
 
 def _outputs(module: ReadModule, function: ast.FunctionDef, run: ConstantRun) -> list[str]:
-    """Returns the names of the run that the rest of the function reads. Raises NotSure if it may change one."""
+    """Returns the names of the run that the rest of the function reads. Raises NotSure if it may change one of them."""
     inside = {node for statement in run.statements for node in ast.walk(statement)}
     found = []
     for node in ast.walk(function):
@@ -120,7 +120,9 @@ def _outputs(module: ReadModule, function: ast.FunctionDef, run: ConstantRun) ->
 def _moves(
     module: ReadModule, function: ast.FunctionDef, run: ConstantRun, outputs: list[str], reader: ConstantsOf
 ) -> dict[str, list[ast.Call]]:
-    """Output → the calls ``name.to(x.device)`` that are its only uses, all alike: the copy is made once, too."""
+    """Returns the calls ``name.to(x.device)`` of each output that is used only in such calls, all equal. Their copies
+    are made once, too.
+    """
     found: dict[str, list[ast.Call]] = {}
     inside = {node for statement in run.statements for node in ast.walk(statement)}
     for name in outputs:
@@ -160,7 +162,7 @@ def _binds_only(statement: ast.Assign, name: str) -> bool:
 
 
 def _check_keys(module: ReadModule, run: ConstantRun) -> None:
-    """The keys are evaluated at the last statement of the run: nothing may have changed them by then."""
+    """Raises NotSure if a key may change before the last statement of the run, which evaluates the keys."""
     names = {
         node.id for keys in run.keys.values() for key in keys for node in ast.walk(key) if isinstance(node, ast.Name)
     }
@@ -187,7 +189,7 @@ def _check_keys(module: ReadModule, run: ConstantRun) -> None:
 
 
 def _parameters(run: ConstantRun) -> dict[str, str]:
-    """Text of a key → name of the helper's parameter."""
+    """Returns the text of each key → the name of the helper's parameter."""
     found: dict[str, str] = {}
     for text in run.keys:
         name = re.sub(r"\W+", "_", text.removeprefix("self.")).strip("_")

@@ -1,7 +1,7 @@
-"""A model with convolutions in the order channels-last: cuDNN's fast kernels need no transposition then.
+"""Puts a model with convolutions into the memory format channels_last, which cuDNN's fast kernels read directly.
 
-The weights are put into that order once; a convolution then gives its results in the same order. Where the model's code
-flattens activations with ``view``, which needs the other order, it is written ``reshape``: the numbers are the same.
+The weights are converted once; a convolution then gives its results in the same format. If the model's code flattens
+activations with ``view``, which needs the other format, ``view`` becomes ``reshape``, which gives the same numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONVOLUTIONS = ("torch.nn.Conv2d", "torch.nn.ConvTranspose2d")
 
 class ChannelsLast(ProgramChange):
     name = "channels_last"
-    about = "keeps images and convolutions in the order channels-last, which the GPU's convolutions read directly"
+    about = "keeps images and convolutions in the channels_last format, which the GPU's convolutions read directly"
     words = ("channels last", "channels_last", "memory format", "memory_format", "nhwc")
     findings = ("hot-kernel", "short-kernels")
     ran = (r"(?i)nhwc|channels_?last",)

@@ -1,7 +1,7 @@
-"""``@torch.compile`` above a function that is a chain of small kernels: one fused kernel instead.
+"""Puts ``@torch.compile`` above a function that is a chain of small kernels: they become one fused kernel.
 
-Only functions at the top of a file that compute their result from their arguments, change nothing and draw no random
-numbers. A model is compiled by `compiled_model`.
+A function is changed only if it is at the top of a file, computes its result from its arguments, changes nothing and
+draws no random numbers. A model is compiled by `compiled_model`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.program.reading.purity import is_pure
 from tilewright.source.source_file import returned
 
 FEWEST = 4
-"""So many kernels of a function are a chain."""
+"""A function with at least this many kernels is a chain."""
 READ = ("item", "cpu", "numpy", "tolist", "nonzero", "unique")
 RANDOM = ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "normal", "bernoulli", "multinomial",
           "dropout", "poisson")  # fmt: skip

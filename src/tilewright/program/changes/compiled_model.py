@@ -52,7 +52,7 @@ def _compiled(module: ReadModule, statement: ast.Assign, name: str) -> ChangeSit
     last: ast.stmt = statement
     for each in after(module, statement):
         if not isinstance(each, (ast.Assign, ast.AnnAssign, ast.Expr)):
-            break  # a loop may run the model
+            break  # stop here: a loop or another block may run the model
         if isinstance(each, (ast.Assign, ast.Expr)) and (changes_name(each, name) or _moves(each, name)):
             last = each
     return ChangeSite(statement.lineno, f"model {name}", (module.insert_after(last, f"{name}.compile()"),))

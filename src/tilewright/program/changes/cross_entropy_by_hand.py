@@ -24,7 +24,9 @@ FUNCTION = "torch.nn.functional.cross_entropy"
 
 @dataclass
 class _PickedScore:
-    """What is known of the expression so far. ``axis``: of the classes, in the text. ``one``: labels have one axis."""
+    """What `_walk` has found so far. ``sign``: 1 or -1, the product of the signs. ``axis``: the axis of the classes, as
+    the text gives it. ``at``: the statement that picks the scores.
+    """
 
     reduction: str
     followed: dict[ast.stmt, str] = field(default_factory=dict)
@@ -33,7 +35,7 @@ class _PickedScore:
     labels: ast.expr | None = None
     axis: int | None = None
     logged: bool = False
-    """Whether the logarithm is taken of what was picked."""
+    """Whether the logarithm is taken after the score is picked."""
     at: ast.stmt | None = None
 
 
@@ -107,7 +109,9 @@ def _logits(form: Form, dim: int | None, forms: NormalForms) -> ast.expr | None:
 
 
 def _walk(module: ReadModule, node: ast.expr, at: ast.stmt, found: _PickedScore) -> bool:
-    """Follows an expression from the reduced loss to the picked scores. Returns whether it is one."""
+    """Follows an expression from the reduced loss back to the picked scores, and fills ``found``. Returns whether it
+    found them.
+    """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         found.sign = -found.sign
         return _walk(module, node.operand, at, found)
@@ -148,10 +152,20 @@ def _gathered(module: ReadModule, node: ast.expr, name: str, args: list[ast.expr
         return False
     dim, index = option(node, args, 1, "dim"), option(node, args, 2, "index")
     column = _column(module, index)
-    if axis(dim) not in (1, -1) or column is None:
+    last = axis(dim) == 2 and _adds_last(module, index)  # (batch, time, class): the added axis is the class's
+    if (axis(dim) not in (1, -1) and not last) or column is None:
         return False
-    found.scores, found.labels, found.axis = args[0], column, axis(dim)
+    found.scores, found.labels, found.axis = args[0], column, -1 if last else axis(dim)
     return True
+
+
+def _adds_last(module: ReadModule, node: ast.expr | None) -> bool:
+    """Returns whether an index is like ``labels.unsqueeze(-1)``, ``labels.unsqueeze(2)`` or ``labels[:, :, None]``."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+        first = node.slice.elts[0]
+        return len(node.slice.elts) == 3 or (isinstance(first, ast.Constant) and first.value is ...)
+    name, args = operation(module, node)
+    return name == "unsqueeze" and len(args) == 2 and axis(args[1]) in (-1, 2)
 
 
 def _column(module: ReadModule, node: ast.expr | None) -> ast.expr | None:
@@ -162,7 +176,7 @@ def _column(module: ReadModule, node: ast.expr | None) -> ast.expr | None:
     name, args = operation(module, node)
     if name == "long" and len(args) == 1:
         return _column(module, args[0])
-    if name == "unsqueeze" and len(args) == 2 and axis(args[1]) in (1, -1):
+    if name == "unsqueeze" and len(args) == 2 and axis(args[1]) in (1, -1, 2):
         return args[0]
     if name in ("view", "reshape") and len(args) == 3 and axis(args[1]) == -1 and axis(args[2]) == 1:
         return args[0]
@@ -182,7 +196,9 @@ def _indexed(module: ReadModule, node: ast.expr, found: _PickedScore) -> bool:
 
 
 def _multiplied(module: ReadModule, node: ast.expr, found: _PickedScore) -> bool:
-    """``(one_hot * scores).sum(-1)``, or the product alone below a sum over everything."""
+    """Returns whether the scores are picked by ``(one_hot * scores).sum(-1)``. Below a sum over everything, ``one_hot *
+    scores`` is enough.
+    """
     name, args = operation(module, node)
     dim = axis(option(node, args, 1, "dim", "axis"))
     inner = node

@@ -1,4 +1,4 @@
-"""``torch.backends.cudnn.benchmark = True``: cuDNN times its algorithms once for each shape."""
+"""Sets ``torch.backends.cudnn.benchmark = True``: cuDNN times its algorithms once for each shape."""
 
 from __future__ import annotations
 

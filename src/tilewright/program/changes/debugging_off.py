@@ -1,4 +1,4 @@
-"""Help for debugging or for memory that was left in: anomaly detection, blocking launches, caches emptied in a loop."""
+"""Removes debugging aids that were left in: anomaly detection, blocking launches, and caches that a loop empties."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 class DebuggingOff(ProgramChange):
     name = "debugging_off"
-    about = (
-        "removes help for debugging, and calls that give the GPU's memory back in each step, only to ask for it again"
-    )
+    about = "removes debugging aids, and calls that free GPU memory in each step although the next step needs it again"
     words = ("empty_cache", "empty cache", "gc.collect", "detect_anomaly", "detect anomal*", "anomaly detection",
              "cuda_launch_blocking", "launch blocking", "debug* mode")  # fmt: skip
     findings = ("host-late", "idle", "host-sync", "launch-calls")
     order = 24
-    absent = "the program has no help for debugging, and empties no cache in a loop"
+    absent = "the program has no debugging aids, and empties no cache in a loop"
 
     def look(self, module: ReadModule) -> Iterator[ChangeSite | NearMiss]:
         for statement in module.file.every(ast.stmt):
@@ -50,7 +48,7 @@ class DebuggingOff(ProgramChange):
 
 
 def _left_in(module: ReadModule, statement: ast.stmt) -> str:
-    """Returns what a statement is that only helps debugging or memory; empty for others."""
+    """Returns a name for a statement that only helps debugging or frees memory; empty for other statements."""
     match statement:
         case ast.Expr(value=ast.Call(func=func, args=args)):
             if module.full(func) in EMPTIED and in_loop(module, statement) is not None:

@@ -3,8 +3,8 @@
     for p in model.parameters():                      all_p = [p for p in model.parameters()]
         p.data.add_(p.grad.data, alpha=-lr)           torch._foreach_add_(…, alpha=-lr)
 
-`torch.optim` and `clip_grad_norm_` use the same functions. A step of the program stays what it was, as no optimizer is
-put in.
+`torch.optim` and `clip_grad_norm_` use the same functions. The change adds no optimizer, so a step of the program stays
+the same.
 """
 
 from __future__ import annotations
@@ -49,12 +49,15 @@ class ForeachParameters(ProgramChange):
 
 
 def _over_tensors(module: ReadModule, loop: ast.For | ast.comprehension) -> bool:
-    """Returns whether a loop goes over parameters, or changes what it goes over in place, with its gradient."""
+    """Returns whether a loop goes over tensors: over the parameters of a model, or over objects whose gradients it
+    reads or which it changes in place.
+    """
     if any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in TENSORS
            for n in ast.walk(loop.iter)):  # fmt: skip
         inside = loop.body if isinstance(loop, ast.For) else [loop.target]
         return any((isinstance(n, ast.Attribute) and n.attr in ("data", "grad", *IN_PLACE))
-                   or isinstance(n, ast.AugAssign) for each in inside for n in ast.walk(each))  # fmt: skip
+                   or isinstance(n, ast.AugAssign) or (isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+                   for each in inside for n in ast.walk(each))  # fmt: skip
     targets, body = stored(loop.target), loop.body if isinstance(loop, ast.For) else []
     for node in (n for each in body for n in ast.walk(each)):
         match node:
@@ -79,29 +82,31 @@ def _site(module: ReadModule, loop: ast.For) -> ChangeSite | None:
 
 
 def _check_iterated(module: ReadModule, loop: ast.For | ast.comprehension) -> None:
-    """The elements are listed several times: raises NotSure for what may be a generator, which ends after once."""
+    """Raises NotSure if a loop may go over a generator. The change lists the elements several times, and a generator
+    gives them only once.
+    """
     for node in ast.walk(loop.iter):
         if isinstance(node, ast.Call):
             method = isinstance(node.func, ast.Attribute) and node.func.attr in (*TENSORS, "items", "values", "keys")
             if not method and not module.is_builtin(node.func, "zip", "enumerate", "list", "tuple", "range", "len"):
-                raise NotSure(f"{module.code(node)} may not give the same twice", node)
+                raise NotSure(f"{module.code(node)} may give other elements the second time", node)
         elif isinstance(node, ast.Name) and node is not loop.iter:
             continue
         elif isinstance(node, ast.GeneratorExp):
-            raise NotSure("a generator gives its elements once", node)
+            raise NotSure("a generator gives its elements only once", node)
     for name in (node for node in ast.walk(loop.iter) if isinstance(node, ast.Name)):
         for value in module.file.values(name):
             called = (
                 isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in TENSORS
             )
             if isinstance(value, ast.GeneratorExp) or called:
-                raise NotSure(f"'{name.id}' is a generator, which gives its elements once", name)
+                raise NotSure(f"'{name.id}' is a generator, which gives its elements only once", name)
         if any(each.kind == "parameter" for each in module.file.bindings(name.id, name)):
             _check_given(module, name)
 
 
 def _check_given(module: ReadModule, name: ast.Name) -> None:
-    """A parameter of a function: no call of the program may give it a generator."""
+    """Raises NotSure if a call of the program may pass a generator for a parameter."""
     function = module.function_of(name)
     if function is None:
         return
@@ -115,12 +120,15 @@ def _check_given(module: ReadModule, name: ast.Name) -> None:
                 direct = isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute)
                 if isinstance(given, ast.GeneratorExp) or (direct and given.func.attr in TENSORS):  # type: ignore[attr-defined]
                     raise NotSure(
-                        f"{each.place(call)} gives '{name.id}' a generator, which gives its elements once", name
+                        f"{each.place(call)} passes a generator for '{name.id}', which gives its elements only once",
+                        name,
                     )
 
 
 def _outside(module: ReadModule, loop: ast.For) -> Iterator[ast.Name]:
-    """Yields the reads of names outside of a loop, in its function, that no other loop or statement above binds."""
+    """Yields the reads of names in the loop's function, outside of the loop. Leaves out a read if another loop or
+    statement around it binds the name.
+    """
     inside = set(ast.walk(loop))
     for node in ast.walk(scope_of(module, loop)):
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node in inside:

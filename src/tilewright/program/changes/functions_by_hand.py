@@ -1,6 +1,6 @@
 """Functions that are written by hand → the fused function of torch: GELU, SiLU, softmax, layer norm, RMS norm.
 
-An expression counts if its normal form is that of the function; so the way it is written does not matter.
+An expression matches if its normal form equals that of the function, so spelling does not matter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ PACKAGE = "torch.nn.functional"
 
 @dataclass(frozen=True)
 class HandWritten:
-    """A function: its name, its form for an input (and an axis, and an epsilon), and the arguments of its call."""
+    """A fused function: its name, its normal form for an input (with an axis and an epsilon), and the arguments of its
+    call.
+    """
 
     name: str
     form: Callable[[Form, int, Form], Form]
@@ -46,7 +48,7 @@ class HandWritten:
 
     @cached_property
     def heads(self) -> frozenset[str]:
-        """The functions and reductions in its form: an expression without them need not be compared."""
+        """The functions and reductions in its normal form. An expression without them need not be compared."""
         return _heads(parts_of(self.form(("leaf", "x", (), (0, 0)), -1, number(1.0))))
 
 
@@ -159,7 +161,9 @@ def _is_call_of(module: ReadModule, node: ast.expr, *names: str) -> bool:
 
 
 def _rest(whole: Form, form: Form, forms: NormalForms, x: Form) -> str | None:
-    """Returns the text of the factors besides a norm, such as ``self.weight * ``; None if it is none of the whole."""
+    """Returns the text of the other factors of ``whole``, such as ``self.weight * ``; None if the norm ``form`` is no
+    factor.
+    """
     if equal(whole, form):
         return ""
     if whole[0] != "*" or form[0] != "*":
@@ -181,7 +185,7 @@ def _squared_error(module: ReadModule, forms: NormalForms, node: ast.expr, whole
         case ("mean", ("*", ((("+", 0.0, ((one, a), (other, b))), 2.0),)), None) if {one, other} == {1.0, -1.0}:
             texts = [forms.named.get(each) or forms.codes.get(each) for each in (a, b)]
             if forms.followed or not all(isinstance(text, (ast.Name, ast.Attribute)) for text in texts):
-                return None  # an expression that is evaluated elsewhere stays
+                return None  # no edit if a part of the expression is evaluated in another place
             call = ", ".join(module.code(text) for text in texts if text is not None)
             edit = module.replace(node, f"{module.spelled(f'{PACKAGE}.mse_loss', node)}({call})")
             return ChangeSite(node.lineno, "mse_loss", (edit,))
@@ -189,7 +193,7 @@ def _squared_error(module: ReadModule, forms: NormalForms, node: ast.expr, whole
 
 
 def _epsilons(module: ReadModule, forms: NormalForms, parts: list[Form], x: Form) -> list[tuple[str, Form]]:
-    """Returns the texts and forms of all that may be the epsilon: a constant in a sum, or a number with a name."""
+    """Returns the texts and forms of all candidates for the epsilon: constants in a sum, and names of numbers."""
     constants = {part[1] for part in parts if part[0] == "+" and part[1] and part[2]}
     leaves = [part for part in parts if part in forms.codes and part != x and is_number(module, forms.codes[part])]
     return [(repr(value), number(value)) for value in sorted(constants)] + [(leaf[1], leaf) for leaf in leaves]
@@ -219,7 +223,7 @@ def _written(
 
 
 def unused_edits(module: ReadModule, gone: dict[ast.stmt, str], node: ast.expr, final: ast.stmt) -> list[Edit]:
-    """Makes the edits that delete those of the statements whose values nothing else reads."""
+    """Makes the edits that delete the statements of ``gone`` whose values nothing else reads."""
     while True:
         inner = {each for whole in (node, *gone) for each in ast.walk(whole) if isinstance(each, ast.Name)}
         kept = [

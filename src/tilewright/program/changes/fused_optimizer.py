@@ -1,4 +1,4 @@
-"""Optimizers of torch without ``foreach`` and ``fused`` → ``fused=True``: one kernel for all parameters."""
+"""Adds ``fused=True`` to torch's optimizers without ``foreach`` and ``fused``: one kernel for all parameters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class FusedOptimizer(ProgramChange):
                 if other := next((name for name in OTHER_WAYS if name in given), ""):
                     raise NotSure(f"the optimizer has {other} already", call)
                 if any(keyword.arg is None for keyword in call.keywords):
-                    raise NotSure("the optimizer's arguments are in a dictionary, which may choose a way", call)
+                    raise NotSure(
+                        "the optimizer's arguments are in a dictionary, which may already set foreach or fused", call
+                    )
                 if any(_is_sparse(node) for node in module.file.every(ast.keyword)):
                     raise NotSure("the program has sparse gradients, which a fused optimizer does not take", call)
                 kind = module.full(call.func).removeprefix("torch.optim.")

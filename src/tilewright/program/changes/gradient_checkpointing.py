@@ -1,4 +1,4 @@
-"""Gradient checkpointing: understood, and not done, because it makes each step slower."""
+"""Gradient checkpointing: recognized, but never applied, because it makes each step slower."""
 
 from __future__ import annotations
 

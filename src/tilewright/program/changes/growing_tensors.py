@@ -1,4 +1,4 @@
-"""A tensor that is copied in each step to add a part → a list of parts, put together once behind the loop."""
+"""A tensor that each step copies to append a part → a list of parts that is concatenated once, after the loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
-from tilewright.program.reading.flow import scope_of
+from tilewright.program.reading.flow import check_last_lines_run, scope_of
 from tilewright.program.reading.host_reads import Loop, in_loop
 from tilewright.program.reading.module import NotSure, ReadModule
 from tilewright.program.reading.operations import operation
@@ -46,8 +46,7 @@ def _listed(module: ReadModule, statement: ast.Assign, call: ast.Call, part: ast
     for node in ast.walk(loop):
         if isinstance(node, ast.Name) and node.id == target.id and node not in own:
             raise NotSure(f"line {node.lineno} reads '{target.id}' in the loop", node)
-    if any(isinstance(each, (ast.Return, ast.Yield, ast.Try)) for each in ast.walk(loop)) or loop.orelse:
-        raise NotSure("the loop may be left without its last lines", loop)
+    check_last_lines_run(loop)
     if any(isinstance(n, ast.Name) and n.id == target.id and scope_of(module, n) is not scope_of(module, loop)
            for n in ast.walk(scope_of(module, loop))):  # fmt: skip
         raise NotSure(f"an inner function reads '{target.id}'", statement)

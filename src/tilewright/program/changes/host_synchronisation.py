@@ -1,12 +1,12 @@
-"""Values that the host reads in each step → read once behind the loop.
+"""Values that the host reads in each step → read once, after the loop.
 
     total += loss.item()            total += loss.detach().double()
     losses.append(loss.item())      losses.append(loss.detach().clone())
     mean = 0.9 * mean + 0.1 * loss.item()       … + 0.1 * loss.detach().double()
     torch.cuda.synchronize()        (deleted)
 
-The sum of floats is kept in float64, as Python's is, so that its value does not change. A value that decides a branch
-or is printed in each step is left.
+A sum of floats is kept in float64, like Python's floats, so its value does not change. A value that decides a branch,
+or that each step prints, is not changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REPLAYED = ("torch.cuda.CUDAGraph", "torch.cuda.make_graphed_callables")
 
 class HostSynchronisation(ProgramChange):
     name = "host_synchronisation"
-    about = "keeps values on the GPU and reads them once behind the loop, so that the host does not wait in each step"
+    about = "keeps values on the GPU and reads them once after the loop, so that the host does not wait in each step"
     words = ("host sync*", "synchroni* loop", ".item()", "item() call*", "item call*", "remove* synchroni*",
              "sync point", "cpu gpu sync*", "wait* host", "blocking read*")  # fmt: skip
     findings = ("host-sync", "host-late", "idle")
@@ -55,20 +55,20 @@ class HostSynchronisation(ProgramChange):
 def _synchronisation(module: ReadModule, call: ast.Call, loop: ast.stmt) -> ChangeSite:
     statement = module.statement(call)
     if any(module.full(node) in CLOCKS for node in module.file.nodes):
-        raise NotSure("the program measures times, for which it waits", call)
+        raise NotSure("the program measures times, and needs the wait for them", call)
     if any(each.arg == "non_blocking" for each in module.file.every(ast.keyword)) or any(
         module.full(node) in STREAMS for node in module.file.nodes
     ):
-        raise NotSure("a copy without waiting, or a stream, may need the call", call)
+        raise NotSure("a non-blocking copy or a stream may need the call", call)
     if not isinstance(statement, ast.Expr) or len(block_of(module, statement)) < 2:
-        raise NotSure("the call is not a statement beside others", call)
+        raise NotSure("the call is not a statement of its own in a block with others", call)
     return ChangeSite(call.lineno, "synchronize", (module.delete(statement),))
 
 
 def _site(module: ReadModule, read: HostRead, loop: ast.stmt) -> ChangeSite:
     statement = module.statement(read.call)
     match statement:
-        case ast.AugAssign(target=ast.Name() as name, op=ast.Add()) if read.tail == "item()":
+        case ast.AugAssign(target=ast.Name() as name, op=ast.Add()) if read.tail != "tolist()":
             kind = kind_of(module, read.tensor, loop)
             return ChangeSite(read.call.lineno, f"sum {name.id}", accumulated(module, read, statement, loop, kind))
         case ast.Assign(targets=[ast.Name() as name]) if any(

@@ -6,7 +6,7 @@
                                             if len(late_prints) == 10:
                                                 while late_prints: late_prints.pop(0)()
 
-The same lines come in the same order. All that they print is taken when they came before.
+The same lines are printed in the same order. Their values are taken at the time at which they were printed before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.printed import LATE
-from tilewright.program.reading.flow import changes_name
+from tilewright.program.reading.flow import changes_name, check_last_lines_run
 from tilewright.program.reading.host_reads import HostRead, Loop, host_read, in_loop
 from tilewright.program.reading.module import Edit, NotSure, ReadModule
 from tilewright.program.reading.numbers import is_number
@@ -82,12 +82,11 @@ def _check_loop(module: ReadModule, statement: ast.Expr, loop: Loop) -> None:
         raise NotSure("its line is flushed at once", statement)
     if loop.orelse:
         raise NotSure("the loop has an else", loop)
-    if any(isinstance(each, (ast.Return, ast.Yield, ast.Try)) for each in ast.walk(loop)):
-        raise NotSure("the loop may be left without its last lines", loop)
+    check_last_lines_run(loop)
     if any(isinstance(each, ast.Try) for each in module.above(loop)):
-        raise NotSure("the loop is in a try statement, behind which lines could be missing", loop)
+        raise NotSure("the loop is in a try statement: after an exception, lines could be missing", loop)
     if clock := next((node for node in ast.walk(loop) if module.full(node) in CLOCKS), None):
-        raise NotSure(f"line {getattr(clock, 'lineno', 0)} measures a time, for which its line waits", statement)
+        raise NotSure(f"line {getattr(clock, 'lineno', 0)} measures a time, and its print waits for the GPU", statement)
     printing = {
         each.name
         for other in module.program
@@ -110,7 +109,9 @@ def _captured(
     module: ReadModule, node: ast.AST, reads: dict[ast.Call, HostRead], loop: Loop, edits: list[Edit],
     given: dict[str, str],
 ) -> None:  # fmt: skip
-    """Collects what a line prints: values that are taken now, by the names under which it prints them."""
+    """Finds the values of a line that must be taken now. Adds them to ``given`` under the names by which the late print
+    reads them. Adds to ``edits`` the replacement of the reads by these names.
+    """
     if isinstance(node, ast.Call) and node in reads:
         tensor = reads[node].tensor
         taken = f"{module.operand(tensor)}.detach().clone()"
@@ -151,7 +152,9 @@ def _next(base: str, given: dict[str, str]) -> str:
 
 
 def _check_unchanged(module: ReadModule, name: ast.Name, loop: Loop) -> None:
-    """A name is taken as it is now: its object must not be changed later."""
+    """Raises NotSure if the object of a name may change before its line is printed: the late print keeps only the
+    object.
+    """
     for node in ast.walk(loop):
         match node:
             case ast.AugAssign(target=ast.Name(id=found), value=value) if found == name.id:

@@ -1,6 +1,7 @@
-"""Data that a `DataLoader` reads between the steps → read by other processes during the steps: ``num_workers``.
+"""Sets ``num_workers``, so that other processes read a `DataLoader`'s data during the steps, not between them.
 
-Only for a data set of the program's own that gives the same for an index each time: random numbers would be others.
+Only a data set class of the program is changed, and only if it gives the same item for an index each time. With
+workers, random numbers would differ.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tilewright.program.reading.module import Edit, NotSure, ReadModule
 from tilewright.source.source_file import argument, keywords
 
 PLACE = 5
-"""Of num_workers among the positional arguments of a loader."""
+"""The index of num_workers among the positional arguments of a loader."""
 WORKERS = 4
 RANDOM = re.compile(r"\brand|random|shuffle|augment|[Jj]itter|cuda|device", re.IGNORECASE)
 
@@ -39,7 +40,9 @@ class LoaderWorkers(ProgramChange):
 
 
 def _worked(module: ReadModule, loader: ast.Call) -> Edit | None:
-    """Makes the edit of a loader; None if it has workers, or if its data set is not of the program. Raises NotSure."""
+    """Makes the edit of a loader; None if it has workers, or if its data set is not a class of the program. Raises
+    NotSure.
+    """
     given = keywords(loader).get("num_workers")
     if given is not None and not (isinstance(given, ast.Constant) and given.value == 0):
         return None
@@ -54,7 +57,7 @@ def _worked(module: ReadModule, loader: ast.Call) -> Edit | None:
     other, data = found[0], found[1]
     assert isinstance(data, ast.ClassDef)
     if any(other.full(base).endswith("IterableDataset") for base in data.bases):
-        raise NotSure("each worker would give all elements of an iterable data set", loader)
+        raise NotSure("each worker would yield all elements of an iterable data set", loader)
     reading = [each for each in data.body if isinstance(each, ast.FunctionDef) and each.name != "__init__"]
     for function in reading:
         if match := RANDOM.search(other.code(function)):
@@ -62,7 +65,7 @@ def _worked(module: ReadModule, loader: ast.Call) -> Edit | None:
         if any(
             isinstance(n, (ast.Attribute, ast.Subscript)) and isinstance(n.ctx, ast.Store) for n in ast.walk(function)
         ):
-            raise NotSure(f"{data.name}.{function.name} keeps something, which a worker would keep for itself", loader)
+            raise NotSure(f"{data.name}.{function.name} stores a value, which would stay in the worker process", loader)
         if any(isinstance(n, ast.Attribute) and n.attr.startswith("transform") for n in ast.walk(function)):
             raise NotSure(f"{data.name}.{function.name} calls a transform, which may be random", loader)
     new = f"num_workers={WORKERS}"

@@ -1,6 +1,6 @@
 """A constant that is made on the host and copied → made on the device: ``torch.zeros(n, device=device)``.
 
-Random tensors are left: the device has another generator.
+Random tensors are not changed: the device has another generator.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class MadeOnDevice(ProgramChange):
 
 
 def _made(module: ReadModule, node: ast.expr) -> ast.expr:
-    """Takes methods that only look at a tensor in another way off: ``torch.arange(n).unsqueeze(0)``."""
+    """Removes methods that only give a tensor another shape, and returns the rest: ``torch.arange(n)`` for
+    ``torch.arange(n).unsqueeze(0)``.
+    """
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not module.full(node.func):
         if node.func.attr not in EXACT or {"device", "out"} & set(keywords(node)):
             break

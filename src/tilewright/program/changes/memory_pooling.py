@@ -1,4 +1,4 @@
-"""Memory pooling: understood, and not done, because torch's caching allocator already pools the memory of a GPU."""
+"""Memory pooling: recognized, but never applied, because torch's caching allocator already pools GPU memory."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Inference without gradients: ``model.eval()`` and no backward pass → ``torch.inference_mode()`` or ``no_grad()``.
 
-A function that returns only numbers or nothing gets a decorator: ``inference_mode`` in a script that never trains,
-else ``no_grad``. So does one that returns only whole numbers, such as tokens. One that returns tensors gets it only in
-a program without gradients. The statements behind an ``eval()`` that follows a training are put below
-``with torch.no_grad():``. A script of a program that never trains is switched as a whole if its functions are not
-enough.
+A function gets a decorator if it returns nothing, only numbers, or only tensors of whole numbers, such as tokens. A
+function that returns other tensors gets it only in a program without gradients. The decorator is ``inference_mode`` in
+a script that never trains, else ``no_grad``. If ``eval()`` follows training, the statements after it are put below
+``with torch.no_grad():``. If a program never trains and its functions are not enough, gradients are switched off for
+the whole script.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NoGradients(ProgramChange):
         for call in module.file.every(ast.Call):
             scope = module.file.scope(call)
             looked = _is_eval(call) or (operation(module, call)[0] in WHOLE and _picks(module, scope))
-            if not looked or scope in seen or isinstance(scope, ast.Lambda) or _is_off(module, call):
+            if not looked or scope in seen or isinstance(scope, ast.Lambda) or is_off(module, call):
                 continue
             seen.append(scope)
             try:
@@ -61,8 +61,8 @@ def _is_eval(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == "eval" and not call.args and not call.keywords
 
 
-def _is_off(module: ReadModule, node: ast.AST) -> bool:
-    """Returns whether gradients are switched off around a node already, or in a function around it."""
+def is_off(module: ReadModule, node: ast.AST) -> bool:
+    """Returns whether a block or a function around a node already switches gradients off."""
     return any(
         any(module.full(n) in WITHOUT for item in each.items for n in ast.walk(item.context_expr))
         if isinstance(each, ast.With)
@@ -76,7 +76,7 @@ def _in_function(module: ReadModule, function: Function, call: ast.Call) -> Chan
     if any(module.full(node) in WITHOUT for node in ast.walk(function)):
         return None
     if function.name == "__init__":
-        return None  # what is made in inference mode could not be trained; `_whole_script` sees it
+        return None  # A tensor that is made in inference mode cannot be trained. `_whole_script` handles this case.
     if found := training_call(module, function):
         if _is_eval(call) and (site := _behind(module, function, call)) is not None:
             return site
@@ -84,13 +84,13 @@ def _in_function(module: ReadModule, function: Function, call: ast.Call) -> Chan
     if isinstance(function, ast.AsyncFunctionDef) or any(own(function, ast.Yield)):
         raise NotSure(f"{function.name} is a generator or asynchronous", function)
     trains = gradient_in(module, module.file.tree) is not None or not never_trains(module)
-    numbers = all(_is_number(module, value) for value in returned(function)) and not _stores(function)
-    whole = not _is_eval(call) and not _stores(function)
+    numbers = all(_is_number(module, value) for value in returned(function)) and not stores(function)
+    whole = not _is_eval(call) and not stores(function)
     if trains and not numbers and not whole:
         raise NotSure(
             f"{function.name} returns or keeps tensors, and the program computes gradients elsewhere", function
         )
-    # What a model keeps in inference mode, such as a cache, could not be used in a later training.
+    # A tensor that a model stores in inference mode, such as a cache, cannot be used in later training.
     alone = numbers and not trains and is_script(module)
     mode = module.spelled("torch.inference_mode" if alone else "torch.no_grad", function)
     edit = module.insert_before(function, f"@{mode}()")
@@ -98,7 +98,9 @@ def _in_function(module: ReadModule, function: Function, call: ast.Call) -> Chan
 
 
 def _behind(module: ReadModule, function: Function, call: ast.Call) -> ChangeSite | None:
-    """Makes the site that wraps what follows ``model.eval()`` behind a training; None if that trains again."""
+    """Makes the site that wraps the statements after a call of ``model.eval()``, if the function trains before the
+    call. Returns None if they train again.
+    """
     statement = module.statement(call)
     following = after(module, statement)
     if not following or block_of(module, statement) is not function.body:
@@ -113,7 +115,7 @@ def _behind(module: ReadModule, function: Function, call: ast.Call) -> ChangeSit
 
 
 def _stores_outside(function: Function, statements: list[ast.stmt]) -> bool:
-    """Returns whether statements keep something in an attribute, or in what a parameter names."""
+    """Returns whether statements store something in an attribute, or in an object that a parameter names."""
     outside = {arg.arg for arg in (*function.args.args, *function.args.kwonlyargs)}
     for node in (node for statement in statements for node in ast.walk(statement)):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
@@ -126,7 +128,9 @@ def _stores_outside(function: Function, statements: list[ast.stmt]) -> bool:
 
 
 def _picks(module: ReadModule, function: ast.AST) -> bool:
-    """Returns whether a function runs a model in a loop, and returns only whole numbers that it picks: tokens."""
+    """Returns whether a function runs a model in a loop and returns only whole numbers, such as the tokens that it
+    picks.
+    """
     if not isinstance(function, Function) or not (any(own(function, ast.For)) or any(own(function, ast.While))):
         return False
     values = returned(function)
@@ -134,7 +138,9 @@ def _picks(module: ReadModule, function: ast.AST) -> bool:
 
 
 def _is_whole(module: ReadModule, node: ast.AST | None, depth: int = 6) -> bool:
-    """Returns whether a tensor surely holds whole numbers. One that is concatenated with such does: it is tokens."""
+    """Returns whether a tensor surely holds whole numbers. A tensor that is concatenated with one does, too: both hold
+    tokens.
+    """
     if depth == 0 or node is None:
         return False
     name, args = operation(module, node)
@@ -151,7 +157,9 @@ def _is_whole(module: ReadModule, node: ast.AST | None, depth: int = 6) -> bool:
 
 
 def _whole_script(module: ReadModule) -> Iterator[ChangeSite]:
-    """Yields the site of a script whose program never trains, and evaluates in a constructor or in another file."""
+    """Yields the site of a script. Its program never trains, and calls ``eval()`` in a constructor or in
+    another file.
+    """
     if module is not module.program[0] or not is_script(module) or not never_trains(module):
         return
     if any(each.full(node) in WITHOUT for each in module.program for node in each.file.nodes):
@@ -194,8 +202,8 @@ def _adds_numbers(module: ReadModule, place: ast.AST, value: ast.AST | None) -> 
     )
 
 
-def _stores(function: Function) -> bool:
-    """Returns whether a function may keep tensors: in attributes, elements, lists, or names of other functions."""
+def stores(function: Function) -> bool:
+    """Returns whether a function may store tensors in attributes, elements, lists, or names of other functions."""
     for node in ast.walk(function):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             return True

@@ -1,7 +1,7 @@
 """Batches in pinned memory, copied without waiting: ``pin_memory`` of the loader, ``non_blocking`` of the copy.
 
-A copy counts if it takes what a `DataLoader` yields to a device. Copies to the host are left: without waiting, the host
-would read the values before they are there.
+Only copies of a `DataLoader`'s batches to a device are changed. Copies to the host are not: without waiting, the host
+would read the values before they have arrived.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.source.source_file import keywords, stored
 
 LOADER = "torch.utils.data.DataLoader"
 PLACE = 7
-"""Of pin_memory among the positional arguments of a loader."""
+"""The index of pin_memory among the positional arguments of a loader."""
 THROUGH = ("enumerate", "tqdm", "zip", "iter")
 
 

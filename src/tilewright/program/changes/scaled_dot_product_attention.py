@@ -1,7 +1,7 @@
 """Hand-written attention → ``torch.nn.functional.scaled_dot_product_attention``, which stores no matrix of weights.
 
 The scale is always given, because the function's default is 1/√d. A mask that is surely causal becomes ``is_causal``;
-one that blocks with minus infinity stays a mask of True and False; others are added to the scores, as they were.
+one that blocks with minus infinity stays a mask of True and False; all others are still added to the scores.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ScaledDotProductAttention(ProgramChange):
                 found = traced(module, node)
                 if found is not None and (call := _second_derivative(module)):
                     raise NotSure(
-                        f"line {call.lineno} takes second derivatives, which the fused kernels have not", node
+                        f"line {call.lineno} takes second derivatives, which the fused kernels do not support", node
                     )
                 if found is not None:
                     yield _site(found)
@@ -76,6 +76,7 @@ def _site(found: Attention) -> ChangeSite:
     name = module.spelled(FUNCTION, found.weighted)
     text = _call(module, found, name, [query, key, value, *arguments])
     start, end = module.span(found.weighted)
+    text = f"{text}.transpose(-2, -1)" if found.values_first else text
     edits = [Edit(start, end, permuted(text, result))]
     edits += [module.delete(statement) for statement in dict.fromkeys((*(each for each, _ in found.gone), *deleted))]
     note = "dropout draws other random numbers" if found.dropout else ""
@@ -103,6 +104,8 @@ def _operands(module: ReadModule, found: Attention) -> tuple[str, str, str, tupl
         key = _in_order(module, scores.right, layout.right)
     else:
         query, (key, axes) = module.argument(scores.left), _key(module, found, scores, axes)
+    if found.values_first:
+        return query, key, f"{module.operand(values.left)}.transpose(-2, -1)", (), axes
     if not values.spec:
         return query, key, module.argument(values.right), (), axes
     layout = values_layout(values.spec)
@@ -128,7 +131,8 @@ def _key(module: ReadModule, found: Attention, scores: MatrixProduct, axes: int 
         value = assigned(change, scores.right.id)
         swapped = swapped_axes(module, value) if value is not None else None
         axes = len(swapped[1]) if swapped and len(swapped[1]) > 2 else axes
-    if swapped is None:
+    batched = scores.axes == 3 and found.values is not None and found.values.axes == 3  # bmm: no axis is broadcast
+    if swapped is None and not batched:
         raise NotSure(f"{module.code(scores.right)} is not visibly the transposed keys", found.weighted)
     return f"{module.operand(scores.right)}.transpose(-2, -1)", axes
 
@@ -144,7 +148,9 @@ def _scale(found: Attention) -> str:
 
 
 def _masks(found: Attention) -> tuple[list[str], list[ast.stmt]]:
-    """Returns the arguments that stand for the masks, and the statements that only made a mask that is now implied."""
+    """Returns the arguments that replace the masks, and the statements that only made a mask that ``is_causal`` now
+    replaces.
+    """
     if not found.masks:
         return [], []
     if len(found.masks) == 1 and _is_causal(found.module, found.masks[0]):

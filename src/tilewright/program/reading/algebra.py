@@ -1,8 +1,8 @@
-"""Brings expressions over tensors into a normal form, so that ways of writing one function compare equal.
+"""Brings expressions over tensors into a normal form, so that different spellings of a function compare equal.
 
 A form is a sum, ``("+", constant, ((factor, form), …))``; a product of powers, ``("*", ((base, exponent), …))``; a
-function, ``("tanh", form)``; a reduction, ``("mean", form, axis)``; or a leaf, an expression that is not looked into.
-Names are followed to their values in the same block.
+function, ``("tanh", form)``; a reduction, ``("mean", form, axis)``; or a leaf, an expression that is compared as text.
+Names are replaced by their values from the same block.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POWERS = {"sqrt": 0.5, "rsqrt": -0.5, "square": 2.0, "reciprocal": -1.0}
 SOFTMAXES = ("softmax", "log_softmax", "logsumexp")
 DEPTH = 30
 NEAR = 2e-8
-"""Two constants with a smaller relative difference are one: people write 0.79788456 for √(2/π)."""
+"""Two constants with a smaller relative difference are equal: people write 0.79788456 for √(2/π)."""
 
 
 def number(value: float) -> Form:
@@ -79,7 +79,9 @@ def _factors(form: Form) -> tuple[float, tuple[tuple[Form, float], ...]]:
 
 
 def power(form: Form, exponent: float) -> Form:
-    """Returns a power. Only a plain number is computed; a factor stays inside otherwise."""
+    """Returns a form to a power. The power of a number is computed; the power of a product becomes a product of
+    powers.
+    """
     if form[0] == "+" and not form[2] and (form[1] > 0 or exponent == int(exponent)) and form[1]:
         return number(form[1] ** exponent)
     if form[0] == "*" and (exponent == int(exponent) or len(form[1]) == 1):
@@ -88,7 +90,7 @@ def power(form: Form, exponent: float) -> Form:
 
 
 def equal(a: Form, b: Form) -> bool:
-    """Returns whether two forms are the same, with constants that differ by rounding."""
+    """Returns whether two forms are equal. Their constants may differ by rounding."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, float) and isinstance(b, float):
@@ -97,7 +99,7 @@ def equal(a: Form, b: Form) -> bool:
 
 
 class NormalForms:
-    """Makes forms of the expressions of one file, and remembers the names and the statements that it followed."""
+    """Makes the forms of the expressions of one file, and remembers the names and statements that it followed."""
 
     def __init__(self, module: ReadModule) -> None:
         self.module = module
@@ -222,7 +224,7 @@ def _inside(part: tuple[Any, ...]) -> Iterable[Form]:
 
 
 def is_leaf(module: ReadModule, node: ast.expr) -> bool:
-    """Returns whether an expression is no arithmetic. A name for such a value stands for itself."""
+    """Returns whether an expression is not arithmetic. A name of such a value is not replaced."""
     if isinstance(node, (ast.BinOp, ast.UnaryOp)):
         return False
     name, _ = operation(module, node)

@@ -1,7 +1,7 @@
-"""Follows hand-written attention back from ``weights @ v`` to ``q @ kᵀ``, and collects what stands between.
+"""Follows hand-written attention back from ``weights @ v`` to ``q @ kᵀ``, and collects the operations in between.
 
-`traced` returns None where there is no softmax of a product. It raises NotSure where there is one, and something else
-is not understood.
+`traced` returns None if there is no softmax of a product. It raises NotSure if there is one, but another part is not
+understood.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tilewright.program.reading.operations import (
     option,
     product,
     softmax,
+    swapped_axes,
+    swaps_last_two,
 )
 from tilewright.source.source_file import argument, keywords
 
 MaskKind: TypeAlias = Literal["blocked", "kept", "added", "subtracted"]
 LEAST_FILL = -1e4
-"""A finite fill value must be below: else a blocked key keeps some weight."""
+"""A finite fill value must be below this; otherwise a blocked key keeps some weight."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class Placed:
 
 @dataclass(frozen=True)
 class ScoreMask:
-    """One mask. ``fill``: the value of blocked scores, or None if only ``fill_code`` says it. ``test``: applies if."""
+    """One mask. ``fill``: the value of blocked scores; None if only its text ``fill_code`` is known. ``test``: the mask
+    is applied only if this expression is true; None: always.
+    """
 
     kind: MaskKind
     value: Placed
@@ -53,7 +57,7 @@ class ScoreMask:
 
 @dataclass
 class Attention:
-    """The parts of one attention. The later parts of lists are the earlier ones of the program."""
+    """The parts of one attention. Lists are filled backwards: their later items come earlier in the program."""
 
     module: ReadModule
     final: ast.stmt
@@ -61,6 +65,8 @@ class Attention:
     """The product of weights and values."""
     scores: MatrixProduct | None = None
     values: MatrixProduct | None = None
+    values_first: bool = False
+    """Whether the last product is of values with transposed weights, so that all of it is transposed."""
     where: ast.stmt | None = None
     """The statement with the scores' product."""
     axis: int | None = None
@@ -74,7 +80,9 @@ class Attention:
     reads: list[ast.Name] = field(default_factory=list)
 
     def step(self, node: ast.expr, at: ast.stmt) -> tuple[ast.expr, ast.stmt, Placed | None]:
-        """Follows a name to its value. Returns value and statement, and the test under which it is given, if any."""
+        """Follows a name to its value. Returns the value, its statement, and the condition of the assignment, if it has
+        one.
+        """
         if not isinstance(node, ast.Name):
             return node, at, None
         change = last_change(self.module, node.id, at)
@@ -99,17 +107,37 @@ class Attention:
 
 
 def traced(module: ReadModule, node: ast.expr) -> Attention | None:
-    """Returns the attention whose last product is ``node``; None if it is none. Raises NotSure."""
+    """Returns the attention whose last product is ``node``; None if ``node`` is not such a product. Raises NotSure."""
     values = product(module, node)
     if values is None:
         return None
     final = module.statement(node)
     found = Attention(module, final, node, values=values)
     scores = _weights(found, values.left, final)
+    if scores is None and not values.spec and (weights := _swapped(module, values.right, final, values.axes)):
+        found = Attention(module, final, node, values=values, values_first=True)  # v @ wᵀ is (w @ vᵀ)ᵀ
+        if weights.at is not final and isinstance(values.right, ast.Name):
+            found.reads.append(values.right)
+            found.gone.append((weights.at, values.right.id))
+        scores = _weights(found, weights.node, weights.at)
     if scores is None or not _scores(found, *scores):
         return None
     _check(found)
     return found
+
+
+def _swapped(module: ReadModule, node: ast.expr, at: ast.stmt, axes: int | None) -> Placed | None:
+    """Returns the tensor of which an operand is the transposition, also behind a name; None if it is none."""
+    if isinstance(node, ast.Name):
+        change = last_change(module, node.id, at)
+        value = assigned(change, node.id)
+        if change is None or value is None or isinstance(value, ast.Name):
+            return None
+        return _swapped(module, value, change, axes)
+    swapped = swapped_axes(module, node)
+    if swapped is None or not swaps_last_two(swapped[1], len(swapped[1]) if len(swapped[1]) > 2 else axes):
+        return None
+    return Placed(swapped[0], at)
 
 
 def _weights(found: Attention, node: ast.expr, at: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
@@ -171,7 +199,7 @@ def _copied(found: Attention) -> Attention:
 
 
 def _scores(found: Attention, node: ast.expr, at: ast.stmt) -> bool:
-    """Goes from the input of the softmax back to the product. Returns whether there is one."""
+    """Goes from the input of the softmax back to the product. Returns whether it found the product."""
     module = found.module
     while True:
         node, at, test = found.step(node, at)
@@ -194,7 +222,7 @@ def _scores(found: Attention, node: ast.expr, at: ast.stmt) -> bool:
 def _through(
     found: Attention, parts: tuple[Sign, ast.expr, ast.expr], at: ast.stmt, test: Placed | None
 ) -> ast.expr | None:
-    """Takes a scale or an added mask off; returns the operand that has the scores, None if neither has."""
+    """Removes a scale or an added mask. Returns the operand with the scores; None if neither operand has them."""
     sign, left, right = parts
     sides = [_leads(found, left, at), sign not in "/-" and _leads(found, right, at)]
     if not any(sides):
@@ -223,7 +251,7 @@ def _leads(found: Attention, node: ast.expr, at: ast.stmt) -> bool:
 
 
 def _masked(found: Attention, node: ast.expr, at: ast.stmt, test: Placed | None) -> ast.expr | None:
-    """Takes ``masked_fill`` or ``where`` off; returns the scores in it, None for another expression."""
+    """Removes ``masked_fill`` or ``where``. Returns the scores in it; None for another expression."""
     module = found.module
     name, args = operation(module, node)
     if name.rstrip("_") == "masked_fill" and name in ("masked_fill", "masked_fill_") and args:
@@ -262,13 +290,13 @@ def _fill(
     if value is None and "{dtype}" not in code:
         raise NotSure(f"its fill value {code} is not known", found.weighted)
     if value is not None and value > LEAST_FILL:
-        raise NotSure(f"its fill value {code} leaves blocked keys some weight", found.weighted)
+        raise NotSure(f"its fill value {code} leaves some weight to blocked keys", found.weighted)
     found.masks.append(ScoreMask(kind, Placed(mask, at), value, code, test))
     return scores
 
 
 def _check(found: Attention) -> None:
-    """Raises NotSure if a value that disappears is used elsewhere, or if a part must not be moved."""
+    """Raises NotSure if a value that the change removes is used elsewhere, or if a part must not be moved."""
     module, final, gone = found.module, found.final, [statement for statement, _ in found.gone]
     for name in {name for _, name in found.gone}:
         other = used_elsewhere(module, name, found.reads, [each for each, n in found.gone if n == name], final)

@@ -1,7 +1,7 @@
-"""Finds tensors that depend on nothing but sizes, devices and types: masks, tables of positions, means of channels.
+"""Finds tensors that depend only on sizes, devices and types: masks, tables of positions, means of channels.
 
-`ConstantsOf` reads the statements of one function. What a constant depends on is a *key*, such as ``x.size(1)`` or
-``x.device``: the tensor is the same whenever its keys are.
+`ConstantsOf` reads the statements of one function. A constant depends on *keys*, such as ``x.size(1)`` or ``x.device``:
+equal keys give an equal tensor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PURE = (*METHODS, "outer", "cat", "stack", "meshgrid", "cos", "sin", "tan", "tan
         "where", "logspace", "linspace", "ones_like", "zeros_like", "full_like", "concat", "log2", "log10", "deg2rad",
         "device", "masked_fill", "kron", "diag", "bitwise_not", "float_power", "clamp", "remainder")  # fmt: skip
 PRODUCTS = ("matmul", "bmm", "mm", "einsum")
-"""Rounded differently under autocast."""
+"""Operations that autocast rounds differently."""
 COPIES = ("to", "cuda", "tensor", "as_tensor")
 SIZED = ("arange", "ones", "zeros", "eye", "empty", "view", "reshape", "expand", "repeat", "randn", "rand")
 LAYERS = ("Linear", "Embedding", "LayerNorm", "GroupNorm", "RMSNorm", "Conv1d", "Conv2d", "range")
@@ -34,14 +34,14 @@ DEPTH = 6
 
 @dataclass
 class ConstantRun:
-    """Statements of one block, one after the other, that make constants; or one expression in a statement."""
+    """Consecutive statements of one block that make constants; or one constant expression in a statement."""
 
     statements: list[ast.stmt]
     expression: ast.expr | None
     keys: dict[str, list[ast.expr]]
-    """Text of a key → its places."""
+    """Text of a key → the expressions that have it."""
     names: set[str]
-    """What the statements bind."""
+    """The names that the statements bind."""
     work: int
     copies: bool
 
@@ -60,7 +60,7 @@ class ConstantsOf:
             if self._extend(run, statement):
                 continue
             if run.statements and self._is_number_statement(statement):
-                continue  # it stays where it is, above the last statement of the run
+                continue  # this statement is not moved: it stays above the last statement of the run
             if run.statements:
                 yield run
             run = _empty()
@@ -126,7 +126,9 @@ class ConstantsOf:
     # Expressions ------------------------------------------------------------------------------------------
 
     def keys(self, node: ast.AST, at: ast.stmt, names: set[str], depth: int = 40) -> list[ast.expr] | None:
-        """Returns the keys of a constant expression; None if it is none. names: constants that are made above."""
+        """Returns the keys of a constant expression; None for other expressions. names: constants that earlier
+        statements make.
+        """
         if isinstance(node, ast.expr) and self._is_key(node, at, names):
             return [] if self._is_plain(node) else [node]
         inside: list[ast.AST]
@@ -165,7 +167,7 @@ class ConstantsOf:
         return found
 
     def _is_plain(self, node: ast.expr) -> bool:
-        """A literal, or an expression that means the same everywhere."""
+        """Returns whether an expression is a literal, or has the same value everywhere."""
         return not any(isinstance(each, ast.Name) and not self.module.full(each) for each in ast.walk(node))
 
     def _is_key(self, node: ast.expr, at: ast.stmt, names: set[str]) -> bool:
@@ -204,7 +206,9 @@ class ConstantsOf:
         return is_number(self.module, node)
 
     def _is_size(self, node: ast.Attribute) -> bool:
-        """``self.width``, if the file uses it, or the argument that it is made of, as a size."""
+        """Returns whether an attribute is a size: the file uses it as a size, or uses the argument of the same name as
+        a size.
+        """
         if self.module.code(node) in self.sized:
             return True
         return is_self(self.module, node.value) and node.attr in self.sized
@@ -219,7 +223,7 @@ class ConstantsOf:
         return is_pure_operation(self.module, call) or self._helper(call) is not None
 
     def _helper(self, call: ast.Call) -> ast.AST | None:
-        """Returns the function of the program that a call calls, if it only makes a constant of its arguments."""
+        """Returns the program's function that a call runs, if the function only makes a constant from its arguments."""
         found = self.module.defined(call.func) if isinstance(call.func, ast.Name) else None
         if found is None or not isinstance(found[1], ast.FunctionDef) or found[1] is self.function:
             return None
@@ -242,7 +246,9 @@ class ConstantsOf:
 
 
 def is_pure_operation(module: ReadModule, call: ast.Call) -> bool:
-    """Returns whether a call computes the same from the same arguments, without products and random numbers."""
+    """Returns whether a call gives the same result for the same arguments, and uses neither products nor random
+    numbers.
+    """
     if any(keyword.arg in ("out", "requires_grad", "generator", None) for keyword in call.keywords):
         return False
     if module.full(call.func).startswith("math.") or module.is_builtin(call.func, "int", "float", "len"):
@@ -256,7 +262,7 @@ def _empty() -> ConstantRun:
 
 
 def _makes(module: ReadModule, node: ast.AST) -> bool:
-    """Returns whether an expression makes a tensor: itself, or by a function of the program."""
+    """Returns whether an expression makes a tensor, directly or by a function of the program."""
     for each in ast.walk(node):
         if isinstance(each, ast.Call):
             if module.called(each).removeprefix("torch.") in MADE:

@@ -1,4 +1,4 @@
-"""Reads the two einsums of an attention: which axes are rows, columns and channels, and how to bring them in order."""
+"""Reads the two einsums of an attention: which axes are rows, columns and channels, and how to reorder them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class AxisOrders:
-    """For each operand the order of its axes that attention wants; ``result``: the order of the result's axes.
+    """The order of axes that the fused attention needs, for each operand. ``result``: the order of the result's axes.
 
-    The empty order stands for axes that are in order already.
+    An empty order means that the axes are already in order.
     """
 
     left: tuple[int, ...]
@@ -18,7 +18,9 @@ class AxisOrders:
 
 
 def scores_layout(spec: tuple[str, ...]) -> AxisOrders | None:
-    """Returns how queries [batch, i, d] and keys [batch, j, d] are made for ``bihd,bjhd->bhij``; else None."""
+    """Returns the orders that give queries [batch, i, d] and keys [batch, j, d], as for ``bihd,bjhd->bhij``;
+    else None.
+    """
     left, right, out = spec
     rows, columns = out[-2:-1], out[-1:]
     batch, shared = out[:-2], [each for each in left if each in right and each not in out]
@@ -29,7 +31,9 @@ def scores_layout(spec: tuple[str, ...]) -> AxisOrders | None:
 
 
 def values_layout(spec: tuple[str, ...]) -> AxisOrders | None:
-    """Returns how values [batch, j, e] and the result [batch, i, e] are ordered for ``bhij,bjhe->bihe``; else None."""
+    """Returns the orders that give values [batch, j, e] and the result [batch, i, e], as for ``bhij,bjhe->bihe``; else
+    None.
+    """
     left, right, out = spec
     batch, rows, columns = left[:-2], left[-2:-1], left[-1:]
     own = [each for each in right if each not in left]

@@ -1,7 +1,7 @@
 """Follows values through the statements of one block, and says what may be moved or deleted there.
 
-Only straight code is followed: a name's last binding before its use, in the same list of statements. What cannot be
-followed is None, never a guess.
+Only straight-line code is followed: a name's last binding before its use, in the same list of statements. If a value
+cannot be followed, the result is None, never a guess.
 """
 
 from __future__ import annotations
@@ -79,6 +79,12 @@ def scope_of(module: ReadModule, node: ast.AST) -> Function | ast.Module:
     return module.file.scope(node)
 
 
+def check_last_lines_run(loop: ast.For | ast.AsyncFor | ast.While) -> None:
+    """Raises NotSure if a loop may be left before statements behind it, or in its else, run."""
+    if loop.orelse or any(isinstance(each, (ast.Return, ast.Yield, ast.Try)) for each in ast.walk(loop)):
+        raise NotSure("the loop may be left before its last lines run", loop)
+
+
 def loads(scope: ast.AST, name: str) -> list[ast.Name]:
     """Returns the reads of a name below a node, with those of inner functions."""
     found = (node for node in ast.walk(scope) if isinstance(node, ast.Name) and node.id == name)
@@ -88,11 +94,12 @@ def loads(scope: ast.AST, name: str) -> list[ast.Name]:
 def used_elsewhere(
     module: ReadModule, name: str, own: Iterable[ast.Name], statements: Iterable[ast.stmt], final: ast.stmt
 ) -> ast.AST | None:
-    """Returns a read of ``name``, besides ``own``, that may get a value that ``statements`` give it; None if surely
-    none. ``final``: the last statement of the chain; all are in one block."""
+    """Returns a read of ``name`` that may see a value which ``statements`` assign; None if there is surely none. own:
+    reads that do not count. final: the statement after ``statements``, in the same block.
+    """
     known, chain = set(own), [*statements, final]
     scope = scope_of(module, final)
-    if name in module._declared_global:
+    if name in module.declared_global:
         return final
     others = [node for node in loads(scope, name) if node not in known]
     for node in others:

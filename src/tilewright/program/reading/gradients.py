@@ -1,4 +1,4 @@
-"""Says which parts of a program compute gradients, also through the functions of its own that they call."""
+"""Finds the parts of a program that compute gradients, directly or through functions of the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.program.reading.module import Function, ReadModule
 WITH = ("backward", "requires_grad_", "requires_grad", "grad", "retain_grad")
 PACKAGES = ("torch.autograd", "torch.optim")
 HIDING = ("lightning", "pytorch_lightning", "transformers", "accelerate", "ignite", "fastai", "deepspeed", "ray")
-"""Packages that may train out of sight."""
+"""Packages that may train a model in their own code."""
 
 
 def gradient_in(module: ReadModule, inside: ast.AST) -> ast.AST | None:
@@ -24,25 +24,29 @@ def gradient_in(module: ReadModule, inside: ast.AST) -> ast.AST | None:
 
 
 def training_call(module: ReadModule, inside: ast.AST) -> ast.AST | None:
-    """Returns a node below a node that computes gradients, or that calls a function of the program which does."""
+    """Returns a node inside ``inside`` that computes gradients, or that calls a function of the program that does; else
+    None.
+    """
     if (found := gradient_in(module, inside)) is not None:
         return found
     training = _training_names(module)
     calls = (call for call in ast.walk(inside) if isinstance(call, ast.Call))
     if "forward" in training:
-        return next(calls, None)  # a call of any model may be one of it
+        return next(calls, None)  # a call of any model may call this `forward`
     return next((call for call in calls if _name(call) in training), None)
 
 
 def never_trains(module: ReadModule) -> bool:
-    """Returns whether no file of the program computes gradients, or imports a package that may."""
+    """Returns whether no file of the program computes gradients or imports a package that may."""
     return not any(
         gradient_in(each, each.file.tree) is not None or each.file.packages & set(HIDING) for each in module.program
     )
 
 
 def _training_names(module: ReadModule) -> set[str]:
-    """The names of the functions and classes of the program that train, directly or through others."""
+    """Returns the names of the program's functions and classes that compute gradients, directly or through calls of
+    others.
+    """
     parts = [(name, each, node) for each in module.program for name, node in _named(each)]
     found = {name for name, each, node in parts if gradient_in(each, node) is not None}
     while True:

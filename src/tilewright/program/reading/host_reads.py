@@ -23,7 +23,7 @@ class HostRead:
     call: ast.Call
     tensor: ast.expr
     tail: str = "item()"
-    """What makes the same value of the tensor later."""
+    """The method call that reads the same value from the tensor later."""
 
 
 def host_read(module: ReadModule, call: ast.Call) -> HostRead | None:
@@ -45,7 +45,7 @@ def host_read(module: ReadModule, call: ast.Call) -> HostRead | None:
 
 
 def _bare(node: ast.expr) -> ast.expr:
-    """Takes ``.detach()``, ``.cpu()`` and ``.data`` off."""
+    """Returns an expression without ``.detach()``, ``.cpu()`` and ``.data``."""
     while True:
         match node:
             case ast.Call(func=ast.Attribute(value=inside, attr="detach" | "cpu"), args=[], keywords=[]):
@@ -69,7 +69,7 @@ def in_loop(module: ReadModule, node: ast.AST) -> Loop | None:
 
 
 def _has_backward(module: ReadModule, node: ast.expr) -> bool:
-    """Returns whether the function calls ``node.backward()``: then it is a tensor, and a float."""
+    """Returns whether the function calls ``node.backward()``: then the node is a tensor of floats."""
     text = module.code(_bare(node))
     scope = module.file.scope(node)
     return any(

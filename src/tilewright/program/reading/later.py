@@ -1,4 +1,4 @@
-"""Edits that keep a sum or a list of values on the GPU in a loop, and read them behind it."""
+"""Makes edits that keep a sum or a list of values on the GPU in a loop, and read them after it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ def accumulated(
     name = statement.target.id
     _check_added(module, read, statement.value)
     _check_total(module, statement, name)
-    tensor = module.operand(read.tensor)
-    kept = f"{tensor}.detach().double()" if kind == "float" else tensor
+    tensor, is_tensor = module.operand(read.tensor), module.spelled("torch.is_tensor", loop)
+    of_numpy = read.tail != "item()"  # NumPy keeps such a sum in float32
+    last = f"{name}.{read.tail}{'[()]' if of_numpy else ''} if {is_tensor}({name}) else {name}"
+    kept = f"{tensor}.detach()" if of_numpy else f"{tensor}.detach().double()" if kind == "float" else tensor
     edits = [module.replace(read.call, kept)]
     for use in loads(loop, name):
         _check_rare(module, use, loop)
-        edits.append(module.replace(use, f"{kind}({name})"))
-    is_tensor = module.spelled("torch.is_tensor", loop)
-    return (*edits, module.insert_after(loop, f"{name} = {name}.item() if {is_tensor}({name}) else {name}"))
+        edits.append(module.replace(use, f"({last})" if of_numpy else f"{kind}({name})"))
+    return (*edits, module.insert_after(loop, f"{name} = {last}"))
 
 
 def averaged(
@@ -34,11 +35,11 @@ def averaged(
 ) -> tuple[Edit, ...]:
     """Makes the edits of ``mean = loss.item() if mean is None else 0.9 * mean + 0.1 * loss.item()``.
 
-    Raises NotSure unless the value is made of numbers, of itself, and of reads, all in float64.
+    Raises NotSure unless the value is computed only from numbers, from its old value and from reads, all in float64.
     """
     scope = scope_of(module, statement)
     bindings = module.file.bindings(name.id, statement)
-    if name.id in module._declared_global or any(scope_of(module, use) is not scope for use in loads(scope, name.id)):
+    if name.id in module.declared_global or any(scope_of(module, use) is not scope for use in loads(scope, name.id)):
         raise NotSure(f"'{name.id}' is also a name of another function", statement)
     begins = [binding for binding in bindings if binding.place is not statement]
     for binding in begins:
@@ -112,7 +113,7 @@ def appended_elsewhere(
 ) -> tuple[Edit, ...]:
     """Makes the edits of ``self.losses.append(loss.item())`` and ``history["loss"].append(loss.item())``.
 
-    Raises NotSure if it is not surely a list, or if the loop, or a method that it calls, may read it.
+    Raises NotSure if the target may not be a list, or if the loop, or a method that the loop calls, may read it.
     """
     text = module.code(kept)
     if not _begins_as_list(module, kept):
@@ -174,7 +175,9 @@ def _within(module: ReadModule, node: ast.AST, loop: ast.stmt) -> bool:
 
 
 def _check_added(module: ReadModule, read: HostRead, value: ast.expr) -> None:
-    """Besides the read, what is added may have only numbers: ``loss.item() * x.size(0)``."""
+    """Raises NotSure if an added value has parts that are neither the read nor numbers. ``loss.item() * x.size(0)`` is
+    allowed.
+    """
     while value is not read.call:
         if not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Mult, ast.Div)):
             raise NotSure(f"{module.code(read.call)} is used in {module.code(value)}", value)
@@ -187,10 +190,10 @@ def _check_added(module: ReadModule, read: HostRead, value: ast.expr) -> None:
 
 
 def _check_total(module: ReadModule, statement: ast.AugAssign, name: str) -> None:
-    """The total must begin as a number, and only be added to."""
+    """Raises NotSure unless the total begins as a number and the loop only adds to it."""
     scope = scope_of(module, statement)
     bindings = module.file.bindings(name, statement)
-    if name in module._declared_global or scope_of(module, statement.target) is not scope:
+    if name in module.declared_global or scope_of(module, statement.target) is not scope:
         raise NotSure(f"'{name}' is a name of another function", statement)
     for binding in bindings:
         added = isinstance(binding.place, ast.AugAssign) and isinstance(binding.place.op, ast.Add)
@@ -207,7 +210,9 @@ def _check_total(module: ReadModule, statement: ast.AugAssign, name: str) -> Non
 
 
 def _check_no_try(module: ReadModule, statement: ast.stmt, scope: ast.AST) -> None:
-    """An exception in the loop must not show tensors where numbers were."""
+    """Raises NotSure if the loop is in a try statement: after an exception, the program would find tensors instead of
+    numbers.
+    """
     for each in module.above(statement):
         if each is scope:
             return
@@ -216,7 +221,7 @@ def _check_no_try(module: ReadModule, statement: ast.stmt, scope: ast.AST) -> No
 
 
 def _check_rare(module: ReadModule, use: ast.Name, loop: ast.stmt) -> None:
-    """A use in the loop is read where it stands, so it must not be read in each step."""
+    """Raises NotSure if a use in the loop is reached in each step: the change reads the value there."""
     for each in module.above(use):
         if each is loop:
             break

@@ -1,4 +1,4 @@
-"""The layers that a module's class assigns to its attributes: ``self.drop = nn.Dropout(0.1)``."""
+"""Finds the layers that a module's class assigns to its attributes: ``self.drop = nn.Dropout(0.1)``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PURE = frozenset(
         "Conv1d", "Conv2d", "Conv3d", "Embedding", "GroupNorm", "Flatten", "Unflatten", "AvgPool2d", "MaxPool2d",
     )
 )  # fmt: skip
-"""Layers whose call changes no tensor that it is given (unless ``inplace=True``)."""
+"""Layers that do not change their input tensors (unless ``inplace=True``)."""
 
 
 def is_self(module: ReadModule, node: ast.AST) -> bool:
@@ -76,7 +76,9 @@ def _sets_from_outside(module: ReadModule, node: ast.Attribute, name: str) -> bo
 
 
 def _assigned(statement: ast.stmt, target: ast.expr) -> ast.expr | None:
-    """Returns what ``target = value`` or ``a, target = x, value`` assigns to the target; None for other statements."""
+    """Returns the value that ``target = value`` or ``a, target = x, value`` assigns to the target; None for other
+    statements.
+    """
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     whole, value = statement.targets[0], statement.value
@@ -87,7 +89,9 @@ def _assigned(statement: ast.stmt, target: ast.expr) -> ast.expr | None:
 
 
 def layer_call(module: ReadModule, attribute: ast.AST) -> ast.Call | None:
-    """Returns the call of ``torch.nn.…`` that makes the layer ``self.name``; None if it is not the only value."""
+    """Returns the call of ``torch.nn.…`` that makes the layer ``self.name``; None if the attribute also has another
+    value.
+    """
     values = settings(module, attribute)
     if values is None or len(values) != 1 or not isinstance(values[0], ast.Call):
         return None

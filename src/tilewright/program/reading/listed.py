@@ -1,8 +1,9 @@
 """Rewrites a loop over parameters as operations on lists of all of them: ``torch._foreach_add_(ps, gs, alpha=-lr)``.
 
-`ListedLoop` reads the body of the loop once. An expression becomes a number that is the same for all parameters, a list
-with a tensor for each, or, behind a norm or a sum, a vector with an element for each. What is none of these raises
-NotSure. The order of the work changes: a statement is done for all parameters before the next one is.
+`ListedLoop` reads the body of the loop once. An expression becomes one of three things: a number that is the same for
+all parameters, a list with one tensor for each parameter, or, after a norm or a sum, a vector with one element for each
+parameter. Any other expression raises NotSure. The order of the work changes: a statement is done for all parameters
+before the next one is.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ SIGNED = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 UNARY = ("sqrt", "abs", "neg", "exp", "log", "reciprocal", "sign", "tanh", "sigmoid")
 IN_PLACE = ("add_", "sub_", "mul_", "div_", "copy_", "zero_", "sqrt_", "neg_", "clamp_min_", "clamp_max_")
 NORMS = ("norm", "vector_norm")
+OWN = ("clone", "zeros_like", "ones_like", "empty_like", "full_like", "zeros", "deepcopy")
+"""Operations that make a tensor with memory of its own."""
 SAME = ("detach", "clone", "data", "contiguous")
 
 
 class ListedLoop:
-    """The lines that do a loop's work on lists. ``lines`` grows as statements are read."""
+    """Writes the lines that do a loop's work on lists. ``lines`` grows with each statement that is read."""
 
     def __init__(self, module: ReadModule, loop: Loop, foreach: str) -> None:
         """foreach: how the file writes ``torch._foreach``."""
@@ -68,7 +71,7 @@ class ListedLoop:
         for node in ast.walk(at):
             plain = isinstance(node, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Name, ast.Attribute, ast.Constant))
             if not plain and isinstance(node, ast.expr):
-                raise NotSure(f"{self.module.code(at)} decides for each parameter", at)
+                raise NotSure(f"{self.module.code(at)} decides a branch for each parameter", at)
         code = self._element(at)
         if isinstance(test, ast.UnaryOp):
             match at:
@@ -138,7 +141,7 @@ class ListedLoop:
             return target
         elif name in IN_PLACE and len(values) == (0 if name in ("zero_", "sqrt_", "neg_") else 1):
             if name == "copy_" and values[0][1] != "list":
-                raise NotSure(f"{self.module.code(call)} copies one tensor to all", call)
+                raise NotSure(f"{self.module.code(call)} copies one tensor to all parameters", call)
             more = f", alpha={self._number(given['alpha'])}" if "alpha" in given else ""
         else:
             raise NotSure(f"{self.module.code(call)} is not known for lists", call)
@@ -151,10 +154,10 @@ class ListedLoop:
         sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}[type(op)]
         if isinstance(target, ast.Name) and target.id not in self.targets and target.id not in self.local:
             if sign != "+":
-                raise NotSure(f"line {statement.lineno} collects something else than a sum", statement)
+                raise NotSure(f"line {statement.lineno} collects something other than a sum", statement)
             code, kind = self._value(value)
             if kind != "vector":
-                raise NotSure(f"line {statement.lineno} adds something else than a norm or a sum", statement)
+                raise NotSure(f"line {statement.lineno} adds something other than a norm or a sum", statement)
             self.lines.append(f"{target.id} += {self.summed(code, value)}")
             return
         to = self._target(target)
@@ -168,34 +171,47 @@ class ListedLoop:
         self._do(f"{self.foreach}_{SIGNED[sign]}_({to}, {code})")
 
     def summed(self, vector: str, value: ast.expr) -> str:
-        """Returns the sum of a vector, read by the host if ``value`` reads each element."""
+        """Returns the sum of a vector. The host reads the sum if ``value`` reads each element."""
         item = any(isinstance(n, ast.Attribute) and n.attr == "item" for n in ast.walk(value))
         names = {self.local[n.id][0] for n in ast.walk(value) if isinstance(n, ast.Name) and n.id in self.local}
         return f"({vector}).double().sum().item()" if item or names & self.read else f"({vector}).sum()"
 
     def _stored(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> None:
-        """``p.data = …`` and ``m[i] = …``, of a new tensor: its numbers are copied."""
+        """Reads ``p.data = …`` and ``m[i] = …`` with a new tensor on the right: its numbers are copied."""
         if isinstance(target, ast.Attribute) and target.attr not in ("data", "grad"):
             raise NotSure(f"{self.module.code(target)} is set for each parameter", target)
         place = self._element(target)
+        self._check_own(target)
         if isinstance(value, ast.Constant) and value.value is None and not self.conditions:
             self.lines += [f"for {self.module.code(self.loop.target)} in {self.module.code(self.loop.iter)}:",
                            f"    {self.module.code(target)} = None"]  # fmt: skip
             return
         if isinstance(value, ast.Name) and self.aliases.get(value.id) == place:
-            return  # what was read from there, and changed in place
+            return  # the value was read from the target and changed in place
         if place in self.aliases.values():
-            raise NotSure(f"{self.module.code(target)} has another name, under which it stays", target)
+            raise NotSure(f"{self.module.code(target)} has another name, which keeps the old tensor", target)
         code, kind = self._value(value)
         if kind != "list" or code in self.lists.values():
             raise NotSure(f"{self.module.code(value)} is no new tensor for each parameter", value)
         self._do(f"{self.foreach}_copy_({self._target(target)}, {code})")
 
+    def _check_own(self, target: ast.expr) -> None:
+        """Raises NotSure for ``kept[name] = …`` if ``kept`` may hold the parameters themselves, because the change
+        would write into them.
+        """
+        if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
+            return
+        for made in self.module.file.values(target.value):
+            inside = made.value if isinstance(made, ast.DictComp) else getattr(made, "elt", None)
+            calls = [n for n in ast.walk(inside) if isinstance(n, ast.Call)] if inside is not None else []
+            if inside is not None and not any(operation(self.module, call)[0] in OWN for call in calls):
+                raise NotSure(f"the tensors in '{target.value.id}' may be the parameters themselves", target)
+
     def _target(self, node: ast.expr) -> str:
         """Returns the name of the list whose tensors are changed."""
         code, kind = self._value(node)
         if kind != "list" or not code.isidentifier():
-            raise NotSure(f"{self.module.code(node)} is not the same tensors each time", node)
+            raise NotSure(f"{self.module.code(node)} may be other tensors each time", node)
         return code
 
     def _do(self, line: str) -> None:
@@ -235,7 +251,9 @@ class ListedLoop:
         return bool(names & {*self.targets, *self.local, *self.aliases})
 
     def _is_element(self, node: ast.expr) -> bool:
-        """A name of the loop, and its attributes, elements and ``detach()``: without work on a GPU."""
+        """Returns whether an expression is a name of the loop, or its attribute, element or ``detach()``. These need no
+        GPU work.
+        """
         for each in ast.walk(node):
             match each:
                 case ast.Call(func=ast.Attribute(attr="detach"), args=[], keywords=[]):
@@ -247,7 +265,7 @@ class ListedLoop:
         return bool(names & {*self.targets, *self.aliases}) and not names & set(self.local)
 
     def _element(self, node: ast.expr) -> str:
-        """Returns the text of an element, without other names for what the loop goes over."""
+        """Returns the text of an element, in which each alias is replaced by the name that the loop goes over."""
         code = self.module.code(node)
         for name, stands in self.aliases.items():
             code = re.sub(rf"(?<![\w.'\"]){name}(?!\w)", lambda _, text=stands: text, code)  # type: ignore[misc]
@@ -273,7 +291,9 @@ class ListedLoop:
         return name
 
     def _scaled(self, node: ast.expr) -> tuple[str, str] | None:
-        """Returns factor and list of ``lr * p.grad / n``; None for what is no product of a list and a number."""
+        """Returns the factor and the list of ``lr * p.grad / n``; None if it is not a product of a list and a
+        number.
+        """
         if (parts := arithmetic(self.module, node)) is None or parts[0] not in ("*", "/"):
             return None
         sign, left, right = parts

@@ -1,4 +1,6 @@
-"""Says which masks are surely causal: True, or minus infinity, exactly above the main diagonal, or exactly not."""
+"""Finds masks that are surely causal. Such a mask has True or minus infinity in all places above the main diagonal and
+in no others, or the reverse.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ DEPTH = 10
 class Triangle:
     """A tensor with ``value`` in one triangle of its last two axes, and zero in the other.
 
-    The lower triangle has the main diagonal, the upper one has not. ``axes``: how many axes the tensor has.
+    The lower triangle includes the main diagonal; the upper one does not. ``axes``: how many axes the tensor has.
     """
 
     half: Half
@@ -30,7 +32,7 @@ class Triangle:
 
 
 def triangle(module: ReadModule, node: ast.AST | None, at: ast.stmt, depth: int = DEPTH) -> Triangle | None:
-    """Returns the triangle that an expression surely is; None if that is not sure.
+    """Returns the triangle that an expression surely equals; None if that is not certain.
 
     at: the statement that evaluates the expression.
     """
@@ -117,7 +119,9 @@ def _filled(module: ReadModule, node: ast.expr) -> tuple[float, int] | None:
 
 
 def _part(inside: Triangle | None, index: ast.expr) -> Triangle | None:
-    """``mask[:T, :T]``, ``mask[:, :, :T, :S]`` and ``mask[None, None]``: parts that begin at the first row and key."""
+    """Returns the triangle of ``mask[:T, :T]``, ``mask[:, :, :T, :S]`` and ``mask[None, None]``: slices that begin at
+    0.
+    """
     if inside is None:
         return None
     items = list(index.elts) if isinstance(index, ast.Tuple) else [index]
@@ -137,7 +141,9 @@ def _from_start(piece: ast.Slice) -> bool:
 
 
 def _reshaped(inside: Triangle, sizes: list[ast.expr]) -> Triangle | None:
-    """``tril.view(1, 1, T, T)``: axes of one element are put in front. The last two are taken to stay."""
+    """Returns the triangle of ``tril.view(1, 1, T, T)``: a view with axes of size 1 in front. Assumes that the last two
+    axes stay the same.
+    """
     if len(sizes) == 1 and isinstance(sizes[0], (ast.Tuple, ast.List)):
         sizes = list(sizes[0].elts)
     ahead, last = sizes[:-2], sizes[-2:]

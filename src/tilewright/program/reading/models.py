@@ -1,4 +1,6 @@
-"""Finds where a program makes its models, also of classes of its other files, and in attributes of ``self``."""
+"""Finds where a program makes its models. It also finds models in attributes of ``self``, and of classes in other
+files.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,6 @@ class MadeModel:
     target: ast.Name | ast.Attribute
     value: ast.expr
     files: tuple[ReadModule, ...]
-    of_torch: bool
-    """Whether it is a container of torch's own layers."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class MadeModel:
 def made_models(module: ReadModule) -> Iterator[MadeModel]:
     """Yields the assignments of a file that make a model, in the order of the text.
 
-    What a module makes in its own constructor is a part of it, and no model.
+    A module that another module makes in its constructor is a part of that one, not a model.
     """
     for statement in module.file.every(ast.Assign):
         match statement:
@@ -40,7 +40,7 @@ def made_models(module: ReadModule) -> Iterator[MadeModel]:
                 owner = module.class_of(statement)
                 part = owner is not None and isinstance(target, ast.Attribute) and is_module(module, owner)
                 if files is not None and not part:
-                    yield MadeModel(statement, target, value, files, module.called(_bare(value)) in CONTAINERS)
+                    yield MadeModel(statement, target, value, files)
 
 
 def _bare(value: ast.expr) -> ast.expr:
@@ -50,7 +50,9 @@ def _bare(value: ast.expr) -> ast.expr:
 
 
 def model_files(module: ReadModule, value: ast.expr) -> tuple[ReadModule, ...] | None:
-    """Returns the files of the class of ``Net(…)``, or ``Net(…).cuda().eval()``; None if it is surely no model."""
+    """Returns the files that define the model of ``Net(…)`` or ``Net(…).cuda().eval()``; None if the value is surely
+    not a model.
+    """
     value = _bare(value)
     if not isinstance(value, ast.Call):
         return None

@@ -1,7 +1,7 @@
 """One file of a user's program: its syntax tree, the full names of what it calls, and edits of its text.
 
-An edit replaces a range of characters; everything outside of the range stays byte-identical. A name counts as torch's
-only if every import of the file that binds it agrees, and nothing else binds it where it is used.
+An edit replaces a range of characters; everything outside of the range stays byte-identical. A name means torch's
+function only if all imports of the file that bind it agree, and nothing else binds it at its use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tilewright.source.source_file import SourceFile
+from tilewright.source.source_file import SourceFile, not_text
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 WIDTH = 110
@@ -22,7 +22,7 @@ WIDTH = 110
 
 
 class NotSure(Exception):
-    """A change does not apply at a place that looks like one of its own; the message says why."""
+    """Raised if a place looks like one for the change, but may not be one. The message says why."""
 
     def __init__(self, reason: str, node: ast.AST) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class Edit:
     new: str
 
     def overlaps(self, other: Edit) -> bool:
-        """Returns whether both change the same character, or one is inside the other. Equal edits are one."""
+        """Returns whether the edits differ, and both change the same character or one is inside the other."""
         return self != other and self.start < other.end and other.start < self.end
 
 
@@ -61,16 +61,17 @@ class ReadModule:
 
     @classmethod
     def read(cls, path: Path) -> ReadModule:
-        """Reads a file. One that is not UTF-8 is unreadable. Raises OSError."""
+        """Reads a file. A file that is not UTF-8 is marked unreadable. Raises OSError."""
         try:
             with path.open("rb") as file:
                 encoding = tokenize.detect_encoding(file.readline)[0]
             if encoding == "utf-8":
                 return cls(path, path.read_bytes().decode())
+            why = f"in the encoding {encoding}; only plain UTF-8 is changed: save it as that"
         except (SyntaxError, UnicodeDecodeError):
-            pass
+            why = not_text(path)
         module = cls(path, "")
-        module.unreadable = f"{path.name} is not plain UTF-8 text"
+        module.unreadable = f"{path.name} is {why}"
         return module
 
     # Text ---------------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ class ReadModule:
         return starts
 
     def _offset(self, line: int, column: int) -> int:
-        """A tree counts columns in bytes."""
+        """Returns the index of a place in the text, in characters. The syntax tree counts columns in bytes."""
         start = self._starts[line - 1]
         whole = self.text[start : self._starts[line] - 1]
         return start + (column if whole.isascii() else len(whole.encode()[:column].decode()))
@@ -96,14 +97,16 @@ class ReadModule:
         return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
 
     def code(self, node: ast.AST) -> str:
-        """Returns the text of a node. A node that was made, not read, is written anew."""
+        """Returns the text of a node. For a node that is not from the file, the text is generated."""
         if not hasattr(node, "lineno"):
             return ast.unparse(node)
         start, end = self.span(node)
         return self.text[start:end].replace("\r\n", "\n")
 
     def operand(self, node: ast.AST) -> str:
-        """Returns the text of an expression, in parentheses if an operator or a point could follow wrongly."""
+        """Returns the text of an expression, in parentheses if a following operator or dot would bind to only a part of
+        it.
+        """
         plain = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant))
         return self.code(node) if plain else f"({self.code(node)})"
 
@@ -115,7 +118,7 @@ class ReadModule:
     def replace(self, node: ast.AST, new: str) -> Edit:
         """Makes the edit that gives an expression a new text.
 
-        Raises NotSure where Python (before 3.12) does not know its place in a formatted text.
+        Raises NotSure for an expression in an f-string if Python (before 3.12) does not know its place.
         """
         if any(isinstance(each, ast.JoinedStr) for each in self.above(node)):
             try:
@@ -123,7 +126,7 @@ class ReadModule:
             except SyntaxError:
                 found = ""
             if found != ast.dump(node):
-                raise NotSure("its place in a formatted text is not known", node)
+                raise NotSure("its place in the f-string is not known", node)
         return Edit(*self.span(node), new)
 
     def delete(self, statement: ast.stmt) -> Edit:
@@ -156,7 +159,9 @@ class ReadModule:
         return Edit(start, start, "".join(f"{indentation}{line}\n" for line in lines))
 
     def insert_after(self, statement: ast.stmt, *lines: str) -> Edit:
-        """Makes the edit that adds lines below a statement, with its indentation. Raises NotSure as `insert_before`."""
+        """Makes the edit that adds lines below a statement, with its indentation. Raises NotSure like
+        `insert_before`.
+        """
         end = self.span(statement)[1]
         stop = self.text.find("\n", end)
         behind = self.text[end : stop if stop >= 0 else len(self.text)].strip()
@@ -174,12 +179,12 @@ class ReadModule:
     def wrap(self, statements: list[ast.stmt], line: str) -> tuple[Edit, ...]:
         """Makes the edits that put statements of one block below a line such as ``with torch.no_grad():``.
 
-        Raises NotSure as `insert_before`, and for a text of several lines, which cannot be indented.
+        Raises NotSure like `insert_before`, and for a string of several lines, which cannot be indented.
         """
         for node in (node for statement in statements for node in ast.walk(statement)):
             text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
             if text and "\n" in self.code(node):
-                raise NotSure("a text of several lines cannot be indented", node)
+                raise NotSure("a string of several lines cannot be indented", node)
         header = self.insert_before(statements[0], line)
         edits, at, end = [], header.start, self.span(statements[-1])[1]
         while at < end:
@@ -191,7 +196,9 @@ class ReadModule:
         return Edit(header.start, header.start, header.new + edits[0].new), *edits[1:]
 
     def add_argument(self, call: ast.Call, argument: str) -> Edit:
-        """Makes the edit that adds a last argument to a call. Raises NotSure if it has a bare generator."""
+        """Makes the edit that adds a last argument to a call. Raises NotSure if its argument is a generator without
+        parentheses.
+        """
         end = self.span(call)[1] - 1
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         if not given:
@@ -210,7 +217,9 @@ class ReadModule:
         return code[: edit.start - start] + edit.new + code[edit.start - start :]
 
     def edited(self, edits: Iterable[Edit]) -> str:
-        """Returns the whole text with the edits made, which must not overlap. Those at one place keep their order."""
+        """Returns the whole text with the edits made. Edits must not overlap; edits at the same place keep
+        their order.
+        """
         pieces, at, windows = [], 0, "\r\n" in self.text
         for edit in sorted(dict.fromkeys(edits), key=lambda each: (each.start, each.end)):
             assert edit.start >= at, "edits overlap"
@@ -222,7 +231,7 @@ class ReadModule:
 
     @cached_property
     def _imports(self) -> dict[str, set[str]]:
-        """Name → all origins that the imports of this file give it."""
+        """Returns each name → all full names that the imports of this file bind to it."""
         found: dict[str, set[str]] = {}
         for node in self.file.nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -236,20 +245,20 @@ class ReadModule:
         return found
 
     @cached_property
-    def _declared_global(self) -> set[str]:
+    def declared_global(self) -> set[str]:
         nodes = (node for node in self.file.nodes if isinstance(node, (ast.Global, ast.Nonlocal)))
         return {name for node in nodes for name in node.names}
 
     def _origin(self, name: str, at: ast.AST) -> str:
         origins = self._imports.get(name, set())
-        if len(origins) != 1 or name in self._declared_global or self.file.bindings(name, at):
+        if len(origins) != 1 or name in self.declared_global or self.file.bindings(name, at):
             return ""
         return next(iter(origins))
 
     def full(self, node: ast.AST | None) -> str:
         """Returns the full name of what an expression names: ``torch.nn.functional.softmax`` for ``F.softmax``.
 
-        Empty for another expression, and for a name that something besides one import binds.
+        Empty for another expression, and for a name that is bound by anything other than one import.
         """
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
@@ -264,7 +273,7 @@ class ReadModule:
         return self.full(node.func) if isinstance(node, ast.Call) else ""
 
     def is_builtin(self, node: ast.AST | None, *names: str) -> bool:
-        """Returns whether an expression is one of these names of Python, which the file does not bind anew."""
+        """Returns whether an expression is one of these built-in names, and the file does not rebind it."""
         return (
             isinstance(node, ast.Name)
             and node.id in names
@@ -273,7 +282,9 @@ class ReadModule:
         )
 
     def defined(self, node: ast.AST | None) -> tuple[ReadModule, ast.AST] | None:
-        """Returns the only value of a name, in this file or in one that it imports, with its file; None if unknown."""
+        """Returns the file and the value of a name that has one value, in this file or in one that it imports; else
+        None.
+        """
         value = self.file.value(node)
         if value is not None and not isinstance(value, (ast.Name, ast.Attribute)):
             return self, value
@@ -316,7 +327,7 @@ class ReadModule:
     # Places -------------------------------------------------------------------------------------------
 
     def unused(self, name: str) -> str:
-        """Returns a name that no variable of the file has: this one, or with underscores behind it."""
+        """Returns a name that no variable of the file has: this one, with underscores added if necessary."""
         used = {node.id for node in self.file.nodes if isinstance(node, ast.Name)}
         while name in used:
             name += "_"

@@ -1,4 +1,4 @@
-"""Says which expressions are surely Python numbers, not tensors."""
+"""Finds expressions that are surely Python numbers, not tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANNOTATIONS = ("float", "int")
 def is_number(module: ReadModule, node: ast.AST | None, depth: int = DEPTH, *, sizes: bool = False) -> bool:
     """Returns whether an expression is surely a Python number (or a NumPy scalar).
 
-    sizes: whether an unannotated parameter counts, as it does inside an arithmetic expression of `__init__`, such as
+    sizes: whether a parameter without annotation is taken for a number, as in the arithmetic of `__init__`, for example
     ``head_dim ** -0.5``.
     """
     if depth == 0:
@@ -78,7 +78,9 @@ def _binding(module: ReadModule, binding: Binding, depth: int, *, sizes: bool) -
 
 
 def _unpacks_shape(binding: Binding) -> bool:
-    """``B, T, C = x.shape``; not ``*lead, C = x.shape``, where one name is a tuple."""
+    """Returns whether a binding is like ``B, T, C = x.shape``. It is not for ``*lead, C = x.shape``, where one name is
+    a tuple.
+    """
     targets = binding.place.targets if isinstance(binding.place, ast.Assign) else []
     if any(isinstance(node, ast.Starred) for target in targets for node in ast.walk(target)):
         return False

@@ -1,4 +1,4 @@
-"""Says which functions of a program are called again and again."""
+"""Finds the functions of a program that are called repeatedly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from tilewright.program.reading.module import Function, ReadModule
 
 
 def called_often(module: ReadModule) -> set[str]:
-    """Returns the names of the program's functions that are called in a loop, or by such one; and ``forward``."""
+    """Returns ``forward`` and the names of the program's functions that are called in a loop, or by another such
+    function.
+    """
     found = {"forward", "__call__", "__getitem__"}
     while True:
         more = set(found)

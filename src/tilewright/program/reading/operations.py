@@ -1,4 +1,4 @@
-"""Recognises operations of torch in the ways that they are written: operator, function, method or layer."""
+"""Recognises torch operations in each spelling: operator, function, method or layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ CALLED: dict[str, Sign] = {
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A matrix product. ``spec``: the three index texts of an einsum; else empty. ``axes``: of a result, if known."""
+    """A matrix product. ``spec``: the three index strings of an einsum; else empty. ``axes``: the number of axes of the
+    result, if known.
+    """
 
     left: ast.expr
     right: ast.expr
@@ -32,7 +34,7 @@ class MatrixProduct:
 def operation(module: ReadModule, node: ast.AST | None) -> tuple[str, list[ast.expr]]:
     """Returns the name and the positional arguments of ``torch.name(x, …)``, ``F.name(x, …)`` or ``x.name(…)``.
 
-    An empty name for any other expression. A trailing underscore of a method stays.
+    The name is empty for any other expression. The trailing underscore of an in-place method is kept.
     """
     if not isinstance(node, ast.Call) or any(isinstance(arg, ast.Starred) for arg in node.args):
         return "", []
@@ -49,7 +51,7 @@ def operation(module: ReadModule, node: ast.AST | None) -> tuple[str, list[ast.e
 
 
 def option(node: ast.AST, args: Sequence[ast.expr], place: int, *names: str) -> ast.expr | None:
-    """Returns an argument behind the tensor by its place in ``args`` or by one of its names; None if not given."""
+    """Returns an argument after the tensor, by its index in ``args`` or by one of its names; None if it is missing."""
     if place < len(args):
         return args[place]
     given = keywords(node) if isinstance(node, ast.Call) else {}
@@ -76,7 +78,9 @@ def product(module: ReadModule, node: ast.AST) -> MatrixProduct | None:
 
 
 def arithmetic(module: ReadModule, node: ast.AST) -> tuple[Sign, ast.expr, ast.expr] | None:
-    """Returns sign, left and right of a sum, difference, product or quotient, also of a method; None for others."""
+    """Returns the sign and both operands of a sum, difference, product or quotient, also if written as a method; else
+    None.
+    """
     if isinstance(node, ast.BinOp):
         sign = SIGNS.get(type(node.op))
         return (sign, node.left, node.right) if sign else None
@@ -110,9 +114,10 @@ def softmax(module: ReadModule, node: ast.AST) -> SoftmaxCall | None:
 
 
 def cast(module: ReadModule, node: ast.AST) -> ast.expr | None:
-    """Returns the tensor that a conversion to a float type, or a copy in another order, is made of; None for others.
+    """Returns the input of a conversion to a float type, or of a copy in another memory order; None for others.
 
-    Conversions to float32 and to the type of another tensor count: they do not round what a fused kernel keeps.
+    Conversions to float32 and to another tensor's type are included: they do not round values that a fused kernel keeps
+    exact.
     """
     name, args = operation(module, node)
     if name in ("float", "contiguous") and len(args) == 1 and isinstance(node, ast.Call) and not node.keywords:
@@ -145,7 +150,7 @@ def swapped_axes(module: ReadModule, node: ast.AST) -> tuple[ast.expr, tuple[int
 
 
 def swaps_last_two(axes: tuple[int, ...], count: int | None) -> bool:
-    """Returns whether a transposition exchanges exactly the last two axes. ``count``: of axes, if known."""
+    """Returns whether a transposition exchanges exactly the last two axes. ``count``: the number of axes, if known."""
     if len(axes) > 2:
         last = len(axes)
         return axes == (*range(last - 2), last - 1, last - 2)

@@ -1,4 +1,4 @@
-"""Says which statements surely change no tensor and no state that other statements read."""
+"""Finds statements that surely change no tensor and no state that other statements read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STATEMENTS = (ast.Assign, ast.AnnAssign, ast.Expr, ast.Assert, ast.Pass, ast.If,
 
 
 def is_pure(module: ReadModule, statement: ast.stmt) -> bool:
-    """Returns whether a statement only binds names, from expressions that change nothing else."""
+    """Returns whether a statement only binds names to expressions without side effects."""
     for node in ast.walk(statement):
         if isinstance(node, ast.stmt) and not isinstance(node, STATEMENTS):
             return False

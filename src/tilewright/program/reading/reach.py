@@ -1,4 +1,4 @@
-"""The files of the user's own that a program is made of: its script, and what that imports from beside it."""
+"""Finds the user's own files of a program: its script, and the modules that it imports from its folder."""
 
 from __future__ import annotations
 

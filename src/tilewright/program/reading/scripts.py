@@ -1,4 +1,4 @@
-"""Where a script begins: the line below its imports, in which settings of the whole program are made."""
+"""Finds the line below a script's imports, where settings of the whole program belong."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def is_script(module: ReadModule) -> bool:
 
 
 def after_imports(module: ReadModule, line: str, package: str) -> Edit | None:
-    """Makes the edit that adds a line below the first imports of a script; None if the file is none, or imports not
-    ``package``. A full name in braces is written as the file can: ``{torch.compile}``."""
+    """Makes the edit that adds a line below the first imports of a script; None if the file is not a script, or does
+    not import ``package``. A full name in braces, as ``{torch.compile}``, is spelled with the imports of the file.
+    """
     imports: list[ast.stmt] = []
     for statement in module.file.tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):

@@ -56,7 +56,7 @@ class CapturedLaunch:
     index_arrays: Mapping[str, IndexArray]
     """The arrays that are only read and whose numbers never decrease."""
     products: Mapping[int, tuple[int, ...]]
-    """Strides and numbers of elements that the kernel gets as arguments → the extents whose product is that number."""
+    """A stride or a number of elements that is an argument of the kernel → the extents of which it is the product."""
     passed: int
     """How many arguments of the kernel a task passes by position."""
     configured: tuple[str, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tilewright.records import Value
 from tilewright.runtime.arrays import CallValue, Stream
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tilewright.runtime.capture.described import Argument, DescribedLaunch
     from tilewright.task.task import Launch
 
-Make: TypeAlias = Callable[[], Any]
+R = TypeVar("R")
+Make: TypeAlias = Callable[[], R]
 """A function that makes the launch as the program asked for it."""
 
 
@@ -38,7 +39,7 @@ class LaunchRecorder(Protocol):
 
     skips: dict[Hashable, Iterable[None]]
 
-    def examine(self, language: CapturedLanguage, launch: LiveLaunch, make: Make) -> Any: ...
+    def examine(self, language: CapturedLanguage, launch: LiveLaunch, make: Make[R]) -> R | None: ...
     def failed(self, error: BaseException, language: CapturedLanguage, launch: LiveLaunch) -> None: ...
 
 

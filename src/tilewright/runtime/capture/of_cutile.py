@@ -55,14 +55,14 @@ class CapturedCuTile(CapturedLanguage):
 
         return launch_hook(original, recorder.skips, examine, failed)
 
-    def function_of(self, kernel: Any) -> FunctionType:
+    def function_of(self, kernel: KernelObject) -> FunctionType:
         function: FunctionType = kernel._pyfunc
         return function
 
-    def settings(self, kernel: Any) -> str:
+    def settings(self, kernel: KernelObject) -> str:
         return repr(kernel._compiler_options)
 
-    def constants(self, kernel: Any) -> tuple[bool, ...]:
+    def constants(self, kernel: KernelObject) -> tuple[bool, ...]:
         from tilewright.languages.cutile.private import parameter_annotations
 
         return tuple(annotation.constant for annotation in parameter_annotations(kernel))
@@ -70,7 +70,7 @@ class CapturedCuTile(CapturedLanguage):
     def described(self, launch: LiveLaunch) -> DescribedLaunch:
         return described(launch.kernel, launch.grid, launch.args)
 
-    def with_hints(self, kernel: Any, hints: Mapping[str, Value]) -> Any:
+    def with_hints(self, kernel: KernelObject, hints: Mapping[str, Value]) -> KernelObject:
         return kernel.replace_hints(**hints) if hints else kernel
 
     def launch(self, launch: Launch, shipped: Mapping[str, Value]) -> None:

@@ -20,6 +20,10 @@ from tilewright.runtime.capture.language import CapturedLanguage, LaunchRecorder
 from tilewright.task.tensors import Descriptor
 
 if TYPE_CHECKING:
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
+
+    from tilewright.languages.triton.kernels import Kernel
     from tilewright.runtime.capture.triton_runtime import Run
     from tilewright.task.task import Launch
 
@@ -51,7 +55,7 @@ class CapturedTriton(CapturedLanguage):
 
         language, skips = self, recorder.skips
 
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def run(self: JITFunction[FunctionType], *args: Any, **kwargs: Any) -> Any:
             if kwargs.get("warmup") or (IN_TRIALS and get_ident() in IN_TRIALS):
                 return original(self, *args, **kwargs)
             try:
@@ -68,14 +72,14 @@ class CapturedTriton(CapturedLanguage):
 
         return run
 
-    def handle(self, kernel: Any) -> int:
+    def handle(self, kernel: JITFunction[FunctionType]) -> int:
         return id(kernel)  # hashing a `JITFunction` would read the source of all functions that it calls
 
-    def function_of(self, kernel: Any) -> FunctionType:
+    def function_of(self, kernel: JITFunction[FunctionType]) -> FunctionType:
         function: FunctionType = kernel.fn
         return function
 
-    def constants(self, kernel: Any) -> tuple[bool, ...]:
+    def constants(self, kernel: JITFunction[FunctionType]) -> tuple[bool, ...]:
         return tuple(parameter.is_constexpr for parameter in kernel.params)
 
     def described(self, launch: LiveLaunch) -> DescribedLaunch:
@@ -91,17 +95,17 @@ class CapturedTriton(CapturedLanguage):
         autotuned = None if autotuner is None else _autotuned(autotuner)
         return replace(made, hints=options, problem=problem, language=self.name, autotuned=autotuned)
 
-    def with_hints(self, kernel: Any, hints: Mapping[str, Value]) -> Any:
+    def with_hints(self, kernel: Kernel, hints: Mapping[str, Value]) -> JITFunction[FunctionType]:
         from tilewright.languages.triton.kernels import jit_function
 
         return jit_function(kernel)
 
-    def computed(self, kernel: Any) -> frozenset[str]:
+    def computed(self, kernel: Kernel) -> frozenset[str]:
         from tilewright.languages.triton.kernels import heuristics_of
 
         return frozenset(heuristics_of(kernel))
 
-    def passed(self, kernel: Any, launch: DescribedLaunch) -> tuple[Argument, ...]:
+    def passed(self, kernel: Kernel, launch: DescribedLaunch) -> tuple[Argument, ...]:
         computed = self.computed(kernel)
         first = next((at for at, one in enumerate(launch.arguments) if one.name in computed), len(launch.arguments))
         for argument in launch.arguments[first:]:
@@ -140,7 +144,7 @@ class CapturedTriton(CapturedLanguage):
         call.function[launch.grid](*map(self.on_device, call.args), **call.keywords)
 
 
-def called(kernel: Any, args: Sequence[Any], given: Mapping[str, Any]) -> LiveLaunch | None:
+def called(kernel: JITFunction[FunctionType], args: Sequence[Any], given: Mapping[str, Any]) -> LiveLaunch | None:
     """Returns the launch that a call of `JITFunction.run` makes. None if the arguments do not fit, so that triton
     reports the error."""
     try:
@@ -157,20 +161,21 @@ def called(kernel: Any, args: Sequence[Any], given: Mapping[str, Any]) -> LiveLa
         return None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> CallValue:
     """Returns an argument without Triton's own types."""
+    plain: CallValue = value
     if type(value) in SCALARS or hasattr(value, "data_ptr"):
-        return value
+        return plain
     kind = type(value).__name__
     if kind == "constexpr":
-        return value.value
+        plain = value.value
     if kind == "TensorDescriptor":
         shape, strides, blocks = (tuple(map(int, part)) for part in (value.shape, value.strides, value.block_shape))
-        return LiveDescriptor(value.base, shape, strides, blocks, value.padding)
-    return value
+        plain = LiveDescriptor(value.base, shape, strides, blocks, value.padding)
+    return plain
 
 
-def _autotuned(autotuner: Any) -> Autotuned:
+def _autotuned(autotuner: Autotuner) -> Autotuned:
     """Describes an autotuner. Configurations with a value that is no scalar are left out."""
     every = [each.all_kwargs() for each in autotuner.configs]
     return Autotuned(

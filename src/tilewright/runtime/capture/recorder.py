@@ -20,7 +20,7 @@ from tilewright.errors import in_one_line
 from tilewright.runtime.capture import record as capture_record
 from tilewright.runtime.capture.data import Data
 from tilewright.runtime.capture.kinds import EXACT, Cell, LaunchCounter, LaunchKind, RecordedKernel, key_of, next_sample
-from tilewright.runtime.capture.language import CapturedLanguage, LiveLaunch, Make
+from tilewright.runtime.capture.language import CapturedLanguage, LiveLaunch, Make, R
 from tilewright.runtime.capture.record import ProcessRecord
 
 KINDS = 256
@@ -68,7 +68,7 @@ class Recorder:
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._data = Data(self.path, self._data_bytes, self._name)
 
-    def examine(self, language: CapturedLanguage, launch: LiveLaunch, make: Make) -> Any:
+    def examine(self, language: CapturedLanguage, launch: LiveLaunch, make: Make[R]) -> R | None:
         """Makes a launch for which no item of `skips` is left, counts it, and times some."""
         examined = self._count(language, launch)
         if self._describe:

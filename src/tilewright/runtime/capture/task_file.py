@@ -217,7 +217,7 @@ def _covers(draft: TaskDraft, name: str, value: int) -> bool:
     tile that divides an axis of the grid never does."""
     if any(factor.tile == name for axis in draft.form or () for factor in axis):
         return False
-    extents: set[int] = set()  # for a list, the extents that all its arrays have
+    extents: set[int] = set()  # a list has the extents that all its arrays share
     for argument in draft.launch.arguments:
         shapes = [set(draft.arrays[array.name][1].shape) for array in argument.arrays()]
         extents |= set[int].intersection(*shapes) if shapes else set()

@@ -13,14 +13,22 @@ import sys
 from collections.abc import Callable
 from functools import update_wrapper
 from threading import get_ident
-from types import FrameType
-from typing import Any, TypeAlias
+from types import FrameType, FunctionType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from triton import __version__ as VERSION
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-Run: TypeAlias = Callable[..., Any]
+if TYPE_CHECKING:
+    from triton.compiler import CompiledKernel
+
+    from tilewright.languages.triton.kernels import Kernel
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Run: TypeAlias = "Callable[..., CompiledKernel | None]"
+"""`JITFunction.run`."""
 RUN = ("self", "args", "grid", "warmup", "kwargs")
 """The parameters of `JITFunction.run` in triton 3.6 to 3.9."""
 FRAMES = 24
@@ -53,8 +61,8 @@ class Replaced:
         Autotuner._bench = self.bench
 
 
-def _as_trial(bench: Run) -> Run:
-    def run(*args: Any, **kwargs: Any) -> Any:
+def _as_trial(bench: Callable[P, R]) -> Callable[P, R]:
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
         thread, is_inner = get_ident(), get_ident() in IN_TRIALS
         IN_TRIALS.add(thread)
         try:
@@ -70,7 +78,7 @@ def before_first_launch(act: Callable[[], None]) -> None:
     """Calls ``act`` once, before the first launch of this process. Later launches do not pass through Tilewright."""
     run, waiting = JITFunction.run, [act]
 
-    def first(*args: Any, **kwargs: Any) -> Any:
+    def first(*args: Any, **kwargs: Any) -> CompiledKernel | None:
         if JITFunction.run is replaced:
             JITFunction.run = run
         while waiting:
@@ -80,7 +88,7 @@ def before_first_launch(act: Callable[[], None]) -> None:
     replaced = JITFunction.run = update_wrapper(first, run)
 
 
-def calling_autotuner(kernel: JITFunction[Any]) -> Autotuner | None:
+def calling_autotuner(kernel: JITFunction[FunctionType]) -> Autotuner | None:
     """Returns the autotuner that is launching ``kernel`` now; None if the kernel is launched without one.
 
     The autotuner is looked for in the call stack: in the nearest `FRAMES` callers of this function.
@@ -96,7 +104,7 @@ def calling_autotuner(kernel: JITFunction[Any]) -> Autotuner | None:
     return None
 
 
-def _innermost(kernel: Any) -> Any:
+def _innermost(kernel: Kernel) -> Kernel:
     while hasattr(kernel, "fn") and not isinstance(kernel, JITFunction):
         kernel = kernel.fn
     return kernel

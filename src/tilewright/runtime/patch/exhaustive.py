@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilewright.errors import MachineError, RequestError, in_one_line
 from tilewright.records import Json, Value
@@ -31,12 +31,17 @@ from tilewright.runtime.key import array_part, digest, flag_part, toolkit
 from tilewright.runtime.modes import OFF, ON, SWITCHES, VARIABLE, Mode, mode
 from tilewright.runtime.patch.widening import LIMIT, named_values, widened
 from tilewright.runtime.search.scratch import DeviceLost
-from tilewright.runtime.search.trials import FailedTrial, Trial, checked_space, label, trials
+from tilewright.runtime.search.trials import Config, FailedTrial, Trial, checked_space, label, trials
 from tilewright.runtime.store import evidence
 from tilewright.runtime.store.warn_once import warn_once
 from tilewright.runtime.store.winners import Winner
 from tilewright.source.digest import source_of
 from tilewright.source.launched_hints import launched_hints
+
+if TYPE_CHECKING:
+    from cuda.tile.tune import TuningResult
+
+Item = TypeVar("Item")
 
 FORMAT = 1
 """Increase it when the meaning of a part of the key changes: winners of another format are not found."""
@@ -67,7 +72,9 @@ class WrongResult(RuntimeError):
     """The configuration's output differs from the first configuration's output, or its time cannot be right."""
 
 
-def answer(call: SearchCall, caller: FrameType, original: Callable[..., Any]) -> Any:
+def answer(
+    call: SearchCall[Config], caller: FrameType, original: Callable[..., TuningResult[Config]]
+) -> TuningResult[Config]:
     """Returns the `TuningResult` for one call. ``caller``: the frame that calls the search. Its source shows the hints
     with which the caller launches the kernel afterwards. ``original``: cuda-tile's search."""
     now = mode(Mode.NOW)
@@ -94,7 +101,9 @@ def answer(call: SearchCall, caller: FrameType, original: Callable[..., Any]) ->
     return call.passed_to(original)  # outside of `except`, so that an error here does not show ours as its cause
 
 
-def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Environment) -> Any:
+def _searched(
+    call: SearchCall[Config], problem: Problem[Config], now: Mode, environment: Environment
+) -> TuningResult[Config]:
     """Searches and stores the winner, unless no search is allowed here or another process is searching."""
     capturing = environment.capturing(call.stream)
     if now is Mode.STORED or capturing:
@@ -102,7 +111,7 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
         return _first(problem, f"{why}, and no winner is stored for this search")
     with environment.search_lock(problem.key, wait=True) as acquired:
         if (stored := _result(problem, environment.winners.get(problem.key))) is not None:
-            return stored  # by another process, while this one waited
+            return stored  # another process stored it while this one waited
         if not acquired:
             return _first(problem, "another process has been tuning this for long")
         from tilewright.runtime.search.searching import NothingWorks
@@ -130,7 +139,7 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
     return result
 
 
-def _first(problem: Problem, why: str) -> Any:
+def _first(problem: Problem[Config], why: str) -> TuningResult[Config]:
     warn_once(
         f"{why}: {problem.kernel} runs with its first configuration, which is not measured "
         f"(key {problem.key[:12]}); fix: run the program once with {VARIABLE}=now",
@@ -139,7 +148,7 @@ def _first(problem: Problem, why: str) -> Any:
     return first_of(problem.space)
 
 
-def _result(problem: Problem, winner: Winner | None) -> Any:
+def _result(problem: Problem[Config], winner: Winner | None) -> TuningResult[Config] | None:
     """Returns the `TuningResult` of a stored winner; None if there is no winner, or if its labels are not those of this
     space."""
     from cuda.tile.tune import Measurement, TuningResult
@@ -165,7 +174,7 @@ def _result(problem: Problem, winner: Winner | None) -> Any:
     return TuningResult(best=successes[best], successes=tuple(successes.values()), failures=tuple(failures))
 
 
-def first_of(space: Sequence[Any]) -> Any:
+def first_of(space: Sequence[Config]) -> TuningResult[Config]:
     """Returns a `TuningResult` with the first configuration, not measured, for calls where no search is allowed."""
     from cuda.tile.tune import Measurement, TuningResult
 
@@ -183,28 +192,28 @@ def _error(outcome: Mapping[str, Json]) -> type[Exception]:
 
 
 @dataclass(frozen=True)
-class SearchCall:
+class SearchCall(Generic[Config]):
     """The arguments of one call of `exhaustive_search`, under cuda-tile's names."""
 
-    search_space: Sequence[Any]
+    search_space: Sequence[Config]
     stream: Stream
-    grid_fn: Callable[[Any], tuple[int, ...]]
+    grid_fn: Callable[[Config], tuple[int, ...]]
     kernel: KernelObject
-    args_fn: Callable[[Any], tuple[CallValue, ...]]
-    hints_fn: Callable[[Any], Mapping[str, Value]] | None
+    args_fn: Callable[[Config], tuple[CallValue, ...]]
+    hints_fn: Callable[[Config], Mapping[str, Value]] | None
     quiet: bool
     single_run_timeout_sec: float | None
     flush_l2: bool
 
-    def passed_to(self, search: Callable[..., Any]) -> Any:
+    def passed_to(self, search: Callable[..., TuningResult[Config]]) -> TuningResult[Config]:
         return search(**vars(self))
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Generic[Config]):
     """The key of one search, and its configurations: first the caller's, then their neighbours if there are any."""
 
-    space: tuple[Any, ...]
+    space: tuple[Config, ...]
     trials: tuple[Trial | FailedTrial, ...]
     labels: tuple[str, ...]
     parts: Mapping[str, Json]
@@ -220,7 +229,7 @@ class Problem:
         return str(getattr(function, "__qualname__", type(function).__name__))
 
 
-def checked(space: Sequence[Any]) -> tuple[Any, ...]:
+def checked(space: Sequence[Config]) -> tuple[Config, ...]:
     try:
         return tuple(checked_space(space))
     except RequestError as error:
@@ -229,8 +238,8 @@ def checked(space: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def problem_of(
-    call: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str]
-) -> Problem:
+    call: SearchCall[Config], space: Sequence[Config], hints: Mapping[str, int], board: Callable[[int], str]
+) -> Problem[Config]:
     """Returns the trials and the key of a call. With `TILEWRIGHT_WIDEN`, also tries neighbours, if their work differs
     from that of all earlier trials.
 
@@ -240,7 +249,7 @@ def problem_of(
     shared, limit = SharedDescriptions(), max(LIMIT, len(space))
     listed = list(islice(widened(space), NEIGHBOURS_TRIED * limit)) if widening() else list(space)
     made = trials(listed, call.grid_fn, call.kernel, call.args_fn, hints_fn)
-    kept: list[tuple[Any, Trial | FailedTrial, str, dict[str, Json]]] = []
+    kept: list[tuple[Config, Trial | FailedTrial, str, dict[str, Json]]] = []
     seen = set()
     for index, (config, trial) in enumerate(zip(listed, made, strict=True)):
         try:
@@ -315,7 +324,7 @@ class SharedDescriptions:
         return f"array {index}, storage {_index_in(storages, address)}"
 
 
-def _index_in(items: list[Any], item: Any) -> int:
+def _index_in(items: list[Item], item: Item) -> int:
     if item not in items:
         items.append(item)
     return items.index(item)

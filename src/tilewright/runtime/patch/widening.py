@@ -12,9 +12,12 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright.records import Value
+
+if TYPE_CHECKING:
+    from tilewright.runtime.search.trials import Config
 
 LIMIT = 64
 """The most candidates, including the given ones."""
@@ -49,7 +52,7 @@ def named_values(config: Any) -> dict[str, Value] | None:
     return fields if fields and all(isinstance(value, plain) for value in fields.values()) else None
 
 
-def widened(space: Sequence[Any]) -> Iterator[Any]:
+def widened(space: Sequence[Config]) -> Iterator[Config]:
     """Yields the configurations of ``space``, then all their neighbours. Neighbours with one change come first."""
     yield from space
     records = [(config, fields) for config in space if (fields := named_values(config)) is not None]
@@ -63,12 +66,13 @@ def widened(space: Sequence[Any]) -> Iterator[Any]:
                     yield replaced(config, changed)
 
 
-def replaced(config: Any, changed: Mapping[str, Value]) -> Any:
+def replaced(config: Config, changed: Mapping[str, Value]) -> Config:
     """Returns a copy of a configuration, of the same type, with other values for the fields in ``changed``."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         return dataclasses.replace(config, **changed)
     if isinstance(config, tuple):
-        return config._replace(**changed)  # type: ignore[attr-defined]
+        renewed: Config = config._replace(**changed)  # type: ignore[attr-defined]
+        return renewed
     copied = copy.copy(config)
     if isinstance(copied, Mapping):
         copied.update(changed)  # type: ignore[attr-defined]

@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from tilewright.errors import NoGpu, RequestError, TilewrightError, in_one_line
 from tilewright.hardware.boards import Board
-from tilewright.race.event_timer import EventTimer
+from tilewright.race.event_timer import EventTimer, torch_flush
 from tilewright.race.protocol import CandidateCrashed, Clock
 from tilewright.race.rules import Policy
 from tilewright.runtime.arrays import CallValue, Stream
@@ -155,7 +156,9 @@ class _CudaClock:
             device.launch(shots[index].trial, shots[index].args)
 
         self._device, self._shots, self._cuda = device, shots, device.torch.cuda
-        self._timer = EventTimer(device.torch, len(shots), policy.l2, launch, lambda index: shots[index].refresh())
+        flush = None if policy.l2 == "warm" else torch_flush(device.torch)
+        events = partial(device.torch.cuda.Event, enable_timing=True)
+        self._timer = EventTimer(events, flush, len(shots), launch, lambda index: shots[index].refresh())
 
     def capture(self) -> bool:
         """Makes one graph for each shot. Returns False if cuda-tile cannot (1.7 cannot capture lists of arrays)."""

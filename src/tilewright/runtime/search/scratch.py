@@ -16,8 +16,9 @@ from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_arra
 from tilewright.task.tensors import span
 
 SPARSE = 2
-"""A view whose extent is more than this many times its own bytes is copied element by element, because gigabytes that
-the kernel does not use may lie between its elements."""
+"""If the extent of a view is more than this many times its bytes, it is copied element by element: between its elements
+may be gigabytes that the kernel does not use.
+"""
 
 
 class NoRoom(Exception):

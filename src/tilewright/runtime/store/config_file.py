@@ -31,8 +31,9 @@ FORMAT = "tilewright tuned kernel"
 VERSION = 1
 NAME_IN_PYTHON = "TABLE"
 SOURCES = ("source", "sources", "functions")
-"""The parts that are source code: of the kernel (``sources`` in winners of `tilewright run`), and of the author's
-functions that make the grid and the arguments of a configuration."""
+"""The names of the parts that contain source code: of the kernel (in winners of `tilewright run` it is ``sources``),
+and of the author's functions that make the grid and the arguments of a configuration.
+"""
 ARRAY = frozenset(("dtype", "shape", "strides", "alignment"))
 """The names of the items in an array's part of a key (`key.array_part`)."""
 
@@ -251,7 +252,12 @@ def load(given: Path | str | Mapping[str, Json]) -> ConfigFile:
         data = _of_python(text) if path.suffix == ".py" else json.loads(text)
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
+    except (
+        ValueError,
+        SyntaxError,
+        RecursionError,
+        MemoryError,
+    ) as error:  # the last two are raised for text that is nested too deeply
         raise _no_config_file(str(path), error) from error
     return _config_file(data, str(path))
 

@@ -78,7 +78,9 @@ def _row(winner: Winner, parts: Parts, common: Parts) -> ConfigRow:
 
 
 def _of_bucket(part: Json | Parts) -> bool:
-    """Returns whether parts describe a bucket. Its winner is not exported, because the tuned call has a winner too."""
+    """Returns whether parts describe a bucket. Winners of buckets are not exported; the tuned call in the bucket has
+    its own winner, which is.
+    """
     if isinstance(part, Mapping):
         return "up_to" in part or any(map(_of_bucket, part.values()))
     return isinstance(part, (list, tuple)) and any(map(_of_bucket, part))

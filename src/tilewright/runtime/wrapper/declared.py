@@ -137,7 +137,9 @@ class Declared:
 
     @cached_property
     def layout(self) -> Layout:
-        """The layout of the launches that `entry` prepares. It has no arguments if one function returns all of them."""
+        """The layout of the launches that `entry` prepares. Its list of arguments is empty if a single function returns
+        all arguments.
+        """
         return Layout(self.parameters, self.kernel_parameters if self.arguments is None else ())
 
     def entry(self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None]) -> Entry:
@@ -171,8 +173,8 @@ class Declared:
 def _settled(value: CallValue, keyed: bool) -> bool:
     """Returns whether all calls with the same key have the same value for this argument.
 
-    They may differ if only the type is in the key. They may also differ if objects are compared by identity, because
-    their attributes may change.
+    Returns False in two cases: the key holds only the argument's type, or the argument is an object that is compared by
+    identity, so its attributes may change.
     """
     kind, by_identity = kind_of(value, keyed), getattr(type(value), "__hash__", None) is object.__hash__
     changing = by_identity and bool(type(value).__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE: a class made in Python

@@ -20,8 +20,8 @@ from tilewright.program.command import ProgramCommand
 from tilewright.source.kernels import kernels_by_language
 from tilewright.source.source_file import SourceFile
 from tilewright.specialists.hot.launch_site import NotWritable, with_configuration
-from tilewright.specialists.hot.launches import launches_of
-from tilewright.specialists.proposal import NoProposal, ProgramProposal
+from tilewright.specialists.hot.launches import SECONDS, launches_of
+from tilewright.specialists.proposal import LATE, NoProposal, ProgramProposal
 
 if TYPE_CHECKING:
     from tilewright.optimize.optimized import Optimized
@@ -59,17 +59,19 @@ def kernels_of(files: Iterable[Path], language: str) -> list[HotKernel]:
 
 
 def proposed_kernels(
-    wanted: Sequence[HotKernel], command: ProgramCommand, *, measured: bool, seconds: float = math.inf
+    wanted: Sequence[HotKernel], command: ProgramCommand, *, measured: bool, until: float = math.inf
 ) -> list[ProgramProposal | NoProposal]:
     """Optimises kernels. Those with the longest total time come first.
 
     measured: whether there is a GPU.
-    seconds: after this time, no further change of a kernel is tried.
+    until: time of `time.monotonic` after which no further step is begun.
     """
     if not wanted:
         return []
-    until = time.monotonic() + seconds
-    launches, end = launches_of(command, describe=not measured)
+    if time.monotonic() > until:
+        return [LATE]
+    seconds = min(SECONDS, until - time.monotonic())
+    launches, end = launches_of(command, describe=not measured, seconds=seconds)
     by_kernel = {(Path(each.launch.file), each.launch.qualname): each for each in reversed(launches)}
     found = [each for each in wanted if (each.file, each.name) in by_kernel]
     if not found:
@@ -89,6 +91,8 @@ def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool, until: floa
     from tilewright.verify.check import check
 
     site = f"{kernel.file}:{kernel.line}"
+    if time.monotonic() > until:
+        return LATE
     try:
         task = _task_file(recorded)
         (verdict, *_) = check(str(task), quick=True)
@@ -103,6 +107,8 @@ def _proposed(kernel: HotKernel, recorded: Recorded, measured: bool, until: floa
         return _to_confirm(kernel, result, task)
     if not result.kept:
         tried = f"no change of {kernel.name} was faster in run {result.record.run}: {result.record.stop_reason}"
+        if time.monotonic() > until:
+            return NoProposal("blocked", f"{tried}; {LATE.reason}", result.record.run)
         return configured(kernel, recorded.launch.language, task, tune(load_task(str(task))), tried)
     text = changed_text(kernel, task, result.patch)
     if isinstance(text, NoProposal):

@@ -6,17 +6,19 @@ functions (syntax tree) → calls (a recorded run) → reference → written, ch
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.errors import TaskError
 from tilewright.program.command import ProgramCommand
-from tilewright.specialists.hot.calls import ObservedCall, calls_of
+from tilewright.specialists.hot.calls import SECONDS, ObservedCall, calls_of
 from tilewright.specialists.hot.dispatch import dispatched, module_beside
 from tilewright.specialists.hot.functions import HotFunction
 from tilewright.specialists.hot.module import module_text
 from tilewright.specialists.hot.reference import HotReference, references_of
-from tilewright.specialists.proposal import NoProposal, ProgramProposal
+from tilewright.specialists.proposal import LATE, NoProposal, ProgramProposal
 from tilewright.specialists.writing.attempting import CorrectTask, GaveUp, first_correct, tuned
 from tilewright.specialists.writing.expression import OutsideForms
 
@@ -25,22 +27,29 @@ MOST = 3
 
 
 def proposed_operations(
-    functions: Sequence[HotFunction], command: ProgramCommand, language: str
+    functions: Sequence[HotFunction], command: ProgramCommand, language: str, until: float = math.inf
 ) -> list[ProgramProposal | NoProposal]:
-    """Writes kernels for functions. Those with the longest total time in a recorded run come first."""
+    """Writes kernels for functions. Those with the longest total time in a recorded run come first.
+
+    until: time of `time.monotonic` after which no further kernel is begun.
+    """
     if not functions:
         return []
-    calls, end = calls_of(command, functions)
+    if time.monotonic() > until:
+        return [LATE]
+    calls, end = calls_of(command, functions, min(SECONDS, until - time.monotonic()))
     if not calls:
         reason = f"no call of {', '.join(each.name for each in functions)} was recorded: {end}"
         return [NoProposal("blocked", reason, f"{functions[0].file}:{functions[0].line}")]
     hottest = sorted(calls, key=lambda each: -sum(call.seconds for call in calls[each]))
-    return [_proposed(each, calls[each], command, language) for each in hottest[:MOST]]
+    return [_proposed(each, calls[each], command, language, until) for each in hottest[:MOST]]
 
 
 def _proposed(
-    function: HotFunction, calls: Sequence[ObservedCall], command: ProgramCommand, language: str
+    function: HotFunction, calls: Sequence[ObservedCall], command: ProgramCommand, language: str, until: float
 ) -> ProgramProposal | NoProposal:
+    if time.monotonic() > until:
+        return LATE
     site = f"{function.file}:{function.line}"
     call = next((each for each in calls if not _unfit(each)), None)
     if call is None:

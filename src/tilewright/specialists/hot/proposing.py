@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,14 +21,16 @@ UNMEASURED = "to be confirmed on a GPU"
 
 
 def proposals(delegation: Delegation, language: str) -> tuple[ProgramProposal, ...] | NoProposal:
-    """Returns changes of the delegation's program, or why there are none: to its kernels, or else to its functions.
+    """Returns changes of the program's kernels or, if no kernel can be changed, of its functions.
 
+    If there are no changes, returns the reasons.
     If the delegation names kernels or functions, only these are tried. Otherwise those with the longest total time are
     tried. Without a GPU nothing is measured: the changes are then only stored as patches, and the answer names them.
     Raises RequestError if the program cannot be read or started.
     """
     from tilewright.hardware.gpu import detect
 
+    until = time.monotonic() + delegation.seconds
     command, measured = command_of(delegation), detect() is not None
     files = files_of_program(command)
     kernels = kernels_of(files, language)
@@ -37,9 +40,9 @@ def proposals(delegation: Delegation, language: str) -> tuple[ProgramProposal, .
     named_functions = [each for each in functions if each.named_in(said)]
     if named_kernels or named_functions:
         kernels, functions = named_kernels, named_functions
-    results = proposed_kernels(kernels, command, measured=measured, seconds=delegation.seconds)
+    results = proposed_kernels(kernels, command, measured=measured, until=until)
     if not any(isinstance(each, ProgramProposal) for each in results):
-        results += proposed_operations(functions, command, language)
+        results += proposed_operations(functions, command, language, until)
     found = tuple(each for each in results if isinstance(each, ProgramProposal))
     if not found or not measured:
         return _none(results, command)
@@ -68,7 +71,7 @@ def _none(results: Sequence[ProgramProposal | NoProposal], command: ProgramComma
         what = "no kernel, and no function that only computes tensors of tensors"
         return NoProposal("inapplicable", f"{command.script.name} has {what}", str(command.script))
     first = next((each for each in reasons if each.why == "blocked"), reasons[0])
-    return NoProposal(first.why, "; ".join(each.reason for each in reasons), first.evidence)
+    return NoProposal(first.why, "; ".join(dict.fromkeys(each.reason for each in reasons)), first.evidence)
 
 
 def _unmeasured(proposal: ProgramProposal, command: ProgramCommand) -> NoProposal:

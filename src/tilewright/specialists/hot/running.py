@@ -15,7 +15,7 @@ from tilewright.errors import RequestError
 from tilewright.program.copies import Startable
 from tilewright.tools.child import running
 
-LONGER = 20.0
+LONGER = 10.0
 """Seconds for which a program continues after its recording has begun. Most kinds of calls and launches occur early."""
 PAUSE = 0.25
 

@@ -81,5 +81,5 @@ def _measures(run: TuningResult, shipped: Configuration) -> Iterator[Measure]:
 
 
 def unwritten(delegation: Delegation, reason: str | OutsideForms) -> SpecialistAnswer:
-    """Says that a model or a person must write the kernel, with the text for them."""
+    """Returns the answer that a model or a person must write the kernel. It contains the delegation as text."""
     return SpecialistAnswer("not applied", f"needs a proposer: {reason}\n\n{delegation}", ())

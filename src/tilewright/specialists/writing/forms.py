@@ -189,7 +189,9 @@ def _stable(graph: Graph, each: Expression) -> Expression | None:
 
 
 def _total(expression: Expression) -> Expression | None:
-    """Returns the powers in a sum, if their exponents were not shifted yet."""
+    """Returns the exponentials that a sum adds up. Returns None if a maximum was already subtracted from the exponents,
+    or if there is no such sum.
+    """
     while expression.op in ("drop", "expand"):
         (expression,) = expression.operands
     if expression.op != "sum" or expression.operands[0].op != "exp":

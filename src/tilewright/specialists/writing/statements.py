@@ -68,7 +68,7 @@ class Statements(ABC):
         return f"{self.module}.full((TILE_{self.form.columns},), {start}, {self.module}.float32)"
 
     def expanded(self, expression: Expression) -> tuple[str, int]:
-        """Writes an inserted or removed axis. Rows have no text for either."""
+        """Writes an inserted or removed axis. In a kernel of rows, neither needs any text."""
         return self.value(expression.operands[0])
 
     def add(self, line: str) -> None:

@@ -1,8 +1,8 @@
 """Compares two versions of a kernel's Tile IR, by line of the kernel's source.
 
 Operations are counted by line, name and type. Memory operations are matched one to one, first by line, then by the
-array that they access. Matched operations are compared by the way in which they access memory, and by the operations
-for which they wait.
+array that they access. For matched operations, the comparison shows how they access memory, and for which operations
+they wait.
 """
 
 from __future__ import annotations

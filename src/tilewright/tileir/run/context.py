@@ -15,7 +15,9 @@ import numpy as np
 from tilewright.tileir.read.tree import Location, Op, Region
 from tilewright.tileir.run.counting import Counter
 from tilewright.tileir.run.memory import Access, Memory
-from tilewright.tileir.run.registry import Array
+from tilewright.tileir.run.registry import Array, Elements
+from tilewright.tileir.run.samples import Samples
+from tilewright.tileir.watch.arrays import DType
 from tilewright.tileir.watch.decisions import Decisions
 from tilewright.tileir.watch.findings import Finding, Findings, block_of
 
@@ -39,11 +41,14 @@ class World:
     needed: the values that a dry run computes.
     steering: those of them that addresses and control flow depend on.
     strides: the assumptions about strides (`tiles.assumed_strides`).
+    checks_assumptions: as in `interpreter.run`.
     undefined: locations of loads that returned undefined elements: outside a view without padding, or masked out. Such
         a load is a mistake only if a result depends on the elements.
     wait: called after each iteration of a ``loop``, in which a block may wait for another. Lets other blocks run.
     stopped: whether the run has ended, so that no block continues a loop.
-    decisions: records the values called ``telling`` and ``recorded`` (`slicing`) and the lengths of loops, by block.
+    decisions: records the ``recorded`` values and the lengths of loops, by block.
+    recorded: the value → whether it is telling (`dependence.BlockValue`).
+    samples: the data that all blocks load, in a run without memory; None in all other runs.
     until: the time, by `time.monotonic`, after which a loop ends the run.
     on_progress: called with the share of the run that is done, of 1.
     batch: the share that was done before the current batch of blocks, and the share of this batch.
@@ -58,14 +63,15 @@ class World:
     needed: frozenset[str] = frozenset()
     steering: frozenset[str] = frozenset()
     strides: Mapping[str, int] = field(default_factory=dict)
+    checks_assumptions: bool = True
     prints: list[Printed] = field(default_factory=list)
     undefined: dict[Location | None, None] = field(default_factory=dict)
     changed_padding: Location | None = None
     wait: Callable[[Op], None] = lambda op: None
     stopped: bool = False
     decisions: Decisions | None = None
-    telling: frozenset[str] = frozenset()
-    recorded: frozenset[str] = frozenset()
+    recorded: Mapping[str, bool] = field(default_factory=dict)
+    samples: Samples | None = None
     until: float = math.inf
     on_progress: Callable[[float], None] = lambda share: None
     batch: tuple[float, float] = (0.0, 1.0)
@@ -101,6 +107,18 @@ class Context:
             addresses = np.broadcast_to(addresses, shape)[np.broadcast_to(mask, shape)]
         return self.memory.has_data(addresses)
 
+    def sampled(self, addresses: Callable[[Array], Array], dtype: DType) -> Elements | None:
+        """Returns the data that the first lane loads, for all lanes; None if each lane loads its own data.
+
+        addresses: returns the addresses of some lanes, given by position.
+        """
+        samples = self.world.samples
+        return None if samples is None else samples.loaded(self.memory, addresses(np.zeros(1, np.int64)), dtype)
+
+    @property
+    def samples_parts(self) -> bool:
+        return self.world.samples is not None and self.world.samples.in_parts
+
     def finding(self, op: Op, kind: str, message: str, lane: int | None = None) -> None:
         """Reports a finding about one of the active lanes, or about the operation if ``lane`` is None."""
         block = block_of(int(self.blocks[lane]), self.grid) if lane is not None and lane < self.lanes else None
@@ -111,9 +129,9 @@ class Context:
         self.world.counter.traffic(op, direction, total_bytes, starts, run_bytes)
 
     def decided(self, name: str, results: Array) -> None:
-        """Records ``results`` of the active lanes by which a block may be rare (`watch.decisions`)."""
+        """Records which part of a tile each of the active lanes loads (`watch.decisions`)."""
         if self.world.decisions is not None:
-            self.world.decisions.add(name, results, self.blocks, telling=False)
+            self.world.decisions.add(name, results, self.blocks, telling=False, pattern=True)
 
     def undefined(self, op: Op) -> int:
         """Records that ``op`` loads undefined elements. Returns the byte that these elements consist of."""

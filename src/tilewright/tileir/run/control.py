@@ -18,6 +18,7 @@ from tilewright.tileir.read.tree import Op, Region, TileType
 from tilewright.tileir.run.context import Context, World
 from tilewright.tileir.run.numbers import dtype_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, NeedsData, Unknown, Unsupported
+from tilewright.tileir.watch.decisions import Decisions
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18  # a ``loop`` with more iterations than this is reported as endless
@@ -144,7 +145,7 @@ class BlockExecutor:
     def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
         """Runs ``body`` for all lanes of ``frame``. Returns an exit for each terminator that some lanes reached."""
         left: list[Exit] = []
-        decisions, telling, recorded = self.world.decisions, self.world.telling, self.world.recorded
+        decisions, recorded = self.world.decisions, self.world.recorded
         for op in body:
             self.world.counter.executed(op, len(frame.lanes))
             if op.name in TERMINATORS:
@@ -152,9 +153,8 @@ class BlockExecutor:
                 return [*left, Exit(op.name, frame.lanes, values)]
             if op.name not in CONTROL:
                 results = self._evaluated(op, frame, partial(self._context, frame))
-                if decisions and not recorded.isdisjoint(op.results) and not isinstance(results[0], Unknown):
-                    name = op.results[0]
-                    decisions.add(name, results[0], self.blocks[frame.lanes], telling=name in telling)
+                if decisions and op.results and (telling := recorded.get(op.results[0])) is not None:
+                    self._record(decisions, op, results[0], frame.lanes, telling)
             else:
                 exits = CONTROL[op.name](self, op, frame)
                 left += [end for end in exits if end.kind != "yield"]
@@ -167,6 +167,12 @@ class BlockExecutor:
                 frame[name] = value
         return [*left, Exit("yield", frame.lanes, ())]  # a region that yields nothing may have no terminator
 
+    def _record(self, decisions: Decisions, op: Op, value: Value, lanes: Array, telling: bool) -> None:
+        if isinstance(value, Unknown):
+            decisions.unknown = decisions.unknown or op
+        else:
+            decisions.add(op.results[0], value, self.blocks[lanes], telling=telling)
+
     def _evaluated(self, op: Op, frame: Frame | _RegionScope, context: Callable[[], Context]) -> tuple[Value, ...]:
         """Returns the results of an operation that is not in `CONTROL`."""
         values = {
@@ -174,6 +180,8 @@ class BlockExecutor:
             for name, names in op.operands.items()
             if name in VARIADIC or (names and name != "token" and name != "tokens")
         }
+        if op.address and self.world.samples and self.world.needed.isdisjoint(op.results):
+            return self._unknown(op, values) or ()
         if (pure := PURE.get(op.name)) is not None:
             if self.world.dry and (unknown := self._unknown(op, values)):
                 return unknown

@@ -167,7 +167,7 @@ def divi(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     elif rounding == "zero" and is_signed(op):
         quotient = quotient + ((rest != 0) & ((a < 0) != (divisor < 0))).astype(quotient.dtype)
     quotient = np.where(zero, ~b.dtype.type(0), quotient)
-    return wrapped(quotient, element_of(op))  # where it overflows, the dividend was divided by 1
+    return wrapped(quotient, element_of(op))  # for an overflow, `_check_division` replaced the divisor by 1
 
 
 @implements_in_context("remi")

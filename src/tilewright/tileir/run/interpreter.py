@@ -16,10 +16,11 @@ import operator
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -29,10 +30,12 @@ from tilewright.tileir.run import arithmetic, conversions, integers, pointers, p
 from tilewright.tileir.run.context import Printed, World
 from tilewright.tileir.run.control import CONTROL, TERMINATORS, BlockExecutor, Endless, Frame
 from tilewright.tileir.run.counting import Counter, Counts
+from tilewright.tileir.run.dependence import needed_for
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.numbers import constant_values, dtype_of, width_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Unsupported
-from tilewright.tileir.run.slicing import LOADS, needed, recorded, telling
+from tilewright.tileir.run.samples import Samples
+from tilewright.tileir.run.slicing import LOADS, needed
 from tilewright.tileir.watch.decisions import Decisions
 from tilewright.tileir.watch.findings import DEADLOCK, Finding
 
@@ -186,7 +189,9 @@ def run(
     changed_padding: Location | None = None,
     seconds: float = math.inf,
     decisions: Decisions | None = None,
-    distinguishing: int = 0,
+    recorded: Mapping[str, bool] = MappingProxyType({}),
+    samples: Samples | None = None,
+    checks_assumptions: bool = True,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> Executed:
     """Runs a grid of blocks of one entry.
@@ -202,9 +207,12 @@ def run(
     poison: the byte that undefined values consist of.
     changed_padding: the location of a load whose undefined elements consist of another byte than ``poison``.
     seconds: the time limit of the run. After it, a loop raises Unsupported.
-    decisions: records the values that `slicing.recorded` names, the lengths of loops, and which parts of the tiles that
-        are loaded lie inside their tensors, by block.
-    distinguishing: a dry run also computes such values of at most this many elements.
+    decisions: records the ``recorded`` values, the lengths of loops, and which parts of the tiles that are loaded lie
+        inside their tensors, by block.
+    recorded: value → whether it is telling (`dependence.BlockValue`).
+    samples: a dry run with samples computes only the ``recorded`` values and control flow. All blocks load what the
+        middle one of them loads, from the samples.
+    checks_assumptions: False leaves out findings about false assumptions, for a run that only counts.
     on_progress: called with the share of the run that is done, of 1: after each batch of blocks, and after each
         iteration of a loop around the others.
 
@@ -217,14 +225,14 @@ def run(
             place = f" ({op.location})" if op.location else ""
             raise Unsupported(f"operation '{op.name}' is not implemented{place}")
     x, y, z = (*grid, 1, 1)[:3]
-    names = needed(kernel, distinguishing) if dry else None
+    names = None
+    if dry:
+        names = needed(kernel) if samples is None else needed_for(kernel, recorded, samples.in_parts)
     world = World(
         (x, y, z), memory, Counter(), poison=poison, dry=dry, needed=names or frozenset(),
-        strides=tiles.assumed_strides(kernel), changed_padding=changed_padding,
+        strides=tiles.assumed_strides(kernel), checks_assumptions=checks_assumptions, changed_padding=changed_padding,
         until=time.monotonic() + seconds, decisions=decisions, on_progress=on_progress,
-        steering=needed(kernel) if dry else frozenset(),
-        telling=frozenset() if decisions is None else telling(kernel),
-        recorded=frozenset() if decisions is None else recorded(kernel),
+        steering=names if names and samples is None else frozenset(), recorded=recorded, samples=samples,
     )  # fmt: skip
     for constant in module.globals:
         values = np.ascontiguousarray(np.broadcast_to(constant_values(constant.value), constant.type.shape))
@@ -244,7 +252,7 @@ def run(
             for start in range(0, len(blocks), lanes):
                 batch = blocks[start : start + lanes]
                 world.batch = start / len(blocks), len(batch) / len(blocks)
-                run_batch(batch)
+                run_batch(batch if samples is None else np.concatenate([blocks[len(blocks) // 2 :][:1], batch]))
                 world.advanced(1.0)
     except Endless as error:
         location = error.op.location if error.op else kernel.location

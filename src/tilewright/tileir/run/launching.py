@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from tilewright.compile.compile import hints_of
 from tilewright.errors import TaskError, ToolFailed, in_task
@@ -19,6 +20,7 @@ from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run.interpreter import Executed, run
 from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.samples import Samples
 from tilewright.tileir.watch.allocations import Allocation
 from tilewright.tileir.watch.arrays import Array
 from tilewright.tileir.watch.decisions import Decisions
@@ -47,7 +49,10 @@ class Runnable:
         data: Callable[[str], Array | None] = lambda name: None,
         seconds: float = math.inf,
         decisions: Decisions | None = None,
-        distinguishing: int = 0,
+        recorded: Mapping[str, bool] = MappingProxyType({}),
+        samples: Samples | None = None,
+        only: Sequence[int] | None = None,
+        checks_assumptions: bool = True,
         on_progress: Callable[[float], None] = lambda share: None,
     ) -> tuple[Executed, tuple[Allocation, ...]]:
         """Runs the kernel, but computes only addresses and control flow. The tensors get addresses without memory.
@@ -62,7 +67,8 @@ class Runnable:
         arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
         executed = run(
             self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed, seconds=seconds,
-            decisions=decisions, distinguishing=distinguishing, on_progress=on_progress,
+            decisions=decisions, recorded=recorded, samples=samples, only=only,
+            checks_assumptions=checks_assumptions, on_progress=on_progress,
         )  # fmt: skip
         return executed, (*placed.values(), *memory.lists)
 

@@ -17,6 +17,7 @@ from tilewright.tileir.read.tree import Op, PointerType
 from tilewright.tileir.run.context import Context, access_of
 from tilewright.tileir.run.numbers import WITHOUT_ADDRESS, dtype_of, poisoned
 from tilewright.tileir.run.registry import Elements, NeedsData, Unknown, Unsupported, implements, implements_in_context
+from tilewright.tileir.run.views import kept
 from tilewright.tileir.watch.arrays import Array, DType
 
 SORT_BELOW = 4  # if the runs have fewer elements on average, the addresses are sorted to make longer runs
@@ -65,7 +66,13 @@ def load_ptr_tko(
     context: Context, op: Op, source: Elements, mask: Elements | None = None, paddingValue: Elements | None = None
 ) -> Loaded:
     """Loads the elements that ``source``, shape (L, *tile), points to. Returns the elements and a token."""
+    if not isinstance(source, Unknown):
+        data = context.sampled(lambda lanes: kept(source, lanes), pointee_of(op, "source"))
+        if data is not None:
+            return _padded(context, data, mask, paddingValue), None
     addresses, chosen, dtype = _accessed(context, op, "source", source, mask)
+    if context.dry and chosen is not None and len(chosen) > 1:
+        context.decided(f"{op.results[0]} mask", np.packbits(chosen.reshape(len(chosen), -1), axis=1))
     if context.dry and not context.loads(op, addresses, chosen):
         return Unknown((1, *addresses.shape[1:]), dtype), None
     assert not isinstance(paddingValue, Unknown)
@@ -100,6 +107,15 @@ def atomic(
     return context.memory.atomic(access_of(context, op), addresses, chosen, value, mode, cmp), None
 
 
+def _padded(context: Context, data: Elements, mask: Elements | None, padding: Elements | None) -> Elements:
+    """Returns sampled data, padded if blocks differ in the padding or in the parts that they load."""
+    if isinstance(data, Unknown) or mask is None or isinstance(mask, Unknown) or isinstance(padding, Unknown):
+        return data
+    if padding is None:
+        padding = poisoned(data.dtype, context.poison)
+    return np.where(mask, data, padding) if context.samples_parts or padding.shape[:1] > (1,) else data
+
+
 def _accessed(
     context: Context, op: Op, operand: str, addresses: Elements, mask: Elements | None
 ) -> tuple[Array, Array | None, DType]:
@@ -109,7 +125,7 @@ def _accessed(
     if isinstance(addresses, Unknown) or isinstance(mask, Unknown):
         raise NeedsData(op.name)
     chosen, rows, width = addresses.reshape(-1), addresses.shape[0], dtype.itemsize
-    if mask is not None:
+    if mask is not None and not mask.all():
         shape = np.broadcast_shapes(addresses.shape, mask.shape)
         chosen, rows = np.broadcast_to(addresses, shape)[np.broadcast_to(mask, shape)], shape[0]
     total = chosen.size * width * (context.lanes if rows == 1 else 1)
@@ -121,7 +137,10 @@ def _accessed(
 
 def _first_of_runs(addresses: Array, width: int) -> Array:
     """Returns the positions in ``addresses`` where a contiguous run begins. ``width``: bytes of an element."""
-    return np.flatnonzero(np.concatenate([[True], np.diff(addresses) != width]))
+    opens = np.empty(addresses.size, np.bool_)
+    opens[0] = True
+    np.not_equal(addresses[1:] - addresses[:-1], width, out=opens[1:])
+    return np.flatnonzero(opens)
 
 
 def _runs(addresses: Array, width: int) -> Iterator[tuple[Array, int]]:

@@ -121,7 +121,9 @@ def _checked_indices(
 
 @implements("pack")
 def pack(op: Op, source: Array) -> Array:
-    """Returns the bytes of a 1-D tile, little-endian. Of two 4-bit elements in a byte, the first is the low half."""
+    """Returns the bytes of a 1-D tile, little-endian. The first of two 4-bit elements is in the low half of
+    their byte.
+    """
     element, whole = _packable(op, op.tile("source")), np.ascontiguousarray(source)
     return (numbers.packed(whole) if numbers.bits_of(element) == 4 else whole).view(np.int8)
 
@@ -251,14 +253,15 @@ def _hexadecimal(value: float, flags: str, size: str, kind: str) -> str:
 
 @implements_in_context("assume")
 def assume(context: Context, op: Op, value: Array | TensorView) -> Array | TensorView:
-    """Reports the first element of each lane for which the assumption is false. Returns ``value``.
+    """Reports the first element of each lane for which the assumption is false, unless the run only counts. Returns
+    ``value``.
 
     ``div_by`` of a pointer or a tensor view is about the byte address, and is reported as misaligned. Raises
     `Unsupported` for an assumption that the dialect does not allow on the value's type.
     """
     predicate: Assumption = op.attributes["predicate"]
     stride_bits = context.world.strides.get(op.results[0])
-    if stride_bits == NO_ADDRESS:
+    if stride_bits == NO_ADDRESS or not context.world.checks_assumptions:
         return value
     if isinstance(value, TensorView):
         if predicate.kind != "div_by":
@@ -282,9 +285,9 @@ NO_ADDRESS = 0
 def assumed_strides(kernel: KernelEntry) -> dict[str, int]:
     """Maps the results of ``assume`` that are strides of tensor views to the bits of an element.
 
-    cuTile 1.7 assumes that a stride of an axis of extent 1 is a multiple of 16 bytes, even if it is not, so that the
-    compiler takes another axis as the contiguous axis. So a false assumption about a number that is used only for such
-    strides (`NO_ADDRESS`) is not a mistake of the program.
+    For an axis of extent 1, cuTile 1.7 always assumes that the stride is a multiple of 16 bytes, so that the compiler
+    takes another axis as the contiguous axis. The assumption may be false, but no address depends on it. So it is not a
+    mistake of the program. Numbers that are used only for such strides get `NO_ADDRESS`.
     """
     used: Counter[str] = Counter()
     idle: Counter[str] = Counter()

@@ -315,6 +315,14 @@ def _shape(op: Op, numbers: Sequence[Array]) -> Array | tuple[Array, ...]:
 @implements_in_context("load_view_tko")
 def load_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Array]) -> tuple[Elements, None]:
     """Loads the tile at ``index``. Returns the tile, (L, *tile), and a token."""
+
+    def addresses(lanes: Array) -> Array:
+        return _of_index(view.take(lanes), [kept(along, lanes) for along in index]).addresses()
+
+    if (data := context.sampled(addresses, view.tensor.dtype)) is not None:
+        if isinstance(data, Unknown) or not context.samples_parts or (inside := _of_index(view, index).mask()) is None:
+            return data, None
+        return np.where(inside, data, padding(view.type.padding, view.type.tensor.element, context.poison)), None
     tiles = _tiles(context, op, view, index, "load")
     if context.dry and not context.loads(op, view.tensor.base):
         return Unknown((1, *view.type.tile), view.tensor.dtype), None
@@ -353,10 +361,7 @@ def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], dir
     """
     if any(isinstance(along, Unknown) for along in index):
         raise NeedsData(op.name)
-    tensor, itemsize = view.tensor, view.tensor.dtype.itemsize
-    axes = zip(view.axes, index, strict=True)
-    ranges = (_range(axis, i, tensor.extents[axis.of], tensor.strides[axis.of] * itemsize) for axis, i in axes)
-    tiles = Tiles(tensor.base, tuple(ranges), itemsize)
+    tensor, tiles = view.tensor, _of_index(view, index)
     for along, declared in zip(tiles.ranges, op.attributes.get("inbounds", ()), strict=False):
         if declared and not along.complete():
             lane, place = along.first_outside()
@@ -369,6 +374,13 @@ def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], dir
     for total, starts, run in tiles.runs():
         context.traffic(op, direction, total * (context.lanes if tiles.lanes == 1 else 1), starts, run)
     return tiles
+
+
+def _of_index(view: TileView, index: Sequence[Array]) -> Tiles:
+    tensor, itemsize = view.tensor, view.tensor.dtype.itemsize
+    axes = zip(view.axes, index, strict=True)
+    ranges = (_range(axis, i, tensor.extents[axis.of], tensor.strides[axis.of] * itemsize) for axis, i in axes)
+    return Tiles(tensor.base, tuple(ranges), itemsize)
 
 
 def padding(kind: str | None, element: str, poison: int) -> Array:

@@ -54,8 +54,9 @@ class Clocks:
         return self._own[block]
 
     def before(self, block: int, others: Int32s, epochs: Int32s) -> Mask:
-        """Returns which accesses of the blocks ``others`` at ``epochs`` are ordered before an access by ``block``
-        now."""
+        """Returns a mask over accesses of other blocks: True if the access is ordered before an access by ``block``
+        now. others: the block of each access. epochs: its clock at the access.
+        """
         known = _longer(self._known.get(block, self._own[:0]), int(others.max(initial=0)) + 1)
         return np.asarray(known[others] > epochs)
 

@@ -1,70 +1,68 @@
 """The tensors of a task on a device.
 
-Every tensor has guard bytes before and after it. Outputs are filled with poison bytes before each run. torch provides
-memory, random numbers and comparisons on the device. Only modules of the worker process import torch at their top.
+Every tensor has guard bytes before and after it. Outputs are filled with poison bytes before each run. A
+`backends.Backend` provides memory, random numbers and checksums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-
-import numpy as np
-import torch
+from math import prod
 
 from tilewright.records import Json
 from tilewright.task.task import Task
-from tilewright.task.tensors import Dims, Distribution, is_whole
-from tilewright.verify.arrays import Array, Tensors
+from tilewright.task.tensors import ITEM_BYTES, Dims, is_whole
+from tilewright.verify.arrays import Array
 from tilewright.verify.images import POISONS
-from tilewright.verify.tolerance import Slice, axes_of, draw
+from tilewright.verify.tolerance import Slice, axes_of
+from tilewright.worker.process.backends import Backend, Bytes, Tensor
 
-GUARD_BYTES = 1 << 16  # on each side; a multiple of 256, which keeps the alignment of torch's allocator
+GUARD_BYTES = 1 << 16  # on each side; a multiple of 256, which keeps the alignment of the allocation
 GUARD = 0xA5
 SWAPPED_BYTES = 1 << 27
 """The most bytes of an input that alternate while candidates are timed. An H200 copies them in 62 µs (at 4.3 TB/s)."""
-CHUNK = 1 << 24  # words of eight bytes that are summed at a time, to limit the memory for a checksum
-TENSORS = Tensors(torch)
 
 
 @dataclass(frozen=True)
 class Guarded:
     """One tensor and the guard bytes around it."""
 
-    raw: torch.Tensor
-    tensor: torch.Tensor
+    backend: Backend
+    raw: Bytes
+    tensor: Tensor
 
     @property
-    def middle(self) -> torch.Tensor:
+    def middle(self) -> Bytes:
         return self.raw[GUARD_BYTES : self.raw.numel() - GUARD_BYTES]
 
     @property
-    def ends(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def ends(self) -> tuple[Bytes, Bytes]:
         return self.raw[:GUARD_BYTES], self.raw[self.raw.numel() - GUARD_BYTES :]
 
     def intact(self) -> bool:
-        return all(bool((end == GUARD).all()) for end in self.ends)
+        return all(self.backend.is_filled(end, GUARD) for end in self.ends)
 
     def mend(self) -> None:
         for end in self.ends:
             end.fill_(GUARD)
 
 
-def guarded(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Guarded:
-    nbytes = int(np.prod(shape)) * dtype.itemsize
-    raw = torch.full((nbytes + 2 * GUARD_BYTES,), GUARD, dtype=torch.uint8, device=device)
-    return Guarded(raw, raw[GUARD_BYTES : GUARD_BYTES + nbytes].view(dtype).view(shape))
+def guarded(shape: tuple[int, ...], dtype: str, backend: Backend) -> Guarded:
+    nbytes = prod(shape) * ITEM_BYTES[dtype]
+    raw = backend.full(nbytes + 2 * GUARD_BYTES, GUARD)
+    return Guarded(backend, raw, backend.tensor(raw[GUARD_BYTES : GUARD_BYTES + nbytes], shape, dtype))
 
 
 class Buffers:
     """All tensors of one task on one workload."""
 
-    def __init__(self, task: Task, dims: Dims, device: str) -> None:
-        self.task, self.dims, self.device = task, dims, device
+    def __init__(self, task: Task, dims: Dims, backend: Backend) -> None:
+        self.task, self.dims, self.backend = task, dims, backend
         arrays = task.arrays(dims).values()
-        self.all = {array.name: guarded(array.shape, getattr(torch, array.dtype), device) for array in arrays}
+        self.all = {array.name: guarded(array.shape, array.dtype, backend) for array in arrays}
 
-    def tensors(self, *, in_place: bool = False) -> dict[str, torch.Tensor]:
+    def tensors(self, *, in_place: bool = False) -> dict[str, Tensor]:
         """Returns the tensors by name. ``in_place``: an output with ``in_place_of`` is the tensor of that input."""
         tensors = {name: buffer.tensor for name, buffer in self.all.items()}
         if in_place:
@@ -74,9 +72,8 @@ class Buffers:
 
     def draw(self, seed: int) -> None:
         """Draws new inputs. Equal seeds give equal values."""
-        generator = torch.Generator(self.device).manual_seed(seed)
-        for name in self.task.inputs:
-            _fill(self.all[name].tensor, self.task.distribution(name, self.dims), generator)
+        inputs = [(self.all[name].tensor, self.task.distribution(name, self.dims)) for name in self.task.inputs]
+        self.backend.draw(inputs, seed)
 
     def poison(self, byte: int) -> None:
         """Fills the outputs with ``byte`` as `spoil` does, and repairs guards that a candidate damaged."""
@@ -93,17 +90,17 @@ class Buffers:
                 self.all[name].middle.fill_(byte)
 
     def checksums(self) -> dict[str, int]:
-        return {name: _checksum(self.all[name].middle) for name in self.task.inputs}
+        return {name: self.backend.checksum(self.all[name].middle) for name in self.task.inputs}
 
-    def slice_of(self, name: str, tensor: torch.Tensor, part: Slice) -> Array:
-        """Copies a slice of a tensor to the host, in float64, or in int64 for an integer dtype."""
-        for axis, indices in axes_of(self.task.tensors[name].shape, part).items():
-            tensor = tensor.index_select(axis, torch.tensor(indices, device=tensor.device))
-        wide = torch.int64 if is_whole(self.task.tensors[name].dtype) else torch.float64
-        return np.asarray(tensor.to(wide).cpu().numpy())
+    def slice_of(self, name: str, fetched: Array, part: Slice) -> Array:
+        """Copies a slice of a tensor to the host, in float64, or in int64 for an integer dtype. ``fetched``: its
+        elements from `Backend.fetched`."""
+        spec = self.task.tensors[name]
+        return self.backend.cut(fetched, axes_of(spec.shape, part), is_whole(spec.dtype))
 
     def input_slices(self, part: Slice) -> dict[str, Array]:
-        return {name: self.slice_of(name, self.all[name].tensor, part) for name in self.task.inputs}
+        fetched = {name: self.backend.fetched(self.all[name].tensor) for name in self.task.inputs}
+        return {name: self.slice_of(name, array, part) for name, array in fetched.items()}
 
 
 class InputSets:
@@ -117,7 +114,7 @@ class InputSets:
 
     def __init__(self, buffers: Buffers, seeds: tuple[int, int]) -> None:
         self.buffers, self.current = buffers, 1
-        self._sets: list[dict[str, torch.Tensor]] = []
+        self._sets: list[dict[str, Bytes]] = []
         for seed in seeds:
             buffers.draw(seed)
             self._sets.append({name: part.clone() for name, part in self._parts()})
@@ -139,40 +136,12 @@ class InputSets:
         shares = {name: parts[name].numel() / max(1, self.buffers.all[name].middle.numel()) for name in task.inputs}
         return {"outputs": "poisoned before each launch", "alternating_share_of_inputs": shares}
 
-    def _parts(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def _parts(self) -> Iterator[tuple[str, Bytes]]:
         """Yields each input's name, and the part of its bytes that differs between the two sets."""
         for name in self.buffers.task.inputs:
             whole = self.buffers.all[name].middle
             offsets = self.buffers.task.distribution(name, self.buffers.dims).steps is not None
             yield name, whole[: 0 if offsets else SWAPPED_BYTES]
-
-
-def _fill(tensor: torch.Tensor, how: Distribution, generator: torch.Generator) -> None:
-    if how.steps is not None or how.like:
-        rng = np.random.default_rng(generator.initial_seed())
-        tensor.copy_(torch.from_numpy(draw(how, tuple(tensor.shape), rng)).to(tensor.device))
-        return
-    wide = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
-    if how.kind == "normal":
-        wide.normal_(how.a, how.b, generator=generator)
-    elif how.kind == "uniform":
-        wide.uniform_(how.a, how.b, generator=generator)
-    else:
-        wide.random_(int(how.a), int(how.b), generator=generator)
-    tensor.copy_(wide.to(tensor.dtype))
-
-
-def _checksum(data: torch.Tensor) -> int:
-    """Returns a checksum of the bytes and their order."""
-    words, odd = data[: data.numel() // 8 * 8].view(torch.int64), data[data.numel() // 8 * 8 :]
-    total = int((odd.to(torch.int64) * torch.arange(1, odd.numel() + 1, device=data.device)).sum())
-    for start in range(0, words.numel(), CHUNK):
-        part = words[start : start + CHUNK]
-        mixed = part ^ (torch.arange(start + 1, start + 1 + part.numel(), device=data.device) * 0x9E3779B97F4A7C1)
-        for shift in (29, 32):  # wrapping products, as in splitmix64
-            mixed = (mixed ^ (mixed >> shift)) * 0x3F58476D1CE4E5B9
-        total += int(mixed.sum())
-    return total % (1 << 64)
 
 
 @dataclass(frozen=True)

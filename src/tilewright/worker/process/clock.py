@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-
 from tilewright.hardware.gpu import Monitor
-from tilewright.race.event_timer import EventTimer
+from tilewright.race.event_timer import EventTimer, LaunchGraph
 from tilewright.race.protocol import Disturbed
 from tilewright.race.rules import Policy
+from tilewright.worker.process.backends import Runner
 from tilewright.worker.process.buffers import InputSets
-
-Runner = Callable[[int | None], None]  # launches once on a stream, given by its handle, or None on a CPU
 
 
 class GpuClock:
@@ -32,9 +29,11 @@ class GpuClock:
         announce: Callable[[int], None],
     ) -> None:  # fmt: skip
         self._runners, self._monitor, self._sets, self._announce = list(runners), monitor, sets, announce
-        self._timer = EventTimer(torch, len(runners), policy.l2, self._run, lambda index: sets.spoil())
-        self._stream = torch.cuda.Stream()
-        torch.cuda.synchronize()  # the inputs are drawn on another stream
+        self._backend = backend = sets.buffers.backend
+        flush = None if policy.l2 == "warm" else backend.l2_flush()
+        self._timer = EventTimer(backend.event, flush, len(runners), self._run, lambda index: sets.spoil())
+        self._stream = backend.stream()
+        backend.synchronize()  # the inputs are drawn on another stream
         if policy.launch == "graph":
             self._timer.make_events(external=True)
             self._timer.graphs = [self._captured(index) for index in range(len(runners))]
@@ -43,30 +42,27 @@ class GpuClock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        torch.cuda.synchronize()
+        self._backend.synchronize()
         self._timer.close()
         self._runners.clear()  # after the graphs, because a runner may own the code that the graphs launch
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
         """Returns the times in µs, in the order of ``order``. Raises `Disturbed` if the GPU was throttled meanwhile."""
-        with torch.cuda.stream(self._stream):
+        with self._backend.on(self._stream):
             self._sets.swap()
             for index in order:
                 self._timer.queue(index)
-        self._stream.synchronize()
+        self._backend.wait(self._stream)
         if reason := self._monitor.disturbance():
             raise Disturbed(reason)
         return self._timer.microseconds(order)
 
-    def _captured(self, index: int) -> torch.cuda.CUDAGraph:
+    def _captured(self, index: int) -> LaunchGraph:
         self._announce(index)
-        with torch.cuda.stream(self._stream):
+        with self._backend.on(self._stream):
             self._run(index)  # loads the module outside the capture
-        self._stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream):
-            self._timer.queue_eager(index)
-        return graph
+        self._backend.wait(self._stream)
+        return self._backend.captured(self._stream, lambda: self._timer.queue_eager(index))
 
     def _run(self, index: int) -> None:
-        self._runners[index](torch.cuda.current_stream().cuda_stream)
+        self._runners[index](self._backend.current())

@@ -14,15 +14,26 @@ import struct
 import weakref
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
+import numpy as np
 
-from tilewright.errors import MachineError
 from tilewright.records import LaunchFacts
 from tilewright.task.tensors import DIVISOR, alignment_of
 from tilewright.worker.messages import PackedNumber, Parameter, Pointer, Program, TensorMap
+from tilewright.worker.process import cuda
 from tilewright.worker.process.tensor_maps import encoded
+
+if TYPE_CHECKING:
+    from cuda.bindings.driver import (
+        CUfunction,
+        CUlaunchAttribute,
+        CUlaunchAttributeID,
+        CUlaunchAttributeValue,
+        CUlaunchConfig,
+        CUlibrary,
+    )
 
 STATIC_SHARED_BYTES = 48 << 10
 """A kernel with more shared memory needs a special permission (CUDA Programming Guide, shared memory)."""
@@ -30,6 +41,13 @@ PORTABLE_CLUSTER = 8
 """A kernel with larger clusters needs a special permission (CUDA Programming Guide, thread block clusters)."""
 LOADED = 64
 """The number of cubins that stay loaded."""
+
+
+class Addressed(Protocol):
+    """A tensor on the device, of torch or of `host_backend`."""
+
+    def data_ptr(self) -> int:
+        """Returns the address of the first element."""
 
 
 class ProgramLaunch:
@@ -40,11 +58,11 @@ class ProgramLaunch:
     """
 
     def __init__(
-        self, program: Program, tensors: Mapping[str, torch.Tensor], own_code: bool = False, *, aligned: bool = True
+        self, program: Program, tensors: Mapping[str, Addressed], own_code: bool = False, *, aligned: bool = True
     ) -> None:
         if own_code:
             library, self._kernel = _loaded(program.cubin, program.symbol)
-            weakref.finalize(self, _driver().cuLibraryUnload, library).atexit = False
+            weakref.finalize(self, cuda.driver().cuLibraryUnload, library).atexit = False
         else:
             self._kernel = _kernel(program.cubin, program.symbol)
         self._aligned = aligned
@@ -58,8 +76,8 @@ class ProgramLaunch:
         self._kept += values
         self._parameters = (ctypes.c_void_p * max(1, len(values)))(*map(ctypes.addressof, values))
 
-    def __call__(self, stream: Any) -> None:
-        driver = _driver()
+    def __call__(self, stream: int | None) -> None:
+        driver = cuda.driver()
         address = ctypes.addressof(self._parameters)
         if self._facts.threads is not None:
             _checked(driver.cuLaunchKernelEx(self._configured(stream), self._kernel, address, 0))
@@ -68,7 +86,7 @@ class ProgramLaunch:
 
     def _prepare(self) -> None:
         """Permits the shared memory and the cluster size of the launch."""
-        driver, allowed = _driver(), _driver().CUfunction_attribute
+        driver, allowed = cuda.driver(), cuda.driver().CUfunction_attribute
         device, kernel = _checked(driver.cuCtxGetDevice()), driver.CUkernel(int(self._kernel))
         wanted = {}
         if self._facts.shared_bytes > STATIC_SHARED_BYTES:
@@ -79,8 +97,8 @@ class ProgramLaunch:
         for attribute, value in wanted.items():
             _checked(driver.cuKernelSetAttribute(attribute, value, kernel, device))
 
-    def _configured(self, stream: Any) -> Any:
-        driver, facts, cluster = _driver(), self._facts, self._facts.cluster or 1
+    def _configured(self, stream: int | None) -> CUlaunchConfig:
+        driver, facts, cluster = cuda.driver(), self._facts, self._facts.cluster or 1
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = self._grid[0] * cluster, *self._grid[1:]
         config.blockDimX, config.blockDimY, config.blockDimZ = facts.threads, 1, 1
@@ -94,11 +112,9 @@ class ProgramLaunch:
         if not size:
             return 0
         ctas = math.prod(self._grid) * (self._facts.cluster or 1)
-        memory = torch.empty(ctas * size + alignment, dtype=torch.uint8, device="cuda")
-        self._kept.append(memory)
-        return -(-int(memory.data_ptr()) // alignment) * alignment
+        return -(-cuda.allocated(ctas * size + alignment, self) // alignment) * alignment
 
-    def _bytes_of(self, parameter: Parameter, tensors: Mapping[str, torch.Tensor]) -> bytes:
+    def _bytes_of(self, parameter: Parameter, tensors: Mapping[str, Addressed]) -> bytes:
         if isinstance(parameter, PackedNumber):
             return bytes.fromhex(parameter.data)
         if isinstance(parameter, TensorMap):
@@ -109,11 +125,13 @@ class ProgramLaunch:
             [self._address(value.tensor, tensors) if isinstance(value, Pointer) else value for value in row]
             for row in parameter.rows
         ]
-        table = torch.tensor(rows, dtype=torch.int64, device="cuda")
-        self._kept.append(table)
-        return struct.pack("<Q", table.data_ptr())
+        table = np.array(rows, np.int64)
+        address = cuda.allocated(table.nbytes, self)
+        _checked(cuda.driver().cuMemcpyHtoD(address, table.ctypes.data, table.nbytes))
+        _checked(cuda.driver().cuCtxSynchronize())  # the launch may be on a stream that does not wait for the copy
+        return struct.pack("<Q", address)
 
-    def _address(self, name: str, tensors: Mapping[str, torch.Tensor]) -> int:
+    def _address(self, name: str, tensors: Mapping[str, Addressed]) -> int:
         if name not in tensors:
             raise ValueError(f"the program asks for a tensor '{name}'; known: {', '.join(tensors)}")
         address = int(tensors[name].data_ptr())
@@ -122,11 +140,11 @@ class ProgramLaunch:
         return address
 
 
-def _attributes(driver: Any, facts: LaunchFacts, cluster: int) -> list[Any]:
+def _attributes(driver: ModuleType, facts: LaunchFacts, cluster: int) -> list[CUlaunchAttribute]:
     """Returns the attributes of a launch. They are those of Triton's launcher, in the same order."""
-    known, found = driver.CUlaunchAttributeID, []
+    known, found = driver.CUlaunchAttributeID, list["CUlaunchAttribute"]()
 
-    def attribute(which: Any) -> Any:
+    def attribute(which: CUlaunchAttributeID) -> CUlaunchAttributeValue:
         found.append(driver.CUlaunchAttribute())
         found[-1].id = which
         return found[-1].value
@@ -146,29 +164,16 @@ def _attributes(driver: Any, facts: LaunchFacts, cluster: int) -> list[Any]:
 
 
 @lru_cache(maxsize=LOADED)
-def _kernel(cubin: str, symbol: str) -> Any:
+def _kernel(cubin: str, symbol: str) -> CUfunction:
     return _loaded(cubin, symbol)[1]
 
 
-def _loaded(cubin: str, symbol: str) -> tuple[Any, Any]:
+def _loaded(cubin: str, symbol: str) -> tuple[CUlibrary, CUfunction]:
     """Loads the cubin. Returns its library and its kernel."""
-    driver = _driver()
+    driver = cuda.driver()
     library = _checked(driver.cuLibraryLoadData(base64.b64decode(cubin), [], [], 0, [], [], 0))
     return library, driver.CUfunction(int(_checked(driver.cuLibraryGetKernel(library, symbol.encode()))))
 
 
-@lru_cache(maxsize=1)
-def _driver() -> Any:
-    try:
-        from cuda.bindings import driver
-    except ImportError:
-        raise MachineError("cuda-bindings is not installed; fix: pip install cuda-bindings") from None
-    return driver
-
-
 def _checked(answer: tuple[Any, ...]) -> Any:
-    """Returns the value of a driver call without its status. Raises RuntimeError with the name of the error."""
-    status, *values = answer
-    if int(status) != 0:
-        raise RuntimeError(f"the driver refuses the launch: {status.name}")
-    return values[0] if values else None
+    return cuda.checked(answer, "the driver refuses the launch")

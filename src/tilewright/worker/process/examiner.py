@@ -1,31 +1,33 @@
 """Runs candidates on poisoned, guarded buffers and judges their outputs.
 
 A `DeviceExaminer` judges all candidates of a workload. It draws inputs twice. For each draw, it has the float64
-reference of a slice of the outputs, and the whole outputs of the trusted implementation if the task has one.
+reference of a slice of the outputs, and the whole outputs of the trusted implementation if the task has one. If it has
+none, the reference in float32 sets the allowed error, as in `tilewright check`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from tilewright.errors import TaskError, first_line
 from tilewright.records import Checked
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 from tilewright.verify import tolerance
+from tilewright.verify.arrays import Array, NamedArrays
 from tilewright.verify.images import POISONS, memory_of_machine, over_share, reference_bytes
 from tilewright.verify.judge import Wanted, Wrong, judge_memory, judge_values, judge_whole
+from tilewright.verify.reference import FloatReference
 from tilewright.verify.tolerance import Slice
-from tilewright.worker.process import trusted
-from tilewright.worker.process.buffers import SWAPPED_BYTES, TENSORS, Buffers, DeviceMemory, InputSets
-from tilewright.worker.process.clock import Runner
+from tilewright.worker.process.backends import Backend, Runner, Tensor
+from tilewright.worker.process.buffers import SWAPPED_BYTES, Buffers, DeviceMemory, InputSets
+from tilewright.worker.process.choosing import chosen
 
-Tensors = Mapping[str, torch.Tensor]
+Tensors = Mapping[str, Tensor]
 
 TIMING_DRAW = 7919  # added to the seed for the inputs that are timed, so that no check has seen them
 
@@ -38,18 +40,18 @@ class Draw:
     poison: int
     part: Slice
     wanted: Mapping[str, Wanted]  # on the slice ``part``
-    trusted: Mapping[str, torch.Tensor] | None  # the whole outputs of the trusted implementation
+    trusted: Mapping[str, Array] | None  # the whole outputs of the trusted implementation
 
 
 class DeviceExaminer:
-    def __init__(self, task: Task, dims: Dims, device: str, seed: int, draws: int = len(POISONS)) -> None:
+    def __init__(self, task: Task, dims: Dims, backend: Backend, seed: int, draws: int = len(POISONS)) -> None:
         """Draws the inputs and computes the references.
 
         draws: how often inputs are drawn. One draw is enough for a candidate that was already checked on two draws.
         """
-        self.task, self.dims, self.seed, self.device = task, dict(dims), seed, device
-        self.buffers = Buffers(task, dims, device)
-        self._agreed: dict[int, dict[str, torch.Tensor]] = {}
+        self.task, self.dims, self.seed, self.backend = task, dict(dims), seed, backend
+        self.buffers = Buffers(task, dims, backend)
+        self._agreed: dict[int, dict[str, Array]] = {}
         rng = np.random.default_rng(seed)
         self.draws = tuple(self._prepared(seed + n, poison, rng) for n, poison in enumerate(POISONS[:draws]))
         values = [{name: wanted.values for name, wanted in draw.wanted.items()} for draw in self.draws]
@@ -108,8 +110,13 @@ class DeviceExaminer:
         self.buffers.draw(seed)
         part = tolerance.pick_slice(self.task, self.dims, rng)
         dims, inputs = tolerance.sliced_dims(self.dims, part), self.buffers.input_slices(part)
-        values = tolerance.reference_outputs(self.task, dims, inputs)
-        trusted, wanted = self._trusted(), {}
+        trusted = self._trusted()
+        if trusted is None:
+            wanted = FloatReference(self.task).wanted(dims, inputs, "declared")
+            if not isinstance(wanted, str):
+                within = {name: replace(one, within="the slice") for name, one in wanted.items()}
+                return Draw(seed, poison, part, within, None)
+        values, wanted = tolerance.reference_outputs(self.task, dims, inputs), {}
         for name, value in values.items():
             dtype, error = self.task.outputs[name].dtype, None
             if trusted is not None:
@@ -121,9 +128,11 @@ class DeviceExaminer:
             wanted[name] = Wanted(value, dtype, allowed, within="the slice")
         return Draw(seed, poison, part, wanted, trusted)
 
-    def _trusted(self) -> dict[str, torch.Tensor] | None:
+    def _trusted(self) -> dict[str, Array] | None:
         if self.task.trusted is None:
             return None
+        from tilewright.worker.process import trusted  # imports torch
+
         inputs = {name: self.buffers.all[name].tensor for name in self.task.inputs}
         try:
             return trusted.computed(self.task, self.dims, inputs)
@@ -136,31 +145,27 @@ class DeviceExaminer:
         replaced = [*self.task.in_place.values()] if in_place else []
         memory = DeviceMemory(self.buffers, self.buffers.checksums(), replaced)
         self.buffers.poison(draw.poison)
-        if self.device == "cpu":
-            runner(None)
-        else:
-            torch.cuda.synchronize()  # the clock uses another stream
-            runner(torch.cuda.current_stream().cuda_stream)
-            torch.cuda.synchronize()  # reports the error of any launch
+        self.backend.run(runner)
         try:
             judge_memory(memory)
-            got = {name: self.buffers.slice_of(name, tensors[name], draw.part) for name in draw.wanted}
+            outputs = {name: self.backend.fetched(tensors[name]) for name in draw.wanted}
+            got = {name: self.buffers.slice_of(name, output, draw.part) for name, output in outputs.items()}
             worst = judge_values(draw.wanted, got)
-            self._judge_whole(draw, tensors)
+            self._judge_whole(draw, outputs)
         except Wrong as wrong:
             dims = ", ".join(f"{name}={value}" for name, value in self.dims.items())
             raise Wrong(f"{wrong} ({dims}; seed {draw.seed}, poison 0x{draw.poison:02X})") from None
         return worst.share
 
-    def _judge_whole(self, draw: Draw, tensors: Tensors) -> None:
+    def _judge_whole(self, draw: Draw, outputs: NamedArrays) -> None:
         """Compares whole outputs with those of the trusted implementation, or else of the first correct candidate."""
         whose, others = "the trusted implementation", draw.trusted
         if others is None:
-            whose, others = "the first correct candidate", self._agreed.get(draw.seed, tensors)
+            whose, others = "the first correct candidate", self._agreed.get(draw.seed, outputs)
         for name, wanted in draw.wanted.items():
-            judge_whole(name, tensors[name], others[name], whose, wanted, TENSORS)
-        if others is tensors:
-            self._agreed[draw.seed] = {name: tensors[name].clone() for name in self.task.outputs}
+            judge_whole(name, outputs[name], others[name], whose, wanted, self.backend.arrays)
+        if others is outputs:
+            self._agreed[draw.seed] = {name: self.backend.kept(output) for name, output in outputs.items()}
 
 
 # The examiners of several workloads ------------------------------------------------------------------
@@ -173,11 +178,16 @@ implementation or the first correct candidate, and as many while these are compu
 
 
 class Prepared:
-    """The examiners of several workloads. ``free``: returns the number of bytes that can be allocated now."""
+    """The examiners of several workloads.
 
-    def __init__(self, task: Task, device: str, free: Callable[[], int] | None = None) -> None:
-        self.task, self.device = task, device
-        self._free = free or (free_on_gpu if device == "cuda" else lambda: 1 << 62)
+    chosen: returns the backend for a workload of the task.
+    free: returns the number of bytes that can be allocated now. The default asks the backend.
+    """
+
+    def __init__(
+        self, task: Task, chosen: Callable[[Task, Dims], Backend] = chosen, free: Callable[[], int] | None = None
+    ) -> None:
+        self.task, self._chosen, self._free = task, chosen, free
         self._held: OrderedDict[tuple[str, int], DeviceExaminer] = OrderedDict()
         self._passing: int | None = None
 
@@ -190,11 +200,9 @@ class Prepared:
         part = tolerance.pick_slice(self.task, dims, np.random.default_rng(0))
         compared = reference_bytes(self.task, tolerance.sliced_dims(dims, part))
         return over_share(compared, memory_of_machine()) or over_share(
-            sum(array.nbytes for array in self.task.arrays(dims).values()), self._memory(), "the GPU"
-        )
-
-    def _memory(self) -> int:
-        return int(torch.cuda.mem_get_info()[1]) if self.device == "cuda" else memory_of_machine()
+            sum(array.nbytes for array in self.task.arrays(dims).values()),
+            self._chosen(self.task, dims).total(), "the GPU",
+        )  # fmt: skip
 
     def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
         """Returns the examiner, and whether it was made now.
@@ -210,20 +218,21 @@ class Prepared:
             self._held.move_to_end((workload, seed))
             return self._held[workload, seed], False
         dims = self.task.workload(workload).dims
-        self._make_room(bytes_needed(self.task, dims))
+        backend = self._chosen(self.task, dims)
+        self._make_room(bytes_needed(self.task, dims), self._free or backend.free)
         draws = 1 if passing else len(POISONS)
         try:
-            made = DeviceExaminer(self.task, dims, self.device, seed, draws)
-        except torch.cuda.OutOfMemoryError:
+            made = DeviceExaminer(self.task, dims, backend, seed, draws)
+        except backend.out_of_memory:
             self._held.clear()
-            torch.cuda.empty_cache()
-            made = DeviceExaminer(self.task, dims, self.device, seed, draws)
+            backend.release()
+            made = DeviceExaminer(self.task, dims, backend, seed, draws)
         self._held[workload, seed] = made
         return made, True
 
-    def _make_room(self, needed: int) -> None:
+    def _make_room(self, needed: int, free: Callable[[], int]) -> None:
         held = sum(bytes_needed(self.task, examiner.dims) for examiner in self._held.values())
-        room = SHARE * (self._free() + held)
+        room = SHARE * (free() + held)
         while self._held and held + needed > room:
             _, gone = self._held.popitem(last=False)
             held -= bytes_needed(self.task, gone.dims)
@@ -234,9 +243,3 @@ def bytes_needed(task: Task, dims: Dims) -> int:
     arrays = task.arrays(dims)
     outputs = sum(arrays[name].nbytes * (1 + COPIES_OF_OUTPUTS) for name in task.outputs)
     return outputs + sum(arrays[name].nbytes + 2 * min(arrays[name].nbytes, SWAPPED_BYTES) for name in task.inputs)
-
-
-def free_on_gpu() -> int:
-    """Returns the free bytes in the driver plus those that torch has reserved but does not use."""
-    free, _ = torch.cuda.mem_get_info()
-    return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())

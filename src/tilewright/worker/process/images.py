@@ -8,75 +8,22 @@ does not run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from tilewright.errors import first_line
-from tilewright.hardware.architectures import Board
-from tilewright.languages import language_of
-from tilewright.records import Configuration, Failed
-from tilewright.task.task import Task
-from tilewright.task.tensors import ArraySpec, Dims, span
+from tilewright.task.tensors import span
 from tilewright.worker.messages import ImageFile, ImagesRan, RunImages
-from tilewright.worker.process.clock import Runner
-from tilewright.worker.process.driver import ProgramLaunch
+from tilewright.worker.process.bound import ALIGNMENT, BoundLaunch, Tensors
 
-Tensors = Mapping[str, torch.Tensor]
+if TYPE_CHECKING:
+    from torch.autograd.profiler_util import EventList
 
-ALIGNMENT = 256  # bytes; offsets count from a multiple of this, and torch's allocations start at a multiple of 512
 STEP = 5 * 4096  # bytes between the two places that an image may take in its allocation
 UPLOAD = "Memcpy HtoD"  # how the profiler names a copy from the host
 ROOM = 1 << 16  # extra bytes of an allocation, e.g. for an image that is shifted by a few bytes
-
-
-@dataclass(frozen=True)
-class BoundLaunch:
-    """A function that launches a kernel once on a stream, and the exact name of the compiled entry."""
-
-    launch: Runner
-    kernel: str
-    tables: int = 0
-    """The number of arguments that are lists. For each of them, a launch copies a table of addresses from the host."""
-
-
-def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
-    from tilewright.compile.compile import hints_of  # a worker that gets programs loads no compiler
-
-    launch = task.launched(config, dims, tensors, board)
-    language, hints = language_of(launch.kernel), hints_of(task, config)
-    if language.launched_by_driver:
-        return _bound_by_driver(task, config, dims, board, tensors)
-    name = language.entry_name(launch, hints, config, board.arch)
-    return BoundLaunch(language.runner(launch, hints), name, sum(isinstance(arg, list) for arg in launch.args))
-
-
-def _bound_by_driver(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
-    """Returns a launch through the driver. Compiles the cubin if `Language.found` has none.
-
-    The launch function gets only specifications of arrays.
-    """
-    from tilewright.compile.compile import BUDGET_SECONDS, hints_of
-    from tilewright.worker.programs import program
-
-    arrays = {name: _specification(name, tensor) for name, tensor in tensors.items()}
-    launch = task.launched(config, dims, arrays, board)
-    language = language_of(launch.kernel)
-    lowered = language.lower(launch, hints_of(task, config), config, board.arch)
-    if isinstance(lowered, Failed):
-        raise RuntimeError(f"{lowered.stage}: {lowered.reason}")
-    built = language.found(lowered) or language.assemble(lowered, BUDGET_SECONDS)
-    if isinstance(built, Failed):
-        raise RuntimeError(f"{built.stage}: {built.reason}")
-    made = program(task.name, language.arguments(launch), launch.grid, lowered, built)
-    return BoundLaunch(ProgramLaunch(made, tensors, aligned=False), built.symbol)
-
-
-def _specification(name: str, tensor: torch.Tensor) -> ArraySpec:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return ArraySpec(name, tuple(tensor.shape), dtype, tuple(tensor.stride()), int(tensor.data_ptr()) % ALIGNMENT)
 
 
 class Images:
@@ -182,7 +129,7 @@ class Images:
         return (names[:-1] if names else None), why
 
 
-def started_profiler() -> tuple[Any, str]:
+def started_profiler() -> tuple[torch.profiler.profile | None, str]:
     """Starts a profiler of the device. Returns None and the reason if it does not start."""
     try:
         profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
@@ -192,7 +139,7 @@ def started_profiler() -> tuple[Any, str]:
         return None, f"torch.profiler does not start: {first_line(str(error), type(error).__name__)}"
 
 
-def kernel_names(events: Any) -> list[str]:
+def kernel_names(events: EventList | None) -> list[str]:
     """Returns the names of the kernels and of the copies from the host in a profile, in the order of their start
     times."""
     on_device = [event for event in events or () if event.device_type == torch.autograd.DeviceType.CUDA]

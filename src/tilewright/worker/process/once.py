@@ -19,7 +19,8 @@ from tilewright.errors import NoGpu, TilewrightError
 from tilewright.hardware.gpu import detect
 from tilewright.task.loading import load_task
 from tilewright.worker.messages import RunOnce, decode
-from tilewright.worker.process.images import BoundLaunch, Images, Tensors, bound
+from tilewright.worker.process.bound import BoundLaunch, Tensors, bound
+from tilewright.worker.process.images import Images
 
 
 def run(request: RunOnce) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any
 
 from tilewright.worker.messages import TENSOR_MAP_BYTES, TensorMap
 
@@ -48,11 +47,11 @@ def encoded(tensor: TensorMap, address: int) -> bytes:
 
 
 @cache
-def _driver() -> Any:
+def _driver() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
-def _version(driver: Any) -> int:
+def _version(driver: ctypes.CDLL) -> int:
     version = ctypes.c_int()
     driver.cuDriverGetVersion(ctypes.byref(version))
     return version.value

@@ -80,7 +80,10 @@ def serve(requests: IO[str], out: IO[str]) -> None:
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, even if the whole process group gets them
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # only the parent handles these signals, even if all processes get them
         signal.signal(number, signal.SIG_IGN)
     serve(sys.stdin, private_stdout())
 

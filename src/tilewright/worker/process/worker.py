@@ -15,20 +15,23 @@ import threading
 import time
 
 from tilewright.hardware.gpu import detect, make_context
+from tilewright.worker.early import WITH_TORCH
+from tilewright.worker.process.preload import begin_torch
 
 if __name__ == "__main__":
-    # Importing torch takes 3 s. A CUDA context is made meanwhile, which takes 0.3 s.
+    # A CUDA context is made during the imports, which takes 0.3 s.
     threading.Thread(target=make_context, daemon=True).start()
     gc.disable()  # an eighth of the time of imports goes into collections that free nothing
+    if WITH_TORCH in sys.argv:
+        begin_torch()
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from tilewright.errors import MachineError, TilewrightError, in_one_line
 from tilewright.hardware.gpu import Monitor
@@ -37,11 +40,17 @@ from tilewright.race.protocol import Rounds, interleaved
 from tilewright.task.loading import load_task
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import Message, private_stdout, receive, send
+from tilewright.worker.process import cuda
+from tilewright.worker.process.backends import Runner
+from tilewright.worker.process.bound import Tensors, bound
 from tilewright.worker.process.buffers import InputSets
-from tilewright.worker.process.clock import GpuClock, Runner
+from tilewright.worker.process.choosing import needs_torch
+from tilewright.worker.process.clock import GpuClock
 from tilewright.worker.process.driver import ProgramLaunch
 from tilewright.worker.process.examiner import DeviceExaminer, Prepared
-from tilewright.worker.process.images import Images, Tensors, bound
+
+if TYPE_CHECKING:
+    from tilewright.worker.process.images import Images
 
 AA_ROUNDS = 40
 FEW_ROUNDS = 5
@@ -57,14 +66,15 @@ class Worker:
         self.task = load_task(opened.where, dict(opened.files))
         gpu = detect()
         assert gpu is not None, "the worker is started on a machine with a GPU only"
-        self.board = gpu.board
-        self.prepared = Prepared(self.task, "cuda")
+        self.gpu, self.board = gpu, gpu.board
+        if any(needs_torch(self.task, dims) for dims in self.task.workloads.values()):
+            begin_torch()
+        self.prepared = Prepared(self.task)
         self.examiner: DeviceExaminer | None = None
         self.images: Images | None = None
 
     def hello(self, step: ask.Hello) -> ask.Greeting:
-        torch.zeros(1, device="cuda")
-        return ask.Greeting(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())
+        return ask.Greeting(self.gpu.name, self.gpu.cuda_driver)
 
     def prepare(self, step: ask.PrepareInputs) -> ask.InputsReady:
         self.examiner = None  # the next examiner may need its memory
@@ -145,6 +155,8 @@ class Worker:
         return GpuClock(runners, step.policy, monitor, sets, lambda at: announce(order[at]))
 
     def run_images(self, step: ask.RunImages) -> ask.ImagesRan:
+        from tilewright.worker.process.images import Images  # imports torch
+
         self.images = self.images or Images()
         launch = partial(bound, self.task, step.configuration, step.dims, self.board)
         return self.images.run(step, launch)
@@ -183,7 +195,8 @@ class Worker:
     def _runner(self, source: ask.Source, tensors: Tensors, own_code: bool = False) -> Runner:
         if isinstance(source, ask.Program):
             return ProgramLaunch(source, tensors, own_code)
-        return bound(self.task, source.configuration, self._judge.dims, self.board, tensors).launch
+        theirs = self._judge.backend.torch_tensors(tensors)
+        return bound(self.task, source.configuration, self._judge.dims, self.board, theirs).launch
 
 
 ANSWERS: dict[type[Message], Callable[[Worker, Any], Message]] = {
@@ -223,19 +236,26 @@ def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
         reply = method(worker, step) if method else unknown
     except TilewrightError as error:
         reply = ask.Refused(str(error), machine=isinstance(error, MachineError))
-    except torch.cuda.OutOfMemoryError as error:
-        torch.cuda.empty_cache()
-        reply = ask.Broken(f"out of GPU memory: {str(error).splitlines()[0]}", dead=False)
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            reply = ask.Refused("torch is not installed, but this task needs it; fix: pip install torch", machine=True)
+        else:
+            reply = ask.Broken(in_one_line(error), dead=False)
     except Exception as error:
-        reply = ask.Broken(in_one_line(error), dead=context_is_broken())
+        if cuda.is_out_of_memory(error):
+            cuda.release_torchs_cache()
+            reply = ask.Broken(f"out of GPU memory: {str(error).splitlines()[0]}", dead=False)
+        else:
+            reply = ask.Broken(in_one_line(error), dead=context_is_broken())
     send(out, reply)
     return not (isinstance(reply, ask.Broken) and reply.dead)
 
 
 def context_is_broken() -> bool:
     try:
-        torch.cuda.synchronize()
-        torch.zeros(1, device="cuda").item()
+        memory = cuda.DeviceBytes.allocated(cuda.DriverContext(), 1)
+        memory.fill_(0)
+        memory.downloaded()
         return False
     except Exception:
         return True
@@ -243,10 +263,12 @@ def context_is_broken() -> bool:
 
 def main() -> None:
     """Loads the task of the first message, and answers steps until there are no more."""
-    gc.freeze()
-    gc.enable()
+    if WITH_TORCH not in sys.argv:  # else the thread that imports torch does this
+        gc.freeze()
+        gc.enable()
     faulthandler.enable()
-    for number in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, even if the whole process group gets them
+    # Only the parent handles these signals, even if all processes get them.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     out = private_stdout()
     if not isinstance(first := receive(sys.stdin), ask.OpenTask):

@@ -1,0 +1,66 @@
+"""Binds a configuration of a task to torch's tensors, through the task's launch function and its language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.hardware.architectures import Board
+from tilewright.languages import language_of
+from tilewright.records import Configuration, Failed
+from tilewright.task.task import Task
+from tilewright.task.tensors import ArraySpec, Dims
+from tilewright.worker.process.backends import Runner
+from tilewright.worker.process.driver import ProgramLaunch
+
+Tensors = Mapping[str, Any]
+
+ALIGNMENT = 256  # bytes; offsets count from a multiple of this, and torch's allocations start at a multiple of 512
+
+
+@dataclass(frozen=True)
+class BoundLaunch:
+    """A function that launches a kernel once on a stream, and the exact name of the compiled entry."""
+
+    launch: Runner
+    kernel: str
+    tables: int = 0
+    """The number of arguments that are lists. For each of them, a launch copies a table of addresses from the host."""
+
+
+def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
+    from tilewright.compile.compile import hints_of  # a worker that gets programs loads no compiler
+
+    launch = task.launched(config, dims, tensors, board)
+    language, hints = language_of(launch.kernel), hints_of(task, config)
+    if language.launched_by_driver:
+        return _bound_by_driver(task, config, dims, board, tensors)
+    name = language.entry_name(launch, hints, config, board.arch)
+    return BoundLaunch(language.runner(launch, hints), name, sum(isinstance(arg, list) for arg in launch.args))
+
+
+def _bound_by_driver(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
+    """Returns a launch through the driver. Compiles the cubin if `Language.found` has none.
+
+    The launch function gets only specifications of arrays.
+    """
+    from tilewright.compile.compile import BUDGET_SECONDS, hints_of
+    from tilewright.worker.programs import program
+
+    arrays = {name: _specification(name, tensor) for name, tensor in tensors.items()}
+    launch = task.launched(config, dims, arrays, board)
+    language = language_of(launch.kernel)
+    lowered = language.lower(launch, hints_of(task, config), config, board.arch)
+    if isinstance(lowered, Failed):
+        raise RuntimeError(f"{lowered.stage}: {lowered.reason}")
+    built = language.found(lowered) or language.assemble(lowered, BUDGET_SECONDS)
+    if isinstance(built, Failed):
+        raise RuntimeError(f"{built.stage}: {built.reason}")
+    made = program(task.name, language.arguments(launch), launch.grid, lowered, built)
+    return BoundLaunch(ProgramLaunch(made, tensors, aligned=False), built.symbol)
+
+
+def _specification(name: str, tensor: Any) -> ArraySpec:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return ArraySpec(name, tuple(tensor.shape), dtype, tuple(tensor.stride()), int(tensor.data_ptr()) % ALIGNMENT)

@@ -1,0 +1,169 @@
+"""The worker process without torch, on a driver whose device is the host's memory (`host_driver.c`): the real process,
+the real cuda-bindings, and functions in C in place of kernels."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+triton = pytest.importorskip("triton", reason="the headers of CUDA are in Triton")
+
+from tilewright.errors import MachineError  # noqa: E402
+from tilewright.race.protocol import Budget  # noqa: E402
+from tilewright.race.rules import Policy  # noqa: E402
+from tilewright.records import Checked  # noqa: E402
+from tilewright.worker.messages import (  # noqa: E402
+    CheckOutputs,
+    FieldRaced,
+    Hello,
+    Lost,
+    PackedNumber,
+    Pointer,
+    PrepareInputs,
+    Program,
+    RaceField,
+    RoundsTimed,
+    TimeRounds,
+)
+from tilewright.worker.session import Session  # noqa: E402
+
+TASK = """\
+import tilewright as tw
+
+task = tw.Task(
+    name="double",
+    tensors={"x": tw.Tensor(("M", "N"), "float32"), "y": tw.Output(("M", "N"), "float32")},
+    reference=lambda x: 2 * x,
+    launch=lambda x: None,
+    flops=lambda M, N: M * N,
+    independent=("M",),
+    space=tw.Space(constants={"TILE": (1,)}, shipped={"TILE": 1}),
+    workloads={"small": {"M": 40, "N": 50}, "sliced": {"M": 2000, "N": 500}},
+)
+"""
+SIZES = {"small": 2000, "sliced": 1_000_000}
+WORKER = """\
+import runpy, sys
+sys.modules["torch"] = None  # an import of torch fails
+runpy.run_module("tilewright.worker.process.worker", run_name="__main__")
+"""
+
+
+def program(kernel: str, workload: str = "small") -> Program:
+    size = PackedNumber(struct.pack("<i", SIZES[workload]).hex())
+    return Program("", kernel, (1,), (Pointer("x"), Pointer("y"), size))
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the driver."""
+    folder = tmp_path_factory.mktemp("driver")
+    include = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "include"
+    source = Path(__file__).with_name("host_driver.c")
+    command = ["gcc", "-O1", "-shared", "-fPIC", "-w", f"-I{include}", str(source), "-o", str(folder / "libcuda.so.1")]
+    subprocess.run(command, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def command(driver: Path) -> tuple[str, ...]:
+    return ("env", f"LD_LIBRARY_PATH={driver}", sys.executable, "-c", WORKER)
+
+
+@pytest.fixture(scope="module")
+def session(command: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    task = tmp_path_factory.mktemp("task") / "double.py"
+    task.write_text(TASK)
+    with Session(str(task), command) as session:
+        yield session
+        assert session.losses == 0
+
+
+def test_a_task_that_needs_torch_says_what_to_install(command: tuple[str, ...], tmp_path: Path) -> None:
+    task = tmp_path / "judged.py"
+    task.write_text(TASK.replace("    launch=", "    trusted=lambda x: 2 * x,\n    launch="))
+    with Session(str(task), command) as session:
+        for _ in range(2):  # the process lives on
+            with pytest.raises(MachineError, match="needs it; fix: pip install torch"):
+                session.run(PrepareInputs("small", 3))
+        assert session.losses == 0
+
+
+def test_a_workload_that_does_not_fit_is_unverified(command: tuple[str, ...], tmp_path: Path) -> None:
+    task = tmp_path / "large.py"
+    task.write_text(TASK.replace('"M": 2000', '"M": 200_000'))
+    with Session(str(task), command) as session:
+        ready = session.run(PrepareInputs("sliced", 3))
+        assert not isinstance(ready, Lost) and "50% of the GPU's 1 GiB" in ready.unverified
+
+
+def checked(session: Session, kernel: str, workload: str = "small") -> Checked:
+    ready = session.run(PrepareInputs(workload, 3))
+    assert not isinstance(ready, Lost) and not ready.unverified, ready
+    answer = session.run(CheckOutputs(program(kernel, workload)))
+    assert not isinstance(answer, Lost), answer
+    return answer.checked
+
+
+def test_it_greets_with_the_drivers_words(session: Session) -> None:
+    said = session.run(Hello())
+    assert not isinstance(said, Lost) and (said.gpu, said.cuda_driver) == ("NVIDIA H200", "13.0")
+
+
+@pytest.mark.parametrize("workload", SIZES)
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [("doubles", ""), ("leaves_the_last", "'y'"), ("writes_outside", "wrote outside the buffer of y"),
+     ("changes_its_input", "changed its input x")],
+)  # fmt: skip
+def test_verdicts(session: Session, kernel: str, reason: str, workload: str) -> None:
+    """trust.md 1, 9, 10, 13."""
+    found = checked(session, kernel, workload)
+    assert (found.verdict, reason in found.reason) == ("incorrect" if reason else "correct", True), found
+    assert checked(session, "doubles", workload).verdict == "correct", "a kernel is not blamed for the one before it"
+
+
+def raced(session: Session, *kernels: str, **policy: Any) -> FieldRaced:
+    checked(session, "doubles")
+    sources = tuple(map(program, kernels))
+    answer = session.run(RaceField(sources, ((),) * len(sources), None, Policy(max_rounds=60, **policy)))
+    assert isinstance(answer, FieldRaced), answer
+    return answer
+
+
+@pytest.mark.parametrize("l2", ["cold", "warm"])
+@pytest.mark.parametrize("launch", ["graph", "eager"])
+def test_the_faster_wins(session: Session, l2: str, launch: str) -> None:
+    answer = raced(session, "doubles_slowly", "doubles", l2=l2, launch=launch)
+    assert answer.race.winner == 1 and answer.after_timing is None
+    assert answer.monitor["outputs"] == "poisoned before each launch"
+    assert answer.monitor["alternating_share_of_inputs"] == {"x": 1.0}
+
+
+@pytest.mark.parametrize("launch", ["graph", "eager"])
+def test_no_timed_launch_finds_its_answer(session: Session, launch: Literal["graph", "eager"]) -> None:
+    """trust.md 38. The first kernel would then be the faster one."""
+    assert raced(session, "finds_its_answer", "doubles", launch=launch).race.winner == 1
+
+
+@pytest.mark.parametrize("launch", ["graph", "eager"])
+def test_a_wrong_winner_is_found_after_timing(session: Session, launch: Literal["graph", "eager"]) -> None:
+    """trust.md 12."""
+    answer = raced(session, "doubles_half", "doubles_slowly", launch=launch)
+    assert answer.race.winner == 0 and "after timing: 'y'" in str(answer.after_timing)
+
+
+def test_a_confirmation_loads_its_code_anew(session: Session) -> None:
+    ready = session.run(PrepareInputs("small", 99, True))
+    assert not isinstance(ready, Lost) and ready.new
+    step = TimeRounds((program("doubles"), program("doubles_slowly")), Budget(20, 60, 5), Policy(), 0, captures=4)
+    answer = session.run(step)
+    assert isinstance(answer, RoundsTimed) and answer.captures == (5,) * 4 and answer.after_timing is None
+    fast, slow, copy = (sorted(samples)[len(samples) // 2] for samples in answer.samples_us)
+    assert fast < slow and copy < slow
