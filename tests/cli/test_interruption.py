@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,3 +114,33 @@ def test_sigterm_ends_a_command_also_where_sigint_is_ignored(tmp_path: Path) -> 
         env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "terminated\n")
+
+
+NOEXCEPT = 'extern "C" void work(void (*step)()) noexcept { for (;;) step(); }'
+"""C++ that must not throw and calls Python again and again. Python's shutdown throws in such a thread."""
+TASK = """
+import ctypes, threading
+
+work = ctypes.CDLL({library!r}).work
+threading.Thread(target=work, args=(ctypes.CFUNCTYPE(None)(lambda: None),), daemon=True).start()
+{then}
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles C++")
+@pytest.mark.parametrize(
+    ("then", "code"),
+    [("", 2), (f"import os, time\nos.kill(os.getpid(), {int(signal.SIGTERM)})\ntime.sleep(600)", 143)],
+    ids=["a wrong request", "SIGTERM"],
+)
+def test_a_daemon_thread_in_cpp_does_not_abort_the_command(then: str, code: int, tmp_path: Path) -> None:
+    """It happened once to `tune`: one line was printed, and the exit code was that of an abort."""
+    source, library, task = (tmp_path / name for name in ("work.cpp", "work.so", "task.py"))
+    source.write_text(NOEXCEPT)
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True)
+    task.write_text(TASK.format(library=str(library), then=then))
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright", "inspect", str(task), "--arch", "sm_90"],
+        env={**os.environ, "PYTHONPATH": str(SRC)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, "terminate called" in done.stderr) == (code, False), done.stderr
