@@ -30,6 +30,27 @@ def for_ever() -> str:
     return f"3600.{os.getpid():010}{next(_NUMBERS):04}"
 
 
+def state_and_parent(process: int | str) -> tuple[str, int] | None:
+    """The state letter of a process and its parent; None if it is gone. A killed one is ``Z`` until someone waits."""
+    try:
+        state, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return None
+    return state, int(parent)
+
+
+def ended(process: int) -> bool:
+    """Whether a process runs no more."""
+    found = state_and_parent(process)
+    return found is None or found[0] == "Z"
+
+
+def own_children() -> set[int]:
+    """The child processes of this one, whichever of its threads started them."""
+    found = {entry: state_and_parent(entry) for entry in os.listdir("/proc") if entry.isdigit()}
+    return {int(process) for process, seen in found.items() if seen is not None and seen[1] == os.getpid()}
+
+
 def running(word: str) -> bool:
     """Whether any process on this machine has ``word`` among its arguments."""
     for process in Path("/proc").glob("[0-9]*"):

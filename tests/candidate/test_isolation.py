@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.made_runs import run_record
-from tests.processes import PATIENCE, for_ever, gone, running, until
+from tests.processes import PATIENCE, ended, for_ever, gone, running, until
 
 from tilewright.candidate.client import Candidates, VersionError
 from tilewright.candidate.sandbox import unprotected
@@ -189,16 +189,9 @@ os.kill(os.getpid(), 9)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     folder, *numbers = done.stdout.split()
     assert len(numbers) == 2 and done.returncode == -9
-    assert until(lambda: not any(_runs(int(number)) for number in numbers))
+    assert until(lambda: all(ended(int(number)) for number in numbers))
     assert until(lambda: not Path(folder).exists()), "nothing is left in the folder of temporary files"
     assert gone(sleep), "what the version started ends too"
-
-
-def _runs(number: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
 
 
 # What comes back is data -------------------------------------------------------------------------

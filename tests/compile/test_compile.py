@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import for_ever, gone, running, until
+from tests.processes import for_ever, gone, own_children, running, until
 
 from tilewright.compile.compile import Compiled, Unit, compile_all, effort, hints_of, launch_of
 from tilewright.errors import CompilerMissing, TaskError
@@ -340,18 +340,11 @@ def test_a_kernel_of_no_known_language_is_the_tasks_mistake(task: Task) -> None:
         compile_all(other, [unit(task)])
 
 
-def children() -> set[int]:
-    found: set[int] = set()
-    for thread in Path("/proc/self/task").iterdir():
-        found |= {int(pid) for pid in (thread / "children").read_text().split()}
-    return found
-
-
 @pytest.fixture
 def no_children_left() -> Iterator[None]:
-    before = children()
+    before = own_children()
     yield
-    assert children() <= before
+    assert own_children() <= before
 
 
 @pytest.mark.usefixtures("no_children_left")

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.processes import until
+from tests.processes import ended, until
 
 from tilewright.program.command import ProgramCommand
 from tilewright.program.copies import COPIED_BYTES, Startable, program_copy
@@ -357,8 +357,7 @@ def test_a_program_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> N
     failed = run_program(command_of(tmp_path, code), seconds=3.0)
     assert isinstance(failed, ProgramFailed) and failed.stage == "time limit"
     child = int((tmp_path / "pid").read_text())
-    stat = Path(f"/proc/{child}/stat")
-    assert until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
+    assert until(lambda: ended(child))
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:

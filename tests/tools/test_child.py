@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.processes import for_ever, gone, running, until
+from tests.processes import for_ever, gone, own_children, running, until
 
 from tilewright.errors import CompilerMissing, ToolFailed
 from tilewright.tools import child
@@ -24,13 +24,6 @@ def tool(folder: Path, script: str) -> str:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return str(path)
-
-
-def own_children() -> set[int]:
-    found: set[int] = set()
-    for thread in Path("/proc/self/task").iterdir():
-        found |= {int(pid) for pid in (thread / "children").read_text().split()}
-    return found
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.processes import until
+from tests.processes import ended, until
 
 from tilewright.errors import CompilerMissing, ToolFailed
 from tilewright.tools import child
@@ -65,13 +65,7 @@ def done(resident: Resident, folder: Path, what: str, seconds: float = 5, patien
 
 
 def gone(process: int) -> bool:
-    def ended() -> bool:
-        try:
-            return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except OSError:
-            return True
-
-    return until(ended)
+    return until(lambda: ended(process))
 
 
 def test_jobs_share_the_process_and_nothing_else(resident: Resident, tmp_path: Path) -> None:
