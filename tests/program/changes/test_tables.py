@@ -738,6 +738,7 @@ LEFT = (
     Row("counts_at_once", "x = torch.ones(4)\nn = 0\nfor a in x:\n    if f(a) > 0:\n        n += 1\n", "not known for all rows"),
     Row("counts_at_once", "x = torch.ones(4)\nn = torch.zeros(())\nfor a in x:\n    if a > 0:\n        n += 1\n", "surely begin as a number"),
     Row("counts_at_once", "x = torch.ones(4)\nn = 0\nfor i in range(4):\n    if x[i] > 0:\n        n += 2\n", ""),
+    Row("counts_at_once", "x = torch.ones(4)\nbest = [1, 2]\nn = 0\nfor i in range(4):\n    if i in best:\n        n += 1\n", "no comparison of two numbers"),
     Row("rows_together", "rows = []\nfor ids in history:\n    rows.append(table(ids).mean(0))\nout = torch.stack(rows)\n", "may differ in size"),
     Row("rows_together", "x = torch.ones(4)\nout = torch.stack([a.item() * b for a in x])\n", "treat rows alike"),
     Row("rows_together", "x = torch.ones(4)\nout = torch.stack([a if a > 0 else -a for a in x])\n", "may branch"),

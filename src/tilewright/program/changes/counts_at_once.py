@@ -123,6 +123,8 @@ class _Together:
                     for side, kind in zip(sides, kinds, strict=True)
                 )
                 return f"({one} {COMPARED[type(op)]} {other})"
+        if isinstance(node, ast.Compare):
+            raise NotSure(f"{self.module.code(node)} is no comparison of two numbers", node)
         name, args = operation(self.module, node)
         if name == "item" and isinstance(args[0], (ast.Compare, ast.BoolOp)):
             return self.test(args[0])
