@@ -1,4 +1,4 @@
-"""What the changes of programs recognise in twenty-five small programs in different styles, and whether they stay equal.
+"""What the changes of programs recognise in small programs of many styles, and whether they stay equal.
 
     python bench/program_styles.py [PROGRAM …] [--run] [--set-aside]
 
