@@ -78,6 +78,16 @@ def test_a_change_that_fails_says_how(trials: ProgramTrials, script: Path) -> No
     assert "has no attribute 'squared'" in trial.reason and "\n" not in trial.reason
 
 
+def test_a_change_with_a_wrong_import_is_refused_before_it_runs(trials: ProgramTrials, script: Path) -> None:
+    """The import is caught, so the program would run as before."""
+    (script.parent / "ops.py").write_text("def fused(x):\n    return x\n")
+    added = "import torch\ntry:\n    from ops import fuse\nexcept ImportError:\n    fuse = None\n"
+    ran = trials._ran
+    trial = trials.judge(change_of(script, "import torch\n", added), {}, asked=True, seconds=0.0)
+    assert (trial.kept, trial.failed_at, trial.race, trials._ran) == (False, "implement", None, ran)
+    assert "train.py uses 'fuse' of ops.py, which does not have it; known: fused" in trial.reason
+
+
 def test_a_change_that_does_not_run_is_not_kept(trials: ProgramTrials, script: Path) -> None:
     dead = change_of(script, "import torch\n", "import torch\nif False:\n    torch.fft\n", ran="aten::fft")
     trial = trials.judge(dead, {}, asked=True, seconds=0.0)

@@ -25,7 +25,7 @@ from tilewright.tools.child import running, workplace
 
 StepUnit: TypeAlias = Literal["optimizer step", "forward call", "process"]
 """What a step is: a step of the first optimizer; without one, a call of the first outermost module; else the run."""
-RunStage: TypeAlias = Literal["start", "exit", "time limit", "race"]
+RunStage: TypeAlias = Literal["imports", "start", "exit", "time limit", "race"]
 
 
 PLAIN: Mapping[str, Json] = MappingProxyType({"outputs": False, "nudged": False, "operations": "", "slice": 0})

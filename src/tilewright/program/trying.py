@@ -29,6 +29,7 @@ from tilewright.program.measurements import (
 )
 from tilewright.program.outputs import EPS, compare
 from tilewright.program.race import FIRST_LOOK, ProgramRace, pairs_at_once, race_programs, time_us
+from tilewright.program.reading.new_imports import wrong_import
 from tilewright.program.run import ProgramFailed, ProgramRun, run_program
 from tilewright.program.slices import slicing_for
 from tilewright.program.trial import ChangeTrial, Texts
@@ -86,7 +87,8 @@ class ProgramTrials:
         """Judges a change on top of the incumbent. The next call may have the changed program as its incumbent."""
         before = self._run_of(incumbent)
         changed = {**incumbent, **{Path(path): text for path, text in change.texts.items()}}
-        run = self._observed(changed)
+        wrong = wrong_import({path: changed[path] for path in map(Path, change.texts)}, incumbent, self._folders)
+        run = ProgramFailed("imports", wrong) if wrong else self._observed(changed)
         failed = run if isinstance(run, ProgramFailed) else None
         compared = (
             None if isinstance(run, ProgramFailed) else compare(_expected(self._original, change), run, self._noise)
@@ -114,6 +116,11 @@ class ProgramTrials:
         counts = _counted(before, after, changes)
         proof = operations_measured(f"{self.command}, untouched against final", after, counts)
         return (found, proof)
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        """The folders from which the program imports its own modules."""
+        return (self.command.script.parent, self.command.root)
 
     @property
     def _original(self) -> ProgramRun:
