@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, metrics, predicted, raced, run_record
 
-from tilewright.errors import RequestError, StorageError, UnknownChoice
+from tilewright.errors import RequestError, StorageError, TaskError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration
 from tilewright.ledger.runs import default_path, write_jsonl
@@ -132,10 +132,12 @@ def test_json_lines_hold_everything(ledger: Ledger) -> None:
 # Append-only
 
 
-@pytest.mark.parametrize("table", ["runs", "run_events", "iterations", "attempts", "samples"])
+@pytest.mark.parametrize("table", ["runs", "run_events", "loads", "iterations", "attempts", "samples"])
 def test_nothing_is_changed_afterwards(ledger: Ledger, path: Path, table: str) -> None:
     """Nobody improves a number: SQLite itself refuses it, whoever asks (trust.md 32)."""
-    recorded(ledger, baseline_iteration(), raced(1, 15.0, 20.0, keep=True))
+    run = recorded(ledger, baseline_iteration(), raced(1, 15.0, 20.0, keep=True))
+    with ledger.loading(run, "a version"):
+        pass
     before = query(path, f"SELECT * FROM {table}")
     assert before
     columns = [name for _, name, *_ in query(path, f"PRAGMA table_info({table})")]
@@ -180,6 +182,21 @@ def test_a_finished_run_takes_nothing_more(ledger: Ledger, path: Path) -> None:
 
 
 # Found again
+
+
+def test_only_a_loading_that_the_process_did_not_survive_has_no_end(ledger: Ledger, path: Path) -> None:
+    run = recorded(ledger, baseline_iteration())
+    for error in (TaskError("no such name"), KeyboardInterrupt()):
+        with pytest.raises(type(error)), ledger.loading(run, "fails"):
+            raise error
+    with ledger.loading(run, "fails"):
+        assert query(path, "SELECT event FROM loads ORDER BY number")[-1] == ("loading",), "recorded before it loads"
+    killed = ledger.loading(run, "kills")
+    killed.__enter__()
+    with pytest.raises(TaskError, match="the process was killed while it loaded"), Ledger(path).loading(run, "kills"):
+        raise AssertionError("loaded again")
+    with ledger.loading(recorded(ledger, baseline_iteration(), key="another"), "kills"):
+        pass
 
 
 def test_a_run_that_was_cut_short_is_resumed(ledger: Ledger, path: Path) -> None:
@@ -366,9 +383,9 @@ def test_a_damaged_ledger_is_left_alone(ledger: Ledger, path: Path) -> None:
 def test_a_newer_schema_is_left_alone(ledger: Ledger, path: Path) -> None:
     recorded(ledger, baseline_iteration())
     ledger.close()
-    query_and_commit(path, "UPDATE tilewright_ledger_schema SET version = 4")
+    query_and_commit(path, "UPDATE tilewright_ledger_schema SET version = 5")
     content = path.read_bytes()
-    with pytest.raises(StorageError, match=r"schema 4, this one has 3\); fix: update Tilewright"):
+    with pytest.raises(StorageError, match=r"schema 5, this one has 4\); fix: update Tilewright"):
         ledger.begin(run_record())
     assert path.read_bytes() == content
 

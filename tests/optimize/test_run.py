@@ -12,8 +12,10 @@ import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -211,9 +213,9 @@ sys.exit(main())
 
 
 def child(
-    file: Path, home: Path, *arguments: str, program: Sequence[str] = ("-m", "tilewright")
+    file: Path, home: Path, *arguments: str, program: Sequence[str] = ("-m", "tilewright"), **variables: str
 ) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TILEWRIGHT_HOME": str(home)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TILEWRIGHT_HOME": str(home), **variables}
     return subprocess.Popen(
         [sys.executable, *program, "optimize", str(file), *ARGUMENTS, *arguments],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -244,6 +246,34 @@ def test_kill_9_loses_at_most_the_running_iteration(tmp_path: Path) -> None:
     assert (after[2].entry, after[2].site) != (after[1].entry, after[1].site)
     assert file.read_text() == STEEP and git(file.parent, "status", "--porcelain") == ""
     assert [one.status for one in after] == [one["status"] for one in found["iterations"]]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills with a signal")
+def test_a_version_whose_loading_the_process_did_not_survive_is_not_loaded_again(tmp_path: Path) -> None:
+    """Issue 13: `loading version n` is in the ledger before it is loaded; the resumed run records the failure."""
+    file, home, scratch = repository(tmp_path / "user", SCALE), tmp_path / "home", tmp_path / "scratch"
+    scratch.mkdir()
+    hangs, fine = tmp_path / "hangs.py", tmp_path / "fine.py"
+    hangs.write_text(SCALE + 'import time\nopen("begun", "w").close()\ntime.sleep(600)\n')
+    fine.write_text(SCALE.replace("* 2)", "+ ct.load(x, (i,), (TILE,)))"))
+    changes = ("--change", str(hangs), "--change", str(fine))
+    process = child(file, home, *changes, TMPDIR=str(scratch))
+    deadline = time.monotonic() + 300
+    while not list(scratch.rglob("begun")):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    out, err = child(file, home, "--json", *changes).communicate()
+    first, second = json.loads(out)["iterations"][1:3]
+    assert (first["site"], first["status"]) == ("hangs.py", "crash"), err
+    assert re.fullmatch(r"does not load: the process was killed while it loaded this version \(.*\)", first["reason"])
+    assert second["site"] == "fine.py" and second["correctness"] == "PASS"
+    with sqlite3.connect(home / "ledger.db") as connection:
+        events: dict[str, list[str]] = {}
+        for version, event in connection.execute("SELECT version, event FROM loads ORDER BY number"):
+            events.setdefault(version, []).append(event)
+    assert [*events.values()] == [["loading"], ["loading", "ended"]]
 
 
 def test_a_kept_change_that_the_workspace_missed_is_kept_after_all(

@@ -1,11 +1,14 @@
 """The runs of `optimize` in the append-only ledger: every iteration of every run.
 
     runs ─┬─ run_events                 started, resumed, finished
+          ├─ loads                      each loading of a version: its start and its end
           └─ iterations ─┬─ attempts    every value that was tried, also those that failed
                          └─ samples     the measured times in µs, by version and workload
 
 * An iteration is appended in one transaction with all its data, even if it was reverted or crashed. `kill -9` loses at
   most the running iteration; `resume` finds the others.
+* The loading of a version is recorded before it starts. A version that was being loaded when the process was killed is
+  not loaded again.
 * SQLite refuses to change or delete a row (`tables.py`).
 * Two processes may write different runs. If both append to one run, the second is refused.
 * ``perf_results.md`` (`perf_results.py`), JSON Lines (`runs.write_jsonl`) and the report are made from the ledger.
@@ -18,8 +21,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
+from tilewright.errors import TaskError
 from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import Unusable, as_text, dump, insert, number, rebuilt
 from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunRecord
@@ -45,6 +50,29 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
     def begin(self, record: RunRecord) -> RunRecord:
         """Starts a run, and returns the record with its name and start time."""
         return self._begun(replace(record, run=record.run or self.new_name()), record.kernel, record.kind)
+
+    @contextmanager
+    def loading(self, run: str, version: str) -> Iterator[None]:
+        """Records that a version is loaded: the start before the block, and the end after it, also if it failed.
+
+        version: a digest of the version's code.
+        Raises TaskError, and does not run the block, if an earlier loading of this version has no end.
+        """
+        query = "SELECT event, at FROM loads WHERE run = ? AND version = ? ORDER BY number DESC LIMIT 1"
+        with self._writing() as connection:
+            self._require_open(connection, run)
+            last = connection.execute(query, (run, version)).fetchone()
+            if last is not None and last["event"] == "loading":
+                raise TaskError(f"the process was killed while it loaded this version ({last['at']})")
+            self._insert_load(connection, run, version, "loading")
+        try:
+            yield
+        finally:
+            with self._writing() as connection:
+                self._insert_load(connection, run, version, "ended")
+
+    def _insert_load(self, connection: sqlite3.Connection, run: str, version: str, event: str) -> None:
+        insert(connection, "loads", {"run": run, "version": version, "event": event, "at": self._now()})
 
     def append(self, run: str, iteration: Iteration) -> None:
         """Appends one iteration with all its rows in one transaction."""

@@ -110,6 +110,16 @@ _AGENT = {
 """The tables of `agent`, added in schema 3. Measurement ``n`` of a run has the id ``RUN/mN``. The steps of a change are
 stored one after the other, in the order of the plan."""
 
+_LOADS = {
+    "loads": (
+        """number INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES runs (id), version TEXT NOT NULL,
+        event TEXT NOT NULL CHECK (event IN ('loading', 'ended')), at TEXT NOT NULL""",
+        "number = NEW.number",
+    )
+}
+"""The versions that `optimize` loads, added in schema 4. ``version`` is a digest of the version's code. If a
+version's last row is ``loading``, the process was killed while it loaded the version."""
+
 
 def _tables(tables: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     for table, (columns, same) in tables.items():
@@ -148,12 +158,13 @@ _VERSION_3 = (
         WHEN NEW.n <> (SELECT count(*) FROM agent_steps WHERE run = NEW.run AND change = NEW.change)
         BEGIN SELECT RAISE(ABORT, 'the steps of a change are stored in their order'); END""",
 )
+_VERSION_4 = (*_tables(_LOADS), "CREATE INDEX loads_by_run ON loads (run, version)")
 
 LEDGER = Schema(
     table="tilewright_ledger_schema",
-    version=3,
-    statements=(*_VERSION_1, *_VERSION_2, *_VERSION_3),
-    migrations={1: _VERSION_2, 2: _VERSION_3},
+    version=4,
+    statements=(*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4),
+    migrations={1: _VERSION_2, 2: _VERSION_3, 3: _VERSION_4},
     earlier={
         "tilewright_schema": "holds results of an earlier Tilewright; fix: name another file. A results.db beside "
         "ledger.db is imported without a command"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -107,7 +107,11 @@ class Variant:
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds versions of one task below ``folder``. ``seconds``: limit of processor time for one compiler run."""
+    """Builds versions of one task below ``folder``.
+
+    seconds: limit of processor time for one compiler run.
+    loading: makes the ``with`` block in which a version with the given digest is loaded, such as `Ledger.loading`.
+    """
 
     candidates: Candidates
     baseline: Task
@@ -117,6 +121,7 @@ class Builder:
     folder: Path
     jobs: int | None = None
     seconds: float = 10.0
+    loading: Callable[[str], AbstractContextManager[None]] = lambda digest: nullcontext()
 
     def build(self, requests: Sequence[Request]) -> tuple[list[Variant], list[Attempt]]:
         """Compiles versions in parallel. Returns the variants, and an `Attempt` for each value that failed."""
@@ -124,7 +129,7 @@ class Builder:
         dropped: list[Attempt] = []
         for value, name, texts in requests:
             version = versions.materialise(self.folder, name, texts)
-            with _noted(dropped, value, "does not load"):
+            with _noted(dropped, value, "does not load"), self.loading(versions.digest_of(texts)):
                 task = self.candidates.task(self.baseline, self.where, version.files)
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
@@ -138,8 +143,11 @@ class Builder:
         return [variant for variant in made if isinstance(variant, Variant)], dropped
 
     def build_one(self, name: str, texts: Mapping[Path, str]) -> Variant:
-        """Builds a version that has to compile, such as the untouched code. Raises RequestError if it does not."""
-        variants, dropped = self.build([(name, name, texts)])
+        """Builds a version that has to compile, such as the untouched code. Raises RequestError if it does not.
+
+        The loading is not recorded: a run without this version could not continue.
+        """
+        variants, dropped = replace(self, loading=lambda digest: nullcontext()).build([(name, name, texts)])
         if not variants:
             error = ToolFailed if ": tool: " in dropped[0].reason else RequestError
             raise error(f"task '{self.baseline.name}': {name}: {dropped[0].reason}")

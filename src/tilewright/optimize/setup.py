@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tilewright.candidate.client import Candidates
 from tilewright.candidate.sandbox import unprotected
@@ -67,7 +68,7 @@ def prepare(
     candidates = stack.enter_context(Candidates(request.texts))
     builder = Builder(
         candidates, task, where_is(task), target.board, request.workloads, ledger.folder(name) / "versions",
-        request.options.jobs, request.options.seconds,
+        request.options.jobs, request.options.seconds, partial(ledger.loading, name),
     )  # fmt: skip
     baseline = builder.build_one("baseline", request.texts)
     bounds = {workload.name: bound_of(task, workload, target.board) for workload in request.workloads}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -34,6 +35,12 @@ def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> KernelVer
             copies[path].parent.mkdir(parents=True, exist_ok=True)
             copies[path].write_bytes(text.encode())
     return KernelVersion(name, {str(path): str(copy) for path, copy in copies.items()})
+
+
+def digest_of(texts: Mapping[Path, str]) -> str:
+    """Returns a digest of a version's code. ``texts``: path of the user's file → its text."""
+    paired = sorted((str(path), text) for path, text in texts.items())
+    return hashlib.sha256(json.dumps(paired).encode()).hexdigest()
 
 
 def read_source(path: Path) -> str:
