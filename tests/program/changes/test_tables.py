@@ -189,7 +189,9 @@ print(torch.stack([torch.from_numpy(data[i : i + 4].astype(np.int64)) for i in s
 """, """
 data = np.arange(50, dtype=np.uint16)
 starts = torch.randint(len(data) - 4, (6,))
-print(torch.from_numpy(data[(starts.unsqueeze(1) + torch.arange(4, device=starts.device)).cpu().numpy()].astype(np.int64)))
+print(torch.from_numpy(
+    data[(starts.unsqueeze(1) + torch.arange(4, device=starts.device)).cpu().numpy()].astype(np.int64)
+))
 """, "import numpy as np\n" + HEAD, runs=True),
     Row("element_reads", """
 def played(choices, players):
@@ -291,6 +293,133 @@ logits, targets = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
 print(f"{float(F.cross_entropy(logits.flatten(0, -2), targets.flatten())):.4f}")
 """, runs=True),
     Row("fused_optimizer", "o = torch.optim.AdamW(p, lr=1e-3)\n", "o = torch.optim.AdamW(p, lr=1e-3, fused=True)\n"),
+    Row("fused_optimizer", "o = torch.optim.SGD(p, foreach=False, lr=0.1)\n", "o = torch.optim.SGD(p, fused=True, lr=0.1)\n"),
+    Row("repeated_reads", """
+best = float("inf")
+for step in range(4):
+    loss = torch.tensor(3.0) / (step + 1)
+    if loss.item() < best:
+        best = loss.item()
+    if step % 2:
+        print(step, round(loss.item(), 3), best)
+""", """
+best = float("inf")
+for step in range(4):
+    loss = torch.tensor(3.0) / (step + 1)
+    loss_value = loss.item()
+    if loss_value < best:
+        best = loss_value
+    if step % 2:
+        print(step, round(loss_value, 3), best)
+""", runs=True),
+    Row("growing_tensors", """
+def f(n):
+    out = None
+    for i in range(n):
+        row = torch.ones(1, 2) * i
+        out = row if out is None else torch.cat([out, row], dim=0)
+    return out
+
+
+print(f(0), f(1), f(3))
+""", """
+def f(n):
+    out = None
+    out_parts = [] if out is None else [out]
+    for i in range(n):
+        row = torch.ones(1, 2) * i
+        out_parts.append(row.clone())
+    out = torch.cat(out_parts, dim=0) if out_parts else None
+    return out
+
+
+print(f(0), f(1), f(3))
+""", runs=True),
+    Row("no_gradients", """
+import numpy as np
+
+
+def right(scores, labels):
+    return float(np.mean((scores > 0) == labels))
+
+
+def evaluate(model, batches):
+    model.eval()
+    scores, labels = [], []
+    losses = torch.zeros(len(batches))
+    for k, (x, y) in enumerate(batches):
+        out = model(x)
+        losses[k] = F.cross_entropy(out, y).item()
+        scores.append(out[:, 0].detach().cpu().numpy())
+        labels.append(y.numpy() == 0)
+    model.train()
+    return right(np.concatenate(scores), np.concatenate(labels)), losses.mean().item()
+
+
+print(evaluate(model, batches))
+F.cross_entropy(model(batches[0][0]), batches[0][1]).backward()
+print(model.weight.grad.sum())
+""", """
+import numpy as np
+
+
+def right(scores, labels):
+    return float(np.mean((scores > 0) == labels))
+
+
+@torch.no_grad()
+def evaluate(model, batches):
+    model.eval()
+    scores, labels = [], []
+    losses = torch.zeros(len(batches))
+    for k, (x, y) in enumerate(batches):
+        out = model(x)
+        losses[k] = F.cross_entropy(out, y).item()
+        scores.append(out[:, 0].detach().cpu().numpy())
+        labels.append(y.numpy() == 0)
+    model.train()
+    return right(np.concatenate(scores), np.concatenate(labels)), losses.mean().item()
+
+
+print(evaluate(model, batches))
+F.cross_entropy(model(batches[0][0]), batches[0][1]).backward()
+print(model.weight.grad.sum())
+""", HEAD + TRAIN, runs=True),
+    Row("rows_together", """
+def load_a_batch_of_windows(sequence_of_tokens, how_many):
+    starting_positions_of_windows = torch.randint(len(sequence_of_tokens) - how_many, (8,))
+    windows = torch.stack([sequence_of_tokens[begin:begin + how_many] for begin in starting_positions_of_windows])
+    return windows
+
+
+print(load_a_batch_of_windows(torch.arange(90), 4))
+""", """
+def load_a_batch_of_windows(sequence_of_tokens, how_many):
+    starting_positions_of_windows = torch.randint(len(sequence_of_tokens) - how_many, (8,))
+    windows = sequence_of_tokens[
+        starting_positions_of_windows.unsqueeze(1) + torch.arange(how_many, device=starting_positions_of_windows.device)
+    ]
+    return windows
+
+
+print(load_a_batch_of_windows(torch.arange(90), 4))
+""", runs=True),
+    Row("cross_entropy_by_hand", """
+def loss_of(logits_of_all_tokens_in_the_batch, labels_of_all_tokens_in_the_batch_as_numbers):
+    log_probabilities = torch.log_softmax(logits_of_all_tokens_in_the_batch, dim=-1)
+    total = -log_probabilities.gather(1, labels_of_all_tokens_in_the_batch_as_numbers.unsqueeze(1)).squeeze(1).mean()
+    return total
+
+
+print(loss_of(torch.arange(12.0).view(4, 3) % 5, torch.tensor([0, 1, 2, 0])))
+""", """
+def loss_of(logits_of_all_tokens_in_the_batch, labels_of_all_tokens_in_the_batch_as_numbers):
+    total = F.cross_entropy(logits_of_all_tokens_in_the_batch, labels_of_all_tokens_in_the_batch_as_numbers)
+    return total
+
+
+print(loss_of(torch.arange(12.0).view(4, 3) % 5, torch.tensor([0, 1, 2, 0])))
+""", runs=True),
     Row("fused_optimizer", "o = torch.optim.SGD(\n    (p),  # all\n)\n", "o = torch.optim.SGD(\n    (p), fused=True,  # all\n)\n"),
     Row("fused_optimizer", "o = Adam((p))\n", "o = Adam((p), fused=True)\n", HEAD + "from torch.optim import Adam\n"),
     Row("gradients_to_none", "o.zero_grad(set_to_none=False)\n", "o.zero_grad()\n"),
@@ -755,7 +884,27 @@ LEFT = (
     Row("constants_once", "import random\n\n\ndef f():\n    return random.random()\n\n\nfor x in y:\n    q = torch.tensor(f())\n    h(q)\n", ""),
     Row("constants_once", "for x in y:\n    args.n += 1\n    q = torch.arange(args.n)\n    h(q)\n", "an attribute or an element"),
     Row("foreach_parameters", "kept = {n: p.detach() for n, p in m.named_parameters()}\nfor n, p in m.named_parameters():\n    kept[n] = kept[n] * 0.9 + p.data * 0.1\n", "may be the parameters themselves"),
-    Row("fused_optimizer", "o = torch.optim.AdamW(p, foreach=False)\n", "foreach already"),
+    Row("fused_optimizer", "o = torch.optim.AdamW(p, foreach=True)\n", "foreach already"),
+    Row("fused_optimizer", "o = torch.optim.AdamW(p, foreach=False, capturable=True)\n", "capturable already"),
+    Row("repeated_reads", "for x in xs:\n    a = x.sum()\n    print(a.item())\n    a.add_(1)\n    print(a.item())\n", ""),
+    Row("repeated_reads", "for x in xs:\n    a = x.sum()\n    print(a.item())\n    step(a)\n    print(a.item())\n", ""),
+    Row("repeated_reads", "for x in xs:\n    a = x.sum()\n    print(a.item())\n    a = a + 1\n    print(a.item())\n", ""),
+    Row("repeated_reads", "for x in xs:\n    a = x.sum()\n    if x.dim() and a.item() > 0:\n        print(a.item())\n", ""),
+    Row("repeated_reads", "a = torch.ones(())\nprint(a.item())\nprint(a.item())\n", ""),
+    Row("repeated_reads", "def f(a_value, xs):\n    for a in xs:\n        print(a.item(), a.item())\n", "is taken"),
+    Row("growing_tensors", "for n in y:\n    a = n if b is None else torch.cat([a, n])\n", ""),
+    Row("growing_tensors", "for n in y:\n    a = m if a is None else torch.cat([a, n])\n", ""),
+    Row("growing_tensors", "for n in y:\n    a = n if a is None else torch.cat([a, n])\n    print(a.sum())\n", "in the loop"),
+    Row("growing_tensors", "for n in y:\n    a = n if a is not None else torch.cat([a, n])\n", ""),
+    Row("no_gradients", "def f(model, xs):\n    model.eval()\n    out = []\n    for x in xs:\n        out.append(model(x))\n    return sum(out)\n\n\nloss.backward()\n", "computes gradients elsewhere"),
+    Row("no_gradients", "def f(model, xs):\n    model.eval()\n    out = []\n    for x in xs:\n        out.append(model(x).item())\n    fill(out)\n    return sum(out)\n\n\nloss.backward()\n", "computes gradients elsewhere"),
+    Row("no_gradients", "def f(model, xs, out):\n    model.eval()\n    for k, x in enumerate(xs):\n        out[k] = model(x).item()\n\n\nloss.backward()\n", "computes gradients elsewhere"),
+    Row("no_gradients", "def g(x):\n    return net(x)\n\n\ndef f(model, x):\n    model.eval()\n    return g(model(x).item())\n\n\nloss.backward()\n", "computes gradients elsewhere"),
+    Row("foreach_parameters", "class E:\n    def __init__(self, m):\n        self.kept = {n: p.data for n, p in m.named_parameters()}\n\n    def step(self, m):\n        for n, p in m.named_parameters():\n            self.kept[n] = 0.9 * self.kept[n] + 0.1 * p.data\n", "the parameters themselves"),
+    Row("foreach_parameters", "def f(m, steps):\n    kept = dict(m.named_parameters())\n    for _ in range(steps):\n        for n, p in m.named_parameters():\n            kept[n] = 0.9 * kept[n] + 0.1 * p.data\n", "the parameters themselves"),
+    Row("cached_constants", "MEAN = [0.1, 0.2]\n\n\ndef forward(x):\n    MEAN.append(0.3)\n    return x - torch.tensor(MEAN).to(x.device)\n", ""),
+    Row("cached_constants", "MEAN = [0.1, 0.2]\n\n\ndef forward(x):\n    change(MEAN)\n    return x - torch.tensor(MEAN).to(x.device)\n", ""),
+    Row("cached_constants", "def forward(x, mean):\n    return x - torch.tensor(mean).to(x.device)\n", ""),
     Row("fused_optimizer", "o = torch.optim.AdamW(p, **more)\n", "dictionary"),
     Row("fused_optimizer", "e = nn.Embedding(9, 4, sparse=True)\no = torch.optim.SGD(p)\n", "sparse"),
     Row("fused_optimizer", "o = torch.optim.AdamW(p, fused=False)\n", ""),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.changes.functions_by_hand import unused_edits
 from tilewright.program.reading.algebra import Form, NormalForms, equal, log_softmax_forms, parts_of
+from tilewright.program.reading.broken_lines import fitted
 from tilewright.program.reading.flow import assigned, check_move, last_change
 from tilewright.program.reading.module import NotSure, ReadModule
 from tilewright.program.reading.numbers import axis
@@ -86,7 +87,7 @@ def _site(module: ReadModule, node: ast.expr) -> ChangeSite | None:
         text, wanted = f"{module.operand(logits)}.flatten(0, -2)", f"{module.operand(labels)}.flatten()"
     more = ', reduction="sum"' if found.reduction == "sum" else ""
     call = f"{module.spelled(FUNCTION, node)}({text}, {wanted}{more})"
-    edits = (module.replace(node, call), *unused_edits(module, followed, node, final))
+    edits = (fitted(module, node, call), *unused_edits(module, followed, node, final))
     return ChangeSite(node.lineno, "cross entropy", edits)
 
 

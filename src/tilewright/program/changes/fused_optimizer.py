@@ -1,4 +1,7 @@
-"""Adds ``fused=True`` to torch's optimizers without ``foreach`` and ``fused``: one kernel for all parameters."""
+"""Gives ``fused=True`` to torch's optimizers without ``fused``: one kernel for all parameters.
+
+``foreach=False``, which asks for a kernel for each parameter, is replaced. Other values of ``foreach`` are left.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
-from tilewright.program.reading.module import NotSure, ReadModule
+from tilewright.program.reading.module import Edit, NotSure, ReadModule
 from tilewright.source.source_file import keywords
 
 OPTIMIZERS = tuple(f"torch.optim.{name}" for name in ("Adam", "AdamW", "SGD"))
@@ -29,7 +32,10 @@ class FusedOptimizer(ProgramChange):
             if "fused" in given:
                 continue
             try:
-                if other := next((name for name in OTHER_WAYS if name in given), ""):
+                slow = next((each for each in call.keywords if each.arg == "foreach" and _is_false(each.value)), None)
+                if other := next(
+                    (name for name in OTHER_WAYS if name in given and not (slow and name == slow.arg)), ""
+                ):
                     raise NotSure(f"the optimizer has {other} already", call)
                 if any(keyword.arg is None for keyword in call.keywords):
                     raise NotSure(
@@ -38,7 +44,10 @@ class FusedOptimizer(ProgramChange):
                 if any(_is_sparse(node) for node in module.file.every(ast.keyword)):
                     raise NotSure("the program has sparse gradients, which a fused optimizer does not take", call)
                 kind = module.full(call.func).removeprefix("torch.optim.")
-                yield ChangeSite(call.lineno, kind, (module.add_argument(call, "fused=True"),))
+                edit = module.add_argument(call, "fused=True")
+                if slow is not None:
+                    edit = Edit(*module.span(slow), "fused=True")
+                yield ChangeSite(call.lineno, kind, (edit,))
             except NotSure as reason:
                 yield NearMiss(reason.line, reason.reason)
 
@@ -49,7 +58,11 @@ class FusedOptimizer(ProgramChange):
 
 
 def _is_sparse(node: ast.keyword) -> bool:
-    return node.arg == "sparse" and not (isinstance(node.value, ast.Constant) and node.value.value is False)
+    return node.arg == "sparse" and not _is_false(node.value)
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
 
 
 CHANGE = FusedOptimizer()

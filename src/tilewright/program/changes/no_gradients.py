@@ -1,10 +1,10 @@
 """Inference without gradients: ``model.eval()`` and no backward pass → ``torch.inference_mode()`` or ``no_grad()``.
 
-A function gets a decorator if it returns nothing, only numbers, or only tensors of whole numbers, such as tokens. A
-function that returns other tensors gets it only in a program without gradients. The decorator is ``inference_mode`` in
-a script that never trains, else ``no_grad``. If ``eval()`` follows training, the statements after it are put below
-``with torch.no_grad():``. If a program never trains and its functions are not enough, gradients are switched off for
-the whole script.
+A function gets a decorator if it returns nothing, only numbers and arrays of NumPy, or only tensors of whole numbers,
+such as tokens. A function that returns other tensors gets it only in a program without gradients. The decorator is
+``inference_mode`` in a script that never trains, else ``no_grad``. If ``eval()`` follows training, the statements after
+it are put below ``with torch.no_grad():``. If a program never trains and its functions are not enough, gradients are
+switched off for the whole script.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
 from tilewright.program.reading.flow import after, block_of
 from tilewright.program.reading.gradients import gradient_in, never_trains, training_call
+from tilewright.program.reading.host_values import is_of_host, keeps_tensors
 from tilewright.program.reading.module import Function, NotSure, ReadModule
 from tilewright.program.reading.numbers import is_number
 from tilewright.program.reading.operations import operation
@@ -84,7 +85,8 @@ def _in_function(module: ReadModule, function: Function, call: ast.Call) -> Chan
     if isinstance(function, ast.AsyncFunctionDef) or any(own(function, ast.Yield)):
         raise NotSure(f"{function.name} is a generator or asynchronous", function)
     trains = gradient_in(module, module.file.tree) is not None or not never_trains(module)
-    numbers = all(_is_number(module, value) for value in returned(function)) and not stores(function)
+    kept = keeps_tensors(module, function)
+    numbers = all(_is_number(module, value) or is_of_host(module, value) for value in returned(function)) and not kept
     whole = not _is_eval(call) and not stores(function)
     if trains and not numbers and not whole:
         raise NotSure(

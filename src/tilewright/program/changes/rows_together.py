@@ -15,6 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.program.changes.base import ChangeSite, NearMiss, ProgramChange
+from tilewright.program.reading.broken_lines import fitted
 from tilewright.program.reading.flow import after, before, loads, scope_of
 from tilewright.program.reading.module import Edit, NotSure, ReadModule
 from tilewright.program.reading.numbers import is_number
@@ -76,7 +77,7 @@ def _of_comprehension(
         return None
     loop = inner.generators[0]
     if not _out_dims(module, call) and (text := indexed(module, inner.elt, loop)) is not None:
-        return ChangeSite(call.lineno, "slices of equal length, by one index", (module.replace(call, text),))
+        return ChangeSite(call.lineno, "slices of equal length, by one index", (fitted(module, call, text),))
     rows = _rows(module, loop)
     if rows is None:
         return None
@@ -84,7 +85,7 @@ def _of_comprehension(
     (name,) = rows.of
     vmap = f"{module.spelled('torch.vmap', call)}(lambda {name}: {module.code(inner.elt)}{_out_dims(module, call)})"
     text = f"{vmap}({module.argument(rows.of[name])})"
-    return ChangeSite(call.lineno, "rows", (module.replace(call, text),))
+    return ChangeSite(call.lineno, "rows", (fitted(module, call, text),))
 
 
 def _rows(module: ReadModule, loop: ast.For | ast.comprehension) -> RowLoop | None:
@@ -138,7 +139,7 @@ def _of_loop(module: ReadModule, call: ast.Call) -> ChangeSite | None:
     lines = [f"def {function}({row}):", *(f"    {line}" for each in body for line in _lines(module, each)),
              f"    return {module.argument(value)}"]  # fmt: skip
     new = f"{module.spelled('torch.vmap', call)}({function}{_out_dims(module, call)})({module.argument(rows.of[row])})"
-    edits: tuple[Edit, ...] = (module.delete(begin), replaced(module, loop, *lines), module.replace(call, new))
+    edits: tuple[Edit, ...] = (module.delete(begin), replaced(module, loop, *lines), fitted(module, call, new))
     return ChangeSite(loop.lineno, f"rows {name.id}", edits)
 
 

@@ -14,7 +14,7 @@ from tilewright.program.reading.devices import is_device
 from tilewright.program.reading.flow import assigned, last_change
 from tilewright.program.reading.layers import is_self
 from tilewright.program.reading.module import Function, ReadModule
-from tilewright.program.reading.numbers import is_number
+from tilewright.program.reading.numbers import is_number, number_value
 from tilewright.program.reading.operations import operation
 from tilewright.program.reading.purity import METHODS
 from tilewright.source.source_file import returned, stored
@@ -136,7 +136,7 @@ class ConstantsOf:
             case ast.Constant() | ast.expr_context():
                 return []
             case ast.Name(id=name):
-                return [] if name in names or self.module.full(node) else None
+                return [] if name in names or self.module.full(node) or _is_constant_list(self.module, node) else None
             case ast.Attribute() if self.module.full(node).startswith(("torch.", "math.", "numpy.")):
                 return []
             case ast.Attribute(value=value, attr="T" | "mT"):
@@ -271,6 +271,38 @@ def _makes(module: ReadModule, node: ast.AST) -> bool:
             inside = ast.walk(found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else ()
             if found is not None and any(found[0].called(n).removeprefix("torch.") in MADE for n in inside):
                 return True
+    return False
+
+
+def _is_constant_list(module: ReadModule, node: ast.Name) -> bool:
+    """Returns whether a name is a list or a tuple of literal numbers at the top of the file, which nothing changes."""
+    bound = module.file.bindings(node.id, node)
+    if len(bound) != 1 or bound[0] not in module.file.at_top(node.id) or bound[0].kind != "value":
+        return False
+    value, name = bound[0].value, node.id
+    if not isinstance(value, (ast.List, ast.Tuple)) or name in module.declared_global:
+        return False
+    if not all(number_value(each) is not None for each in value.elts):
+        return False
+    nodes = [each for other in module.program for each in other.file.nodes]
+    imported = any(isinstance(each, ast.alias) and each.name in (name, "*") for each in nodes)
+    imported = imported or any(isinstance(each, ast.Attribute) and each.attr == name for each in nodes)
+    uses = (each for each in module.file.nodes if isinstance(each, ast.Name) and each.id == name)
+    return not imported and (isinstance(value, ast.Tuple) or all(_only_reads(module, each, value) for each in uses))
+
+
+def _only_reads(module: ReadModule, use: ast.Name, value: ast.expr) -> bool:
+    parent = module.parent(use)
+    match parent:
+        case ast.Assign(value=bound):
+            return bound is value
+        case ast.Call(func=function, args=args):
+            known = module.full(function).startswith(("torch.", "numpy.")) or module.is_builtin(function, "len", "sum")
+            return known and use in args
+        case ast.Subscript(value=whole, ctx=ast.Load()):
+            return whole is use
+        case ast.comprehension(iter=whole) | ast.For(iter=whole):
+            return whole is use
     return False
 
 

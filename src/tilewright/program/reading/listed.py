@@ -199,13 +199,19 @@ class ListedLoop:
         """Raises NotSure for ``kept[name] = …`` if ``kept`` may hold the parameters themselves, because the change
         would write into them.
         """
-        if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
+        if not isinstance(target, ast.Subscript):
             return
-        for made in self.module.file.values(target.value):
+        kept, code = target.value, self.module.code
+        found: list[ast.AST] = list(self.module.file.values(kept)) if isinstance(kept, ast.Name) else []
+        if isinstance(kept, ast.Attribute):
+            places = (each for each in self.module.file.every(ast.Assign))
+            found = [each.value for each in places if any(code(to) == code(kept) for to in each.targets)]
+        for made in found:
             inside = made.value if isinstance(made, ast.DictComp) else getattr(made, "elt", None)
+            inside = made if isinstance(made, ast.Call) else inside
             calls = [n for n in ast.walk(inside) if isinstance(n, ast.Call)] if inside is not None else []
             if inside is not None and not any(operation(self.module, call)[0] in OWN for call in calls):
-                raise NotSure(f"the tensors in '{target.value.id}' may be the parameters themselves", target)
+                raise NotSure(f"the tensors in '{code(kept)}' may be the parameters themselves", target)
 
     def _target(self, node: ast.expr) -> str:
         """Returns the name of the list whose tensors are changed."""
