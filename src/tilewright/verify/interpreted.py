@@ -91,9 +91,8 @@ class InterpreterEngine:
         lowered = language.lower(launch, hints, configuration, self.launcher.board.arch)
         waits = None if isinstance(lowered, Failed) else language.waits(lowered)
         for each in found:
-            sides = (each.earlier, each.later)
-            known = [(side.how, side.place) for side in sides if side is not None]
-            if waits is None or len(known) < len(sides) or not waits.between(*known):
+            earlier, later = ((side.how, side.place) for side in (each.earlier, each.later))
+            if waits is None or not waits.between(earlier, later):
                 return each.said
         return None
 

@@ -4,11 +4,13 @@ In Triton's language only `tl.debug_barrier` promises such a wait. A reduction w
 passes move loads across reductions and products, which have no side effects. Whether there is a wait depends on the
 layouts, `num_warps` and the architecture. So it is read from the code of Triton's compiler: the two accesses are
 ordered if every path from the first to the second has a ``bar.sync`` of the whole block. ptxas keeps this order.
+Two jumps on the same predicate agree: if a loop is skipped, a later loop with the same bounds is skipped, too.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,8 +19,11 @@ from tilewright.languages.base import How, Place
 
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
+_INLINE = {"// begin inline asm": True, "// end inline asm": False}
 _LABEL = re.compile(r"(\$[\w$]+):")
-_JUMP = re.compile(r"(@!?%\w+\s+)?bra(?:\.uni)?\s+(\$[\w$]+)")
+_JUMP = re.compile(r"(?:@(!?)(%\w+)\s+)?bra(?:\.uni)?\s+(\$[\w$]+)")
+_GUARD = re.compile(r"@!?%\w+\s")
+_PREDICATE = re.compile(r"%p\d+\b")
 _WAIT = re.compile(r"(?:bar\.sync|barrier\.sync(?:\.aligned)?|bar\.cta\.sync|barrier\.cta\.sync(?:\.aligned)?)\s+0\s*;")
 _END = re.compile(r"(?:ret|exit)\s*;")
 _UNKNOWN = re.compile(r"brx\.|call|setmaxnreg|(?:bar|barrier)(?:\.cta)?\.(?:sync|arrive)(?:\.aligned)?\s+(?:[1-9]|%)")
@@ -30,14 +35,16 @@ _HOW: dict[str, How] = {"ld": "reads", "st": "writes", "atom": "updates", "red":
 @dataclass(frozen=True)
 class _Step:
     """One relevant instruction. ``how``: the kind of an access. ``asynchronous``: it may end after later
-    instructions."""
+    instructions. ``predicate``: what a jump depends on, or what a ``set`` computes; a jump is taken if the predicate is
+    ``taken_if``."""
 
-    kind: Literal["access", "wait", "jump", "end"]
+    kind: Literal["access", "wait", "jump", "end", "set"]
     how: How = "reads"
     place: Place = ("", 0)
     asynchronous: bool = False
     label: str = ""
-    falls_through: bool = True
+    predicate: str = ""
+    taken_if: bool = True
 
 
 @dataclass
@@ -72,31 +79,51 @@ class WaitsInPtx:
 
     def _reached(self, starts: list[int]) -> set[int]:
         """Returns the steps that a thread can reach from ``starts`` without passing a wait."""
-        reached, left = set[int](), starts
+        reached = set[tuple[int, frozenset[tuple[str, bool]]]]()  # a step, and the predicates that are known there
+        left = [(at, frozenset[tuple[str, bool]]()) for at in starts]
         while left:
-            at = left.pop()
-            if at in reached or at >= len(self._steps):
+            at, known = left.pop()
+            if (at, known) in reached or at >= len(self._steps):
                 continue
-            reached.add(at)
+            reached.add((at, known))
             step = self._steps[at]
-            if step.kind == "jump":
-                left.append(self._labels[step.label])
-            if step.kind == "access" or (step.kind == "jump" and step.falls_through):
-                left.append(at + 1)
-        return reached
+            if step.kind == "access":
+                left.append((at + 1, known))
+            elif step.kind == "set":
+                left.append((at + 1, frozenset(each for each in known if each[0] != step.predicate)))
+            elif step.kind == "jump":
+                left += self._after_jump(at, step, known)
+        return {at for at, _ in reached}
+
+    def _after_jump(
+        self, at: int, step: _Step, known: frozenset[tuple[str, bool]]
+    ) -> Iterator[tuple[int, frozenset[tuple[str, bool]]]]:
+        """Yields the step at the jump's label and the step after the jump, without those that a known predicate
+        excludes."""
+        for value, there in ((step.taken_if, self._labels[step.label]), (not step.taken_if, at + 1)):
+            if step.predicate in self._followed:
+                if (step.predicate, not value) not in known:
+                    yield there, known | {(step.predicate, value)}
+            elif step.predicate or value == step.taken_if:
+                yield there, known
 
     def _lines(self) -> Iterator[str]:
         return (line.strip() for line in self.text.splitlines())
 
     def _read(self) -> Iterator[_Step]:
         files = {int(number): path.rsplit("/", 1)[-1] for number, path in _FILE.findall(self.text)}
-        place, count = ("", 0), 0
+        place, count, inline = ("", 0), 0, False
+        self._followed = set(_followed(list(self._lines())))
         for line in self._lines():
-            if found := _LOC.match(line):
+            if line in _INLINE:
+                inline = _INLINE[line]
+            elif found := _LOC.match(line):
+                if inline:  # LLVM counts the lines of the assembly itself, from the line of the source on
+                    continue
                 place = files.get(int(found[1]), ""), int(found[2])
             elif found := _LABEL.match(line):
                 self._labels[found[1]] = count
-            elif (step := _step(line, place)) is not None:
+            elif (step := _step(line, place) or _set(line, self._followed)) is not None:
                 count += 1
                 yield step
 
@@ -107,8 +134,29 @@ def _step(line: str, place: Place) -> _Step | None:
     if _END.match(line):
         return _Step("end")
     if found := _JUMP.match(line):
-        return _Step("jump", label=found[2], falls_through=found[1] is not None)
+        return _Step("jump", label=found[3], predicate=found[2] or "", taken_if=not found[1])
     if found := _ACCESS.match(line):
         # the copy engine (cp.async.bulk) reads and writes at any time; cp.async only reads
         return _Step("access", _HOW.get(found[1], "reads"), place, asynchronous=found[1] == "cp")
     return None
+
+
+def _followed(lines: list[str]) -> list[str]:
+    """Returns the predicates that several jumps depend on, and that only one other instruction names: the one that
+    computes them. This instruction names no other predicate. At most 8, because each may double the number of paths."""
+    jumps = Counter(found[2] for line in lines if (found := _JUMP.match(line)) and found[2])
+    together = [_named(line) for line in lines]
+    named = Counter(name for names in together for name in names)
+    alone = {name for names in together if len(names) == 1 for name in names}
+    return [name for name, count in jumps.items() if count > 1 and named[name] == 1 and name in alone][:8]
+
+
+def _named(line: str) -> list[str]:
+    """Returns the predicates that an instruction computes or reads, without the one that it is conditional on."""
+    return _PREDICATE.findall(_GUARD.sub("", line.partition("//")[0]))
+
+
+def _set(line: str, followed: set[str]) -> _Step | None:
+    """Returns the step that computes one of the predicates ``followed``."""
+    names = followed.intersection(_named(line))
+    return _Step("set", predicate=names.pop()) if names else None

@@ -2,8 +2,8 @@
 
 In Tile IR, tokens order the accesses of a block. Other compilers divide the elements of a tile among threads, and order
 only the accesses of one thread. Here the position of an element in its tile stands for its thread. Tiles of equal shape
-and width that are accessed in the same way are assumed to be divided equally. For each element of memory, the last
-writer and the last reader are kept.
+and width that are accessed in the same way are assumed to be divided equally. For each line that accesses an element of
+memory, the last thread is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 
 from tilewright.tileir.watch.arrays import Array, Indices, Mask
-from tilewright.tileir.watch.shadow import Shadow
 from tilewright.tileir.watch.watch import READ, UPDATE, Touched
 
 SEVERAL = -1
@@ -34,31 +33,27 @@ class AccessSide:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Two accesses of different threads to one element. ``earlier``: None if several operations made the earlier
-    access."""
+    """Two accesses of different threads to one element."""
 
-    earlier: AccessSide | None
+    earlier: AccessSide
     later: AccessSide
     said: str
 
 
 class _Last:
-    """The last accesses of one kind. For each granule: block, thread, operation, and the number of barriers before the
-    access."""
+    """The last accesses of one line. For each granule: block, thread, and the number of barriers before the access."""
 
     def __init__(self, size: int) -> None:
         self.blocks, self.barriers = np.zeros(size, np.int32), np.zeros(size, np.int32)
-        self.threads, self.sides = np.zeros(size, np.int64), np.zeros(size, np.int32)
+        self.threads = np.zeros(size, np.int64)
 
     def of_others(self, granules: Indices, blocks: Array, threads: Array, barriers: Array) -> Mask:
         """Returns which granules another thread of the same block accessed since the last barrier."""
         same = (self.blocks[granules] == blocks) & (self.barriers[granules] == barriers)
         return np.asarray(same & (self.threads[granules] != threads))
 
-    def enter(self, side: int, granules: Indices, blocks: Array, threads: Array, barriers: Array) -> None:
+    def enter(self, granules: Indices, blocks: Array, threads: Array, barriers: Array) -> None:
         several = self.of_others(granules, blocks, threads, barriers)
-        since = (self.blocks[granules] == blocks) & (self.barriers[granules] == barriers)
-        self.sides[granules] = np.where(since & (self.sides[granules] != side), SEVERAL, side)
         self.blocks[granules], self.barriers[granules] = blocks, barriers
         self.threads[granules] = threads
         self.threads[granules[(self.threads[granules] != threads) | several]] = SEVERAL
@@ -67,13 +62,12 @@ class _Last:
 @dataclass
 class Exchanges:
     """The elements that threads of one run exchange without a barrier. ``found``: the first exchange of each pair of
-    operations."""
+    lines."""
 
-    found: dict[tuple[int, AccessSide], Exchange] = field(default_factory=dict)
-    _sides: list[AccessSide] = field(default_factory=list)
+    found: dict[tuple[AccessSide, AccessSide], Exchange] = field(default_factory=dict)
     _tiles: dict[object, int] = field(default_factory=dict)
     _barriers: dict[int, int] = field(default_factory=dict)
-    _last: dict[int, tuple[_Last, _Last]] = field(default_factory=dict)
+    _last: dict[int, dict[AccessSide, _Last]] = field(default_factory=dict)
 
     def _threads(self, touched: Touched, tile: tuple[int, ...], elements: Indices) -> Indices:
         """Returns the thread of each element."""
@@ -95,29 +89,24 @@ class Exchanges:
         granules, per_element = shadow.granules(touched.offsets, touched.width)
         blocks = np.repeat(touched.blocks_of_all(), per_element)
         who = blocks, np.repeat(self._threads(touched, tile, elements), per_element), self._barriers_of(blocks)
-        writes, reads = self._of(shadow)
-        side = _side(touched)
-        number = self._sides.index(side) if side in self._sides else len(self._sides)
-        self._sides += [side] if number == len(self._sides) else []
-        for earlier, word in ((writes, "writes"), (reads, "reads"))[: 1 if touched.how == READ else 2]:
-            others = np.flatnonzero(earlier.of_others(granules, *who))
-            before, where = np.unique(earlier.sides[granules[others]], return_index=True)
-            for other, at in zip(before.tolist(), others[where].tolist(), strict=True):
-                if (other, side) not in self.found:
-                    known = None if other == SEVERAL else self._sides[other]
-                    self.found[other, side] = Exchange(known, side, _said(touched, at // per_element, word))
-        (reads if touched.how == READ else writes).enter(number, granules, *who)
+        last, side = self._last.setdefault(id(shadow), {}), _side(touched)
+        for earlier, accesses in last.items():
+            if (earlier, side) in self.found or (earlier.how == touched.how == READ):
+                continue
+            others = np.flatnonzero(accesses.of_others(granules, *who))
+            if len(others):
+                word = "reads" if earlier.how == READ else "writes"
+                said = _said(touched, int(others[0]) // per_element, word)
+                self.found[earlier, side] = Exchange(earlier, side, said)
+        if side not in last:
+            last[side] = _Last(shadow.size)
+        last[side].enter(granules, *who)
 
     def _barriers_of(self, blocks: Array) -> Array:
         if not self._barriers:
             return np.zeros(len(blocks), np.int32)
         distinct, which = np.unique(blocks, return_inverse=True)
         return np.array([self._barriers.get(block, 0) for block in distinct.tolist()], np.int32)[which.reshape(-1)]
-
-    def _of(self, shadow: Shadow) -> tuple[_Last, _Last]:
-        if id(shadow) not in self._last:
-            self._last[id(shadow)] = _Last(shadow.size), _Last(shadow.size)
-        return self._last[id(shadow)]
 
 
 def _side(touched: Touched) -> AccessSide:
