@@ -13,7 +13,7 @@ from functools import partial
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, reaching
+from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read, pairs_of, reaching
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, tl_call, tl_calls
 from tilewright.playbook.analyses.triton_routes import change_in, routed, with_route
@@ -82,6 +82,8 @@ class MadeBlockPointer:
 def _with_descriptors(source: Source, function: Function) -> Source:
     """Returns the source without the block pointers of a function. Raises `NotApplicable` with the first reason, if
     any."""
+    source = _one_assignment_a_line(source, function)
+    function = source.functions[function.name.value]
     pointers = _block_pointers(source, function)
     changes: dict[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]] = {}
     known, checked, padding = set[cst.CSTNode](), dict[str, set[int]](), dict[str, str]()
@@ -115,6 +117,33 @@ def _with_descriptors(source: Source, function: Function) -> Source:
         if node.value in pointers and node not in known:
             raise _refused(source, node, f"{node.value} is used for something other than loads, stores and advance")
     return source.changed(changes)
+
+
+def _one_assignment_a_line(source: Source, function: Function) -> Source:
+    """Returns the source in which each assignment of a block pointer has a line of its own.
+
+    ``p, q = …, …`` is divided if no later value reads an earlier name.
+    """
+    changes: dict[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]] = {}
+    for line in source.every(Line, function.body):
+        if not tl_calls(source, line, "make_block_ptr", "advance"):
+            continue
+        pieces = [piece for statement in line.body for piece in _divided(statement)]
+        if len(pieces) > 1:
+            lines = [Line([piece.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for piece in pieces]
+            changes[line] = cst.FlattenSentinel(_in_place_of(line, lines))
+    return source.changed(changes) if changes else source
+
+
+def _divided(statement: cst.BaseSmallStatement) -> list[cst.BaseSmallStatement]:
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+        return [statement]
+    pairs, names = list(pairs_of(statement)), set[str]()
+    for target, value in pairs:
+        if not isinstance(target, cst.Name) or value is None or names & names_read(value):
+            return [statement]
+        names.add(target.value)
+    return [cst.Assign([cst.AssignTarget(target)], value) for target, value in pairs if value is not None]
 
 
 def _block_pointers(source: Source, function: Function) -> dict[str, MadeBlockPointer]:
@@ -242,7 +271,11 @@ def _advanced(
 
 def _instead(line: Line, texts: Sequence[str]) -> list[Line]:
     """Returns the statements ``texts``, which replace ``line``. They keep the comments of ``line``."""
-    lines = [Line([*cst.ensure_type(cst.parse_statement(text), Line).body]) for text in texts]
+    return _in_place_of(line, [Line([*cst.ensure_type(cst.parse_statement(text), Line).body]) for text in texts])
+
+
+def _in_place_of(line: Line, lines: list[Line]) -> list[Line]:
+    """Returns ``lines`` with the comments of ``line``, which they replace."""
     if lines:
         lines[0] = lines[0].with_changes(leading_lines=line.leading_lines)
         lines[-1] = lines[-1].with_changes(trailing_whitespace=line.trailing_whitespace)
