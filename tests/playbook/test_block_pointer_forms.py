@@ -31,7 +31,7 @@ SEEN = {
     "made in a tuple": f"p_a, p_b = {MAKE_A}, {MAKE_B}\n" + LOOP + APART + STORE,
     "another order": BEGIN.replace("(1, 0))", "(0, 1))") + LOOP + APART + STORE,
     "steps in a list": BEGIN + LOOP + APART.replace("(0, K)", "[0, K]").replace("(K, 0)", "[K, 0]") + STORE,
-    "one axis is checked": BEGIN + LOOP.replace("p_b, boundary_check=(0, 1)", "p_b, boundary_check=(0,)") + APART + STORE,
+    "one axis": BEGIN + LOOP.replace("p_b, boundary_check=(0, 1)", "p_b, boundary_check=(0,)") + APART + STORE,
     "a named step": "step = K\n" + BEGIN + LOOP + APART.replace("(0, K)", "(0, step)").replace("(K, 0)", "(step, 0)")
     + STORE,
 }  # fmt: skip
