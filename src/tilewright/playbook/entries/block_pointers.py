@@ -138,12 +138,13 @@ def _one_assignment_a_line(source: Source, function: Function) -> Source:
 def _divided(statement: cst.BaseSmallStatement) -> list[cst.BaseSmallStatement]:
     if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
         return [statement]
-    pairs, names = list(pairs_of(statement)), set[str]()
-    for target, value in pairs:
+    divided, names = list[cst.BaseSmallStatement](), set[str]()
+    for target, value in pairs_of(statement):
         if not isinstance(target, cst.Name) or value is None or names & names_read(value):
             return [statement]
         names.add(target.value)
-    return [cst.Assign([cst.AssignTarget(target)], value) for target, value in pairs if value is not None]
+        divided.append(cst.Assign([cst.AssignTarget(target)], value))
+    return divided
 
 
 def _block_pointers(source: Source, function: Function) -> dict[str, MadeBlockPointer]:
