@@ -26,7 +26,7 @@ PASSED = (
 )  # fmt: skip
 """Operations that make an address from another address. The other address is one of the operands `ADDRESSES`."""
 ADDRESSES = ("tensor_view", "base", "value", "source", "ptr")
-SHOWN = 4  # a text shows at most so many values of a constant
+SHOWN = 4  # a description shows at most this many values of a constant
 DEFAULTS: tuple[tree.Attribute, ...] = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero", None, (), {})
 
 
@@ -62,7 +62,7 @@ class Definitions:
         return None
 
     def constant(self, name: str) -> str:
-        """If all elements of the value ``name`` equal one constant, returns this constant. Otherwise returns the text
+        """If all elements of the value ``name`` equal one constant, returns this constant. Otherwise returns the string
         ``a value``."""
         definition = self._ops.get(name)
         while definition is not None and definition.name in ("reshape", "broadcast"):
@@ -121,7 +121,7 @@ def moved_type(op: Op) -> tree.Type | None:
 
 
 def type_text(type_: tree.Type) -> str:
-    """Returns a short text for a type. The text for a view names the kind of view and the tile."""
+    """Formats a type as a short string. For a view, the string contains the kind of view and the tile."""
     if isinstance(type_, (tree.TileType, tree.TokenType)):
         return str(type_)
     if isinstance(type_, tree.TensorViewType):
@@ -178,7 +178,7 @@ def _shown(value: tree.Attribute) -> str:
 
 
 def _lines(entry: tree.KernelEntry, globals_: Sequence[tree.Global]) -> Iterator[tuple[str, Op | None]]:
-    """Yields a text for each operation. In the text, values are numbered in order, so their names do not matter."""
+    """Yields a string for each operation. Its values are numbered in order, so their names do not matter."""
     numbers: dict[str, int] = {}
 
     def define(names: Sequence[str]) -> None:

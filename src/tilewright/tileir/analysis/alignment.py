@@ -17,7 +17,7 @@ PAIRED_LINES = 2500  # lines before × lines after of a changed block; in larger
 
 
 def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int = 0) -> dict[int, int]:
-    """Returns line number in ``before`` → line number in ``after``, from 1, for lines that are equal or alike.
+    """Maps line numbers in ``before`` to line numbers in ``after`` (both from 1), for lines that are equal or similar.
 
     kernel_before, kernel_after: a line inside each kernel, or 0 if unknown.
     Indentation is ignored, so a line that moved into a loop still matches.
@@ -65,7 +65,7 @@ def _matched(
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns pairs of alike lines in ascending order, with the greatest possible sum of similarities."""
+    """Returns pairs of similar lines in ascending order, with the greatest possible sum of similarities."""
     if len(old) * len(new) > PAIRED_LINES:
         return [(n, n) for n in range(min(len(old), len(new)))]
     ratios = [[_similarity(one, other) for other in new] for one in old]

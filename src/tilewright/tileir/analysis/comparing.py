@@ -323,7 +323,8 @@ def _differences(before: Mapping[str, Trait], after: Mapping[str, Trait]) -> tup
 
 
 def _flat(entry: KernelEntry) -> dict[str, Trait]:
-    """Returns the kernel's hints: name → value. The name begins with the architecture unless that is ``default``."""
+    """Returns the values of the kernel's hints by name. The name begins with the architecture unless that is
+    ``default``."""
     return {
         hint if architecture == "default" else f"{architecture}.{hint}": value
         for architecture, hints in entry.hints.items()

@@ -1,7 +1,7 @@
 """Finds the arrays that a kernel reads and writes, by following the address of every access back to the parameters.
 
-The answer is conservative. An array in the answer may be untouched in this launch, for example because a branch is not
-taken. An array that is not in the answer is never touched. An access with an unknown address counts for every array.
+The result is conservative. An array in the result may be untouched in this launch, for example because a branch is not
+taken. An array that is not in the result is never touched. An access with an unknown address counts for every array.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Handlers for element-wise floating-point operations.
 
-f32 and f64 follow IEEE 754 and are rounded once, in the direction that the operation names. f16 and bf16 are computed
-in f32 and then rounded. For the f16 and bf16 operations that the dialect calls native (addition, multiplication,
-``fma``, ``sqrt``), the result is the same as with a single rounding.
+f32 and f64 follow IEEE 754 and are rounded once, in the direction that the operation specifies. f16 and bf16 are
+computed in f32 and then rounded. For the f16 and bf16 operations that the dialect calls native (addition,
+multiplication, ``fma``, ``sqrt``), the result is the same as with a single rounding.
 
 Mathematical functions are computed in float64, and rounded to f32 and then to f16 or bf16 (the dialect: "emulated in
 f32"). f64 functions are those of NumPy. ``approx`` and ``full`` are computed as precisely as the rest, so a GPU may

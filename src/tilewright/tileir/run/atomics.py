@@ -41,7 +41,7 @@ def update(
     """Updates ``elements[at]`` in the order of ``at``. ``elements`` and ``values`` have the same type.
 
     Returns the element before each update (undefined unless ``wanted``), and whether the update wrote. A
-    compare-and-swap may not write.
+    compare-and-swap writes only if the comparison is true.
     """
     bits = np.dtype(f"u{elements.itemsize}")
     if mode == "cas":

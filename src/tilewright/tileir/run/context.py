@@ -1,6 +1,6 @@
 """Holds the part of the interpreter that handlers use: which blocks run, their memory, and where to report.
 
-`World` is the state of one run of a grid. `Context` gives a handler this state and the lanes that run the operation.
+`World` is the state of one run of a grid. `Context` gives a handler this state and the blocks that run the operation.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ class Printed:
 class World:
     """One run of a grid: the state that all its blocks share.
 
-    poison, dry, changed_padding: as in `interpreter.run`.
+    poison: the byte that undefined values consist of.
+    dry: whether only addresses and control flow are computed.
+    changed_padding: the location of a load whose undefined elements consist of another byte than ``poison``.
     needed: the values that a dry run computes.
-    steering: those of them that addresses and control flow depend on.
+    steering: the needed values that addresses and control flow depend on.
     strides: the assumptions about strides (`tiles.assumed_strides`).
-    checks_assumptions: as in `interpreter.run`.
+    checks_assumptions: whether false assumptions are findings.
     undefined: locations of loads that returned undefined elements: outside a view without padding, or masked out. Such
         a load is a mistake only if a result depends on the elements.
     wait: called after each iteration of a ``loop``, in which a block may wait for another. Lets other blocks run.
@@ -50,8 +52,8 @@ class World:
     recorded: the value → whether it is telling (`dependence.BlockValue`).
     samples: the data that all blocks load, in a run without memory; None in all other runs.
     until: the time, by `time.monotonic`, after which a loop ends the run.
-    on_progress: called with the share of the run that is done, of 1.
-    batch: the share that was done before the current batch of blocks, and the share of this batch.
+    on_progress: called with the share of the run that is done (0 to 1).
+    batch: the share of the run before the current batch of blocks, and the share of this batch.
     """
 
     grid: Grid
@@ -85,9 +87,9 @@ class World:
 class Context:
     """The part of a run that a handler gets.
 
-    blocks: the block number of each active lane.
+    blocks: the number of each active block.
     run_region: runs a region on arrays, and returns the values that the region yields. The arrays' first axis need not
-        be the lanes.
+        be the blocks.
     """
 
     def __init__(
@@ -108,9 +110,9 @@ class Context:
         return self.memory.has_data(addresses)
 
     def sampled(self, addresses: Callable[[Array], Array], dtype: DType) -> Elements | None:
-        """Returns the data that the first lane loads, for all lanes; None if each lane loads its own data.
+        """Returns the data that the first block loads, for all blocks; None if each block loads its own data.
 
-        addresses: returns the addresses of some lanes, given by position.
+        addresses: returns the addresses of some blocks, given by their positions in ``blocks``.
         """
         samples = self.world.samples
         return None if samples is None else samples.loaded(self.memory, addresses(np.zeros(1, np.int64)), dtype)
@@ -120,16 +122,16 @@ class Context:
         return self.world.samples is not None and self.world.samples.in_parts
 
     def finding(self, op: Op, kind: str, message: str, lane: int | None = None) -> None:
-        """Reports a finding about one of the active lanes, or about the operation if ``lane`` is None."""
+        """Reports a finding about the active block at position ``lane``, or about the operation if ``lane`` is None."""
         block = block_of(int(self.blocks[lane]), self.grid) if lane is not None and lane < self.lanes else None
         self.world.findings.add(Finding(kind, message, op.location, block))
 
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Array, run_bytes: int) -> None:
-        """Counts memory traffic: ``total_bytes`` over all lanes, ``run_bytes`` from each address in ``starts``."""
+        """Counts memory traffic: ``total_bytes`` over all blocks, ``run_bytes`` from each address in ``starts``."""
         self.world.counter.traffic(op, direction, total_bytes, starts, run_bytes)
 
     def decided(self, name: str, results: Array) -> None:
-        """Records which part of a tile each of the active lanes loads (`watch.decisions`)."""
+        """Records which part of a tile each of the active blocks loads (`watch.decisions`)."""
         if self.world.decisions is not None:
             self.world.decisions.add(name, results, self.blocks, telling=False, pattern=True)
 
@@ -144,6 +146,6 @@ class Context:
 
 
 def access_of(context: Context, op: Op) -> Access:
-    """Returns the access of ``op`` by the active lanes, for the methods of `Memory`."""
+    """Returns the access of ``op`` by the active blocks, for the methods of `Memory`."""
     order = op.attributes.get("memory_ordering_semantics", "weak")
     return Access(op, context.blocks, order, op.attributes.get("memory_scope"), context)

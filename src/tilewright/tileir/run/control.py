@@ -1,6 +1,6 @@
-"""Runs the operations of a batch of blocks, with branches and loops in which the lanes may diverge.
+"""Runs the operations of a batch of blocks, with branches and loops in which the blocks may diverge.
 
-A body runs for all its lanes at once. Lanes that leave a body through the same terminator make one `Exit`. So a
+A body runs for all its blocks at once. Blocks that leave a body through the same terminator make one `Exit`. So a
 ``break`` inside an ``if`` inside a loop is no special case: its `Exit` leaves the ``if`` and reaches the loop.
 """
 
@@ -26,14 +26,15 @@ VARIADIC = frozenset({"index", "dynamicShape", "dynamicStrides", "operands", "ar
 """Operands that a handler gets as a tuple. A handler gets no tokens, and no operands that are absent."""
 
 Value = Any
-"""An array whose first axis is the lanes (length 1 if they share the value), a view, `Unknown`, or None for a token."""
+"""An array whose first axis is the blocks (length 1 if they share the value), a view, `Unknown`, or None for a
+token."""
 
 _ABSENT = object()
 
 
 class Frame:
-    """The values of some lanes, by name. ``lanes``: positions in the batch, in ascending order. A value that is not in
-    the frame is looked up in the parent, and cut down to the lanes of this frame."""
+    """The values of some blocks, by name. ``lanes``: the blocks' positions in the batch, in ascending order. A value
+    that is not in the frame is looked up in the parent, and cut down to the blocks of this frame."""
 
     __slots__ = ("_cut", "_parent", "_values", "lanes")
 
@@ -61,7 +62,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Exit:
-    """Lanes that reached a terminator (``kind``: ``yield``, ``continue``, ``break`` or ``return``), and the values of
+    """Blocks that reached a terminator (``kind``: ``yield``, ``continue``, ``break`` or ``return``), and the values of
     its operands."""
 
     kind: str
@@ -70,7 +71,7 @@ class Exit:
 
 
 def taken(value: Value, index: Array) -> Value:
-    """Returns ``value`` for the lanes at the positions ``index``."""
+    """Returns ``value`` for the blocks at the positions ``index``."""
     if isinstance(value, np.ndarray):
         return value if value.shape[0] == 1 else value[index]
     if value is None or isinstance(value, Unknown):
@@ -79,7 +80,8 @@ def taken(value: Value, index: Array) -> Value:
 
 
 def merged(exits: Sequence[Exit]) -> tuple[Array, tuple[Value, ...]]:
-    """Joins several exits. Returns all their lanes in ascending order, and the values in the same order."""
+    """Joins several exits. Returns the positions of all their blocks in ascending order, and the values in the same
+    order."""
     if len(exits) == 1:
         return exits[0].lanes, exits[0].values
     lanes = np.concatenate([part.lanes for part in exits])
@@ -90,8 +92,8 @@ def merged(exits: Sequence[Exit]) -> tuple[Array, tuple[Value, ...]]:
 
 
 def _joined(values: Sequence[Value], counts: Sequence[int], order: Array) -> Value:
-    """Joins the ``values`` of several exits for one operand. ``counts``: lanes of each exit. ``order`` sorts all
-    lanes."""
+    """Joins the ``values`` of several exits for one operand. ``counts``: the number of blocks of each exit. ``order``
+    sorts all blocks."""
     first = values[0]
     if all(value is first for value in values) and (first is None or isinstance(first, Unknown)):
         return first
@@ -133,17 +135,17 @@ class Endless(Exception):
 
 
 class BlockExecutor:
-    """Runs the lanes of one batch of blocks."""
+    """Runs one batch of blocks."""
 
     def __init__(self, world: World, blocks: Array) -> None:
-        """``blocks``: block numbers by lane."""
+        """``blocks``: the number of each block of the batch."""
         self.world, self.blocks = world, blocks
         self._latest: _FrameContext | None = None
         self._loops = 0
         """The number of loops around the current operation."""
 
     def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
-        """Runs ``body`` for all lanes of ``frame``. Returns an exit for each terminator that some lanes reached."""
+        """Runs ``body`` for all blocks of ``frame``. Returns an exit for each terminator that some blocks reached."""
         left: list[Exit] = []
         decisions, recorded = self.world.decisions, self.world.recorded
         for op in body:
@@ -216,7 +218,7 @@ class BlockExecutor:
         return self._latest
 
     def region(self, region: Region, arguments: Sequence[Array], outer: Frame) -> tuple[Array, ...]:
-        """Runs the region of a reduction or a scan on arrays, whose first axis need not be the lanes."""
+        """Runs the region of a reduction or a scan on arrays, whose first axis need not be the blocks."""
         values: dict[str, Value] = dict(zip((name for name, _ in region.arguments), arguments, strict=True))
         scope = _RegionScope(values, outer)
         for op in region.body:
@@ -289,10 +291,10 @@ class BlockExecutor:
     def _iteration(
         self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], left: list[Exit]
     ) -> tuple[Frame, tuple[Value, ...], Array | None]:
-        """Runs one iteration of a loop for the lanes of ``active``, and adds the exits from the loop to ``left``.
+        """Runs one iteration of a loop for the blocks of ``active``, and adds the exits from the loop to ``left``.
 
-        Returns a frame of the lanes that continue, the values that they carry, and the positions of these lanes in
-        ``active`` (None if all lanes continue).
+        Returns a frame of the blocks that continue, the values that they carry, and their positions in ``active`` (None
+        if all blocks continue).
         """
         if self.world.stopped:
             raise Endless("the run has ended", op)
@@ -319,8 +321,8 @@ class BlockExecutor:
 
 
 CONTROL = {"if": BlockExecutor._if, "for": BlockExecutor._for, "loop": BlockExecutor._loop}
-"""Operation → method that runs it, and returns the exits. The lanes of a ``yield`` continue after the operation. Other
-lanes also leave the body that contains the operation."""
+"""Operation → method that runs it, and returns the exits. The blocks of a ``yield`` continue after the operation. Other
+blocks also leave the body that contains the operation."""
 
 
 class _FrameContext(Context):
@@ -330,7 +332,7 @@ class _FrameContext(Context):
 
 
 class _RegionContext(_FrameContext):
-    """The context inside a region. The first axis of its arrays is not the lanes, so its findings name no block."""
+    """The context inside a region. The first axis of its arrays is not the blocks, so its findings name no block."""
 
     def finding(self, op: Op, kind: str, message: str, lane: int | None = None) -> None:
         super().finding(op, kind, message)

@@ -106,7 +106,7 @@ class _Sums:
 
     @property
     def by_kind(self) -> dict[str, int]:
-        """Name of the operation → number of executions."""
+        """The number of executions by the operation's name."""
         executions: dict[str, int] = defaultdict(int)
         for one in self.ops:
             executions[one.op.name] += one.executed

@@ -1,7 +1,7 @@
 """Finds the values of a kernel in which blocks may differ from one another, apart from the addresses of their data.
 
 A value may depend on the block number alone, or on the block number and on loaded data. The second kind matters, too: a
-kernel may add a zero to the block number that it computes from data, and then compare the sum.
+kernel may compute a zero from data, add it to the block number, and then compare the sum.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BlockValue:
 
 
 def block_values(entry: KernelEntry, in_parts: bool) -> list[BlockValue]:
-    """Returns the values that may tell one block from others. Values that only carry another one are left out.
+    """Returns the values that may tell one block from others. Values that only pass on another value are omitted.
 
     in_parts: whether blocks also differ in the parts of tiles that they load.
     """

@@ -43,7 +43,7 @@ def read(op: Op, operands: tuple[Array, ...], element: Element) -> tuple[Array, 
 
 
 def report(context: Context, op: Op, violated: Array, message: str) -> None:
-    """Reports the first lane in which any element of ``violated`` is true."""
+    """Reports the first block in which any element of ``violated`` is true."""
     if violated.any():
         by_lane = violated.reshape(violated.shape[0], -1).any(axis=1)
         context.finding(op, ASSUMPTION, message, lane=int(by_lane.argmax()))

@@ -1,7 +1,8 @@
 """Runs a kernel's blocks on NumPy, many at a time.
 
-The blocks of a grid are ordered (randomly, by seed) and run in batches. The blocks of a batch are called lanes. Every
-operation is one NumPy operation on all lanes, or on each group of lanes if control flow separates them (`control`).
+The blocks of a grid are ordered (randomly, by seed) and run in batches. Every operation is one NumPy operation on all
+blocks of a batch, or on each group of blocks if control flow separates them (`control`). In the code, ``lanes`` are the
+positions of blocks in their batch.
 If blocks may wait for one another, one block runs at a time, and blocks take turns (`Turns`).
 
 A dry run computes only the values that addresses and control flow depend on. All other values, and all loaded data, are
@@ -45,8 +46,8 @@ HANDLERS = (arithmetic, conversions, integers, pointers, products, reductions, t
 """The modules that register handlers when they are imported."""
 IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})
 """Names of the operations that the interpreter runs. A kernel with other operations is refused before a block runs."""
-BATCH_ELEMENTS = 1 << 21  # elements of the kernel's largest tile times lanes in a batch: limits the memory of a run
-IDLE_ROUNDS = 4  # if every block has waited so many times without a change in memory, the blocks are in a deadlock
+BATCH_ELEMENTS = 1 << 21  # elements of the kernel's largest tile times blocks in a batch: limits the memory of a run
+IDLE_ROUNDS = 4  # if every block has waited this many times without a change in memory, the blocks are in a deadlock
 LARGE_GRID = 1 << 22
 AT_MOST = 4096  # the most blocks of a run in which blocks may wait for one another
 
@@ -211,10 +212,10 @@ def run(
         inside their tensors, by block.
     recorded: value → whether it is telling (`dependence.BlockValue`).
     samples: a dry run with samples computes only the ``recorded`` values and control flow. All blocks load what the
-        middle one of them loads, from the samples.
+        middle block loads, from the samples.
     checks_assumptions: False leaves out findings about false assumptions, for a run that only counts.
-    on_progress: called with the share of the run that is done, of 1: after each batch of blocks, and after each
-        iteration of a loop around the others.
+    on_progress: called with the share of the run that is done (0 to 1): after each batch of blocks, and after each
+        iteration of the kernel's outermost loops.
 
     Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
     addresses depend on data, and TypeError if the arguments do not match the parameters.

@@ -2,8 +2,8 @@
 
 Each tensor lies at a synthetic address, far from its neighbours. So an access outside a tensor does not hit another
 tensor. A tensor may be a strided or misaligned part of a larger array. The other bytes of the array exist, but belong
-to no tensor. `load`, `store` and `atomic` take the addresses of whole tiles, and handle all lanes and elements at once.
-If the memory is watched, each access is recorded in the tensor's shadow (`watch`), which finds races.
+to no tensor. `load`, `store` and `atomic` take the addresses of whole tiles, and handle all blocks and elements at
+once. If the memory is watched, each access is recorded in the tensor's shadow (`watch`), which finds races.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.tileir.watch.watch import READ, UPDATE, WRITE, Access, Touched, 
 __all__ = ["Access", "Allocation", "Memory"]
 
 BASE = 1 << 40
-GAP = 1 << 20  # at least so many bytes without memory lie between two allocations
+GAP = 1 << 20  # at least this many bytes without memory lie between two allocations
 ALIGNMENT = 256  # the address of every allocation is a multiple of this, as with cudaMalloc
 _SUB_BYTE = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
 
@@ -39,7 +39,7 @@ class _Picked(NamedTuple):
 
     how: READ, WRITE or UPDATE.
     width: bytes of an element.
-    shape: (rows, *tile). There is one row if all lanes access the same elements.
+    shape: (rows, *tile). There is one row if all blocks access the same elements.
     where: positions of the picked elements in ``shape``; None if all are picked.
     blocks: the block of each picked element, or the only block; None if all blocks access all picked elements.
     """
@@ -58,7 +58,7 @@ class _Picked(NamedTuple):
         return flat if self.where is None else flat[self.where]
 
     def elements(self) -> Indices:
-        """Returns the position of each picked element in the tile of its lane."""
+        """Returns the position of each picked element in the tile of its block."""
         return (np.arange(len(self.addresses)) if self.where is None else self.where) % int(np.prod(self.shape[1:]))
 
     def touched(self, allocation: Allocation, of: Indices | None = None) -> Touched:
@@ -232,7 +232,7 @@ class Memory:
     def load(
         self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Array | None = None
     ) -> Array:
-        """Returns the elements at ``addresses`` (rows, *tile), with one row if all lanes read the same elements.
+        """Returns the elements at ``addresses`` (rows, *tile), with one row if all blocks read the same elements.
 
         Elements that are masked out are ``fill``, or poison without ``fill``. Elements outside all memory are poison.
         """
@@ -267,7 +267,7 @@ class Memory:
 
     def store(self, access: Access, addresses: Array, mask: Array | None, values: Array) -> None:
         """Writes ``values`` where ``mask`` is true (None: everywhere). Drops elements outside all memory. If several
-        lanes write an element, the last lane's value stays."""
+        blocks write an element, the last block's value stays."""
         picked = _picked(access, WRITE, values.dtype, addresses, mask, values.shape)
         bits = picked.of(values).view(WORDS[picked.width])
         for part in self._parts(picked):
@@ -286,7 +286,7 @@ class Memory:
         compare: Array | None = None,
     ) -> Array:  # fmt: skip
         """Updates the elements at ``addresses`` as ``mode`` says; ``cas`` compares with ``compare``. Several updates of
-        one element are made one after another: lane by lane, and within a lane's tile in row-major order.
+        one element are made one after another: block by block, and within a block's tile in row-major order.
 
         Returns the element before each update, (L, *tile); undefined if the operation has no such result. Where
         ``mask`` is false, no element is updated, and the result is ``compare``, or poison without ``compare``.
@@ -373,7 +373,8 @@ class Memory:
 
 
 def _outside(touched: Touched) -> Mask:
-    """Returns which elements are not completely inside the tensor, or belong to another block."""
+    """Returns a mask of the accesses that are not completely inside the tensor, or hit an element that another block
+    owns."""
     allocation, offsets = touched.allocation, touched.offsets
     outside = (offsets < allocation.low) | (offsets > allocation.high - touched.width)
     inside = np.flatnonzero(~outside)
@@ -383,8 +384,9 @@ def _outside(touched: Touched) -> Mask:
 
 
 def _foreign(touched: Touched) -> Mask | None:
-    """Returns which elements lie in gaps between the tensor's elements, or belong to another block. All elements must
-    lie between the tensor's first and last byte. If the tensor has no gaps and no owners, returns None."""
+    """Returns a mask of the accesses that hit a gap between the tensor's elements, or an element that another block
+    owns. All accesses must lie between the tensor's first and last byte. If the tensor has no gaps and no owners,
+    returns None."""
     allocation = touched.allocation
     if allocation.gaps is None and allocation.owners is None:
         return None

@@ -51,8 +51,8 @@ def get_global(context: Context, op: Op) -> Array:
 
 @implements_in_context("alloca")
 def alloca(context: Context, op: Op) -> Array:
-    """Allocates memory for each lane's block. Returns the addresses, one for each of the L lanes. Every execution
-    allocates again. Other blocks may access the memory only if the operation has the flag ``global``."""
+    """Allocates memory for each block. Returns the addresses, one for each of the L blocks of the batch. Every
+    execution allocates again. Other blocks may access the memory only if the operation has the flag ``global``."""
     width = pointee_of(op).itemsize
     count, alignment = int(op.attributes["num_elem"]), int(op.attributes["alignment"])
     shared = bool(op.attributes.get("global_") or op.attributes.get("global"))

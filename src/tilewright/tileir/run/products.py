@@ -93,10 +93,10 @@ def _element(op: Op, operand: str) -> str:
 
 
 def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
-    """Returns the matrix product in ``dtype`` for each lane and batch.
+    """Returns the matrix product in ``dtype`` for each block and each index of the batch axis.
 
-    `np.matmul` broadcasts a side that lanes share, and calls BLAS for each lane. A single large product of all lanes'
-    rows would round each row by its position. Then a block's bits would depend on the order of the blocks.
+    `np.matmul` broadcasts a side that blocks share, and calls BLAS for each block. A single large product of all
+    blocks' rows would round each row by its position. Then a block's bits would depend on the order of the blocks.
     """
     return np.asarray(np.matmul(_for_blas(lhs, dtype), _for_blas(rhs, dtype)))
 

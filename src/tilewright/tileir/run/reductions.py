@@ -71,7 +71,7 @@ def scan(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array, ..
 
 
 def _along_first(operands: Sequence[Array], axis: int) -> list[Array]:
-    """Returns the operands with ``axis`` moved to the front, broadcast to the same number of lanes."""
+    """Returns the operands with ``axis`` moved to the front, broadcast to the same number of blocks."""
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
     return [np.moveaxis(np.broadcast_to(operand, shape), axis, 0) for operand in operands]
 

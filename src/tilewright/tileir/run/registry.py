@@ -3,8 +3,8 @@
 The handler of an operation without side effects takes arrays (`implements`). The handler of an operation that accesses
 memory, runs a region or depends on the block also takes a `context.Context` (`implements_in_context`).
 
-A lane is one of the blocks that run together. Values are arrays whose first axis is the lanes; that axis has length 1
-if all lanes share the value.
+Blocks run in batches. A value is an array whose first axis is the blocks of a batch: ``lanes`` in the code, L in
+shapes. The axis has length 1 if all blocks share the value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NeedsData(Exception):
 
 
 class Unknown:
-    """A tile whose elements a dry run does not compute. ``shape`` includes the axis of lanes, of length 1."""
+    """A tile whose elements a dry run does not compute. ``shape`` includes the axis of blocks, of length 1."""
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)

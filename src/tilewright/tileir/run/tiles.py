@@ -107,7 +107,7 @@ def _slices(values: Array, size: Sequence[int]) -> Array:
 def _checked_indices(
     context: Context, op: Op, indices: Sequence[Array], counts: Sequence[int]
 ) -> tuple[tuple[Array, ...], Array]:
-    """Reports indices out of range. Returns the indices clipped into range, and which lanes had one out of range."""
+    """Reports indices out of range. Returns the indices clipped into range, and which blocks had one out of range."""
     wrong = np.zeros(max(map(len, indices), default=1), np.bool_)
     for axis, (index, count) in enumerate(zip(indices, counts, strict=True)):
         bad = np.broadcast_to((index < 0) | (index >= count), wrong.shape)
@@ -144,7 +144,7 @@ def _packable(op: Op, kind: TileType) -> str:
 
 @implements_in_context("get_tile_block_id")
 def get_tile_block_id(context: Context, op: Op) -> tuple[Array, ...]:
-    """Returns the block's index along x, y and z. Along an axis of the grid with extent 1, lanes share one value."""
+    """Returns the block's index along x, y and z. Along an axis of the grid with extent 1, blocks share one value."""
     x, y, _ = context.grid
     places = zip((context.blocks % x, context.blocks // x % y, context.blocks // (x * y)), context.grid, strict=True)
     return tuple(np.zeros(1, np.int32) if extent == 1 else place.astype(np.int32) for place, extent in places)
@@ -163,8 +163,8 @@ def token(op: Op) -> None:
 
 @implements_in_context("assert")
 def check(context: Context, op: Op, condition: Elements) -> None:
-    """Reports each lane with a false element, and names its first false element. The block continues. A dry run does
-    not know a condition that depends on data or that no address needs."""
+    """Reports each block with a false element, and the index of its first false element. The block continues. A dry run
+    does not know a condition that depends on data or that no address needs."""
     if op.attributes["message"] == BARRIER and context.memory.exchanges is not None:
         context.memory.exchanges.barrier(context.blocks)
     if isinstance(condition, Unknown):
@@ -175,7 +175,7 @@ def check(context: Context, op: Op, condition: Elements) -> None:
 
 
 def _first_false(holds: Array) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yields the lanes with a false element, and the index of the first false element in each."""
+    """Yields the positions of the blocks with a false element, and the index of the first false element in each."""
     for lane in np.flatnonzero(~holds.reshape(len(holds), -1).all(1)):
         index = np.unravel_index(int(np.argmin(holds[lane])), holds.shape[1:])
         yield int(lane), tuple(map(int, index))
@@ -183,7 +183,7 @@ def _first_false(holds: Array) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 @implements_in_context("print_tko")
 def print_tko(context: Context, op: Op, args: Sequence[Array] = ()) -> None:
-    """Prints once for each block, in the order of the lanes. A dry run has no data and prints nothing."""
+    """Prints once for each block, in the order of the batch. A dry run has no data and prints nothing."""
     if context.dry:
         return
     elements = [kind.element for kind in op.operand_types.get("args", ()) if isinstance(kind, TileType)]
@@ -253,7 +253,7 @@ def _hexadecimal(value: float, flags: str, size: str, kind: str) -> str:
 
 @implements_in_context("assume")
 def assume(context: Context, op: Op, value: Array | TensorView) -> Array | TensorView:
-    """Reports the first element of each lane for which the assumption is false, unless the run only counts. Returns
+    """Reports the first element of each block for which the assumption is false, unless the run only counts. Returns
     ``value``.
 
     ``div_by`` of a pointer or a tensor view is about the byte address, and is reported as misaligned. Raises

@@ -1,15 +1,17 @@
 """Defines views of memory at run time, and the handlers of the operations that make, measure and access views.
 
 A `TensorView` holds where a tensor lies in memory. A `TileView` holds how the tensor is divided into tiles. Both have
-one number for each lane: int64 arrays of shape (L,), or of shape (1,) if the number is the same for all lanes.
+one number for each of the L blocks of a batch: int64 arrays of shape (L,), or of shape (1,) if the number is the same
+for all blocks.
 
 Elements inside a view are accessed through `memory`, which checks allocations, races and initialisation. Elements
 outside are never accessed: a load returns the view's padding for them (poison if it has none), and a store skips them.
 An access outside is a finding only if the operation declares the axis to be in bounds.
 
-All lanes are computed at once, from a few numbers for each axis. The address of an element is the address of the tile's
-first element plus an offset. Lanes with the same strides share the offsets. Along each axis the elements inside are a
-range. Counting traffic needs only these numbers, so a dry run never makes an array with an entry for each element.
+All blocks are computed at once, from a few numbers for each axis. The address of an element is the address of the
+tile's first element plus an offset. Blocks with the same strides share the offsets. Along each axis the elements inside
+are a range. Counting traffic needs only these numbers, so a dry run never makes an array with an entry for each
+element.
 
 Indices, extents and strides are signed. An extent below 0 is an empty axis.
 """
@@ -31,12 +33,12 @@ from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 
 FARTHEST = 2**62
 """Limit of a tile's first element along an axis: outside every tensor, but addresses do not overflow."""
-STARTS = 1 << 20  # `runs` yields at most so many start addresses at once; a tile may have a run for each element
+STARTS = 1 << 20  # `runs` yields at most this many start addresses at once; a tile may have a run for each element
 PADDINGS = {"zero": 0.0, "neg_zero": -0.0, "nan": math.nan, "pos_inf": math.inf, "neg_inf": -math.inf}
 
 
 def kept(values: Array, lanes: Array) -> Array:
-    """Returns the values of some lanes, or ``values`` itself if all lanes share them."""
+    """Returns the values of the blocks at the positions ``lanes``, or ``values`` itself if all blocks share them."""
     return values if values.shape[0] == 1 else values[lanes]
 
 
@@ -53,7 +55,7 @@ class TileAxis:
 
 @dataclass(frozen=True, eq=False)
 class AxisRange:
-    """The elements that the lanes access along one axis. ``stride`` is in bytes.
+    """The elements that the blocks access along one axis. ``stride`` is in bytes.
 
     A dense axis starts at the tensor's element ``start``. The tile's elements ``low`` to ``high`` (exclusive) are
     inside the view. All three have the shape (L,). On a sparse axis, ``start`` holds the tensor's element for each
@@ -85,7 +87,8 @@ class AxisRange:
         return np.asarray((place >= self.low[:, None]) & (place < self.high[:, None]))
 
     def first_outside(self) -> tuple[int, int]:
-        """Returns the first lane with an element outside, and the element's position along the tensor's axis."""
+        """Returns the position of the first block with an element outside, and the element's position along the
+        tensor's axis."""
         outside = ~self.mask()
         lane, element = divmod(int(outside.argmax()), outside.shape[1])
         start = self.start[lane if len(self.start) > 1 else 0]
@@ -105,7 +108,7 @@ def _range(axis: TileAxis, index: Array, extent: Array, stride: Array) -> AxisRa
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """The tiles that the lanes access: the tensor's byte address ``base``, and the elements along each axis."""
+    """The tiles that the blocks access: the tensor's byte address ``base``, and the elements along each axis."""
 
     base: Array
     ranges: tuple[AxisRange, ...]
@@ -141,15 +144,15 @@ class Tiles:
 
     @property
     def lanes(self) -> int:
-        """The number of lanes, or 1 if all access the same tile."""
+        """The number of blocks, or 1 if all access the same tile."""
         arrays = (array for along in self.ranges for array in (along.start, along.stride, along.low, along.high))
         return max(map(len, (self.base, *arrays)))
 
     def runs(self) -> Iterator[tuple[int, Array, int]]:
         """Yields the contiguous runs of bytes that the tiles cover: (bytes, start addresses, length of each run).
 
-        ``bytes`` counts every lane; it is 0 if an earlier item has counted them. Equal tiles of several lanes make one
-        run. Lanes whose part inside the view has the same shape and strides share an item.
+        ``bytes`` counts every block; it is 0 if an earlier item has counted them. Equal tiles of several blocks make
+        one run. Blocks whose part inside the view has the same shape and strides share an item.
         """
         first, dense = self._parts(self.lanes)
         counts = [count for count, _ in dense]
@@ -165,7 +168,7 @@ class Tiles:
                 yield (0 if begin else moved), starts.reshape(-1), run
 
     def _parts(self, lanes: int) -> tuple[Array, list[tuple[Array, Array]]]:
-        """Divides the tiles into P parts. A part is a lane's tile; with a sparse axis, its elements for one index.
+        """Divides the tiles into P parts. A part is a block's tile; with a sparse axis, its elements for one index.
 
         Returns the address of each part's first element inside the view, (P,). Also returns, for each dense axis, the
         count of elements and the stride in bytes, each (P,) or (1,).
@@ -354,10 +357,10 @@ def atomic_red_view_tko(context: Context, op: Op, view: TileView, index: Sequenc
 
 
 def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], direction: str) -> Tiles:
-    """Returns the tiles at ``index``, which is (L,) for each axis, or (L, length) for a sparse axis.
+    """Returns the tiles at ``index``: one array per axis, of shape (L,), or (L, length) if the axis is sparse.
 
-    Counts the tiles' traffic. Reports the axes that exceed the tensor although they are declared to be in bounds. Does
-    not access the memory. Raises NeedsData if a dry run does not know an index.
+    Counts the tiles' traffic. Reports each axis along which a tile exceeds the tensor although the operation declares
+    the axis to be in bounds. Does not access the memory. Raises NeedsData if a dry run does not know an index.
     """
     if any(isinstance(along, Unknown) for along in index):
         raise NeedsData(op.name)

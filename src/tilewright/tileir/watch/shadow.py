@@ -30,7 +30,7 @@ CONFLICTS = {
     STRONG_READ: (WEAK_WRITE,),
     STRONG_WRITE: (WEAK_WRITE, WEAK_READ),
 }
-TENSORS = 8  # at most so many tensors may share memory: bits of a byte
+TENSORS = 8  # at most this many tensors may share memory: each has a bit of a byte
 
 
 class Clocks:
@@ -312,8 +312,8 @@ class Shadow:
     def enter(
         self, kind: int, blocks: Blocks, granules: Indices, clocks: Clocks
     ) -> tuple[list[tuple[int, Int32s]], Mask | None]:
-        """Records an access of one kind. Returns the conflicts, and which granules other lanes of this access write too
-        (None if none).
+        """Records an access of one kind. Returns the conflicts, and which granules other blocks write too in this
+        access (None if there are none).
 
         A conflict is the kind of an earlier access, and the block that made it at each granule (0 for none).
         """

@@ -1,7 +1,7 @@
 """Defines the sanitizer, which records each access in the memory's shadow (`shadow`), and reports the findings.
 
-An access without synchronisation is recorded for all its lanes at once. An access that acquires or releases is recorded
-lane by lane, in the order in which the lanes' accesses take effect.
+An access without synchronisation is recorded for all its blocks at once. An access that acquires or releases is
+recorded block by block, in the order in which the blocks' accesses take effect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HasGrid(Protocol):
 class Access:
     """An access to memory by an operation, with its memory order and scope.
 
-    blocks: the linear block numbers of all lanes, even if all lanes access the same elements.
+    blocks: the linear numbers of all blocks of the access, even if they all access the same elements.
     context: has the grid, from which findings compute a block's coordinates.
     """
 
@@ -89,7 +89,7 @@ class Touched:
         return replace(self, offsets=self.offsets[at], blocks=blocks, wrote=wrote)
 
     def by_block(self) -> Iterator[Touched]:
-        """Yields the elements that each block touches, in the order of the lanes."""
+        """Yields the elements that each block touches, in the order of the access."""
         if isinstance(self.blocks, np.ndarray):
             ends = [*(np.flatnonzero(self.blocks[1:] != self.blocks[:-1]) + 1).tolist(), len(self.blocks)]
             for begin, end in zip([0, *ends], ends, strict=False):
