@@ -30,7 +30,7 @@ ELEMENTS = 1 << 31
 LONGEST = 1 << 31
 BEYOND = 1.25  # the largest tensor has 1.25 × `ELEMENTS`, so that a fifth of the blocks lies beyond 2³¹ elements
 BLOCKS = 128  # number of blocks that are sampled
-MOST_INDICES = 1 << 24  # elements of an input whose numbers addresses depend on
+MOST_INDICES = 1 << 24  # the most elements of an integer input from which addresses are computed
 SECONDS = 10.0  # time limit of all blocks; one block that loops over all tiles would take hours
 MANY_SMS = 1 << 20
 """The number of SMs that a launch function sees. With fewer, a block of a persistent kernel would loop over too many
@@ -95,9 +95,9 @@ class Reaching:
         return Reached("correct", f"every address of {done.blocks} blocks lies within its tensor")
 
     def _indices(self, dims: Dims, rng: np.random.Generator, name: str) -> Array | None:
-        """Draws an input of whole numbers, from which a kernel may compute addresses.
+        """Draws an integer input, from which a kernel may compute addresses.
 
-        Returns None for an input that is not of whole numbers or has too many elements.
+        Returns None for an input that is not of integers or has too many elements.
         """
         spec = self._launcher.task.inputs.get(name)
         if spec is None or not is_whole(spec.dtype):

@@ -1,9 +1,9 @@
-"""One case of a check: a record, and the text that ``--case`` takes.
+"""One case of a check: a record, and its string form, which ``--case`` takes.
 
     M=100,N=33;data=large;layout=sliced;seed=17
 
-The inputs, the memory and the runs depend only on this text, so equal texts give equal runs. The text leaves out fields
-with default values.
+The inputs, the memory and the runs depend only on this string, so equal strings give equal runs. The string omits
+fields with default values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIELDS = ("data", "layout", "run", "seed")
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a check. ``str(case)`` is its text, without ``why``; `parse` reads that text."""
+    """One case of a check. ``str(case)`` is its string form, without ``why``; `parse` reads that string."""
 
     dims: tuple[tuple[str, Value], ...]
     data: str = "declared"
@@ -63,16 +63,16 @@ class Case:
 
     @property
     def described(self) -> str:
-        """Describes the case to a person, in one line."""
+        """Returns a description of the case for messages, in one line."""
         parts = [", ".join(f"{name}={value}" for name, value in self.dims), self.data]
         parts += [self.layout] * (self.layout != ROW_MAJOR) + [self.run] * (self.run != "plain")
         return " · ".join(parts)
 
 
 def parse(text: str, task: Task) -> Case:
-    """Reads a case from its text. Dimensions that the text leaves out are taken from the first workload.
+    """Reads a case from its string form. Dimensions that the string omits are taken from the first workload.
 
-    Raises RequestError if the text cannot be read or contains an unknown name.
+    Raises RequestError if the string cannot be read or contains an unknown name.
     """
     dims = dict(next(iter(task.workloads.values())))
     fields: dict[str, str] = {}
@@ -131,5 +131,5 @@ def _read(text: str) -> Value:
 
 
 def shell_word(text: str) -> str:
-    """Quotes a text as one word of a shell command."""
+    """Quotes a string as one word of a shell command."""
     return text if re.fullmatch(r"[\w@%+=:,./-]+", text) else "'" + text.replace("'", "'\\''") + "'"

@@ -45,8 +45,11 @@ def check(
     engine: ``interpreter`` or ``gpu``; by default the GPU, if there is a GPU that the compiler supports.
     arch: the architecture for which the interpreter compiles.
     workloads: one name or several; by default all.
-    configurations: one or several, as text or as mappings of knob to value; by default the shipped one.
-    case, seed, quick, seconds: as in `planning.Scope`.
+    configurations: one or several, as strings or as mappings of knob to value; by default the shipped one.
+    case: the only case to run; by default all planned cases.
+    seed: for the inputs, the random shapes and the order of the blocks.
+    quick: checks only reduced workloads with small integers.
+    seconds: no case begins later than this, except the first.
 
     Raises TaskError if a reference fails, does not depend on its inputs, or is not the gradient of the forward
     reference. Raises UnknownChoice for an unknown engine, and NoGpu if ``engine`` is ``gpu`` and there is no GPU.

@@ -1,7 +1,7 @@
 """Defines the engine of a check. It runs the kernel with the interpreter or on a GPU.
 
-An engine copies the bytes of the memory images to its own memory, runs the kernel there, and copies the bytes back. It
-does not judge the outputs.
+An engine copies the bytes of the padded buffers (`images`) to its own memory, runs the kernel there, and copies the
+bytes back. It does not judge the outputs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RunOptions:
     seed: int = 0  # sets the order of the blocks, if the engine can
     poison: int = 0xFF  # the byte that fills memory before anything is written
     alias: Mapping[str, str] = field(default_factory=dict)  # output → input whose memory it shares, if in place
-    changed_padding: Location | None = None  # as in `interpreter.run`, if the engine supports it
+    changed_padding: Location | None = None  # a load whose undefined elements are not ``poison``
 
 
 ONCE = RunOptions()
@@ -37,7 +37,7 @@ ONCE = RunOptions()
 
 @dataclass(frozen=True)
 class Ran:
-    """The outcome of running a kernel. The outputs of the kernel are in the images."""
+    """The outcome of running a kernel. The outputs of the kernel are in the padded buffers."""
 
     findings: tuple[Finding, ...] = ()
     failed: Failed | None = None  # how the kernel failed
@@ -54,7 +54,7 @@ class Engine(Protocol):
     """Runs the kernel of one task.
 
     name: ``interpreter`` or ``gpu``.
-    stand_in: names the code that runs instead of the compiled code; empty if the compiled code itself runs.
+    stand_in: describes the code that runs instead of the compiled code; empty if the compiled code itself runs.
     """
 
     name: str
@@ -63,6 +63,6 @@ class Engine(Protocol):
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """Runs the task's kernel on ``images``, one for each tensor."""
+        """Runs the task's kernel on ``images``, a padded buffer for each tensor."""
 
     def close(self) -> None: ...

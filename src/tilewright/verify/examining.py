@@ -41,7 +41,7 @@ REMEDY = (
     "'{}' depends on elements that this load leaves undefined (outside the tensor or masked out); give it a padding "
     "that the result ignores, such as padding_mode=ct.PaddingMode.ZERO"
 )
-CHANGES = 4  # attempts to find an element that changes the answer by more than the allowed error
+CHANGES = 4  # attempts to find an element that changes the expected outputs by more than the allowed error
 
 Compiles = Callable[[Configuration, Dims, Mapping[str, ArraySpec]], Failed | None]
 """Returns why a launch does not compile; None if it does. An engine alone cannot tell a compiler error from a crash."""
@@ -195,7 +195,7 @@ class _CaseRun:
         return drawn(self.task, self.case.sizes, self.case.data, self.case.seed + number)
 
     def one_changed(self, inputs: NamedArrays) -> dict[str, Array] | None:
-        """Returns the inputs with one changed element, which changes the right answer. Returns None if no attempt
+        """Returns the inputs with one changed element, which changes the expected outputs. Returns None if no attempt
         succeeds."""
         case, rng = self.case, np.random.default_rng(self.case.seed)
         before = {name: expected.values for name, expected in self.wanted(inputs).items()}
@@ -269,7 +269,7 @@ class _CaseRun:
         if compiler and compiles is not None:
             refused = compiles(self.configuration, case.sizes, {name: image.spec for name, image in images.items()})
             compiler, failed = refused is not None, refused or failed
-            if compiler and not chosen:  # the compiler may refuse only the reduced shape
+            if compiler and not chosen:  # perhaps the compiler refuses the reduced shape only
                 own = workloads[case.why]
                 refused = compiles(self.configuration, own, self.task.arrays(own))
                 chosen = refused is None or refused.stage == "tool"

@@ -54,13 +54,14 @@ class BlockNumbers:
 
     @cached_property
     def by_addresses(self) -> dict[str, bool]:
-        """Value → whether it is telling, for values that the run of all addresses computes and each block needs."""
+        """Values that the run of all addresses computes and each block needs, mapped to whether they are telling
+        (`BlockValue`)."""
         steering = needed(self.runnable.module.entry())
         return {one.name: one.telling for one in self.values if one.name in steering and self._axes(one) == self._full}
 
     @cached_property
     def others(self) -> Mapping[frozenset[int], dict[str, bool]]:
-        """Axes of the grid → the other values that depend on the position along these axes."""
+        """The other values, by the axes of the grid along which they depend on the block's position."""
         groups: dict[frozenset[int], dict[str, bool]] = defaultdict(dict)
         for one in self.values:
             if one.name not in self.by_addresses and (axes := self._axes(one)):

@@ -1,4 +1,5 @@
-"""Memory images. An image is a tensor, filled with data or poison, with guard bytes around it and between its rows.
+"""Makes images. An image is a padded buffer: a tensor, filled with data or poison, with guard bytes around it and
+between its rows.
 
 Every engine runs on the same images. The guards of inputs and outputs differ, to catch a kernel that copies bytes
 beyond an input to bytes beyond an output.
@@ -148,7 +149,7 @@ def over_share(needed: int, memory: int, whose: str = "this machine") -> str | N
 
 
 def memory_of_machine() -> int:
-    """Returns the memory of this machine in bytes, or that of the container if it has less."""
+    """Returns the memory of this machine in bytes, or the container's limit if that is lower."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):
         memory = min(memory, int(CONTAINER_LIMIT.read_text()))  # the file says ``max`` if there is no limit

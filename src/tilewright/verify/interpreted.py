@@ -29,7 +29,7 @@ kernel still has several tiles."""
 
 
 class InterpreterEngine:
-    """Runs the launches of one task, compiled for one board. Each bytecode is read only once."""
+    """Runs the launches of one task, compiled for one GPU model. Each bytecode is read only once."""
 
     name = "interpreter"
     stand_in = ""

@@ -46,7 +46,8 @@ class RunMemory(Protocol):
         """Describes the first byte outside all tensors that was written; None if there is none."""
 
     def changed(self) -> str | None:
-        """Names the inputs that were changed although the task does not declare it. Returns None if there are none."""
+        """Returns the names of the inputs that were changed although the task does not declare it. Returns None if
+        there are none."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Wanted:
     dtype: str
     allowed: Allowance
     trusted: float = 0.0  # the largest error of the implementation that sets the allowed error
-    special: bool = False  # infinities and NaN are part of the answer
+    special: bool = False  # infinities and NaN are part of the expected values
     exact: Array | None = None  # mask of the elements that must be equal, for a task that maps integers to integers
     within: str = ""  # ``the slice`` if the values are only a slice of the output
 
@@ -79,7 +80,7 @@ class Compared:
 
     @property
     def place(self) -> str:
-        """The element as text, such as ``'y'[3, 5]``."""
+        """The element as a string, such as ``'y'[3, 5]``."""
         if self.within:
             return f"'{self.output}' at {self.error.index} of {self.within}"
         return f"'{self.output}'[{', '.join(map(str, self.error.index))}]"

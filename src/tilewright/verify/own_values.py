@@ -42,8 +42,8 @@ class OnData:
     """The blocks that run on data.
 
     declared: blocks that run on data as declared.
-    hostile: kinds of hostile data, each with the block that runs on it. If the reference has no answer for this data,
-        the block runs on data as declared.
+    hostile: kinds of hostile data, each with the block that runs on it. If the reference has no valid outputs for this
+        data, the block runs on data as declared.
     stored: output → the ranges of its bytes that the whole grid stores.
     """
 
@@ -57,7 +57,7 @@ class OwnValues:
     """Compares blocks of launches of one task.
 
     seconds: limit for the estimated time of the reference.
-    most_blocks: the number of blocks for which it is estimated.
+    most_blocks: the number of blocks for which this time is estimated.
     """
 
     task: Task
@@ -123,11 +123,13 @@ class OwnValues:
         self, dims: Dims, inputs: Mapping[str, Array], placed: Mapping[str, Allocation], stored: Mapping[str, Array],
         reference: FloatReference, whose: str, kind: str,
     ) -> Compared | str | None:  # fmt: skip
-        """Compares elements that a block ``stored``: output → indices. Returns the one with the largest error.
+        """Compares the elements that a block stored, and returns the element with the largest error.
 
         Some elements set the allowed error. If time allows, all others are then compared with the float64 reference,
         too, and may have twice this error. Returns None if nothing was stored, and the reason if the reference has no
-        answer. Raises `Wrong` with ``whose`` elements they are.
+        valid outputs.
+        stored: output → indices of its stored elements.
+        whose: says in the message of `Wrong` which block stored the elements.
         """
         if not any(places.size for places in stored.values()):
             return None
@@ -158,7 +160,8 @@ class OwnValues:
     def _found(
         self, placed: Mapping[str, Allocation], stored: Mapping[str, Array], part: Slice, wanted: Mapping[str, Wanted]
     ) -> dict[str, Array]:
-        """Returns a part of the outputs: what is in memory for the elements that were stored, else what is wanted."""
+        """Returns a part of the outputs: the values in memory for the elements that were stored, and the expected
+        values for all others."""
         outputs = {}
         for name, expected in wanted.items():
             tensor = placed[name]
@@ -212,7 +215,7 @@ def refuse_long(seconds: float, limit: float, what: str) -> None:
 
 
 def element_named(task: Task, dims: Dims, name: str, byte: int) -> str:
-    """Names the element of a tensor that begins at ``byte``, or holds it."""
+    """Returns the name of the tensor's element that begins at ``byte`` or contains it."""
     array = task.arrays(dims)[name]
     return f"'{name}'[{', '.join(map(str, np.unravel_index(byte // ITEM_BYTES[array.dtype], array.shape)))}]"
 

@@ -58,7 +58,7 @@ class Planned:
 def plan(task: Task, scope: Scope, *, own_shapes: str | None = None, addresses: bool = False) -> list[Planned]:
     """Returns the cases of a `completed` scope, in the order in which they run.
 
-    own_shapes: the way (of `cases.RUNS`) to run the workloads at their full size; None leaves this out.
+    own_shapes: the way (of `cases.RUNS`) to run the workloads at their full size; None omits these runs.
     addresses: adds a shape of more than 2³¹ elements, for which only addresses are computed.
     """
     if scope.case is not None:

@@ -1,6 +1,6 @@
 """Computes the expected outputs and the allowed errors from the float64 reference, and checks gradients.
 
-If the dtypes of the outputs cannot represent the reference's answer, the case is reported as not applicable.
+If the dtypes of the outputs cannot represent the reference's outputs, the case is reported as not applicable.
 
 The reference of a backward task must be the gradient of the forward reference. For a random direction v of one input,
 `check_gradients` compares two derivatives of Σ out · d_out in float64: ⟨d_in, v⟩ from the backward reference, and the
@@ -29,7 +29,7 @@ from tilewright.verify.trusted import yardstick
 
 EXACT_UP_TO = 2**20  # integer outputs up to this are exact in float32, in every order of adding
 EXACT_FROM = 16  # an output needs this many elements to show that the task maps integers to integers
-DRAWS = 4  # sets of inputs whose answers must not all be equal; on a small shape two may be equal by chance
+DRAWS = 4  # sets of inputs whose outputs must not all be equal; on a small shape two may be equal by chance
 CONDITION = 4.0
 """The inputs are changed by this many unit roundoffs. The change of the reference is then an error that a kernel may
 have, too, because rounding inside a kernel has at least this effect. If all terms of a sum have the same sign, the
@@ -57,7 +57,8 @@ class Trusting(Protocol):
 
 
 class FloatReference:
-    """The float64 reference of one task. ``yardstick``: names the implementation whose error sets the allowed error."""
+    """The float64 reference of one task. ``yardstick``: the name of the implementation whose error sets the allowed
+    error."""
 
     def __init__(self, task: Task, trusted: Trusting | None = None) -> None:
         self.task, self.trusted = task, trusted
@@ -108,7 +109,7 @@ class FloatReference:
         return error_of(out, ref, negligible=negligible(self.task.outputs[name].dtype), special=special)
 
     def _unfit(self, name: str, value: Array, special: bool) -> str | None:
-        """Returns why an output's dtype cannot hold the answer; None if it can."""
+        """Returns why an output's dtype cannot hold the expected values; None if it can."""
         dtype = self.task.outputs[name].dtype
         finite = value[np.isfinite(value)]
         if finite.size < value.size and not special:
@@ -129,7 +130,7 @@ class FloatReference:
         """Returns the error of the trusted implementation for each output, or of the reference in float32 if there is
         none; and the outputs that NumPy computed in float64 instead (`trusted.Single`).
 
-        Returns a text if the case is not applicable. The text is the reason.
+        If the case is not applicable, returns the reason instead.
         """
         outputs: Mapping[str, Array] | str = self.trusted.outputs(dims, inputs) if self.trusted else "none"
         promoted: frozenset[str] = frozenset()
@@ -221,7 +222,7 @@ class FloatReference:
         ``output``.
 
         Without a trusted implementation, intermediate values may have the finer of the two dtypes, or the task's
-        precision if that is coarser. So a kernel may not round to bfloat16 between float8 and float32.
+        precision if that is coarser. So a kernel must not round to bfloat16 between float8 and float32.
         """
         if self.trusted:
             return 0.0

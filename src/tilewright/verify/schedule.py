@@ -215,6 +215,6 @@ def engine_name(name: str | None) -> str:
 
 
 def board_here(engine: str, arch: str) -> Board:
-    """Returns the board of this machine's GPU if ``engine`` is ``gpu``, otherwise the default board of ``arch``."""
+    """Returns the model of this machine's GPU if ``engine`` is ``gpu``, otherwise the default GPU model of ``arch``."""
     gpu = detect()
     return gpu.board if engine == "gpu" and gpu is not None else default_board(arch)

@@ -3,7 +3,7 @@
 The error of an element is |out − ref| / (|ref| + rms(ref)), so an output of zeros never passes. The allowed error is
 ``FACTOR`` times the error of a trusted implementation in the declared precision on the same data, but at least
 ``FACTOR`` unit roundoffs of the output's dtype. For large outputs, only slices along the independent dimensions are
-compared. The verdict names the slices.
+compared. The verdict states the slices.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def spread(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]
 
 
 def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:
-    """Returns axis → its indices in the slice. An axis is left out if its extent is not a single dimension."""
+    """Maps each axis to its indices in the slice. An axis is omitted if its extent is not a single dimension."""
     return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
 
 
