@@ -134,7 +134,8 @@ class Site:
         return cls(source.function_of(node), *source.place(node), what, values, promise, why)
 
     def node(self, source: Source, nodes: Iterable[Node], missing: str) -> Node:
-        """Returns the first of ``nodes`` that begins at this site. Raises `NotApplicable` with the text ``missing``."""
+        """Returns the first of ``nodes`` that begins at this site. Raises `NotApplicable` with the message
+        ``missing``."""
         for node in nodes:
             if source.place(node) == (self.line, self.column):
                 return node
@@ -249,7 +250,8 @@ def present_name(entry: str) -> str:
 def by_present_name(history: Mapping[str, EntryHistory]) -> dict[str, EntryHistory]:
     """Merges the histories of one entry under its former and present names.
 
-    Tries and keeps are summed. The gain is the geometric mean of the gains, weighted by keeps; None if none is known.
+    The numbers of tries and of kept changes are summed. The gain is the geometric mean of the gains, weighted by the
+    number of kept changes; None if no gain is known.
     """
     merged: dict[str, EntryHistory] = {}
     for former, added in history.items():

@@ -1,4 +1,5 @@
-"""Puts the body of a kernel into a loop over items, so that a block computes several items instead of one.
+"""Puts the body of a kernel into a loop over items, so that a block computes several items instead of one. An item is
+the work of one block of the old grid.
 
 The old block ids are computed from the item's number. Statements that do not depend on the item move in front of the
 loop, loads included: a block then loads its weights once. Comments stay with their statements.
@@ -107,9 +108,9 @@ def _looped(
     """Returns the source with the kernel's body inside the loop that begins with ``header``.
 
     ``texts`` holds two mappings from an axis to an expression: one for ``ct.bid(axis)``, one for
-    ``ct.num_blocks(axis)``. ``guard`` is used if the loop may run beyond the last item: it names the parameter with the
-    number of items, and the body is skipped for later items. If the kernel gives its only block id a name, the loop's
-    variable takes that name.
+    ``ct.num_blocks(axis)``. ``guard`` is used if the loop may run beyond the last item: it is the name of the parameter
+    with the number of items, and the body is skipped for later items. If the kernel gives its only block id a name, the
+    loop's variable takes that name.
     """
     named = _only_name(source, kernel) if set(texts[0].values()) <= {"{item}", "0"} else None
     item = named or fresh_in(source, kernel, "item")

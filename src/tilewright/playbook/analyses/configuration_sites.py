@@ -1,6 +1,6 @@
 """Finds where the shipped configuration is written in a source, and writes other values there.
 
-The configuration may be written in these forms:
+The configuration may be written in these ways:
 
 - the ``shipped={...}`` of the file's ``tw.Space(...)``: new values are added to the space's lists, too;
 - elsewhere, a call or dictionary of literals with the shipped values, such as ``SimpleNamespace(TILE_M=128)`` in a
@@ -9,8 +9,8 @@ The configuration may be written in these forms:
 - the decorator of the launched kernel, for hints: ``@ct.kernel(occupancy=2)``.
 
 Several literals may have the shipped values, but only one is in effect. Each literal becomes a site. Loading the
-changed file shows whether the literal was the one in effect. One change may touch two forms. A hint that the literal
-does not name is written in the decorator. A hint that a ``replace_hints(...)`` call sets is written in that call.
+changed file shows whether the literal was the one in effect. One change may edit two places. A hint that the literal
+does not contain is written in the decorator. A hint that a ``replace_hints(...)`` call sets is written in that call.
 
 A library often lists its configurations by architecture, under a condition on ``get_device_capability()``. If the
 condition depends on nothing else, it is evaluated, and the lists of other architectures do not change.
@@ -47,7 +47,7 @@ _CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
 class ConfigurationSite:
     """One place where the configuration can be changed.
 
-    ``kernel``, ``line``, ``column`` and ``what`` are those of the `Site` at this place. ``constants`` are the knobs
+    ``kernel``, ``line``, ``column`` and ``what`` become the fields of this place's `Site`. ``constants`` are the knobs
     passed to the kernel that can be changed here; hints can be changed at every place. ``fixed`` holds the knobs that
     loops set here: every change must write their values, too. ``same`` counts the knobs with the shipped value here.
     """
@@ -66,7 +66,7 @@ class ConfigurationSite:
         return Site(self.kernel, self.line, self.column, what, values, promise * self.promise, why)
 
     def value(self, changes: Mapping[str, Value]) -> str:
-        """Writes changes as the value of a site: ``TILE_M=64,occupancy=2``."""
+        """Formats changes as the value of a site: ``TILE_M=64,occupancy=2``."""
         return str(Configuration.of({**self.fixed, **changes}))
 
 
@@ -276,7 +276,7 @@ class _Search:
         return ConfigurationSite(self.kernel, *self.source.place(node), what, constants, same=same)
 
     def _on_board(self, node: cst.CSTNode) -> bool:
-        """Returns whether ``node`` may run on this board: False if a condition on the capability excludes it."""
+        """Returns whether ``node`` may run on this GPU: False if a condition on the capability excludes it."""
         source, below = self.source, node
         capability: Known = [*divmod(self.facts.sm, 10)]
         names = {
@@ -295,7 +295,7 @@ class _Search:
 
 
 def _loops(source: Source, node: cst.CSTNode) -> dict[str, _Loop]:
-    """Returns the loops over literals that set the keyword arguments of a yielded call: keyword → loop."""
+    """Returns the loops over literals that set the keyword arguments of a yielded call, by keyword."""
     if not isinstance(node, cst.Call) or not isinstance(source.parent(node), cst.Yield):
         return {}
     around = {}

@@ -53,7 +53,7 @@ _READ: dict[type[cst.CSTNode], tuple[str, ...]] = {
     cst.Attribute: ("value",), cst.Arg: ("value",), cst.AnnAssign: ("value",), cst.NamedExpr: ("value",),
     cst.For: ("iter", "body"),
 }  # fmt: skip
-"""The parts of a node that may read names, where some only assign or name something."""
+"""The fields that may read names, for node types with other fields that only assign or define a name."""
 _TARGET: dict[type[cst.CSTNode], str] = {
     cst.AssignTarget: "target", cst.AugAssign: "target", cst.AnnAssign: "target", cst.For: "target",
     cst.NamedExpr: "target", cst.AsName: "name",

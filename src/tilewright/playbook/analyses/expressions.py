@@ -1,4 +1,4 @@
-"""Writes parts of expressions: operands with the parentheses that they need, and the constant log₂ e."""
+"""Formats parts of expressions: operands with the parentheses that they need, and the constant log₂ e."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def with_log2_e(source: Source, name: str) -> str:
 
 
 def fused_exponent(source: Source, inside: Expression, log2_e: str) -> str:
-    """Writes ``(a - b) * log2_e`` as two products. Raises `NotApplicable` if ``inside`` is no difference."""
+    """Returns the text of ``(a - b) * log2_e`` as a difference of two products. Raises `NotApplicable` if ``inside`` is
+    no difference."""
     match inside:
         case cst.BinaryOperation(operator=cst.Subtract(), left=left, right=right):
             return f"{factor_of(source, left)} * {log2_e} - {factor_of(source, right)} * {log2_e}"
@@ -95,8 +96,8 @@ def fused_exponent(source: Source, inside: Expression, log2_e: str) -> str:
 
 
 def scaled_exponent(source: Source, inside: Expression, log2_e: str) -> str:
-    """Writes ``inside * log2_e``. If ``inside`` has a constant factor, puts log2_e beside it, so that the compiler
-    multiplies the two constants."""
+    """Returns the text of ``inside * log2_e``. If ``inside`` has a constant factor, puts log2_e beside it, so that the
+    compiler multiplies the two constants."""
     match inside:
         case cst.UnaryOperation(operator=cst.Minus(), lpar=()):
             return f"{factor_of(source, inside.expression)} * -{log2_e}"

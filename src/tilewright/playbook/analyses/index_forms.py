@@ -152,7 +152,7 @@ class Forms:
     def _divided(self, node: cst.BinaryOperation, where: cst.CSTNode) -> Form:
         """Divides a range by its size, if it begins at a multiple of that size.
 
-        The result of ``//`` is the same for all lanes: the number of the range. The result of ``%`` is a lane's
+        The result of ``//`` is the same for all elements: the number of the range. The result of ``%`` is an element's
         position in the range.
         """
         left = self.of(node.left, where)
@@ -168,7 +168,8 @@ class Forms:
         return replace(left, start=Scalar({}))
 
     def _looked_up(self, call: cst.Call, where: cst.CSTNode) -> Form:
-        """Reads ``ct.gather(table, (b, token // PAGE))`` as a scalar load, because all lanes load the same page id."""
+        """Reads ``ct.gather(table, (b, token // PAGE))`` as a scalar load, because all elements of the index tile load
+        the same page id."""
         forms = [self.of(index, where) for index in indices_of(call)]
         spans = [form for form in forms if isinstance(form, Span)]
         if not spans or len(call.args) != 2 or any(not span.same for span in spans):
@@ -268,7 +269,7 @@ def _sum(left: Form, right: Form) -> Form:
     spans = [form for form in (left, right) if isinstance(form, Span)]
     if not spans:
         return total
-    # One of two spans must be the same for all lanes. Both must lie along the same axis.
+    # One of two spans must be the same for all elements. Both must lie along the same axis.
     axes = [(span.size, span.rank, span.axis) for span in spans]
     if len(spans) == 2 and (axes[0] != axes[1] or spans[0].same == spans[1].same):
         raise NotApplicable("the indices are not consecutive")

@@ -2,7 +2,7 @@
 
 A value that depends on the row's number has the shape ``(1, N)``, ``(N,)`` or, for a statistic of the row, ``()``. The
 new shape is ``(ROWS, N)``, or ``(ROWS, 1)`` for a statistic. Elementwise operations then broadcast as before, and
-reductions run along the last axis. Code of any other form is refused, with the reason.
+reductions run along the last axis. Any other code is refused, with the reason.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def with_short_lines(before: str, after: str) -> str:
 
 
 def _meaning(text: str) -> str | None:
-    """Returns the syntax tree as text; None if ``text`` is not valid Python."""
+    """Returns the syntax tree as a string; None if ``text`` is not valid Python."""
     try:
         return ast.dump(ast.parse(text))
     except SyntaxError:
@@ -119,7 +119,7 @@ def _tokens(text: str, row: int) -> list[BracketToken]:
 
 
 def _split(line: str, tokens: list[BracketToken], depth: int) -> list[str]:
-    """Returns the texts between the commas at bracket depth ``depth``."""
+    """Returns the strings between the commas at bracket depth ``depth``."""
     if not tokens:
         return []
     commas = [token for token in tokens if token.text == "," and token.depth == depth]

@@ -1,8 +1,8 @@
-"""Writes a gather or scatter of consecutive elements as a load or store of a tile.
+"""Replaces a gather or scatter of consecutive elements by a load or store of a tile.
 
 ``ct.gather(x, (row, n * TILE + arange(TILE)))`` reads block n of a row: ``ct.load(x, (row, n), (1, TILE))``. A range
 that does not begin at a multiple of its size is loaded from a view that begins there (`Array.slice`). A table entry
-that is the same for all lanes is loaded once.
+that is the same for all elements is loaded once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.source.syntax import Expression, Source, argument, dotted, eleme
 
 PADDING = {"0": "ZERO", "-0.0": "NEG_ZERO", "inf": "POS_INF", "-inf": "NEG_INF", "nan": "NAN"}
 INDENT = " " * 4
-LINE = 110  # a converted access is broken into lines of at most so many characters
+LINE = 110  # a converted access is broken into lines of at most this many characters
 KNOWN = ("mask", "padding_value", "check_bounds", "latency")
 
 
@@ -43,7 +43,7 @@ class Converted:
     read: frozenset[str]
 
     def text(self, columns: int | None = None) -> str:
-        """Writes the access as Python. With ``columns``, puts the arguments on lines of their own.
+        """Formats the access as Python source. With ``columns``, puts the arguments on lines of their own.
 
         They share one line if it has at most ``columns`` characters; otherwise each argument gets a line.
         """
@@ -149,7 +149,7 @@ def _result(forms: Sequence[Form]) -> Shape:
         sizes[axis] = span.size.text
     for form in forms:
         if isinstance(form, Span) and form.same and sizes[rank - form.rank + form.axis] != form.size.text:
-            raise NotApplicable("all lanes along an axis read the same element")
+            raise NotApplicable("all elements along an axis of the tile read the same element")
     return tuple(sizes)
 
 
@@ -170,7 +170,7 @@ def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes
 
 
 def _padding(source: Source, call: cst.Call) -> str:
-    """Writes the padding mode that equals a gather's ``padding_value``. Raises `NotApplicable` if no mode does."""
+    """Returns the padding mode that equals a gather's ``padding_value``. Raises `NotApplicable` if no mode does."""
     given = argument(call, "padding_value")
     text = "0" if given is None else source.code(given)
     name = re.sub(r"""float\(["'](-?\w+)["']\)|\b(?:math|np|numpy)\.|\s""", r"\1", text)
@@ -197,7 +197,8 @@ def with_kept(source: Source, call: cst.Call, arguments: Sequence[str]) -> tuple
 
 
 def _value(source: Source, node: Expression, shapes: Shapes, sizes: Shape) -> str:
-    """Writes the stored value, reshaped to the tile's shape ``sizes``: `ct.store` takes the shape from the value."""
+    """Returns the text of the stored value, reshaped to the tile's shape ``sizes``: `ct.store` takes the shape from the
+    value."""
     shape, text = shapes.of(node), source.code(node)
     if shape == sizes:
         return text

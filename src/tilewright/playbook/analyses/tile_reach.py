@@ -81,7 +81,8 @@ def _counts(number: Scalar) -> bool:
 
 
 def ends_with_array(source: Source, kernel: str, reach: Reach, facts: KernelFacts, workload: Workload) -> bool:
-    """Returns whether the array has only whole tiles in one workload, and as many as the access needs."""
+    """Returns whether ``reach.array`` consists of whole tiles in ``workload``, and of at least ``reach.tiles``
+    tiles."""
     given = dict(zip(parameters(source.functions[kernel]), facts.launch(workload).args, strict=False))
     extent = given[reach.array].shape[reach.axis]
     size = int(reach.size) if reach.size.isdigit() else given.get(reach.size)

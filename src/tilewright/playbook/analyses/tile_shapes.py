@@ -34,8 +34,8 @@ SCALARS = ("bid", "num_blocks", "cdiv", "min", "max", "int", "float", "bool", "a
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile. ``shape``: None if it is not known. ``varies``: whether the tile depends on a name in
-    `Shapes.varying`."""
+    """A tile. ``shape``: its extents as they are written; None if they are not known. ``varies``: whether the tile
+    depends on a name in `Shapes.varying`."""
 
     shape: Shape | None
     varies: bool = False
@@ -167,7 +167,7 @@ class Shapes:
         return None if listed is None else tuple(map(self.size, listed))
 
     def size(self, node: Expression) -> str:
-        """Writes one extent of a shape as text. Equal numbers get equal texts: ``0x10`` is written ``16``."""
+        """Formats one extent of a shape. Equal numbers give equal strings: ``0x10`` is written ``16``."""
         value = number(node)
         return str(value) if value is not None else self.source.code(node)
 
@@ -272,7 +272,7 @@ def _together(tiles: Sequence[Tile | None]) -> Tile | None:
 
 
 def _broadcast(first: Shape, second: Shape) -> Shape | None:
-    """Returns the broadcast shape, aligned at the right. None if two sizes have different texts and neither is 1."""
+    """Returns the broadcast shape, aligned at the right. None if two sizes are written differently and neither is 1."""
     pairs = [*zip_longest(reversed(first), reversed(second), fillvalue="1")]
     if any(size != other and "1" not in (size, other) for size, other in pairs):
         return None
@@ -280,5 +280,5 @@ def _broadcast(first: Shape, second: Shape) -> Shape | None:
 
 
 def tuple_text(items: Sequence[str]) -> str:
-    """Writes a tuple: ``(a,)``, ``(a, b)``."""
+    """Formats a tuple: ``(a,)``, ``(a, b)``."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

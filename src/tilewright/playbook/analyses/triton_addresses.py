@@ -1,9 +1,9 @@
 """Finds the addresses and masks of the loads and stores in a Triton kernel, from its text.
 
-An address is read as a sum: a pointer, products of integers, and for each axis of the tile a stride times the lane.
-`Walk` reads the statements in order. If a loop adds the same amount to a pointer in each iteration, the pointer is its
-first value plus the number of iterations times that amount. Values that are not such a sum get the form None
-(`triton_forms`).
+An address is read as a sum: a pointer, products of integers, and for each axis of the tile a stride times the element's
+position. `Walk` reads the statements in order. If a loop adds the same amount to a pointer in each iteration, the
+pointer is its first value plus the number of iterations times that amount. Values that are not such a sum get the form
+None (`triton_forms`).
 """
 
 from __future__ import annotations
@@ -293,8 +293,8 @@ class Walk:
         return None
 
     def _atom(self, node: Expression, nonnegative: bool, wide: bool = False) -> Form:
-        """Returns a scalar of one term: the text of the whole expression. Assigned names in it carry numbers
-        (`triton_forms`)."""
+        """Returns a scalar of one term: the text of the whole expression. Each assigned name in it gets the number of
+        its assignment (`triton_forms`)."""
         named = node.visit(_Numbered(self.numbers))
         assert isinstance(named, cst.BaseExpression)
         text = " ".join(self.source.code(named).split())
@@ -347,7 +347,7 @@ class Walk:
 
 
 class _Numbered(cst.CSTTransformer):
-    """Writes the number of the assignment after each assigned name: ``row·2`` for ``row``."""
+    """Appends the number of its assignment to each assigned name: ``row·2`` for ``row``."""
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         super().__init__()

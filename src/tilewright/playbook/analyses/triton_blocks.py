@@ -102,7 +102,7 @@ def _in_loop(walk: Walk, access: PointerAccess, lane: Lane, base: Scalar) -> tup
 
 
 def _bounds(walk: Walk, access: PointerAccess, lanes: list[Lane], text: str) -> dict[int, tuple[Scalar, Scalar]]:
-    """Returns the axes that the mask limits: axis → offset of the block's first element, and bound."""
+    """Returns, for each axis that the mask limits, the offset of the block's first element and the bound."""
     if argument(access.call, "mask", 1 if access.kind == "load" else 2) is None:
         return {}
     found: dict[int, tuple[Scalar, Scalar]] = {}

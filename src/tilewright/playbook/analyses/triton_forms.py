@@ -1,7 +1,7 @@
-"""Forms of integers, addresses and masks in a Triton kernel: a sum of products, and for each axis a stride.
+"""Represents integers, addresses and masks of a Triton kernel as a sum of products, with a stride for each axis.
 
-An integer is a `Scalar`. A name that the kernel assigns carries the number of its assignment, such as ``row·2``. So
-equal texts have equal values. `plain` removes the numbers. `Names.holds` tells whether a text is valid at a place.
+An integer is a `Scalar`. A name that the kernel assigns gets the number of its assignment, such as ``row·2``. So equal
+texts have equal values. `plain` removes the numbers. `Names.holds` tells whether a text is valid at a place.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NUMBERED = re.compile(r"(\w+?)·(\d+)")
 
 @dataclass(frozen=True)
 class Lane:
-    """One axis of a tile. Lane i of ``size`` lanes adds ``step`` × i.
+    """One axis of a tile of ``size`` elements. Element i adds ``step`` × i.
 
-    wrapped: (start, length), if lane i adds ``step`` × ((start + i) % length).
+    wrapped: (start, length), if element i adds ``step`` × ((start + i) % length).
     """
 
     step: Scalar

@@ -22,8 +22,8 @@ IGNORED = ("num_warps", "maxnreg")
 """The hints that only the PTX route uses."""
 MANY_WARPS = 8
 WITH_MANY_WARPS = f" with {MANY_WARPS} worker warps"
-"""The suffix of a value for the Tile IR route with 8 warps. The compiler's own number is 4: large tiles then spill
-(3,033 instead of 203 µs for 128 × 256 on an H200)."""
+"""The suffix of a value for the Tile IR route with 8 warps. By default the compiler takes 4 warps, and large tiles then
+spill (3,033 instead of 203 µs for 128 × 256 on an H200)."""
 
 
 def with_route(source: Source, facts: KernelFacts, changes: Sequence[str]) -> tuple[Value, ...]:

@@ -1,8 +1,9 @@
 """Turns the block pointers of a Triton kernel into tensor descriptors.
 
 Triton 3.9 has removed `tl.make_block_ptr`. A descriptor has the same base, shape, strides and block, but its loads and
-stores name the offsets. An axis along which `tl.advance` moves the block gets a variable for its offset. If the first
-stride is 1, the descriptor is that of the transposed matrix. An axis without a bounds check ends where the block ends.
+stores take the offsets as arguments. An axis along which `tl.advance` moves the block gets a variable for its offset.
+If the first stride is 1, the descriptor is that of the transposed matrix. An axis without a bounds check ends where the
+block ends.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def _made(source: Source, pointer: MadeBlockPointer, checked: set[int], padding:
 
 
 def _offsets(source: Source, call: cst.Call, pointer: MadeBlockPointer) -> list[str]:
-    """Writes the offsets of a load or store. Raises `NotApplicable` if their values may have changed."""
+    """Returns the offsets of a load or store as text. Raises `NotApplicable` if their values may have changed."""
     offsets = []
     for axis, offset in enumerate(pointer.parts["offsets"]):
         made = reaching(source, pointer.name, call)

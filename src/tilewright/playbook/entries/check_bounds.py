@@ -1,4 +1,4 @@
-"""Leaves out bound checks in launches whose arrays consist of whole tiles.
+"""Omits bound checks in launches whose arrays consist of whole tiles.
 
 The kernel gets a constant, ``RAGGED``, which each launch computes from its shapes. So the kernel is compiled once with
 checks and once without, and the results stay right for all shapes. The change costs one more compilation. When the
@@ -97,7 +97,7 @@ def _reaches(source: Source, calls: Sequence[cst.Call]) -> list[Reach]:
 
 
 def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str]:
-    """Writes the conditions that make a launch ragged: ``N % TILE != 0``, ``N < 2 * TILE``. Raises `NotApplicable`."""
+    """Formats the conditions that make a launch ragged: ``N % TILE != 0``, ``N < 2 * TILE``. Raises `NotApplicable`."""
     asked = []
     for reach in found:
         size = reach.size

@@ -114,7 +114,8 @@ def _misfit(function: Function, facts: KernelFacts, block: Block) -> str:
 
 
 def _number(value: Scalar, given: Mapping[str, object]) -> int | None:
-    """Returns the value of a stride in one launch; None if it depends on a name that is not a number of the launch."""
+    """Returns the value of a stride in one launch; None if it depends on a name that is not an integer argument of the
+    launch."""
     total = 0
     for term, factor in value.terms.items():
         known = [_known(name, given) for name in term]
@@ -144,8 +145,8 @@ def _place(walk: Walk, block: Block) -> tuple[Statement, str]:
 
 
 def _text(names: Names, value: Scalar) -> str:
-    """Writes a value as text valid at a place: the name that holds it, if there is one. Returns "" if the place cannot
-    refer to the value."""
+    """Formats a value as an expression that is valid at a place: the name that holds it, if there is one. Returns "" if
+    the place cannot refer to the value."""
     for name, known in names.values.items():
         if isinstance(known, Form) and not known.axes and known.start == value:
             return name
@@ -208,7 +209,7 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 
 def _offset(walk: Walk, offset: Scalar, int32: str) -> str:
-    """Writes an offset of a block, which must have the type ``int32``."""
+    """Formats an offset of a block, which must have the type ``int32``."""
     if not any(text in walk.wide for term in offset.terms for text in term):
         return plain(offset.text)
     return f"({plain(offset.text)}).to({int32})"

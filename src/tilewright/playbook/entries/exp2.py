@@ -1,4 +1,4 @@
-"""Writes exp(x) as exp2(x · log₂ e), with the factor folded into an existing operation.
+"""Replaces exp(x) by exp2(x · log₂ e), with the factor folded into an existing operation.
 
 The hardware has an instruction for 2ˣ only, so every exp costs a multiplication by log₂ e. This factor can be folded
 into the scale of the scores, into a constant, or into the subtraction of the maximum, which becomes one fused

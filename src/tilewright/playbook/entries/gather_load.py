@@ -88,7 +88,7 @@ def gathered(source: Source, call: cst.Call) -> Converted:
 
 
 def _indices(source: Source, index: Sequence[Expression], shape: Shape) -> list[str]:
-    """Writes the index of a tile's elements along each axis: ``block * TILE + ct.arange(TILE, dtype=ct.int32)``."""
+    """Returns the index of a tile's elements along each axis: ``block * TILE + ct.arange(TILE, dtype=ct.int32)``."""
     arange, int32 = source.spelled("arange"), source.spelled("int32")
     if not arange or not int32:
         raise NotApplicable(f"{source.name} imports neither arange nor int32 of cuda.tile")
@@ -109,7 +109,7 @@ def _indices(source: Source, index: Sequence[Expression], shape: Shape) -> list[
 
 
 def _padding(source: Source, call: cst.Call) -> list[str]:
-    """Writes the ``padding_value`` argument for a load's padding mode; empty if the default fits."""
+    """Returns the ``padding_value`` argument for a load's padding mode; empty if the default fits."""
     given = argument(call, "padding_mode")
     if isinstance(given, cst.Name) and (definition := reaching(source, given.value, call)) is not None:
         given = definition.value

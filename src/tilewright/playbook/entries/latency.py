@@ -26,7 +26,7 @@ class LatencyHints(Entry):
         id="latency",
         name="latency hints",
         what="tells the compiler how long a load or store takes, so that it starts more of them ahead",
-        when="loads in the innermost loop have no hint, or one chosen for another board",
+        when="loads in the innermost loop have no hint, or one chosen for another GPU",
         when_not="a kernel without a loop has nothing to start ahead",
         priority={"memory": 6, "balanced": 6, "compute": 6},
         order=70,

@@ -1,7 +1,7 @@
 """Adds zero padding to tile loads that may reach beyond their array, or removes padding that is never used.
 
-GPUs before sm_90 have no TMA to fill the lanes outside an array, so the values there are undetermined. If every shape
-that the task serves has only whole tiles, a padding such as -inf has no effect, but costs a select instruction.
+GPUs before sm_90 have no TMA to fill the elements outside an array, so the values there are undetermined. If every
+shape that the task serves has only whole tiles, a padding such as -inf has no effect, but costs a select instruction.
 """
 
 from __future__ import annotations

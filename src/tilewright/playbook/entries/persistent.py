@@ -56,8 +56,8 @@ class Persistent(Entry):
 
 
 def _clusters(source: Source, kernel: str) -> str:
-    """Writes the division of the grid by num_ctas; "" if the kernel has no such hint. With the hint, each block runs as
-    num_ctas CTAs on as many SMs, so fewer blocks fill the GPU.
+    """Returns the text that divides the grid by num_ctas; "" if the kernel has no such hint. With the hint, each block
+    runs as num_ctas CTAs on as many SMs, so fewer blocks fill the GPU.
     """
     hints = argument(task_code.space_of(source), "hints")
     if hints is not None and '"num_ctas"' in source.code(hints).replace("'", '"'):

@@ -101,7 +101,7 @@ def _equal(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def _text(shapes: Axes, strides: Axes) -> str:
-    """Writes the value of a site: ``x.shape[1] x.strides[0]``."""
+    """Formats the value of a site: ``x.shape[1] x.strides[0]``."""
     parts = (("shape", shapes), ("strides", strides))
     return " ".join(f"{name}.{part}[{axis}]" for part, each in parts for name, axes in each.items() for axis in axes)
 

@@ -191,7 +191,8 @@ def _in_order(source: Source, *lines: Line) -> tuple[Line, ...]:
 
 
 def _slow_extent(source: Source, function: Function, number: str, width: str) -> str | None:
-    """Writes the number of distinct values of ``number // width``; None if the text does not show it."""
+    """Returns an expression for the number of distinct values of ``number // width``; None if the text does not show
+    it."""
     factors = {
         source.code(other)
         for product in source.every(cst.BinaryOperation, function)
@@ -206,7 +207,8 @@ def _slow_extent(source: Source, function: Function, number: str, width: str) ->
 
 
 def _total(source: Source, function: Function, name: str) -> str | None:
-    """Writes the number of distinct values of ``name`` over all blocks; None if the text does not show it."""
+    """Returns an expression for the number of distinct values of ``name`` over all blocks; None if the text does not
+    show it."""
     for loop in source.every(cst.For, function):
         if dotted(loop.target) == name and isinstance(loop.iter, cst.Call):
             bounds = range_of(loop)

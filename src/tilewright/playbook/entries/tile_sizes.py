@@ -55,7 +55,8 @@ class TileSizes(Entry):
 
 
 def _pairs(names: Sequence[str], now: Mapping[str, int], near: Mapping[str, tuple[int, ...]]) -> Iterator[Sizes]:
-    """Yields new sizes for two tiles, both doubled first: most kernels have small tiles, which read more data."""
+    """Yields pairs of new sizes for two tile dimensions. The pair with both doubled comes first, because most kernels
+    have small tiles, which read more data."""
     (one, other), (a, b) = names, [now[name] for name in names]
     for left, right in ((a * 2, b * 2), (a * 2, b // 2), (a // 2, b * 2), (a // 2, b // 2)):
         if left in near[one] and right in near[other]:

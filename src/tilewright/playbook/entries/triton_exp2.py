@@ -1,4 +1,4 @@
-"""Writes tl.exp(x) as tl.exp2(x · log₂ e), with the factor in a subtraction or beside a constant.
+"""Replaces tl.exp(x) by tl.exp2(x · log₂ e), with the factor in a subtraction or beside a constant.
 
 The hardware has an instruction for 2ˣ only, so every exp costs a multiplication by log₂ e. If x is a difference, such
 as a score minus the maximum, subtraction and multiplication become one fused multiply-add. The result rounds

@@ -29,8 +29,8 @@ class TuneSpace(Entry):
         id="tune_space",
         name="tune the space",
         what="ships the configuration that races best among the best predicted: tile sizes and compiler hints",
-        when="the shipped tiles or hints were chosen for another board, or not at all",
-        when_not="the space was tuned on this board for these workloads: nothing is predicted better",
+        when="the shipped tiles or hints were chosen for another GPU, or not at all",
+        when_not="the space was tuned on this GPU for these workloads: nothing is predicted better",
         priority={"memory": 3, "balanced": 2, "compute": 2},
         order=40,
         language=ANY_LANGUAGE,
@@ -72,7 +72,8 @@ class TuneSpace(Entry):
 
 
 def read_changes(text: str) -> dict[str, Value]:
-    """Reads ``TILE_M=64,occupancy=auto`` as knob → value. Raises `NotApplicable` for any other text."""
+    """Reads a string such as ``TILE_M=64,occupancy=auto``, and returns the values by knob. Raises `NotApplicable` for
+    any other string."""
     changes: dict[str, Value] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")

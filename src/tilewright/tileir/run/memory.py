@@ -373,8 +373,7 @@ class Memory:
 
 
 def _outside(touched: Touched) -> Mask:
-    """Returns a mask of the accesses that are not completely inside the tensor, or hit an element that another block
-    owns."""
+    """Returns a mask of the accesses that are partly outside the tensor, or hit an element of another block."""
     allocation, offsets = touched.allocation, touched.offsets
     outside = (offsets < allocation.low) | (offsets > allocation.high - touched.width)
     inside = np.flatnonzero(~outside)
@@ -384,9 +383,8 @@ def _outside(touched: Touched) -> Mask:
 
 
 def _foreign(touched: Touched) -> Mask | None:
-    """Returns a mask of the accesses that hit a gap between the tensor's elements, or an element that another block
-    owns. All accesses must lie between the tensor's first and last byte. If the tensor has no gaps and no owners,
-    returns None."""
+    """Returns a mask of the accesses that hit a gap between the tensor's elements, or an element of another block. All
+    accesses must lie between the tensor's first and last byte. Returns None if there are no gaps and no owners."""
     allocation = touched.allocation
     if allocation.gaps is None and allocation.owners is None:
         return None
