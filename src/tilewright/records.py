@@ -6,6 +6,7 @@ Times are in microseconds (``us``) unless a name says ``seconds``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -247,6 +248,18 @@ class Bound:
     """FLOP of one launch."""
     bytes: float | None = None
     """Bytes that one launch touches."""
+
+    def share(self, us: float) -> float | None:
+        """Returns the speed of a launch that takes ``us`` µs as a share of the speed of light, from 0 to about 1.
+
+        None if the time is 0, negative or not finite.
+        """
+        return self.speed_of_light_us / us if us > 0 and math.isfinite(us) else None
+
+    @property
+    def limit(self) -> str:
+        """The speed of light in words: its time, and where it comes from."""
+        return "; ".join(filter(None, (f"{self.speed_of_light_us:.4g} µs", self.why, self.source)))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tilewright.coordinate.principles import PRINCIPLES, principle_of
 from tilewright.ledger.agent_records import STEPS, AgentMeasurement
 from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.profile import findings
+from tilewright.report.agent.multiple import LIGHT_SOURCE
 from tilewright.report.agent.views import report_of
 from tilewright.report.report import Evidence, report
 
@@ -88,6 +89,7 @@ def test_several_changes_have_the_headings(tmp_path: Path) -> None:
     assert header == "| Metric | Baseline | Final | Total Change |"
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == ["Throughput", "Latency", "SOL%"]
     assert rows[2] == "| SOL% | not measured | not measured | not measured |"
+    assert "SOL%: not measured, because bytes and operations of a whole program are not counted" in text
 
 
 def test_each_remaining_opportunity_has_its_reason(tmp_path: Path) -> None:
@@ -115,12 +117,21 @@ def test_the_speed_of_light_is_in_points(tmp_path: Path) -> None:
         agent.applied(ATTENTION, "sdpa", 20_000.0, 15_000.0)
         whole = race(20_000.0, 15_000.0, "effect")
         lights = {"speed of light before": 0.351, "speed of light after": 0.463}
-        effect = agent.measured(type(whole)(**{**vars(whole), "values": {**whole.values, **lights}}))
+        effect = agent.measured(
+            type(whole)(
+                **{
+                    **vars(whole),
+                    "values": {**whole.values, **lights},
+                    "facts": {**whole.facts, LIGHT_SOURCE: "20 GB at 4.8 TB/s"},
+                }
+            )
+        )
         ledger.finish(agent.run, "done", effect=effect)
         return agent.run
 
     evidence = made(tmp_path, run)
     assert "| SOL% | 35.1% | 46.3% | +11.2 points |" in evidence.markdown()
+    assert "SOL%: measured over limit; the limit is 20 GB at 4.8 TB/s" in evidence.markdown()
     assert unexplained(evidence.html(), evidence.details.records) == []
 
 

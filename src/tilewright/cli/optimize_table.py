@@ -12,6 +12,8 @@ from tilewright.hardware import prediction_error
 from tilewright.ledger.records import Iteration, Metrics
 from tilewright.optimize.optimized import Optimized
 
+MOST_LIMITS = 3
+"""The most workloads whose limit is printed; `tilewright report` has all."""
 STYLES = {"keep": "green", "revert": "dim", "crash": "red"}
 
 
@@ -49,9 +51,9 @@ def workloads(result: Optimized) -> TerminalTable:
     table = TerminalTable("workload", *(Column(name, right=True, always=True) for name in times))
     for before, after in zip(record.baseline, record.final, strict=True):
         a, b = before.us, after.us
-        light = after.bound.speed_of_light_us / b if after.bound and b else None
+        light = after.bound.share(b) if after.bound and b else None
         speedup = f"{a / b:.2f}×" if a and b else NOTHING
-        share = f"{light:.0%}" if light and record.measured else NOTHING
+        share = f"{light:.1%}" if light and record.measured else NOTHING
         table.add((before.workload, _time(before), _time(after), speedup, share))
     return table
 
@@ -67,6 +69,9 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
         yield f"no change was kept{how}"
     if lossy := [iteration.optimization for iteration in result.kept if iteration.risk == "lossy"]:
         yield f"lossy, as allowed: {'; '.join(lossy)}"
+    for each in record.final[:MOST_LIMITS]:
+        if each.bound is not None:
+            yield f"speed of light of {each.workload}: {each.bound.limit}"
     yield f"stopped: {record.stop_reason}"
     yield f"branch {record.branch}; patch {result.folder / 'changes.patch'}"
     yield f"the evidence: tilewright report {record.run}"

@@ -37,7 +37,7 @@ def workload_result(result: WorkloadResult, measured: bool, show_all: bool = Fal
 def _speed_of_light(bound: Bound, measured: bool) -> Cell:
     def share(candidate: Candidate) -> str:
         timed = candidate.measured if measured else candidate.predicted
-        return _share(bound.speed_of_light_us, timed.us) if timed else NOTHING
+        return _share(bound, timed.us) if timed else NOTHING
 
     return Column("speed\nof light" if measured else "speed\nof light\n(predicted)", right=True), share
 
@@ -56,7 +56,7 @@ def _best(result: WorkloadResult, show_all: bool) -> list[Text]:
 
 def _times(candidate: Candidate, bound: Bound) -> str:
     if candidate.measured:
-        share = _share(bound.speed_of_light_us, candidate.measured.us)
+        share = _share(bound, candidate.measured.us)
         width = _half_width(candidate.measured.interval_us)
         return f"measured {microseconds(candidate.measured.us)} ± {width} µs, {share} of the speed of light"
     return f"predicted {microseconds(candidate.predicted.us)} µs" if candidate.predicted else ""
@@ -87,5 +87,6 @@ def _half_width(interval_us: tuple[float, float]) -> str:
     return f"{half:.2g}" if math.isfinite(half) else NOTHING
 
 
-def _share(speed_of_light_us: float, us: float) -> str:
-    return f"{speed_of_light_us / us:.1%}" if us > 0 and math.isfinite(us) else NOTHING
+def _share(bound: Bound, us: float) -> str:
+    share = bound.share(us)
+    return NOTHING if share is None else f"{share:.1%}"

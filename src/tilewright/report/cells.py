@@ -39,12 +39,10 @@ def faster(speedup: Speedup | None) -> Sourced:
 
 def light(metrics: Metrics, at: str, bound_at: str) -> Sourced:
     """Formats the speed as a share of the speed of light. ``at``, ``bound_at``: the ledger ids of time and bound."""
-    share = metrics.bound.speed_of_light_us / metrics.us if metrics.bound and metrics.us else None
+    share = metrics.bound.share(metrics.us) if metrics.bound and metrics.us else None
     if share is None:
         return Sourced(NOTHING)
-    return Sourced(
-        f"{share:.0%}" if share >= 0.1 else f"{share:.1%}", f"{bound_at}/speed_of_light_us", time_id(metrics, at)
-    )
+    return Sourced(f"{share:.1%}", f"{bound_at}/speed_of_light_us", time_id(metrics, at))
 
 
 def time_us(metrics: Metrics, at: str) -> Sourced:

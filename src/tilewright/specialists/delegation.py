@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError
+from tilewright.records import Bound
 
 Outcome: TypeAlias = Literal["applied", "rolled back", "analysed", "not applied"]
 
@@ -80,6 +81,18 @@ class Measure:
     def __post_init__(self) -> None:
         if not self.evidence:
             raise RequestError(f"{self.metric} has no evidence; give the id of its measurement in the ledger")
+
+
+def light_measure(workload: str, before: tuple[Bound, float], after: tuple[Bound, float], evidence: str) -> Measure:
+    """Returns the shares of the speed of light before and after, in percent.
+
+    before, after: the bound of the version, and its measured time in µs. The metric's name says where the limit comes
+    from. Raises RequestError if a time is not above 0.
+    """
+    shares = [bound.share(us) for bound, us in (before, after)]
+    if shares[0] is None or shares[1] is None:
+        raise RequestError(f"a time of {workload} is no time: {before[1]:g} and {after[1]:g} µs; measure it again")
+    return Measure(f"SOL % of {workload} (limit {after[0].limit})", "%", 100 * shares[0], 100 * shares[1], evidence)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.errors import RequestError
 from tilewright.specialists.base import Specialist
-from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer
+from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer, light_measure
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 if TYPE_CHECKING:
+    from tilewright.ledger.records import Metrics
     from tilewright.optimize.optimized import Optimized
     from tilewright.optimize.proposed import Proposer
 
@@ -77,17 +78,24 @@ def answer_of(result: Optimized) -> SpecialistAnswer:
     """Turns a run into an answer. Predicted times are not measurements, so without a GPU no change is called
     applied."""
     record = result.record
-    measures = tuple(
-        Measure(f"latency of {before.workload}", "µs", before.measured.us, after.measured.us, record.run)
-        for before, after in zip(record.baseline, record.final, strict=False)
-        if before.measured is not None and after.measured is not None
-    )
+    sides = zip(record.baseline, record.final, strict=False)
+    measures = tuple(measure for each in sides for measure in _measures(*each, record.run))
     said = f"{result}{_on_tile_ir(result)}; tilewright report {record.run}"
     kept = {f"{record.run}/{one.n}": f"{one.optimization}: {one.reason}" for one in result.kept}
     if not record.measured:
         left = {f"{record.run}/{n}": f"{name}: to be confirmed on a GPU" for n, name, _ in result.to_confirm}
         return SpecialistAnswer("analysed", said, (), {**kept, **left}, result.patch)
     return SpecialistAnswer("applied" if kept else "not applied", said, measures, kept, result.patch)
+
+
+def _measures(before: Metrics, after: Metrics, run: str) -> Iterator[Measure]:
+    """Yields the latency and the share of the speed of light, before and after, of a workload that was measured."""
+    if before.measured is None or after.measured is None:
+        return
+    times = before.measured.us, after.measured.us
+    yield Measure(f"latency of {before.workload}", "µs", *times, run)
+    if before.bound is not None and after.bound is not None:
+        yield light_measure(before.workload, (before.bound, times[0]), (after.bound, times[1]), run)
 
 
 def _on_tile_ir(result: Optimized) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.hardware.prediction_error import TIME_FACTOR
-from tilewright.records import Candidate, Json, TuningResult, WorkloadResult
+from tilewright.records import Bound, Candidate, Json, TuningResult, WorkloadResult
 
 OF_CODE = ("registers", "local_stores", "shared_bytes", "tensor_path", "code_hash")
 
@@ -22,21 +22,20 @@ def to_json(result: TuningResult) -> dict[str, Json]:
 
 
 def _workload_json(result: WorkloadResult) -> dict[str, Json]:
-    sol = result.bound.speed_of_light_us
     return {
         "workload": result.workload.name,
         "dims": dict(result.workload.dims),
         "bound": {**vars(result.bound)},
-        "best": _candidate_json(result.best, sol) if result.best else None,
+        "best": _candidate_json(result.best, result.bound) if result.best else None,
         "reason": result.reason,
         "tied": [dict(config) for config in result.tied],
         "shipped": dict(result.shipped),
-        "candidates": [_candidate_json(candidate, sol) for candidate in result.candidates],
+        "candidates": [_candidate_json(candidate, result.bound) for candidate in result.candidates],
         "race": dict(result.race) if result.race else None,
     }
 
 
-def _candidate_json(candidate: Candidate, speed_of_light_us: float) -> dict[str, Json]:
+def _candidate_json(candidate: Candidate, bound: Bound) -> dict[str, Json]:
     measured, code = candidate.measured, candidate.code
     return {
         "config": dict(candidate.configuration),
@@ -45,7 +44,7 @@ def _candidate_json(candidate: Candidate, speed_of_light_us: float) -> dict[str,
         "predicted_us": candidate.predicted.us if candidate.predicted else None,
         "measured_us": measured.us if measured else None,
         "interval_us": list(measured.interval_us) if measured else None,
-        "speed_of_light": speed_of_light_us / measured.us if measured else None,
+        "speed_of_light": bound.share(measured.us) if measured else None,
         "verdict": candidate.checked.verdict if candidate.checked else "unverified",
         "verdict_reason": candidate.checked.reason if candidate.checked else None,
         **{name: code.known[name] if code else None for name in OF_CODE},

@@ -19,6 +19,8 @@ from tilewright.report.agent.sections import (
 )
 from tilewright.report.sourced import NOT_MEASURED, Sourced, citing, joined, key
 
+LIGHT_SOURCE = "speed of light source"
+"""The fact of a measurement that says where its limit comes from."""
 VERDICTS = {
     "faster": "the user's own command is faster beyond the noise",
     "tied": "no effect on the user's own command was shown: each gain is one of its change alone",
@@ -34,7 +36,8 @@ def multiple(evidence: AgentEvidence) -> AgentReport:
         (
             ReportSection("Optimizations Applied (in order)", tuple(_applied(evidence)) or (ReportPoint("none"),)),
             ReportSection("Cumulative Results", header=("Metric", "Baseline", "Final", "Total Change"),
-                    rows=tuple(_cumulative(evidence)), lines=(verdict(PROOF, evidence.proof()),)),
+                    rows=tuple(_cumulative(evidence)),
+                    lines=(verdict(PROOF, evidence.proof()), _light_source(evidence))),
             ReportSection("Remaining Opportunities", tuple(_remaining(evidence)) or (ReportPoint("none"),)),
         ),
     )  # fmt: skip
@@ -108,6 +111,17 @@ def _cumulative(evidence: AgentEvidence) -> Iterator[Sequence[str]]:
     yield "Throughput", before[0], impact.throughput[1], impact.throughput_change.cell
     yield "Latency", before[1], impact.latency[1], impact.latency_change.cell
     yield "SOL%", before[2], impact.light[1], impact.light[2]
+
+
+def _light_source(evidence: AgentEvidence) -> str:
+    """Says where the limit of SOL% comes from, or why there is none."""
+    effect = evidence.effect
+    if effect is not None and (source := effect.facts.get(LIGHT_SOURCE)):
+        return Sourced(f"SOL%: measured over limit; the limit is {source}", f"{effect.id}/facts/{key(LIGHT_SOURCE)}")
+    return (
+        f"SOL%: {NOT_MEASURED}, because bytes and operations of a whole program are not counted; those of a kernel "
+        "are: tilewright optimize FILE:TASK"
+    )
 
 
 def _remaining(evidence: AgentEvidence) -> Iterator[ReportPoint]:

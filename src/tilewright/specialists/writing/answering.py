@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.errors import RequestError
-from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer
+from tilewright.specialists.delegation import Delegation, Measure, SpecialistAnswer, light_measure
 from tilewright.specialists.writing.attempting import GaveUp, first_correct, tuned
 from tilewright.specialists.writing.expression import OutsideForms
 from tilewright.specialists.writing.writing import ReferenceSource, source_of
@@ -73,11 +73,13 @@ def written_file(delegation: Delegation, source: ReferenceSource, language: str)
 
 
 def _measures(run: TuningResult, shipped: Configuration) -> Iterator[Measure]:
-    """Yields the time of the first configuration, and that of the best one."""
+    """Yields the time and the share of the speed of light of the first configuration, and those of the best one."""
     for each in run.workloads:
         times = {one.configuration: one.measured.us for one in each.candidates if one.measured is not None}
         if each.shipped in times and shipped in times:
-            yield Measure(f"latency of {each.workload}", "µs", times[each.shipped], times[shipped], run.run)
+            before, after = times[each.shipped], times[shipped]
+            yield Measure(f"latency of {each.workload}", "µs", before, after, run.run)
+            yield light_measure(str(each.workload), (each.bound, before), (each.bound, after), run.run)
 
 
 def unwritten(delegation: Delegation, reason: str | OutsideForms) -> SpecialistAnswer:
