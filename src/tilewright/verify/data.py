@@ -31,6 +31,7 @@ LARGE_ROWS = "large rows"
 FARTHEST = 4e4  # large rows are this many times the declared scale; less if the dtype would overflow
 OUTLIER = 1e4  # one value in every second row is this many times the rest
 FAR = 2.0**-10  # the deviation of data far from zero, relative to the mean; more if the dtype is coarser
+FOR_SPECIAL = 16  # an array of this many elements has at least one special value of each sign
 WHOLE = 4  # the largest magnitude of small integers, whose products are exact in every float dtype
 
 
@@ -228,12 +229,25 @@ class _Drawing:
         low = max(low, -WHOLE) if high >= -WHOLE else low
         return self.rng.integers(low, min(high, int(np.ceil(self.how.a)) + 2 * WHOLE) + 1, self.shape)
 
+    def special_places(self) -> tuple[Array, Array]:
+        """Draws two masks of elements for special values: a 128th of the elements each, at least one if there are
+        `FOR_SPECIAL` elements. In a smaller array, such as a scale, one special value could hide all other elements.
+        """
+        drawn = self.rng.random(self.shape)
+        first, second = drawn < 1 / 128, drawn >= 127 / 128
+        if drawn.size >= FOR_SPECIAL:
+            places = self.rng.choice(drawn.size, 2, replace=False)
+            first.reshape(-1)[places[0]], first.reshape(-1)[places[1]] = True, False
+            second.reshape(-1)[places[0]], second.reshape(-1)[places[1]] = False, True
+        return first, second
+
     def infinities(self) -> Array:
-        values, where = self.declared(), self.rng.random(self.shape) < 1 / 64
-        return np.where(where, np.where(self.half(), -np.inf, np.inf), values)
+        negative, positive = self.special_places()
+        return np.where(negative, -np.inf, np.where(positive, np.inf, self.declared()))
 
     def nans(self) -> Array:
-        return np.where(self.rng.random(self.shape) < 1 / 64, np.nan, self.declared())
+        first, second = self.special_places()
+        return np.where(first | second, np.nan, self.declared())
 
     def whole_numbers(self, kind: str) -> Array:
         """Draws integers in the declared range. ``kind``: ends of the range, constant rows, zeros, or as declared."""

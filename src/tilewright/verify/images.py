@@ -31,7 +31,8 @@ ROW_MAJOR = "row-major"
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 GUARD_BYTES = 1 << 12  # guard bytes on each side; a multiple of `ALIGNMENT`
 ALIGNMENT = 256  # bytes; the alignment of GPU allocators
-SLICED_BY = 24  # elements between the rows of a sliced view
+SLICED_BY = 24  # elements between the rows of a sliced view of the first tensor
+SLICED_FURTHER = 16  # additional elements for each tensor before it, so that no two tensors have equal strides
 POISONS = (0xFF, 0x6B)  # the bytes of outputs before a run: NaN in every float format, and a large finite number
 OUTPUT_GUARD = 0x5A  # the guard of an output is the poison with these bits flipped
 
@@ -86,19 +87,30 @@ class Image:
         return ITEM_BYTES[self.dtype]
 
 
-def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Returns the strides of a ``layout``, in elements. A tensor with one axis is always row-major."""
+def strides_of(shape: tuple[int, ...], layout: str, place: int = 0) -> tuple[int, ...]:
+    """Returns the strides of a ``layout``, in elements. A tensor with one axis is always row-major. ``place``: as in
+    `image_of`."""
     if layout == "transposed" and len(shape) > 1:
         swapped = row_major((*shape[:-2], shape[-1], shape[-2]))
         return (*swapped[:-2], swapped[-1], swapped[-2])
     if layout == "sliced" and len(shape) > 1:
-        return row_major((*shape[:-1], shape[-1] + SLICED_BY))
+        return row_major((*shape[:-1], shape[-1] + SLICED_BY + place * SLICED_FURTHER))
     return row_major(shape)
 
 
-def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0) -> Image:
-    """Makes an image whose bytes are all ``guard``. ``shift``: extra bytes before the tensor."""
-    strides = strides_of(spec.shape, layout)
+def place_of(task: Task, name: str) -> int:
+    """Returns the position of a tensor, or of the input that it overwrites, among the task's tensors."""
+    output = task.outputs.get(name)
+    return list(task.tensors).index((output and output.in_place_of) or name)
+
+
+def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0, place: int = 0) -> Image:
+    """Makes an image whose bytes are all ``guard``.
+
+    shift: extra bytes before the tensor.
+    place: a number from 0; sliced views have other strides for other numbers (`place_of`).
+    """
+    strides = strides_of(spec.shape, layout, place)
     item = ITEM_BYTES[spec.dtype]
     offset = GUARD_BYTES + shift + (item if layout == "misaligned" else 0)
     size = offset + span(spec.shape, strides) * item + GUARD_BYTES
@@ -113,7 +125,7 @@ def images_for(
     images = {}
     for name, spec in task.arrays(dims).items():
         guard = poison if name in inputs else poison ^ OUTPUT_GUARD
-        images[name] = image_of(spec, layout, guard, shift=shift)
+        images[name] = image_of(spec, layout, guard, shift=shift, place=place_of(task, name))
         if (source := held_before(task, name)) is not None:
             images[name].array[...] = inputs[source]
         else:

@@ -8,8 +8,8 @@ branches on an extent. Two kinds of runs show this without computing the whole o
 * The first, the last and randomly drawn blocks run on data. So do blocks that branch differently from most blocks
   (`tileir.watch.decisions`). Some of the values that a block stored are compared with the float64 reference.
 
-Blocks that depend on one another (atomics, locks, two blocks that store the same element) cannot run alone. The full
-size then stays unverified.
+Blocks that depend on one another (atomics, locks, two blocks that update the same element) cannot run alone. The full
+size then stays unverified. If two blocks only store the same element, each must store its final value.
 """
 
 from __future__ import annotations
@@ -175,8 +175,9 @@ class OwnShapes:
     def _refuse_dependent(self, entry: KernelEntry, counts: Counts) -> None:
         if may_wait(entry) or any(op.name.startswith("atomic") for op in entry.walk()):
             raise Unverified("blocks depend on one another (atomics), so some of them cannot run alone")
-        if counts.stored_bytes > counts.distinct_stored_bytes:
-            raise Unverified("some elements are stored more than once, so one block alone may not give the final value")
+        updated = any(output.updates for output in self.task.outputs.values())
+        if updated and counts.stored_bytes > counts.distinct_stored_bytes:
+            raise Unverified("some elements are updated more than once, which one block alone does not show")
 
 
 def _walk_seconds(entry: KernelEntry, blocks: int) -> float:

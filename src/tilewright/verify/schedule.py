@@ -28,7 +28,7 @@ from tilewright.verify.addresses import Reaches, Reaching
 from tilewright.verify.cases import Case
 from tilewright.verify.engine import Engine
 from tilewright.verify.examining import Compiles, Examiner, Result
-from tilewright.verify.images import ROW_MAJOR, image_of
+from tilewright.verify.images import ROW_MAJOR, image_of, place_of
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.own_shape import OwnShapes
 from tilewright.verify.planning import Planned
@@ -114,7 +114,10 @@ class Compiling:
         for configuration, case in cases:
             arrays = self.task.arrays(case.sizes)
             if case.layout != ROW_MAJOR:
-                arrays = {name: image_of(array, case.layout, 0).spec for name, array in arrays.items()}
+                arrays = {
+                    name: image_of(array, case.layout, 0, place=place_of(self.task, name)).spec
+                    for name, array in arrays.items()
+                }
             job = self._lowered(configuration, case.sizes, arrays)
             if not isinstance(job, Failed):
                 jobs[job[1].identity] = job

@@ -272,14 +272,14 @@ class Memory:
         bits = picked.of(values).view(WORDS[picked.width])
         for part in self._parts(picked):
             new = part.of_these(bits)
+            changed = part.bits() != new if self.watch else None
             part.touched.allocation.scatter(part.touched.offsets, new, part.aligned)
             self.version += 1
             self._note(True, part.touched.allocation.start + part.touched.offsets)
-            self._show(part, picked)
-            if self.watch:
-                overwritten = part.bits() != new
-                if overwritten.any():
-                    self._watch.written_twice(part.touched, np.flatnonzero(overwritten))
+            lost = part.bits() != new if self.watch else None
+            self._show(part._replace(touched=replace(part.touched, changed=changed, lost=lost)), picked)
+            if lost is not None and lost.any():
+                self._watch.written_twice(part.touched, np.flatnonzero(lost))
 
     def atomic(
         self, access: Access, addresses: Array, mask: Array | None, values: Array, mode: str,

@@ -63,6 +63,9 @@ class Touched:
     how: READ, WRITE or UPDATE.
     blocks: the block of each element, or the only block; None if all blocks of the access touch all elements.
     wrote: which elements an update wrote; None for all.
+    changed: the elements that did not have the stored value before; None for all.
+    lost: the elements that do not have the stored value afterwards, because another lane stored another value there;
+        None for all.
     """
 
     access: Access
@@ -72,6 +75,8 @@ class Touched:
     how: str
     blocks: Blocks | None
     wrote: Mask | None = None
+    changed: Mask | None = None
+    lost: Mask | None = None
 
     def block_of(self, element: int) -> int:
         """Returns the (first) block that touches an element, numbered from 1."""
@@ -85,8 +90,8 @@ class Touched:
     def some(self, at: Indices | slice) -> Touched:
         """Returns the elements at the positions ``at``."""
         blocks = self.blocks[at] if isinstance(self.blocks, np.ndarray) else self.blocks
-        wrote = None if self.wrote is None else self.wrote[at]
-        return replace(self, offsets=self.offsets[at], blocks=blocks, wrote=wrote)
+        wrote, changed, lost = (None if mask is None else mask[at] for mask in (self.wrote, self.changed, self.lost))
+        return replace(self, offsets=self.offsets[at], blocks=blocks, wrote=wrote, changed=changed, lost=lost)
 
     def by_block(self) -> Iterator[Touched]:
         """Yields the elements that each block touches, in the order of the access."""
@@ -119,12 +124,12 @@ class Watch:
         elif touched.blocks is not None:
             self._show(touched)
         elif self._clocks.active:
-            for part in touched.by_block():
+            for part in _equal_stores(touched):
                 self._show(part)
         else:
             # All blocks make the same access. Before the clocks are active, the shadow distinguishes only one block
             # from several, so two blocks are enough. The others are noted in case the kernel synchronises later.
-            for part in itertools.islice(touched.by_block(), 2):
+            for part in itertools.islice(_equal_stores(touched), 2):
                 self._show(part)
             touched.allocation.shadow.shared_by((access.blocks + 1).tolist())
 
@@ -162,8 +167,11 @@ class Watch:
             others, again = shadow.enter(kind, theirs, here, self._clocks)
             element = None if some is None else np.flatnonzero(some) // per_element
             for other_kind, who in others:
-                self._race(touched, other_kind, who, element, per_element)
-            if again is not None:
+                if kind == other_kind == WEAK_WRITE:
+                    who = _only(who, touched.changed, per_element)
+                if who.any():
+                    self._race(touched, other_kind, who, element, per_element)
+            if again is not None and (again := _only(again, touched.lost, per_element)).any():
                 because = ", which another block writes too, without synchronisation between them"
                 self.report(RACE, touched, np.flatnonzero(again) // per_element, because)
             self._aliased(touched, kind in (WEAK_WRITE, STRONG_WRITE), here, element, per_element)
@@ -238,3 +246,17 @@ class Watch:
         names = [n for place, n in enumerate(touched.allocation.shadow.names) if bits >> place & 1]
         because = f", which the kernel also accesses as {' and '.join(names)}; one access writes, which is not declared"
         self.report(ALIAS, touched, elements, because)
+
+
+def _equal_stores(touched: Touched) -> Iterator[Touched]:
+    """Yields the parts of an access that all blocks make alike. Every block but the first finds its own values."""
+    for number, part in enumerate(touched.by_block()):
+        yield replace(part, changed=part.lost) if number else part
+
+
+def _only(found: Array, elements: Mask | None, per_element: int) -> Array:
+    """Returns what was found at the granules of ``elements`` (None for all), and zeros elsewhere.
+
+    Two blocks may store an element if they store equal bits: the result does not depend on their order.
+    """
+    return found if elements is None else np.where(np.repeat(elements, per_element), found, found.dtype.type(0))
