@@ -46,7 +46,10 @@ def test_two_lanes_of_one_store_meet(together: list[int]) -> None:
     machine = Machine()
     out = machine.tensor("out", written=False)
     elements = np.stack([np.arange(4) * (lane + 1) for lane in range(len(together))])
-    machine.store(out, together, elements, values=7)  # the same value: a race all the same
+    machine.store(out, together, elements, values=7)
+    assert machine.kinds == [], "equal values: no order gives another result"
+    out = machine.tensor("other", written=False)
+    machine.store(out, together, elements, values=np.array(together)[:, None] + np.zeros((1, 4), int))
     assert set(machine.kinds) == {RACE}
     assert machine.findings[0].index == (0,) or machine.findings[0].index == (2,)
     assert len(machine.findings) == 1
@@ -58,6 +61,26 @@ def test_all_lanes_store_to_the_same() -> None:
     machine.store(out, [4], [[3]], values=[[1]])
     assert machine.kinds == []
     machine.store(machine.tensor("other"), [0, 1, 2], [[3]], values=[[1]])
+    assert machine.kinds == []
+    machine.store(machine.tensor("third"), [0, 1, 2], [[3], [3], [3]], values=[[1], [1], [2]])
+    assert machine.kinds == [RACE]
+
+
+@pytest.mark.parametrize("values", itertools.product((1, 2), repeat=3))
+def test_stores_of_equal_bits_by_several_blocks_are_no_race(values: tuple[int, ...]) -> None:
+    machine = Machine()
+    out = machine.tensor("out", written=False)
+    for block, value in enumerate(values):
+        machine.store(out, block, [3], values=value)
+    assert set(machine.kinds) == ({RACE} if len(set(values)) > 1 else set())
+
+
+def test_a_read_of_what_others_store_is_a_race_whatever_they_store() -> None:
+    machine = Machine()
+    out = machine.tensor("out")
+    machine.store(out, 1, [3], values=7)
+    machine.store(out, 2, [3], values=7)
+    machine.load(out, 3, [3])
     assert machine.kinds == [RACE]
 
 
