@@ -66,7 +66,7 @@ def test_all_lanes_store_to_the_same() -> None:
     assert machine.kinds == [RACE]
 
 
-@pytest.mark.parametrize("values", itertools.product((1, 2), repeat=3))
+@pytest.mark.parametrize("values", list(itertools.product((1, 2), repeat=3)))
 def test_stores_of_equal_bits_by_several_blocks_are_no_race(values: tuple[int, ...]) -> None:
     machine = Machine()
     out = machine.tensor("out", written=False)
