@@ -139,7 +139,7 @@ class _Walk:
             self.undecided(test)
 
     def configurations(self, node: ast.Call | ast.Dict, names: Names) -> list[Written] | None:
-        """Returns the configurations that ``node`` writes: one, or all of a `Space`; None for any other node."""
+        """Returns the configurations that ``node`` contains: one, or all of a `Space`; None for any other node."""
         if isinstance(node, ast.Dict):
             fields = _mapping(values.value_of(node, names))
             simple = not any(isinstance(value, (list, dict)) for value in fields.values())
@@ -199,7 +199,7 @@ class _ConfigurationReader:
         return tuple(listed for listed in lists if listed.configurations)
 
     def named(self, name: str) -> Listed | None:
-        """Returns the list of the function or variable ``name``; None if it writes no configuration."""
+        """Returns the list of the function or variable ``name``; None if it contains no configuration."""
         node = self._functions.get(name) or self._names.get(name)
         listed = self._walked([node]).listed(name, node.lineno) if node is not None else None
         return listed if listed and listed.configurations else None
@@ -215,7 +215,7 @@ class _ConfigurationReader:
         return walk
 
     def _reached(self, start: ast.expr) -> list[ast.AST]:
-        """Returns ``start``, and the functions and assigned values that it names, directly or indirectly."""
+        """Returns ``start``, and the functions and assigned values that it refers to, directly or indirectly."""
         nodes: list[ast.AST] = [start]
         for node in nodes:
             for name in self._file.every(ast.Name, node):

@@ -78,7 +78,7 @@ def has_source(thing: Any) -> bool:
 
 
 def _parsed(thing: CodeType | type) -> tuple[Chains, str]:
-    """Returns the names in code or in a class, sorted, and its source. Without source, returns the code as text."""
+    """Returns the names in code or in a class, sorted, and its source. Without source, formats the code as a string."""
     if id(thing) not in _PARSED:
         if (file := source_of_object(thing)) is not None:
             _PARSED[id(thing)] = thing, tuple(sorted(set(_chains(file.tree)))), ast.unparse(file.tree)
@@ -167,7 +167,8 @@ def _own_names(node: ast.AST) -> Iterator[ast.Name]:
 
 
 def _described(value: Any, functions: list[FunctionType], depth: int = 0) -> str:
-    """Returns a value as text that is the same in every process. Adds the functions in the value to ``functions``."""
+    """Formats a value as a string that is the same in every process. Adds the functions in the value to
+    ``functions``."""
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}={value.value!r}"
     if isinstance(value, _PLAIN):

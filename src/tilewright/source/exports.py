@@ -11,7 +11,8 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def exports(path: Path, text: str | None = None) -> frozenset[str] | None:
-    """Returns the names that a module has after it was loaded. ``text``: its text, if it is not that of the file.
+    """Returns the names that a module has after it was loaded. ``text``: the module's source, if it differs from the
+    file's content.
 
     Returns None if the text does not show them: it has ``from … import *``, a ``__getattr__``, or makes names with
     ``globals``, ``exec`` or ``setattr``. Raises RequestError if the file cannot be read as Python.

@@ -13,7 +13,7 @@ CUTE_DSL = ("cutlass.cute.kernel", "cutlass.cute.jit")
 
 
 def kernels_by_language(file: SourceFile) -> Mapping[str, tuple[str, ...]]:
-    """Returns language → the names of its kernels, for each language in which the file defines one."""
+    """Returns the names of the file's kernels, by language."""
     found = {
         "cutile": tuple(kernel.name for kernel in cutile.kernels(file)),
         "triton": tuple(node.name for node in triton.kernels(file)),

@@ -39,7 +39,7 @@ TOO_DEEP = "its expressions are nested too deep to be followed"
 
 
 def not_text(path: Path) -> str:
-    """Says why a file is not the text that it should be, and the fix. Raises OSError."""
+    """Returns why a file cannot be decoded as text, and the fix. Raises OSError."""
     try:
         path.read_bytes().decode()
     except UnicodeDecodeError as error:
@@ -153,14 +153,15 @@ class SourceFile:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines as the tree numbers them. Unlike `str.splitlines`, Python does not end a line at a form feed."""
+        """The lines of the text, split so that they match the tree's line numbers. Unlike `str.splitlines`, Python does
+        not end a line at a form feed."""
         return self.text.split("\n")
 
     # Names --------------------------------------------------------------------------------------------
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """Name in this file → dotted origin. The origin of a relative import begins with a dot."""
+        """The dotted origin of each imported name of this file. The origin of a relative import begins with a dot."""
         return _origins(self.nodes)
 
     @cached_property

@@ -115,7 +115,7 @@ def looped(
 
 
 def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    """Returns the names that the statements assign exactly once: name → expression."""
+    """Maps each name that the statements assign exactly once to its expression."""
     walked = (node for statement in body for node in ast.walk(statement))
     stores = Counter(node.id for node in walked if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     values: dict[str, ast.expr] = {}
@@ -139,7 +139,7 @@ def called_name(node: ast.Call) -> str:
 
 
 def arguments(node: ast.Call, names: Names, positional: Sequence[str] = ()) -> dict[str, Known]:
-    """Returns the values of a call's arguments by name; ``positional`` names the positional parameters.
+    """Returns the values of a call's arguments by name; ``positional``: the names of the positional parameters.
 
     An `Unread` ``**`` argument gets the name ``**``.
     """
