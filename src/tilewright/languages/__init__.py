@@ -43,8 +43,8 @@ def language_named(name: str) -> Language:
 
 
 def expect(source: str) -> None:
-    """Starts what compiling the kernels of a task file needs and what takes long to start. ``source``: the file's
-    text."""
+    """Starts processes that compiling the kernels of a task file needs and that take long to start. ``source``: the
+    file's text."""
     for language in languages():
         language.expect(source)
 

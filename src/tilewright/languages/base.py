@@ -165,7 +165,7 @@ class Language(ABC):
         return 0
 
     def ignored(self, hints: Hints) -> Mapping[str, str]:
-        """Returns hint → the reason why its value has no effect, such as ``route=ptx``. Default: none."""
+        """Returns the hints whose values have no effect, each with the reason, such as ``route=ptx``. Default: none."""
         return {}
 
     def found(self, lowered: Lowered) -> Built | None:
@@ -180,8 +180,8 @@ class Language(ABC):
         raise MachineError(f"language '{self.name}' does not say how to launch a kernel: add a `runner` method to it")
 
     def expect(self, source: str) -> None:  # noqa: B027
-        """Starts what compiling needs and what takes long to start, if a task file with this text may need it. Returns
-        at once. Default: does nothing."""
+        """Starts processes that compiling needs and that take long to start, if a task file with this text may need
+        them. Returns at once. Default: does nothing."""
 
     def load_front_end(self) -> None:  # noqa: B027
         """Loads the modules that `lower` imports, so that forks of this process have them. Default: does nothing."""

@@ -39,7 +39,7 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 OPT_LEVEL = 3
 """The optimisation level of kernels that do not set one."""
 WORD = 1 << 31
-"""A launch refuses extents, strides and numbers from this one on, unless the parameter is annotated as 64-bit."""
+"""A launch refuses extents, strides and integers from this value on, unless the parameter is annotated as 64-bit."""
 
 
 class CuTile(Language):

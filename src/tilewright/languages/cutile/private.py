@@ -133,10 +133,9 @@ def opt_level(kernel: ct.kernel, arch: str) -> int:
 
 
 def decorated_hints(kernel: ct.kernel, arch: str | None = None) -> dict[str, int | None]:
-    """Returns the compiler hints of a kernel object, from its decorator and `replace_hints`: hint → value.
-
-    None means that the compiler chooses. If a hint has a value per architecture, the value is that of ``arch``, else
-    its default.
+    """Returns the compiler hints of a kernel object by name, from its decorator and `replace_hints`. The value None
+    means that the compiler chooses. If a hint has a value per architecture, the value is that of ``arch``, else its
+    default.
     """
     options = kernel._compiler_options
     hints: dict[str, int | None] = {}

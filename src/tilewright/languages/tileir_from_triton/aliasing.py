@@ -19,7 +19,7 @@ WRITES = frozenset(
     }
 )
 Set = int
-"""The number of a set of pointers that may point to the same memory."""
+"""The id of a set of pointers that may point to the same memory."""
 
 
 class Aliases:
@@ -28,8 +28,8 @@ class Aliases:
     def __init__(self, function: TtirOp, arrays: Sequence[int] | None = None) -> None:
         """Divides the pointers into sets.
 
-        arrays: a number for each parameter. Pointers with different numbers share no memory. By default all may share
-            memory, because a launch may pass one array twice.
+        arrays: an id for each parameter. Pointers with different ids share no memory. By default all may share memory,
+            because a launch may pass one array twice.
         """
         self._above: dict[object, object] = {}
         parameters = function.regions[0][0].arguments

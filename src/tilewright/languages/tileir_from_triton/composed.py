@@ -17,7 +17,7 @@ Term: TypeAlias = "Handle | float"
 
 
 class Expressions:
-    """Writes expressions on floating-point tiles of one type. Plain numbers become constants."""
+    """Generates expressions on floating-point tiles of one type. Plain numbers become constants."""
 
     def __init__(self, t: Translation, kind: ValueType) -> None:
         self.t, self.kind, self.flags = t, kind, kind.of("i1")
@@ -56,14 +56,14 @@ class Expressions:
         return self.t.emit("Select", self.kind, condition, self._handle(a), self._handle(b))
 
     def polynomial(self, x: Handle, terms: tuple[float, ...]) -> Handle:
-        """Writes a polynomial. The coefficient of the highest power is first."""
+        """Generates a polynomial. The coefficient of the highest power is first."""
         value = self._handle(terms[0])
         for term in terms[1:]:
             value = self.fma(value, x, term)
         return value
 
     def signed(self, magnitude: Handle, sign: Handle) -> Handle:
-        """Writes ``-magnitude`` where the sign bit of ``sign`` is set, as in -0.0, and ``magnitude`` elsewhere."""
+        """Generates ``-magnitude`` where the sign bit of ``sign`` is set, as in -0.0, and ``magnitude`` elsewhere."""
         integers = self.kind.of(f"i{self.kind.bits}")
         bits, zero = self.t.emit("Bitcast", integers, sign), self.t.constant(0, integers)
         negative = self.t.emit("CmpI", self.flags, bits, zero, "LESS_THAN", "Signed")
@@ -136,7 +136,7 @@ def expm1(e: Expressions, x: Handle) -> Handle:
 
 
 def arc(e: Expressions, x: Handle, cosine: bool) -> Handle:
-    """Writes asin or acos as the angle of the point (sqrt(1 - x²), x)."""
+    """Generates asin or acos as the angle of the point (sqrt(1 - x²), x)."""
     root = e.mul(e.sub(1.0, x), e.add(x, 1.0))
     other = e.unary("Sqrt", root, **NEAREST)
     return e.unary("Atan2", other, y=x) if cosine else e.unary("Atan2", x, y=other)
@@ -172,5 +172,5 @@ COMPOSED: dict[str, Composed] = {
     "fmax": lambda e, x, y: e.extreme("MaxF", x, y), "fmin": lambda e, x, y: e.extreme("MinF", x, y),
     "isnan": NAN, "isnand": NAN, "isinf": INFINITE, "isinfd": INFINITE, "finite": FINITE, "isfinited": FINITE,
 }  # fmt: skip
-"""Name of a libdevice function → the Python function that writes it as operations of Tile IR. The names lack
+"""Name of a libdevice function → the Python function that generates it as operations of Tile IR. The names lack
 libdevice's prefix ``__nv_`` and its suffix ``f`` for float32."""

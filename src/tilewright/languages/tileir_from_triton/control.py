@@ -23,7 +23,7 @@ def _types(values: Sequence[SsaValue], keys: Sequence[Key]) -> list[ValueType]:
 
 @translates("scf.for")
 def for_(t: Translation, op: TtirOp) -> Sequence[Handle]:
-    """Writes a counted loop. Its ``num_stages`` becomes the latency of the loads and stores in the loop."""
+    """Generates a counted loop. Its ``num_stages`` becomes the latency of the loads and stores in the loop."""
     low, high, step, *initial = op.operands
     keys, block, count = t.tokens.carried([op]), op.body(), len(op.results)
     types, start = _types(initial, keys), [*t.all(initial), *t.tokens.take(keys)]
@@ -54,7 +54,7 @@ def _finished(t: Translation, nested: object, keys: Sequence[Key], count: int) -
 
 @translates("scf.while")
 def while_(t: Translation, op: TtirOp) -> Sequence[Handle]:
-    """Writes a loop that ends when the condition of its first region is false."""
+    """Generates a loop that ends when the condition of its first region is false."""
     (before,), (after,) = op.regions
     keys = t.tokens.carried([op])
     start = [*t.all(op.operands), *t.tokens.take(keys)]
@@ -96,7 +96,8 @@ EXIT = ""
 
 
 class Lifting:
-    """Writes blocks that branch forwards as nested ``If`` operations. An ``If`` ends where its two sides meet again."""
+    """Generates blocks that branch forwards as nested ``If`` operations. An ``If`` ends where its two sides meet
+    again."""
 
     def __init__(self, t: Translation, blocks: Sequence[TtirBlock]) -> None:
         self.t, self.graph = t, {block.label: block for block in blocks}
@@ -104,8 +105,8 @@ class Lifting:
         self._open: set[str] = set()
 
     def write(self, label: str, until: str = EXIT) -> list[Handle]:
-        """Writes the block ``label`` and all blocks after it, up to ``until``. Returns the values for the arguments of
-        ``until``."""
+        """Generates the block ``label`` and all blocks after it, up to ``until``. Returns the values for the arguments
+        of ``until``."""
         t = self.t
         while True:
             end = t.body(self.graph[label])
@@ -121,7 +122,7 @@ class Lifting:
             t.bind(self.graph[label].arguments, passed)
 
     def branch(self, end: TtirOp) -> tuple[str, list[Handle]]:
-        """Writes both sides of a branch. Returns the block where they meet, and the values for its arguments."""
+        """Generates both sides of a branch. Returns the block where they meet, and the values for its arguments."""
         t, sides = self.t, branches_of(end)
         meets = next(one for one in self.after(sides[0][0]) if one in self.after(sides[1][0]))
         arguments = self.graph[meets].arguments if meets else ()
@@ -163,7 +164,7 @@ class Lifting:
 
 
 def write_body(t: Translation, blocks: Sequence[TtirBlock]) -> None:
-    """Writes the body of a kernel. Paths that first meet at the end of the kernel meet in `EXIT`, an empty block."""
+    """Generates the body of a kernel. Paths that first meet at the end of the kernel meet in `EXIT`, an empty block."""
     lifting = Lifting(t, blocks)
     lifting.graph[EXIT] = TtirBlock(EXIT, (), [TtirOp("tt.return", (), (), {})])
     lifting._after[EXIT] = [EXIT]

@@ -31,7 +31,7 @@ def _format(value: SsaValue, is_hex: bool, signed: bool) -> str:
 
 @translates("llvm.intr.assume")
 def assumption(t: Translation, op: TtirOp) -> None:
-    """Writes an assertion for the interpreter. Tile IR's compiler does not need the assumption.
+    """Generates an assertion for the interpreter. Tile IR's compiler does not need the assumption.
 
     Triton's compiler uses it, so a false assumption makes the result undefined.
     """
@@ -41,6 +41,6 @@ def assumption(t: Translation, op: TtirOp) -> None:
 
 @translates("gpu.barrier", "ttg.barrier")
 def barrier(t: Translation, op: TtirOp) -> None:
-    """Writes no barrier, because memory tokens already order the accesses. Marks its place for the interpreter."""
+    """Generates no barrier, because memory tokens already order the accesses. Marks its place for the interpreter."""
     if t.checks_promises:
         t.emit("Assert", t.constant(1, ValueType("i1")), BARRIER)

@@ -44,7 +44,7 @@ def binary(t: Translation, op: TtirOp) -> Handle:
 
 @translates("arith.divf", "tt.approx_divf")
 def divide(t: Translation, op: TtirOp) -> Handle:
-    """Writes Triton's plain division of f32 (div.full), whose error is at most 2 units in the last place."""
+    """Generates Triton's plain division of f32 (div.full), whose error is at most 2 units in the last place."""
     rounding = "FULL" if op.type.element == "f32" else "NEAREST_EVEN"
     rounding = "APPROX" if op.name == "tt.approx_divf" else rounding
     return t.emit("DivF", op.type, *t.all(op.operands), rounding_mode=rounding, flush_to_zero=False)
@@ -57,7 +57,7 @@ def negate(t: Translation, op: TtirOp) -> Handle:
 
 @translates("arith.constant")
 def constant(t: Translation, op: TtirOp) -> Handle:
-    """Writes a constant. The number of a scalar is kept for later use."""
+    """Generates a constant. The number of a scalar is kept for later use."""
     if not op.type.shape and (number := constant_of(op)) is not None:
         t.numbers[op.results[0]] = number
     value = op.attributes["value"]
@@ -69,7 +69,7 @@ def constant(t: Translation, op: TtirOp) -> Handle:
 
 @translates("ub.poison")
 def poison(t: Translation, op: TtirOp) -> Handle:
-    """Writes an arbitrary value, because every value is allowed."""
+    """Generates an arbitrary value, because every value is allowed."""
     if op.type.pointer or op.type.descriptor:
         raise Untranslated("an undefined pointer")
     return t.constant(0, op.type)
@@ -124,7 +124,7 @@ def clamp(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.mulhiui")
 def high_product(t: Translation, op: TtirOp) -> Handle:
-    """Writes the upper half of the product of unsigned numbers."""
+    """Generates the upper half of the product of unsigned numbers."""
     left, right = t.all(op.operands)
     if op.type.element == "i64":
         return t.emit("MulhiI", op.type, left, right)

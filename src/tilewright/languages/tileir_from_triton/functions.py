@@ -50,7 +50,7 @@ def erf(t: Translation, op: TtirOp) -> Handle:
 
 
 def composed(t: Translation, name: str, kind: ValueType, values: list[Handle]) -> Handle:
-    """Writes a function that needs several operations. For 16-bit values it is computed in f32 and rounded once."""
+    """Generates a function that needs several operations. For 16-bit values it is computed in f32 and rounded once."""
     wide = widened(kind)
     result = COMPOSED[name](Expressions(t, wide), *(t.convert(value, kind, wide.element) for value in values))
     return t.convert(result, wide, kind.element) if name not in TESTS else result
@@ -58,7 +58,7 @@ def composed(t: Translation, name: str, kind: ValueType, values: list[Handle]) -
 
 @translates("tt.extern_elementwise")
 def libdevice(t: Translation, op: TtirOp) -> Handle:
-    """Writes a function of libdevice. Its symbol names the function."""
+    """Generates a function of libdevice. The symbol of ``op`` is the function's name."""
     symbol = str(op.attributes["symbol"])
     known = re.fullmatch(r"__nv_(\w+)", symbol)
     stem = known[1] if known else ""

@@ -70,13 +70,13 @@ def compare_and_swap(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.grid_dependency_wait", "tt.grid_dependency_launch_dependents")
 def grid_dependency(t: Translation, op: TtirOp) -> None:
-    """Writes a signal or a wait of programmatic dependent launch. No memory access may move across it."""
+    """Generates a signal or a wait of programmatic dependent launch. No memory access may move across it."""
     name = "GdcWaitTko" if op.name.endswith("wait") else "GdcLaunchDependentsTko"
     t.tokens.after_all(t.emit(name, TOKEN, t.tokens.before_all()))
 
 
 def _atomic(t: Translation, op: TtirOp, name: str, pointers: tuple[Handle], **values: Operand) -> Handle:
-    """Writes an atomic update. An update that orders other accesses waits for all accesses so far.
+    """Generates an atomic update. An update that orders other accesses waits for all accesses so far.
 
     Triton's default is an update with acquire and release, which orders other accesses.
     """

@@ -12,7 +12,7 @@ TF32 = 0
 
 @translates("tt.dot")
 def dot(t: Translation, op: TtirOp) -> Handle:
-    """Writes a · b + c. With tf32 the factors are rounded to tf32 first."""
+    """Generates a · b + c. With tf32 the factors are rounded to tf32 first."""
     left, right, _ = (value.type for value in op.operands)
     a, b, into = t.all(op.operands)
     if not left.is_float:

@@ -238,7 +238,7 @@ class Reader(TtirWords):
         return found
 
     def literal(self) -> Any:
-        """Reads a number, a string, true, false, or a nested list of these. A hexadecimal number stays text."""
+        """Reads a number, a string, true, false, or a nested list of these. A hexadecimal number stays a string."""
         if self.word == "[":
             self.next()
             found = []
@@ -288,7 +288,7 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def _items(text: str) -> list[str]:
-    """Returns the items of a text such as ``<i32: 1, 0, 0>``."""
+    """Returns the items of a string such as ``<i32: 1, 0, 0>``."""
     return [item for item in re.split(r"[,\s]+", text.strip("<>").partition(":")[2]) if item]
 
 

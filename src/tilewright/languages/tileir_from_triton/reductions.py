@@ -39,7 +39,7 @@ def _identities(t: Translation, values: Sequence[float], elements: Sequence[Valu
 
 
 def _combined(t: Translation, nested: object, block: TtirBlock, elements: Sequence[ValueType]) -> Sequence[Handle]:
-    """Writes the body. In Triton all left elements are first; in Tile IR each operand has a left and a right
+    """Generates the body. In Triton all left elements are first; in Tile IR each operand has a left and a right
     element."""
     count = len(elements)
     with t.writer.block(nested, [kind for kind in elements for _ in range(2)]) as arguments:
@@ -52,7 +52,7 @@ def _combined(t: Translation, nested: object, block: TtirBlock, elements: Sequen
 
 @translates("tt.histogram")
 def histogram(t: Translation, op: TtirOp) -> Handle:
-    """Writes a histogram: compares each element with the number of each bin, and counts."""
+    """Generates a histogram: compares each element with the number of each bin, and counts."""
     source, kind = op.operands[0], op.operands[0].type
     (size,), (bins,) = kind.shape, op.type.shape
     table = ValueType(kind.element, (size, bins))
@@ -91,7 +91,7 @@ def _half(t: Translation, value: Handle, kind: ValueType, axis: int, which: int)
 
 
 def widened_to(t: Translation, block: TtirBlock, shape: tuple[int, ...]) -> TtirBlock:
-    """Writes the body for tiles instead of elements. Values from outside the body are broadcast."""
+    """Generates the body for tiles instead of elements. Values from outside the body are broadcast."""
     new: dict[SsaValue, SsaValue] = {}
     inside = {*block.arguments, *(result for op in block.ops for result in op.results)}
 

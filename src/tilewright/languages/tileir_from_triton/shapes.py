@@ -46,7 +46,7 @@ def concatenate(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.join")
 def join(t: Translation, op: TtirOp) -> Handle:
-    """Writes the join of two tiles, which adds a last axis of extent two."""
+    """Generates the join of two tiles, which adds a last axis of extent two."""
     kind = op.operands[0].type
     parts = [t.reshape(one, kind.shaped(*kind.shape, 1)) for one in t.all(op.operands)]
     return t.emit("Cat", op.type, *parts, dim=len(kind.shape))

@@ -57,13 +57,14 @@ def translate(
 
     hints: ``occupancy``, ``num_ctas``, ``num_worker_warps``, and ``num_stages``, which becomes the latency of loads and
         stores. ``num_warps`` and other hints have no effect: Tile IR's compiler chooses.
-    arrays: a number for each parameter of the kernel. Pointers with different numbers share no memory. By default all
-        may share memory.
+    arrays: an id for each parameter of the kernel. Pointers with different ids share no memory. By default all may
+        share memory.
     nan_padded: the positions of the parameters that are tensor descriptors with NaN outside the tensor. TTIR does not
         contain this fact.
-    even_rows: the positions of those whose last extent is a multiple of 16 bytes. TTIR does not contain this fact.
+    even_rows: the positions of the descriptors whose last extent is a multiple of 16 bytes. TTIR does not contain this
+        fact.
     checks_promises: whether the code checks each `tl.assume` and `tl.multiple_of`, for the interpreter. Triton's
-        compiler relies on all of them. Tile IR's compiler gets only those about the alignment of an access.
+        compiler relies on all of them. Tile IR's compiler gets only the promises about the alignment of an access.
     version: the version of the bytecode. The default is the newest that the installed compiler reads.
 
     A tensor descriptor among the parameters becomes the address of its tensor. Raises Untranslated, which names the

@@ -11,7 +11,7 @@ from tilewright.languages.tileir_from_triton.ttir import SsaValue, TtirBlock, Tt
 from tilewright.languages.tileir_from_triton.writer import Element, Handle, Writer
 
 Handler: TypeAlias = Callable[["Translation", TtirOp], Any]
-"""A function that writes an operation. It returns the result, a tuple of results, or None."""
+"""A function that generates an operation. It returns the result, a tuple of results, or None."""
 
 HANDLERS: dict[str, Handler] = {}
 I1, I32, I64, F32 = (ValueType(element) for element in ("i1", "i32", "i64", "f32"))
@@ -36,7 +36,7 @@ def translates(*names: str) -> Callable[[Handler], Handler]:
 
 
 class Translation:
-    """Writes the operations of one kernel."""
+    """Generates the operations of one kernel."""
 
     tokens: MemoryTokens
     axes: Axes
@@ -60,7 +60,7 @@ class Translation:
         return [self.handles[value] for value in values]
 
     def run(self, op: TtirOp) -> None:
-        """Writes one operation. Raises Untranslated if no family handles it."""
+        """Generates one operation. Raises Untranslated if no family handles it."""
         if op.name not in HANDLERS:
             raise Untranslated.lacking(op)
         with self.writer.at(op.place):
@@ -97,7 +97,7 @@ class Translation:
             return (self.writer.assume(handles[0], op.type, min(divisor, WIDEST_ACCESS), *group),)
 
     def body(self, block: TtirBlock) -> TtirOp:
-        """Writes all operations of a block except the terminator. Returns the terminator."""
+        """Generates all operations of a block except the terminator. Returns the terminator."""
         for op in block.ops[:-1]:
             self.run(op)
         return block.ops[-1]

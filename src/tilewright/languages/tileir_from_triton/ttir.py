@@ -76,8 +76,8 @@ class SsaValue:
 
 @dataclass(frozen=True)
 class Dense:
-    """The elements of a constant: one number for all elements, or a nested list. If a float is given as text, the text
-    is its bits."""
+    """The elements of a constant: one number for all elements, or a nested list. A float that is given as a string is
+    its bits."""
 
     values: Any
     type: ValueType

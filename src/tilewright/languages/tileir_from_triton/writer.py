@@ -40,12 +40,12 @@ first."""
 Handle: TypeAlias = "Value"
 """A value of the bytecode. For a tensor descriptor: a `descriptors.View`."""
 Attributes: TypeAlias = Mapping[str, str | bool | None]
-"""Attributes of an operation by name. A text names a member of an enumeration."""
+"""Attributes of an operation by name. A string is the name of a member of an enumeration."""
 Plain: TypeAlias = str | bytes | int | bool | None
 Operand: TypeAlias = "ValueType | TypeId | Handle | TaggedAttribute | OptimizationHints | Plain | Sequence[Operand]"
 """An argument of an encoder."""
 Element: TypeAlias = float | str
-"""An element of a constant. A float may be given as text: its bits."""
+"""An element of a constant. A float may be given as a string: its bits."""
 TOKEN = ValueType("token")
 NAMES = {"f8E4M3FN": "F8E4M3FN", "f8E5M2": "F8E5M2", "token": "Token"}
 HINTS = {"num_ctas": "num_cta_in_cga", "occupancy": "occupancy", "num_worker_warps": "num_worker_warps_per_cta"}
@@ -120,7 +120,7 @@ class Writer:
         return block
 
     def constant(self, value: Element | list[Element], kind: ValueType) -> Handle:
-        """Writes a constant: a number for all elements, or a flat list. If a float is given as text, the text is its
+        """Writes a constant: a number for all elements, or a flat list. A float that is given as a string is its
         bits."""
         items = value if isinstance(value, list) else [value]
         if kind.element == "i1":

@@ -156,7 +156,7 @@ def _generated(call: KernelCall, bound: BoundCall, arch: int) -> tuple[str, str]
 
     The cache key holds the source of the kernel and of its helpers, and the constants that they read. Of the compiler's
     options, it holds only those that the front end read. So configurations that differ in ``num_warps`` or
-    ``num_stages`` share one TTIR, unless the kernel asks for these numbers.
+    ``num_stages`` share one TTIR, unless the kernel reads these options.
     """
     key = (call.function, source_of(call.function), repr(bound.types), repr(sorted(bound.constants.items(), key=repr)),
            repr(bound.attributes), arch)  # fmt: skip

@@ -57,8 +57,8 @@ def _function_in(kernel: Any) -> JITFunction[FunctionType] | None:
 
 
 def heuristics_of(kernel: Kernel) -> dict[str, Callable[[Given], Any]]:
-    """Returns parameter → the function that computes its value, from `@triton.heuristics`. The outermost decorator is
-    first."""
+    """Maps each parameter to the function that computes its value, from `@triton.heuristics`. The outermost decorator
+    is first."""
     found: dict[str, Callable[[Given], Any]] = {}
     while (function := _function_in(kernel)) is not None and kernel is not function:
         found |= getattr(kernel, "values", {})

@@ -82,7 +82,7 @@ def bind(
 
 
 def _refuse_texts(kernel: JITFunction[FunctionType], args: Sequence[Any]) -> None:
-    """Raises an error for an argument that is a text. The error names the argument; Triton's own error does not."""
+    """Raises an error for an argument that is a string. The error names the argument; Triton's own error does not."""
     for parameter, arg in zip(kernel.params, args, strict=False):
         if isinstance(arg, str) and not parameter.is_constexpr:
             raise TaskError(

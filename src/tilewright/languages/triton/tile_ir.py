@@ -81,9 +81,9 @@ def _descriptors(made: Ttir) -> Iterator[tuple[int, bool, bool]]:
 
 
 def _arrays(made: Ttir, in_place: Mapping[str, str]) -> list[int]:
-    """Returns a number for each parameter. Two tensors may share memory only if they have the same number.
+    """Returns an id for each parameter. Two tensors may share memory only if they have the same id.
 
-    Tensors with the same name have the same number. So have an output and its input in ``in_place``.
+    Tensors with the same name have the same id. So have an output and its input in ``in_place``.
 
     in_place: output → the input whose memory the output may share.
     """
