@@ -35,7 +35,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Unit:
-    """One compile job: a configuration on a workload, for the architecture of a board."""
+    """One compile job: a configuration on a workload, for the architecture of a GPU model."""
 
     workload: Workload
     configuration: Configuration
@@ -81,7 +81,7 @@ def compile_all(
     seconds: the limit of processor time for one compiler run.
     on_done: called in this thread as units finish, for progress.
     stopped: called between units. Once it returns True, the compilers are ended and Stopped is raised.
-    unfit: False leaves out units whose accumulators cannot fit, but never a configuration that a task ships.
+    unfit: False skips units whose accumulators cannot fit, but never a configuration that a task ships.
     """
     each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}

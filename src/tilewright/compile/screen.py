@@ -59,7 +59,7 @@ class ScreenRow:
     grid: tuple[int, ...]
     code: MachineCode
     occupancy: int | None = None
-    """CTAs per SM that a hint asks for; None if the compiler chooses."""
+    """CTAs per SM that a hint requests; None if the compiler chooses."""
     arguments: tuple[Argument, ...] = ()
     """The arguments of the compiled kernel (`Language.arguments`)."""
 
@@ -80,20 +80,21 @@ def most_stack(stack_bytes: Iterable[int]) -> int:
 
 
 def same_code_as(other: object) -> str:
-    """Returns the reason for a candidate that does the same work as ``other``, which is raced in its place."""
+    """Returns the reason why a candidate is not raced: ``other`` does the same work, and is raced in its place."""
     return f"same machine code as {other}"
 
 
 def not_raced(place: int, ranked: int, top: int) -> str:
-    """Returns the reason for a candidate that is not raced: its rank ``place`` among ``ranked`` candidates is not in
-    the first ``top``."""
+    """Returns the reason why a candidate is not raced: its rank ``place`` among ``ranked`` candidates is not in the
+    first ``top``."""
     return f"predicted {place}. of {ranked}; the first {top} were raced"
 
 
 def screen(
     rows: Sequence[ScreenRow], work: Work, board: Board, bound: Bound, *, shipped: Configuration | None = None
 ) -> tuple[Screened, ...]:
-    """Returns a verdict for each of ``rows``, in their order.
+    """Returns a verdict for each of ``rows``, in their order: "race", "last" (ranked after the others) or "out" (not
+    raced).
 
     shipped: the baseline. It represents its duplicates, and is never "out": its verdict is "last" at worst.
     """
@@ -188,7 +189,7 @@ def _spills(group: _Group, times: float, most: int) -> _Objection:
 
 
 def _unattained(group: _Group) -> _Objection:
-    """Objects to an occupancy hint that asks for more CTAs than fit on an SM."""
+    """Objects to an occupancy hint that requests more CTAs than fit on an SM."""
     asked = min(row.occupancy or 1 for row in group.members)
     if asked <= group.fits.ctas:
         return None
@@ -240,7 +241,8 @@ def _us(group: _Group) -> str:
 def screen_compiled(
     task: Task, workload: records.Workload, board: Board, bound: Bound, compiled: Sequence[Compiled]
 ) -> dict[Configuration, Screened | Failed]:
-    """Returns the verdict for each configuration, or its failure if it did not compile, for one workload and board."""
+    """Returns the verdict for each configuration, or its failure if it did not compile, for one workload and GPU
+    model."""
     work = work_of(task, workload.dims)
     outcomes: dict[Configuration, Screened | Failed] = {}
     ignored: dict[Configuration, str] = {}

@@ -1,7 +1,7 @@
 """Implements `tilewright compare`: the differences between two versions of a kernel, in Tile IR and in machine code.
 
-A version is a task with one configuration; both versions may be of one task. Both are compiled for the same board. No
-GPU is needed, and no time is measured.
+A version is a task with one configuration; both versions may be of one task. Both are compiled for the same GPU model.
+No GPU is needed, and no time is measured.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Side:
 class VersionComparison:
     """The differences between two versions.
 
-    code_before, code_after: `Failed` if the version does not compile.
+    code_before, code_after: the facts about each version's machine code, or `Failed` if it does not compile.
     grids: the grids of both launches, which are not part of the code.
     """
 
@@ -101,7 +101,7 @@ def versions(
 
 
 def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_SECONDS) -> VersionComparison:
-    """Compiles two versions for one board and compares them.
+    """Compiles two versions for one GPU model and compares them.
 
     seconds: the most wall time of a compilation. If one fails or takes longer, only the Tile IR is compared.
     Raises RequestError, with the reason, for a version that gives no Tile IR.

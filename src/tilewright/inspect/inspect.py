@@ -70,7 +70,7 @@ def inspect(
 
     task: a task, or ``FILE[:TASK]``.
     arch: one name or several, such as ``sm_90``; by default this machine's GPU or, without a GPU, the default.
-    config: one configuration or several, as text or as mappings from knob to value.
+    config: one configuration or several, as strings or as mappings from knob to value.
     workload: the name of the workload to compile for; by default the task's first.
     jobs: the number of compilers at a time.
     seconds: the most wall time of each compilation.

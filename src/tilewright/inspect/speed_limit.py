@@ -1,4 +1,4 @@
-"""Refuses measured times that are too short for the counted work on this board.
+"""Refuses measured times that are too short for the counted work on this GPU.
 
 The reason for such a time may be skipped work, a launch that failed, or a wrong clock.
 """
@@ -31,8 +31,8 @@ def fastest_tflops(task: Task, board: Board) -> float:
 def highest_tflops(dtypes: Iterable[str], board: Board) -> float:
     """Returns the highest rate at which products of ``dtypes`` can run, in TFLOP/s.
 
-    Products of float32 may use tfloat32. The board's table states the rates with float32 accumulation. With 16-bit
-    accumulation, 16-bit floats can reach half the rate of int8, and 8-bit floats the full rate of int8.
+    Products of float32 may use tfloat32. The table in `hardware.boards` states the rates with float32 accumulation.
+    With 16-bit accumulation, 16-bit floats can reach half the rate of int8, and 8-bit floats the full rate of int8.
     """
     tensor = board.tensor_tflops
     others = {2: tensor.get("int8", 0) / 2, 1: tensor.get("int8", 0), 4: tensor.get("tfloat32", 0)}
@@ -42,7 +42,7 @@ def highest_tflops(dtypes: Iterable[str], board: Board) -> float:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Computes the shortest possible times on one board. ``policy``: whether the L2 is cold or warm at a timed
+    """Computes the shortest possible times on one GPU model. ``policy``: whether the L2 is cold or warm at a timed
     launch."""
 
     board: Board
@@ -68,7 +68,7 @@ class Roofline:
     def refused(self, us: float, works: Iterable[tuple[float, float]], tflops: float) -> str | None:
         """Returns the reason why ``us`` (µs) is too short even for the least work. Returns None if it is long enough.
 
-        On an unknown board, whose rates are estimates, no time is too short.
+        On an unknown GPU model, whose rates are estimates, no time is too short.
 
         works: pairs of bytes and FLOP.
         tflops: the rate for the FLOP.
@@ -95,7 +95,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class SpeedLimit:
-    """Checks the measured times of one task on one board."""
+    """Checks the measured times of one task on one GPU model."""
 
     task: Task
     board: Board

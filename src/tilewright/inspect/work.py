@@ -39,7 +39,7 @@ DRY_ELEMENTS = 1 << 22
 """The most blocks × elements of the largest tile of addresses. If a kernel has more, the dry run takes a sample of the
 blocks."""
 DRY_BLOCKS = 1 << 17
-"""The most blocks of a dry run. With 50 tiles in each block, a dry run of so many blocks takes some seconds."""
+"""The most blocks of a dry run. With 50 tiles in each block, a dry run of this many blocks takes some seconds."""
 DATA_BYTES = 1 << 28
 """The most bytes of inputs for which random data is made."""
 
@@ -50,7 +50,7 @@ class CountedWork:
 
     bytes: the bytes that are accessed, each counted once.
     source: a sentence that says how FLOP and bytes were found.
-    counts: None if the numbers are those that the task declares.
+    counts: the work of each operation of the kernel; None if the task declares FLOP and bytes.
     static: True if the work was counted and no address depends on data.
     """
 
@@ -184,7 +184,7 @@ def classify(
     """Returns the bound of a launch of ``flops`` FLOP that moves ``bytes_`` bytes, with its reason.
 
     The kind of bound follows from fixed thresholds (10 and 50 FLOP per byte). It only decides the order in which
-    optimizations are tried. The speed of light follows from the roofline of the board, whose rates are the vendor's
+    optimizations are tried. The speed of light follows from the GPU's roofline, whose rates are the vendor's
     peaks: no kernel can be faster. Kind and roofline may disagree: 60 FLOP per byte is above 50, but under the ridge of
     an H200. Then the reason says both.
 
@@ -223,5 +223,5 @@ def classify(
 
 
 def _number(value: float) -> str:
-    """Writes a number with three significant digits, or from 100 on as a whole number: 1365, 206, 4.37."""
+    """Formats a number with three significant digits, or from 100 on as a whole number: 1365, 206, 4.37."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
