@@ -1,6 +1,6 @@
-"""Lists the limits of each GPU architecture with their sources, and looks up architectures and boards.
+"""Lists the limits of each GPU architecture with their sources, and looks up architectures and GPU models (boards).
 
-`Architecture` has the limits of an SM: registers, shared memory, CTAs. `boards.Board` has the rates of one GPU.
+`Architecture` has the limits of an SM: registers, shared memory, CTAs. `boards.Board` has the rates of one GPU model.
 Sizes are in bytes; 1 KiB is 1024 bytes, which NVIDIA's tables call KB.
 """
 
@@ -49,7 +49,7 @@ class Architecture:
     """The values of ``num_ctas`` that are worth trying. They always include 1."""
     tma: bool
     default_board: str
-    """Name of the board that is assumed if only the architecture is known."""
+    """Name of the GPU model that is assumed if only the architecture is known."""
     sources: Mapping[str, str] = field(hash=False, repr=False)
     """Field → source of its value; "assumed" marks a value that no public document states."""
     registers_per_sm: int = 65536
@@ -137,7 +137,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({row.name: row for 
 def architecture(name: str) -> Architecture:
     """Returns the architecture called ``name``.
 
-    Raises RequestError, with the right name, for a feature set (``sm_90a``) or a board. Otherwise raises UnknownChoice.
+    Raises RequestError, with the right name, for a feature set (``sm_90a``) or a GPU model. Otherwise raises
+    UnknownChoice.
     """
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
@@ -151,7 +152,7 @@ def architecture(name: str) -> Architecture:
 
 
 def board(name: str) -> Board:
-    """Returns the board called ``name``. Raises UnknownChoice."""
+    """Returns the GPU model called ``name``. Raises UnknownChoice."""
     if name not in BOARDS:
         raise UnknownChoice("board", name, BOARDS)
     return BOARDS[name]
@@ -162,11 +163,11 @@ DEFAULT_ARCH = "sm_90"
 
 
 def default_board(arch: str) -> Board:
-    """Returns the board to assume if only the architecture is known: usually the common data-centre board.
+    """Returns the GPU model to assume if only the architecture is known: usually the common data-centre GPU.
 
     Where there are several, the choice is A10 for sm_86 (RTX 3090 has the same SM but half the tensor rate), H200 for
-    sm_90 (we measure on this board) and RTX 5090 for sm_120 (TileGym tunes for this board). No board with sm_88 or
-    sm_107 is documented, so these two architectures have the numbers of a related board.
+    sm_90 (we measure on it) and RTX 5090 for sm_120 (TileGym tunes for it). No GPU with sm_88 or sm_107 is documented,
+    so these two architectures have the rates of a related GPU.
     """
     return BOARDS[architecture(arch).default_board]
 
@@ -180,17 +181,17 @@ _GPU_NAMES = (
     (r"\bRTX 5080\b", "RTX 5080"), (r"\bRTX 5090\b", "RTX 5090"),
     (r"\bRTX PRO 6000 Blackwell\b", "RTX PRO 6000 Blackwell"), (r"\bGB10\b", "GB10"),
 )  # fmt: skip
-"""(Pattern for the GPU's name in the driver, name of the board). The first match counts."""
+"""(Pattern for the GPU's name in the driver, name of the `Board`). The first match counts."""
 _VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
-"""Words in a GPU's name that mark a slower variant of the board, or a slice of it."""
+"""Words in a GPU's name that mark a slower variant of the GPU model, or a part of a GPU (MIG)."""
 
 
 def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | None = None) -> Board:
-    """Returns the board for a GPU's name in the driver ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
+    """Returns the model of a GPU by its name in the driver ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
 
-    Unknown GPUs, slices (MIG) and variants (laptop, NVL, fewer SMs) get an estimate: the rates of the known board, or
-    else of the default board of ``arch``, are scaled by the number of SMs. The sources of an estimate start with
-    "assumed". Raises UnknownChoice for an unknown name without ``arch``.
+    Unknown GPUs, parts of a GPU (MIG) and variants (laptop, NVL, fewer SMs) get an estimate: the rates of the known
+    model, or else of the default model of ``arch``, are scaled by the number of SMs. The sources of an estimate start
+    with "assumed". Raises UnknownChoice for an unknown name without ``arch``.
     """
     if sms <= 0 or memory_bytes <= 0:
         raise RequestError(f"GPU '{gpu_name}' with {sms} SMs and {memory_bytes} bytes: both must be above 0")
@@ -200,7 +201,7 @@ def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | Non
     if named is None and arch is None:
         raise UnknownChoice("GPU", gpu_name, BOARDS)
     base = named or default_board(arch or "")
-    share = sms / base.sms  # with more SMs than the board has, bandwidth and L2 do not grow
+    share = sms / base.sms  # with more SMs than the model has, bandwidth and L2 do not grow
     source = f"assumed: {base.name} scaled by {sms} of {base.sms} SMs"
     queried = "queried from the device"
     return replace(

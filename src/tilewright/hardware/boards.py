@@ -1,12 +1,12 @@
-"""Lists the boards: the peak rates of each GPU, as its vendor states them.
+"""Lists GPU models, here called boards, with the peak rates that their vendors state.
 
 Rates are dense, in TFLOP/s (TOP/s for ``int8``). A datasheet's rate with structured sparsity is halved. Of two rates
 for float16, the table has the rate with float32 accumulation, because tile kernels use that. For float8 on the RTX 50
-boards, the table has the higher rate, because block-scaled matrix products reach it. Bandwidth is in GB/s (10^9 bytes).
+series, the table has the higher rate, because block-scaled matrix products reach it. Bandwidth is in GB/s (10^9 bytes).
 `Board.sources` has the source of every number. Where the source starts with "assumed" or "computed", the vendor did not
 state the number.
 
-`architectures` looks boards up.
+`architectures` looks up boards.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ GB = 10**9
 MIB = 2**20
 
 ACHIEVABLE_BANDWIDTH = 0.90
-"""Fraction of the DRAM peak that a good copy reaches: 4.3 of 4.8 TB/s on an H200 (2026-11-20), assumed for all
-boards."""
+"""Fraction of the DRAM peak that a good copy reaches: 4.3 of 4.8 TB/s on an H200 (2026-11-20), assumed for all GPUs."""
 ACHIEVABLE_TFLOPS = 0.80
 """Fraction of the tensor peak that a good matrix product reaches: 790 of 989 TFLOP/s on an H200 (2026-11-20), assumed
-for all boards."""
+for all GPUs."""
 FP64_SHARE = 1 / 64
 """Ratio of the float64 rate to the float32 rate on CUDA cores. Devices 8.6, 8.9 and 12.x give 2 float64 and 128 float32
 results per clock and SM (CUDA C Programming Guide, arithmetic throughput)."""
@@ -35,7 +34,7 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class Board:
-    """One GPU with the peak rates that its vendor states."""
+    """One GPU model with the peak rates that its vendor states."""
 
     name: str
     arch: str
@@ -81,8 +80,8 @@ class Board:
 
 
 def _tensor(half: float, tf32: float, int8: float, **others: float) -> Mapping[str, float]:
-    """Returns the tensor rates of one board by dtype. ``half``: for float16 and bfloat16. ``others``: for fp8, fp4 and
-    fp64 if supported."""
+    """Returns the tensor rates of one GPU model by dtype. ``half``: for float16 and bfloat16. ``others``: for fp8, fp4
+    and fp64 if supported."""
     dtypes = {"fp8": ("float8_e4m3fn", "float8_e5m2"), "fp4": ("float4_e2m1fn",), "fp64": ("float64",)}
     rates = {"float16": half, "bfloat16": half, "tfloat32": tf32, "int8": int8}
     return rates | {dtype: rate for path, rate in others.items() for dtype in dtypes[path]}

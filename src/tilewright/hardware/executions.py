@@ -55,7 +55,7 @@ LOADS, STORES = ("LDG", "LDGSTS", "LD"), ("STG", "ST")
 
 @dataclass(frozen=True)
 class Shape:
-    """The distribution of a launch's CTAs over the board."""
+    """The distribution of a launch's CTAs over the SMs of a GPU."""
 
     ctas: int
     resident: int
@@ -134,8 +134,8 @@ class Executions:
     def _of_input(self, loop: CodeLoop, runs: Mapping[int, float]) -> float:
         """Returns the iterations of a loop that has no products and no stores.
 
-        They follow from the bytes that it loads, or the float operations that it computes. A loop without these runs as
-        often as the loop around it.
+        They follow from the bytes that it loads, or the float operations that it computes. If a loop has neither, it is
+        assumed to run as often as the loop around it.
         """
         read = max(0.0, self.work.bytes - (self.work.written or self.work.bytes / 2)) / self.ctas
         floats, size = loop.mix.get("float32", 0), sum(loop.mix.values()) - spills(loop)
@@ -243,10 +243,10 @@ def consumers(code: MachineCode, shape: Shape) -> int:
 
 
 def _exchanges(code: MachineCode) -> bool:
-    """Whether warpgroups exchange values through shared memory. The sign is an LDS instruction in a loop.
+    """Whether warpgroups exchange values through shared memory. This is assumed if a loop has an LDS instruction.
 
-    wgmma and TMA do not use LDS. A kernel that makes TMA descriptors uses LDS, but before its loops. The sign does not
-    hold for other tensor paths: UTCMMA code loads the address of tensor memory by LDS, and HMMA code loads its
+    wgmma and TMA do not use LDS. A kernel that makes TMA descriptors uses LDS, but before its loops. The assumption
+    does not hold for other tensor paths: UTCMMA code loads the address of tensor memory by LDS, and HMMA code loads its
     operands. In code without STSM, LDS may read the table of a list of arrays.
     """
     _, loops = parts(code)

@@ -1,4 +1,4 @@
-"""Asks the driver which GPU this machine has (without torch). Asks NVML whether the GPU was throttled in a race."""
+"""Queries the driver for this machine's GPU (without torch), and NVML for throttling during a race."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ATTRIBUTES: Mapping[str, int] = {"sms": 16, "l2_bytes": 38, "major": 75, "minor
 
 def detect() -> Gpu | None:
     """Returns the first visible GPU, or None without a driver or a GPU. A process asks the driver once."""
-    with _asking:  # a second thread waits for the first thread's answer
+    with _asking:  # a second thread waits for the first thread's result
         return _detected()
 
 
@@ -80,8 +80,8 @@ def _detected() -> Gpu | None:
 
 
 DISTURBING = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake")
-"""NVML's reasons for slower clocks that spoil a round. The software power cap is not among them, because a kernel at
-full power meets this cap in production too."""
+"""NVML's reasons for slower clocks that make the times of a round invalid. The software power cap is not among them,
+because a kernel at full power meets this cap in production too."""
 
 _REASONS = {  # nvml.h, nvmlClocksEventReason*
     "applications_clocks": 0x2, "sw_power_cap": 0x4, "hw_slowdown": 0x8, "sw_thermal_slowdown": 0x20,

@@ -1,4 +1,4 @@
-"""Chooses the board to tune for, and records this machine with the versions of its packages."""
+"""Chooses the GPU model to tune for, and records this machine with the versions of its packages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONED = ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "triton", "torch
 
 @dataclass(frozen=True)
 class Target:
-    """The board to tune for."""
+    """The GPU model to tune for."""
 
     board: Board
     gpu: Gpu | None
@@ -33,7 +33,7 @@ class Target:
 
 
 def target_of(arch: str | None, gpu: Gpu | None) -> Target:
-    """Returns the target for ``arch``. Without ``arch``: this machine's GPU. Without a GPU: the default board."""
+    """Returns the target for ``arch``. Without ``arch``: this machine's GPU. Without a GPU: the default GPU model."""
     if gpu is not None and arch in (None, gpu.arch):
         return Target(gpu.board, gpu)
     board = default_board(arch or DEFAULT_ARCH)

@@ -15,7 +15,7 @@ The machine code has no trip counts; `executions` computes them from the work. I
 model assumes the full tensor rate and leaves out staging and spills: the time is a lower estimate.
 
 bench/fit_predictions.py fits the coefficients to recordings of an H200, and tests them on kernels that were not used
-for the fit; the results are in bench/recorded/README.md. On other boards the order is more reliable than the times.
+for the fit; the results are in bench/recorded/README.md. On other GPUs the order is more reliable than the times.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ CLOCKS: Mapping[str, float] = {
 }  # fmt: skip
 """Class of instructions → clocks that a sub-partition (a quarter of an SM) needs for one instruction of a warp.
 
-The clocks are 32 lanes divided by a quarter of the results per clock and SM. These results are from the table of
+The clocks are 32 threads divided by a quarter of the results per clock and SM. These results are from the table of
 arithmetic throughput in the CUDA C Programming Guide (9.0: float32 128, integer and conversion to 16 bits 64, special
 functions 16). Loads and stores take one clock of the whole SM. Other classes take 1.
 """
@@ -101,7 +101,7 @@ reaches. Hopper's share follows Luo et al., arXiv 2402.13499: mma.sync is much s
 tests these shares."""
 _SHARED = ("LDS", "LDSM", "STS", "STSM")
 Term = tuple[float, str]
-"""Microseconds, and a text that explains them."""
+"""Microseconds, and a string that explains them."""
 
 
 def predict(code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> PredictedTime:

@@ -14,13 +14,13 @@ from typing import Literal, TypeAlias
 
 ChangeKind: TypeAlias = Literal["hints", "tiles", "form"]
 """The kind of a change. ``hints``: only hints to the compiler. ``tiles``: tile sizes and other constants, perhaps with
-hints. ``form``: the code."""
+hints. ``form``: the structure of the code."""
 
 
 @dataclass(frozen=True)
 class KindError:
-    """The errors of predicted differences between two versions. ``margin``: None if no predicted difference is
-    reliable."""
+    """The errors of predicted differences between two versions. ``margin``: the predicted difference above which the
+    predicted order is reliable; None if no difference is."""
 
     words: str
     factor: float
@@ -42,8 +42,8 @@ def times() -> str:
 
 
 def speedup(ratio: float, kind: ChangeKind = "tiles") -> str:
-    """Returns a text such as ``1.80× (typical error: a factor of 1.25)``. ``ratio``: predicted time before over
-    after."""
+    """Returns a string such as ``1.80× (typical error: a factor of 1.25)``. ``ratio``: the predicted time before the
+    change / the predicted time after it."""
     return f"{ratio:.2f}× ({typical(kind)})"
 
 
