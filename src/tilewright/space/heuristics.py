@@ -53,7 +53,7 @@ GPUS: tuple[tuple[str, str], ...] = (
 
 
 class Answer(TypedDict):
-    """The child process's answer for one tile."""
+    """The child process's result for one tile."""
 
     tile: list[int]
     cluster: list[int]

@@ -1,4 +1,4 @@
-"""Defines the valid values of knobs, reads values from text, and lists the neighbours of a value.
+"""Defines the valid values of knobs, parses values, and lists the neighbours of a value.
 
 A knob is a *constant* (passed to the kernel) or a *hint* (passed to the compiler), as the task declares it. A constant
 counts as a tile size if its name is TILE or BLOCK, alone or followed by ``_``, ``SIZE``, a digit or one letter
@@ -81,9 +81,9 @@ def cluster_problem(num_ctas: Value, arch: int) -> str | None:
 
 
 def read(name: str, text: str, known: Sequence[Value]) -> Value:
-    """Returns the value of a constant that ``text`` means: one of ``known``, or a new value of the same type.
+    """Parses the value of a constant: one of ``known``, or a new value of the same type.
 
-    Raises SpaceError for other texts.
+    Raises SpaceError for other strings.
     """
     for value in known:
         if text == spell(value):
@@ -114,7 +114,7 @@ def read_hint(name: str, text: str) -> Value:
 
 
 def spell(value: Value) -> str:
-    """Writes a value as `records.Configuration` does."""
+    """Formats a value as `records.Configuration` does: None as ``auto``."""
     return "auto" if value is None else str(value)
 
 
@@ -171,7 +171,8 @@ def _adjacent(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def check_value(where: str, value: object) -> None:
-    """Raises SpaceError for a value that a configuration or its text cannot hold. ``where``: for the message."""
+    """Raises SpaceError for a value that a configuration or its string form cannot contain. ``where``: for the
+    message."""
     if value is not None and not isinstance(value, (bool, int, float, str)):
         raise SpaceError(f"{where}: {value!r} is a {type(value).__name__}; use int, float, bool or str")
     if isinstance(value, float) and not math.isfinite(value):

@@ -2,7 +2,7 @@
 
 The search, the command line and the launch wrapper check all constraints with `Space.allows`. The rules of every space:
 
-- The configuration shipped today is always the first, even if a rule forbids it. `allows` still names the problem.
+- The configuration shipped today is always the first, even if a rule forbids it. `allows` still returns the problem.
 - A tile size (a constant named TILE… or BLOCK…, see `knobs`) is a power of two.
 - ``num_ctas`` is above 1 only on `knobs.CLUSTER_ARCHITECTURES`.
 - The predicates in ``where`` hold.
@@ -46,7 +46,7 @@ class Predicate:
         """Returns None if the constraint holds, else the reason in one line.
 
         known: knobs, dimensions and ``arch`` with their values.
-        Raises SpaceError if the function asks for another name, fails, or returns None or text.
+        Raises SpaceError if the function requires another name, fails, or returns None or a string.
         """
         for name in self.required:
             if name not in known:
@@ -112,7 +112,7 @@ class Space:
     constants: knob → values, passed to the kernel.
     hints: hint in `knobs.hints` → values, passed to the compiler. None lets the compiler choose.
     shipped: the configuration in production today, with a value for every knob.
-    where: predicates. Their parameters name knobs, workload dimensions or ``arch`` (an int such as 90).
+    where: predicates. Their parameters are knobs, workload dimensions or ``arch`` (an int such as 90).
     include: extra points. Missing knobs take their shipped values.
     only: points that replace the product of the knob lists. Missing knobs take their shipped values.
     Raises `SpaceError`.
@@ -205,7 +205,7 @@ class Space:
     def chosen(self, given: Choice | Sequence[Choice] | None) -> tuple[Configuration, ...]:
         """Returns the configurations that a caller gives; () for None. Missing knobs take their shipped values.
 
-        given: a text for `parse`, a mapping of knob to value, or a list of these.
+        given: a string for `parse`, a mapping of knob to value, or a list of these.
         """
         listed = () if given is None else (given,) if isinstance(given, (str, Mapping)) else given
         return tuple(
