@@ -52,7 +52,7 @@ def lint_paths(
     """Lints files, and all Python files below folders.
 
     select: names or codes of the only rules to use; may include rules that are off by default.
-    ignore: names or codes of rules to leave out.
+    ignore: names or codes of rules to skip.
     compile: also load task files, and compare the machine code that their hints give for ``arch`` (default: sm_90).
 
     Raises RequestError if a path does not exist or has no Python file, UnknownChoice if a rule does not exist.
@@ -127,7 +127,7 @@ def _is_suppressed(file: SourceFile, finding: LintFinding) -> bool:
 
 What: TypeAlias = Literal["kernel", "launch", "registration", "space", "search"]
 MOST = 60
-"""The most characters of source text in an item's name."""
+"""The most characters of source text in the name of an `InventoryItem`."""
 
 
 @dataclass(frozen=True)

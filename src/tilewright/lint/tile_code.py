@@ -71,7 +71,7 @@ def operation(file: SourceFile, call: ast.Call) -> str:
 
 @dataclass
 class Accesses:
-    """For each kind of access: array parameter of a function → the calls that access the array."""
+    """For each kind of access, maps an array parameter of a function to the calls that access the array."""
 
     read: dict[str, list[ast.AST]] = field(default_factory=dict)
     written: dict[str, list[ast.AST]] = field(default_factory=dict)

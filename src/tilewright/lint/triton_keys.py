@@ -1,7 +1,7 @@
 """Finds constants of a tuned Triton kernel that change the best configuration but are not in the key of its tuner.
 
 In Triton 3.9 the key consists of the values of the named parameters and the dtype of each tensor. An optional tensor
-that is None has no dtype, so the key also shows whether the tensor is there.
+that is None has no dtype, so the key also shows whether the tensor is passed.
 """
 
 from __future__ import annotations

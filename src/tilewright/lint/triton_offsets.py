@@ -29,10 +29,10 @@ class _Kind:
     from_program: bool = False
     """Whether it depends on a program id, directly or as the counter of a loop whose range depends on one."""
     from_launch: bool = False
-    """Whether it depends on a number that is an argument of the launch."""
+    """Whether it depends on an integer argument of the launch."""
     is_product: bool = False
-    """Whether it contains a product of a factor that depends on a program id and a factor that depends on a number of
-    the launch."""
+    """Whether it contains a product of a factor that depends on a program id and a factor that depends on an integer
+    argument of the launch."""
     is_tile: bool = False
     """Whether it is a tile, with many elements."""
 
@@ -70,7 +70,8 @@ class Offsets:
         self.terms = self._terms(kernel)
 
     def narrow(self) -> Iterator[tuple[str, ast.BinOp]]:
-        """Yields pointers with an offset that is a 32-bit product of a program id and a number of the launch.
+        """Yields pointers with an offset that is a 32-bit product of a program id and an integer argument of the
+        launch.
 
         Leaves out pointers without another offset along a row, because an array with one element for each program is
         small. Also leaves out pointers with an offset of 64 bits: their author has decided which offsets can be large.
@@ -95,8 +96,8 @@ class Offsets:
     # Terms ------------------------------------------------------------------------------------------------
 
     def _terms(self, kernel: TritonKernel) -> dict[str, dict[str, tuple[ast.expr, Place]]]:
-        """Returns, for each parameter, the summands that the kernel adds to it at any place: text → expression and
-        place."""
+        """Returns, for each parameter, the summands that the kernel adds to it. A summand's text is the key; its
+        expression and its place are the value."""
         terms: dict[str, dict[str, tuple[ast.expr, Place]]] = {}
         for call in own(kernel.node, ast.Call):
             name = operation(self.file, call)

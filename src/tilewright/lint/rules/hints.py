@@ -97,7 +97,7 @@ def _in_decorator(file: SourceFile, search: cutile.SearchSite, name: str, made: 
 
 
 def _arms(file: SourceFile, node: ast.AST) -> set[tuple[ast.AST, bool]]:
-    """Returns the ``if`` statements around ``node``. For each: whether ``node`` is in the body, not in the ``else``
+    """Returns the ``if`` statements around ``node``, each with whether ``node`` is in its body, not in its ``else``
     branch."""
     above = file.above(node)
     return {(if_, child in if_.body) for if_, child in above if isinstance(if_, ast.If) and child is not if_.test}
@@ -129,7 +129,8 @@ class DecoratorHints(Rule):
 
 
 def _depends(file: SourceFile, hints_fn: ast.expr | None) -> bool:
-    """Returns whether ``hints_fn`` may set a hint only under a condition."""
+    """Returns whether ``hints_fn`` or a function that it calls contains a condition, so that a hint may be missing.
+    Also True if ``hints_fn`` is not a function of the file."""
     function = file.function(hints_fn)
     if function is None:
         return True
@@ -260,7 +261,7 @@ class NoOpHint(Rule):
 
 
 def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> str:
-    """Returns a text that lists the values of a hint that give equal code; "" if all differ, or if too few compiled.
+    """Returns a string that lists the values of a hint that give equal code; "" if all differ, or if too few compiled.
 
     rows: one for each configuration in which the hint is varied. A row has the hash of the code of each value, or None
     if the value does not compile. Two values differ if their hashes differ in some row.
