@@ -364,6 +364,25 @@ def test_many_blocks_that_wait_do_little_in_vain(module: TileModule, monkeypatch
     assert not ran.findings
 
 
+@pytest.mark.parametrize("module", [locked(), after_the_one_before()], ids=["lock", "chain"])
+def test_the_work_of_blocks_that_wait_grows_with_their_number(module: TileModule) -> None:
+    """Of a chain of 1,024 blocks, half the calls looked for the block to wake: each store asked every sleeping one."""
+
+    def calls(blocks: int) -> int:
+        counted, memory = itertools.count(), Memory()
+        arrays = (("in", np.ones(blocks, np.int32)), ("out", np.zeros(blocks, np.int32)))
+        places = [memory.allocate(name, a, written=True).address for name, a in arrays]
+        threading.setprofile(lambda frame, event, argument: None if "return" in event else next(counted))
+        try:
+            run(module, [*places, 0], (blocks,), memory, seed=0)
+        finally:
+            threading.setprofile(None)  # type: ignore[arg-type]
+        return next(counted)
+
+    few, many = calls(256), calls(1024)
+    assert many <= 4.4 * few and many <= 2200 * 1024
+
+
 def test_an_interrupted_run_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "IDLE_ROUNDS", 1 << 40)  # so that the deadlock lasts
     before = threading.active_count()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 
@@ -173,7 +174,7 @@ class Op:
     location: Location | None = None
     text_line: int = 0
 
-    @property
+    @cached_property
     def address(self) -> str | None:
         """The name of the view or pointers that a memory operation accesses; None for other operations."""
         if not self.name.endswith("_tko"):

@@ -53,6 +53,7 @@ class World:
     samples: the data that all blocks load, in a run without memory; None in all other runs.
     until: the time, by `time.monotonic`, after which a loop ends the run.
     on_progress: called with the share of the run that is done (0 to 1).
+    literals: the results of operations without operands, such as constants. All blocks share them.
     batch: the share of the run before the current batch of blocks, and the share of this batch.
     """
 
@@ -77,6 +78,7 @@ class World:
     until: float = math.inf
     on_progress: Callable[[float], None] = lambda share: None
     batch: tuple[float, float] = (0.0, 1.0)
+    literals: dict[Op, Array] = field(default_factory=dict)
 
     def advanced(self, share: float) -> None:
         """Reports that this share of the current batch is done."""

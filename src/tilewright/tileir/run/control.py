@@ -187,7 +187,10 @@ class BlockExecutor:
         if (pure := PURE.get(op.name)) is not None:
             if self.world.dry and (unknown := self._unknown(op, values)):
                 return unknown
-            result = pure(op, **values)
+            if values:
+                result = pure(op, **values)
+            elif (result := self.world.literals.get(op)) is None:
+                result = self.world.literals[op] = pure(op)
         elif (handler := IN_CONTEXT.get(op.name)) is not None:
             if self.world.dry and op.address is None and (unknown := self._unknown(op, values)):
                 return unknown

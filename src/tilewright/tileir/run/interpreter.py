@@ -49,6 +49,7 @@ IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})
 BATCH_ELEMENTS = 1 << 21  # elements of the kernel's largest tile times blocks in a batch: limits the memory of a run
 IDLE_ROUNDS = 4  # if every block has waited this many times without a change in memory, the blocks are in a deadlock
 LARGE_GRID = 1 << 22
+AWAKE = np.iinfo(np.int64).max  # in place of the first address that a sleeping block has read
 AT_MOST = 4096  # the most blocks of a run in which blocks may wait for one another
 
 
@@ -80,6 +81,7 @@ class Turns:
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         """Runs all functions to their end. Raises the first error of a function, or `Deadlock`. Leaves no thread
         behind, even if interrupted."""
+        self._low, self._high = np.full((2, len(jobs)), AWAKE)
         self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in (*jobs, self)]  # the last is for this thread
         self._jobs, self._begun, self._threads = jobs, set[int](), list[threading.Thread]()
         self._ready.extend(range(len(jobs)))
@@ -103,6 +105,9 @@ class Turns:
         if version == self._version:
             self._idle += 1
             self._sleeping[self._own.number] = reads
+            if reads:
+                self._low[self._own.number] = min(low for low, _ in reads)
+                self._high[self._own.number] = max(high for _, high in reads)
         else:
             self._idle, self._version = 0, version
             self._ready.append(self._own.number)
@@ -134,9 +139,11 @@ class Turns:
             if not writes:
                 reads.append((low, high))
                 continue
-            woken = [n for n, read in self._sleeping.items() if any(a <= high and low <= b for a, b in read)]
+            near = np.flatnonzero((self._low <= high) & (self._high >= low)).tolist()
+            woken = [n for n in near if any(a <= high and low <= b for a, b in self._sleeping[n])]
             for number in woken:
                 del self._sleeping[number]
+            self._low[woken] = AWAKE
             self._ready.extend(woken)
         self._world.memory.ordered = []
         return reads
@@ -147,6 +154,7 @@ class Turns:
         if not self._ready:
             self._ready.extend(self._sleeping)
             self._sleeping.clear()
+            self._low[:] = AWAKE
         if not self._ready:
             self._turns[-1].put(None)
         elif (number := self._ready.popleft()) in self._begun:

@@ -410,7 +410,7 @@ def _picked(
     where = None
     if mask is not None and not mask.all():
         where = np.flatnonzero(np.broadcast_to(mask, shape).reshape(-1))
-    flat = np.broadcast_to(addresses, shape).reshape(-1)
+    flat = (addresses if addresses.shape == shape else np.broadcast_to(addresses, shape)).reshape(-1)
     blocks: Blocks | None = None
     if lanes == 1:
         blocks = int(access.blocks[0]) + 1
