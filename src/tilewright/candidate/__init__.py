@@ -1,1 +1,1 @@
-"""Runs the edited code of a task in a separate process, which returns only data: code, grid, arguments and hints."""
+"""Runs edited code of a task in a separate process, which returns only data: bytecode, grid, arguments and hints."""

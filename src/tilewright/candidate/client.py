@@ -279,7 +279,8 @@ def _ending(status: int | None) -> str:
 class VersionLaunch:
     """The launch function of a version. It asks the version's process once for each different launch.
 
-    in_place: which outputs may overwrite inputs, as in `Launch`. It is the baseline's, so a version cannot change it.
+    in_place: name of an output → name of the input that it may overwrite. It is the baseline's, so a version cannot
+    change it.
     """
 
     def __init__(

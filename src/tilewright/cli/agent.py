@@ -31,7 +31,7 @@ Command = Annotated[
 Analysis = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Work through this analysis.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Run the plan without asking.")]
 Lossy = Annotated[bool, typer.Option("--allow-lossy", help="Also try changes that round differently, such as TF32.")]
-Seconds = Annotated[float, typer.Option(min=1.0, help="After so many seconds, begin no further change.")]
+Seconds = Annotated[float, typer.Option(min=1.0, help="After this many seconds, begin no further change.")]
 RunSeconds = Annotated[float, typer.Option(min=1.0, help="The longest run of your program.")]
 Undo = Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Take back all changes of this run.")]
 

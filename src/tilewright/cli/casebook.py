@@ -31,8 +31,8 @@ SECTIONS = ("Applies when", "Counter-signals", "Apply via", "Expected effect", "
 def casebook(
     question: Question = None, book: Books = None, top: Most = 3, listed: Listed = False, as_json: AsJson = False
 ) -> None:
-    """Finds precedents for a performance question: the case, how to apply and verify its remedy, and the measured
-    effect.
+    """Finds documented cases for a performance question: the problem, how to apply and verify its remedy, and the
+    measured effect.
 
     The first line begins with CASEBOOK: and says which cases match, or that none does. Cases come from Tilewright, from
     the runs in your ledger, and from other casebooks (--book, or the variable TILEWRIGHT_CASEBOOKS).

@@ -33,7 +33,7 @@ PolicyName = Annotated[
 Iterations = Annotated[int, typer.Option(min=0, help="The most changes that are tried.")]
 Minutes = Annotated[float, typer.Option(min=0.1, help="Time limit of one iteration, in minutes.")]
 StopAfter = Annotated[
-    float | None, typer.Option(min=0.0, metavar="MINUTES", help="Begin no iteration after so many minutes.")
+    float | None, typer.Option(min=0.0, metavar="MINUTES", help="Begin no iteration after this many minutes.")
 ]
 Patience = Annotated[int, typer.Option(min=1, help="Stop after this many iterations in a row without a gain.")]
 Lossy = Annotated[

@@ -39,7 +39,7 @@ Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or the beginning
 OfKernel = Annotated[str | None, typer.Option("--kernel", metavar="NAME", help=OF_KERNEL)]
 OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only the call whose key begins so.")]
 Days = Annotated[
-    float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Tuned more than so many days ago.")
+    float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Tuned more than this many days ago.")
 ]
 OldToolkit = Annotated[bool, typer.Option("--toolkit-not-current", help="Tuned with another cuda-tile or tileiras.")]
 _SOURCE = "The kernel is gone or has changed (imports its module)."

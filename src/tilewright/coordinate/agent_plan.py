@@ -54,7 +54,7 @@ class AgentPlan:
     route: Route
     mode: AgentMode
     trace: str
-    """The line that records the answer of the casebook."""
+    """The line that records which case of the casebook (documented optimisations) was found."""
     items: tuple[WorkItem, ...]
     context: str
     """The environment of the work. Each delegation contains this text."""

@@ -90,8 +90,9 @@ class Asked:
         return tuple(name for name in self.named if name not in self.languages)
 
     def has_kernel_in(self, language: str) -> bool:
-        """Returns whether a kernel exists in a language: by the file's syntax tree, or by the words if there is no
-        file."""
+        """Returns whether a kernel exists in a language, by the file's syntax tree. If there is no file, the words of
+        the question decide.
+        """
         if self.kernels is not None:
             return language in self.kernels.languages
         from_it = {one.specialist.name for one in self.part.converted}

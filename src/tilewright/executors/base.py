@@ -48,7 +48,8 @@ class Executor(ABC):
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
         """Starts the executor for one task. All results are checked against the reference of this task.
 
-        task, files: the file of the task, and copies of files to load, as in `loading.load_task`.
+        task: ``FILE`` or ``FILE:TASK``. files: absolute path of an editable file → absolute path of the copy to load
+        instead.
         """
 
     @abstractmethod
@@ -57,7 +58,7 @@ class Executor(ABC):
     ) -> Answer | Lost:
         """Runs a step. Returns its answer, or `Lost` with the reason.
 
-        silence: a step counts as hung after so many seconds without progress; None: the executor's default.
+        silence: a step counts as hung after this many seconds without progress; None: the executor's default.
         on_progress: called with each progress report.
 
         Raises TaskError for an error in the task, MachineError if no step can run.

@@ -45,7 +45,7 @@ class AgentRun(BaseRun):
     why: str
     """The reason for the route."""
     trace: str
-    """The line that records the answer of the casebook."""
+    """The line that records which case of the casebook (documented optimisations) was found."""
     bottleneck: str = ""
     bottleneck_evidence: str = ""
     """The first lines of the analysis with which autopilot began: bottleneck and evidence."""

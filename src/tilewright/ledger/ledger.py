@@ -107,10 +107,10 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
     def history(
         self, *, measured: bool, arch: str | None = None, kind: str | None = None, without: str | None = None
     ) -> Mapping[str, EntryHistory]:
-        """Returns name of a playbook entry → its success in earlier runs.
+        """Maps the name of a playbook entry to its success in earlier runs.
 
         measured: uses the measured runs; if False, the predicted runs.
-        kind: as in `RunRecord.kind`.
+        kind: uses only runs whose workloads have this bound (`RunRecord.kind`); None: all runs.
         without: a run to leave out, so that a resumed run makes the same choices.
         """
         query = """SELECT i.* FROM iterations AS i JOIN runs AS r ON r.id = i.run

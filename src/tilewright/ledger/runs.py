@@ -87,7 +87,7 @@ class LedgerFile(DatabaseFile):
         return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
 
     def find(self, name: str) -> tuple[str, str]:
-        """Returns the whole name of a run, and its command. ``name``: as in `row_of`."""
+        """Returns the whole name of a run, and its command. ``name``: its name, a beginning of it, or ``latest``."""
         with self._reading() as connection:
             row = row_of(connection, name, self.command)
             return row["id"], row["command"]
@@ -166,7 +166,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
             return count, finish_of(connection, self.present) is not None
 
     def run(self, name: str) -> Run:
-        """Returns a run. ``name``: as in `row_of`."""
+        """Returns a run. ``name``: the run's name, a beginning of it, or ``latest``."""
         with self._reading() as connection:
             row = row_of(connection, name, self.command)
             return self._record(row, finish_of(connection, row["id"]))

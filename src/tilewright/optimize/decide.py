@@ -7,10 +7,11 @@ is constant within a capture (the place of the code in memory, the making of a g
 the rounds of a capture alike, so a capture counts once, however many rounds it has.
 
 A ratio is the candidate's time over the incumbent's: below 1 is faster. The ratio of a capture is the median over its
-rounds. The interval is that of the median over captures (`race.stats`). It assumes no distribution, only that captures
-are independent.
+rounds. The interval is a confidence interval of the median over captures (`race.stats`). It assumes no distribution,
+only that captures are independent.
 
-- The *floor* of a workload is the possible difference between captures of one kernel on this machine: the outer bound
+- The noise floor (*floor*) of a workload is the possible difference between captures of one kernel on this machine: the
+outer bound
   of the A/A interval of the same captures, but at least `FLOOR`. Differences within the floor are ignored.
 - A workload is *slower* if its interval lies above 1 + floor, or the interval of its ratio to the baseline lies above
   1 + `WORSE`. One slower workload reverts the candidate.
@@ -20,7 +21,8 @@ are independent.
   incumbent and with the baseline.
 - There is *no gain* if every ratio lies above 1 - floor and above 1 - `SMALL`, with the error probability `MISSED`.
   This reverts the candidate.
-- Otherwise it is *not decided*. A candidate that is not decided after the last look is not kept.
+- Otherwise it is *not decided*. A candidate that is not decided after the last *look*, which is an interim analysis of
+the samples, is not kept.
 
 The claims of gain at all looks share one error budget (`ERROR`, by Bonferroni). So an identical candidate is kept at
 most once in a hundred decisions, even without the floor. The size of a gain is the centre of the overall interval.
@@ -45,15 +47,19 @@ from tilewright.records import PredictedTime
 ERROR = 0.01
 """Probability that a decision claims a gain that does not exist."""
 MISSED = 0.05
-"""Probability that a look misses a gain as large as the floor. This error can only lose a gain, not keep noise."""
+"""Probability that a look (an interim analysis) misses a gain as large as the noise floor. This error can only lose a
+gain, not keep noise.
+"""
 LOOKS = ((16, 6), (32, 9), (64, 18))
-"""Captures of each look at a confirmation, and the rounds of each capture. Each look uses its share of `ERROR`. A clear
-difference ends at the first look. In simulation (bench/decide_simulated.py), the looks keep gains of 3 % under noise
-that is constant or correlated within a capture. The later looks are for noisier kernels and smaller gains."""
+"""Number of captures at each look of a confirmation, and the rounds of each capture. Each look uses its share of
+`ERROR`. A clear difference ends at the first look. In simulation (bench/decide_simulated.py), the looks keep gains of 3
+% under noise that is constant or correlated within a capture. The later looks are for noisier kernels and smaller
+gains.
+"""
 AA_CONFIDENCE = 0.95
-"""Confidence of the A/A interval whose outer bound is the floor."""
+"""Confidence of the A/A interval whose outer bound is the noise floor."""
 FLOOR = 0.005
-"""The smallest floor, also if the A/A check gives a smaller one: half of the tie band of a race."""
+"""The smallest noise floor, even if the A/A check gives a smaller one: half of the tie band of a race."""
 WORSE = 0.02
 """No workload may become slower by more than this share."""
 LARGE, SMALL = 0.05, 0.02
@@ -122,8 +128,7 @@ class Following:
 class WorkloadDecision:
     """The verdict on one workload.
 
-    ratio: candidate / incumbent.
-    no_gain: a gain over the floor is ruled out.
+    ratio: candidate's time / incumbent's time. no_gain: a gain larger than the noise floor is ruled out.
     verdict: ``same`` if neither faster nor slower is proven, and a loss of more than 2 % is ruled out.
     """
 
@@ -161,8 +166,8 @@ class Decision:
 class PredictedDecision:
     """The decision from predicted times, without intervals.
 
-    overall: candidate / incumbent, geometric mean over the workloads.
-    by_workload: each ratio in words.
+    overall: candidate's time / incumbent's time, geometric mean over the workloads.
+    by_workload: the sentence with the ratio of each workload.
     """
 
     keep: bool
@@ -261,7 +266,7 @@ def decide_predicted(
 
 
 def ratio_text(ratio: float) -> str:
-    """Returns a predicted ratio in words."""
+    """Formats a predicted ratio as a phrase."""
     return f"predicted {ratio:.3f} × the incumbent's time"
 
 
@@ -271,11 +276,11 @@ def tail_of(workloads: int) -> float:
 
 
 def captures_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
-    """Estimates the captures after which a true ``gain`` of one workload is proven with probability ``power``.
+    """Estimates how many captures are needed to prove a real ``gain`` of one workload with probability ``power``.
+    Assumes the large-sample error of a normal distribution. The noise floor is estimated for the same number of
+    captures.
 
-    Assumes the large-sample error of a normal distribution. The floor is estimated for the same number of captures.
-
-    spread: the spread of the ratio of two copies over captures.
+    spread: how much the ratio of the times of two copies (A/A) varies between captures.
     """
     tail, n = tail_of(workloads), stats.fewest(tail_of(workloads))
     error = stats.expected_half_width(spread, 1, tail) + stats.expected_half_width(spread, 1, 1 - power)
@@ -285,13 +290,14 @@ def captures_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, wo
 
 
 def floor_of(noise: Interval) -> float:
-    """Returns the possible difference between captures of one kernel. It is infinite if the A/A check had too few
-    captures."""
+    """Returns the noise floor: the possible difference between captures of one kernel. It is infinite if the A/A check
+    had too few captures.
+    """
     return max(FLOOR, noise.high - 1, 1 - noise.low)
 
 
 def _no_gain(ratios: Array, floor: float) -> bool:
-    """Returns whether gains above the floor are ruled out. A floor above `SMALL` counts as `SMALL`."""
+    """Returns whether gains above the noise floor are ruled out. A noise floor above `SMALL` counts as `SMALL`."""
     return float(stats.bounds(ratios, MISSED)[0]) > 1 - min(floor, SMALL)
 
 

@@ -44,7 +44,9 @@ class Split:
 
 
 def split(activities: Events) -> Split:
-    """Splits the time of one GPU. ``activities``: at least one, and none without a duration."""
+    """Splits the time of one GPU into compute, exposed communication, exposed copies and idle time. ``activities``: at
+    least one; each has a duration.
+    """
     busy = {kind: busy_with(activities, kind) for kind in KINDS}
     start, end = int(activities.start.min()), int(activities.end.max())
     computing = busy["compute"]

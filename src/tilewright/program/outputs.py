@@ -56,7 +56,7 @@ def compare(before: ProgramRun, after: ProgramRun, noise: ProgramRun | None) -> 
 
     before, after: runs with ``outputs=True`` and the same ``steps``. noise: another such run of the unchanged program,
     made with ``nudged=True``. If it was not nudged, the noise is smaller, and a new order of summation may count as
-    different. None: only the floor of the tolerance is used.
+    different. None: only the smallest tolerance is used.
     """
     yardstick = noise or before
     if unsure := _unsteady(before, yardstick):

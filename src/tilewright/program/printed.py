@@ -15,8 +15,8 @@ from typing import TypeAlias
 from tilewright.program.run import ProgramRun
 
 FACTOR, FLOOR, WILD = 16.0, 1e-3, 0.01
-"""The same meaning as in `outputs`. A printed number is rounded, so the floor is a share of the column's largest
-number.
+"""The constants of the tolerance, with the same meaning as in `outputs`. A printed number is rounded, so the smallest
+tolerance is a share of the column's largest number.
 """
 
 LATE = 10

@@ -1,4 +1,5 @@
-"""Runs pairs of programs in slices: one makes a few steps while the other waits, then they change roles.
+"""Runs pairs of programs in slices (blocks of steps): one makes a few steps while the other waits, then they change
+roles.
 
 All programs start together and wait after their first step, so the start-up time is spent once. The speed of a host
 changes within seconds. The slices of a pair follow each other directly, so a change affects both.
@@ -44,7 +45,9 @@ class Slicing:
 
 
 def slicing_for(step_s: float, most_steps: float = math.inf) -> Slicing:
-    """Returns the slices for a step time in seconds. ``most_steps``: the number of steps that the program makes."""
+    """Returns how to cut a run into slices (blocks of steps), for a program whose step takes ``step_s`` seconds.
+    ``most_steps``: the number of steps that the program makes.
+    """
     steps = max(1, min(MOST_STEPS, math.ceil(SLICE_SECONDS / step_s), int((min(most_steps, 1e9) - 1) / FEWEST)))
     return Slicing(steps, min(MOST, max(FEWEST, math.ceil(RUN_SECONDS / (steps * step_s)))))
 

@@ -21,7 +21,8 @@ class ChangeTrial:
     """One change, judged on a copy of the program.
 
     why: the reason if the change is not kept; "" if it is kept. failed_at: the step that failed; "" if the change is
-    kept. race: None if it was not raced. outputs: None if the program failed.
+    kept. race: the result of the race against the incumbent; None if the change was not raced. outputs: the comparison
+    with the unchanged program's outputs; None if the program failed.
     """
 
     kept: bool

@@ -194,7 +194,7 @@ def offsets(
     last: the last number, or an expression of dimensions.
     starts: whether the first number is 0. Otherwise the first number is the end of the first step.
     step, least, most: each difference is a multiple of ``step`` from ``least`` to ``most``.
-    like: numbers to use instead, as in `integers`, if the last of them equals ``last``.
+    like: recorded integers to use instead of drawn ones, if the last of them equals ``last``.
     """
     if step < 1 or least < 0 or least % step or (most is not None and (most < least or most % step)):
         raise TaskError(f"offsets: least={least} and most={most} must be multiples of step={step}, least up to most")

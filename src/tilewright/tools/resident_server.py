@@ -1,7 +1,7 @@
 """The process of `resident`: imports a package once, and does each job in a fork of itself.
 
 This file runs as a script and imports nothing of tilewright. Its arguments are the number of the control socket and the
-settings. An order is one packet that carries a socket for two answers. The first answer is the process group of the
+settings. A request is one packet that carries a socket for two replies. The first reply is the process group of the
 job, sent at the start. The second says how the job ended. When the control socket is closed, the process ends all jobs
 and itself.
 """

@@ -246,7 +246,7 @@ class _Transfer:
 
 
 def _plain(value: FieldValue) -> Value:
-    """Returns a number, a text or None unchanged. Turns other values into text, which no knob accepts."""
+    """Returns numbers, strings and None unchanged. Formats any other value as a string, which no knob accepts."""
     return value if value is None or isinstance(value, (int, float, str)) else _text(value)
 
 

@@ -236,7 +236,9 @@ class TrustedWritten(Message):
 
 @dataclass(frozen=True)
 class OpenTask(Message):
-    """Opens the task by which all candidates are judged. ``where``, ``files``: as in `loading.load_task`."""
+    """Opens the task by which all candidates are judged. ``where``: ``FILE`` or ``FILE:TASK``. ``files``: pairs of an
+    editable file and the copy to load instead.
+    """
 
     where: str
     files: tuple[tuple[str, str], ...] = ()

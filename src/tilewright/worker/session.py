@@ -32,7 +32,8 @@ class Garbled(Message):
 class Session:
     """Runs steps in a worker process. After a process is lost, the next step starts another one.
 
-    task, files: as in `loading.load_task`. Without a task, the process waits for `open`.
+    task: ``FILE`` or ``FILE:TASK``; without a task, the process waits for `open`.
+    files: absolute path of an editable file → absolute path of the copy to load instead.
     process: a worker that was started before (`early.early_worker`).
     """
 

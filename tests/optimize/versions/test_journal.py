@@ -55,7 +55,7 @@ def test_what_the_user_has_changed_since_is_left(root: Path, opened: Opened) -> 
     for change in (
         lambda: journal.edit_file("train.py", "x"), lambda: journal.revert_file("train.py"), journal.revert_all,
     ):  # fmt: skip
-        with pytest.raises(FileChanged, match="train.py was changed by another program, and was left so; fix: "):
+        with pytest.raises(FileChanged, match="train.py was changed by another program, and was not restored; fix: "):
             change()
     assert (root / "train.py").read_bytes() == b"the user's"
     journal.backup_file("train.py")

@@ -199,7 +199,7 @@ WRONG = (
         return (s / 2.0).softmax(-1) @ v
     """, "after the mask", "attention(q, k, v, torch.ones(5, 5))", "q, k, v, bias"),
     function("a scale that may be a tensor", "return (q @ k.transpose(-2, -1) * scale).softmax(-1) @ v",
-             "not surely a number", "attention(q, k, v, torch.ones(5, 5))", "q, k, v, scale"),
+             "not known to be a number", "attention(q, k, v, torch.ones(5, 5))", "q, k, v, scale"),
     function("a weak fill value", """
         s = (q @ k.transpose(-2, -1)).masked_fill(mask, -50.0)
         return s.softmax(-1) @ v
@@ -240,7 +240,7 @@ WRONG = (
         other = nn.Linear(2, 2)
         other.scale = torch.ones(3, 1, 1)
         return (q @ k.mT * self.scale).softmax(-1) @ v
-    """, "not surely a number"),
+    """, "not known to be a number"),
     AttentionProgram("a shadowed name", "import torch\nfrom torch.nn.functional import softmax\n\n\n"
                      "def softmax(x, dim):\n    return x\n\n\n"
                      "def attention(q, k, v):\n    return softmax(q @ k.transpose(-2, -1), dim=-1) @ v\n"),

@@ -1,1 +1,1 @@
-"""The casebook: earlier performance problems, their remedies, and how these were verified."""
+"""The casebook: documented performance problems, their remedies, and how these were verified."""

@@ -1,4 +1,6 @@
-"""The whole casebook: the shipped cases, those of the ledger, and casebooks of other people, which are not copied."""
+"""A casebook is a collection of documented optimisations, the cases. This module joins the shipped cases, cases from
+the ledger, and folders of other people, which are read in place.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ QUESTIONS = "casebook_questions.jsonl"
 
 @dataclass(frozen=True)
 class CasebookAnswer:
-    """The casebook's answer to a question. ``trace``: one line that records the answer."""
+    """The cases found for a question. ``trace``: one line that records them."""
 
     question: str
     matches: tuple[Match, ...]
@@ -40,7 +42,7 @@ class CasebookAnswer:
 
 
 def adapted(case: Precedent) -> str:
-    """Returns in a few words how to use the case: it is a precedent that must be adapted and verified."""
+    """Returns in a few words how to use the case. Its remedy must be adapted and verified."""
     how = case.section("Apply via") or case.title
     return _quoted(how.partition("\n")[0].strip("-* "))
 
@@ -51,14 +53,14 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True)
 class Casebook:
-    """Cases from files and from the ledger. ``folders``: casebooks of other people."""
+    """Cases from files and from the ledger. ``folders``: the folders of other people's casebooks."""
 
     folders: tuple[Path, ...] = ()
     ledger: Path | None = None
 
     @cached_property
     def cases(self) -> tuple[Precedent, ...]:
-        """All cases. A case whose file is malformed has problems, but is searched, too."""
+        """All cases. A case whose file is malformed has problems, but is also searched."""
         files = (path for folder in (OURS, *self.folders) for path in _files(folder))
         return (*map(cases_of_files.read, files), *from_ledger(self.ledger), *from_agent_runs(self.ledger))
 
@@ -67,13 +69,14 @@ class Casebook:
         return tuple(" ".join(problem.split()) for case in self.cases for problem in case.problems)
 
     def ask(self, question: str, most: int = 5) -> CasebookAnswer:
-        """Returns the answer of the cases to a question."""
+        """Searches all cases for a question."""
         return CasebookAnswer(question, tuple(recall(question, self.cases, most)))
 
 
 def casebook(folders: Iterable[Path] = (), ledger: Path | None = None) -> Casebook:
-    """Returns the casebook with these folders and those of the environment variable. Raises RequestError if one is
-    missing."""
+    """Returns the casebook with these folders and the folders in the environment variable. Raises RequestError if a
+    folder is missing.
+    """
     named = [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
     for folder in (every := [*folders, *named]):
         if not folder.is_dir():

@@ -86,7 +86,7 @@ class Entrant:
 class Arena:
     """The worker of one optimisation run. It ends with the ``with`` block.
 
-    where: as in `loading.load_task`.
+    where: the task, as ``FILE`` or ``FILE:TASK``.
     policy: how to measure (L2, graph or eager).
     session: a worker process that is already starting and has no task yet; None starts a new one.
     """

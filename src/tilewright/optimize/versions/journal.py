@@ -311,8 +311,9 @@ class Journal:
         found = self._tree.read(name)
         if self._store.state_of(found) != self._known[name].now:
             raise FileChanged(
-                f"{in_a_line(name)} was changed by another program, and was left so; fix: start again from the file "
-                f"as it is now, or look at the recorded one: {self._git} show {self._head[:12]}:now/{in_a_line(name)}"
+                f"{in_a_line(name)} was changed by another program, and was not restored; fix: start again from the "
+                f"file as it is now, or look at the recorded one: "
+                f"{self._git} show {self._head[:12]}:now/{in_a_line(name)}"
             )
         return found
 

@@ -72,7 +72,7 @@ def _site(module: ReadModule, rows: RowLoop, name: str, test: ast.expr, first: l
     if name in module.declared_global or not begins or any(
         not isinstance(each.place, ast.AugAssign) and not is_number(module, each.value) for each in begins
     ):  # fmt: skip
-        raise NotSure(f"'{name}' does not surely begin as a number", rows.loop)
+        raise NotSure(f"'{name}' is not known to begin as a number", rows.loop)
     inner = {each.targets[0].id: each.value for each in first if isinstance(each, ast.Assign)
              and isinstance(each.targets[0], ast.Name)}  # fmt: skip
     if len(inner) != len(first) or name in inner:
@@ -152,7 +152,7 @@ class _Together:
         if not self.rows.mentions(node, self.inner):
             if isinstance(node, ast.Name) or is_number(self.module, node):
                 return self.module.operand(node), "number"
-            raise NotSure(f"{self.module.code(node)} is not surely the same for each row", node)
+            raise NotSure(f"{self.module.code(node)} is not known to be the same for each row", node)
         if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
             for builtin, method in CASTS.items():
                 if self.module.is_builtin(node.func, builtin):

@@ -100,8 +100,8 @@ def _in_function(module: ReadModule, function: Function, call: ast.Call) -> Chan
 
 
 def _behind(module: ReadModule, function: Function, call: ast.Call) -> ChangeSite | None:
-    """Makes the site that wraps the statements after a call of ``model.eval()``, if the function trains before the
-    call. Returns None if they train again.
+    """Returns the change that puts the statements after a call of ``model.eval()`` under ``no_grad()``. Returns None if
+    the code after the call trains again.
     """
     statement = module.statement(call)
     following = after(module, statement)
@@ -140,7 +140,7 @@ def _picks(module: ReadModule, function: ast.AST) -> bool:
 
 
 def _is_whole(module: ReadModule, node: ast.AST | None, depth: int = 6) -> bool:
-    """Returns whether a tensor surely holds whole numbers. A tensor that is concatenated with one does, too: both hold
+    """Returns whether a tensor provably holds integers. A tensor that is concatenated with one does, too: both hold
     tokens.
     """
     if depth == 0 or node is None:

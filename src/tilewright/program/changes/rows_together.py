@@ -95,7 +95,7 @@ def _rows(module: ReadModule, loop: ast.For | ast.comprehension) -> RowLoop | No
         return None
     (whole,) = rows.of.values()
     if not is_tensor(module, whole):
-        raise NotSure(f"{module.code(whole)} is not surely a tensor: its rows may differ in size", whole)
+        raise NotSure(f"{module.code(whole)} is not known to be a tensor: its rows may differ in size", whole)
     return rows
 
 

@@ -1,6 +1,6 @@
 """Hand-written attention → ``torch.nn.functional.scaled_dot_product_attention``, which stores no matrix of weights.
 
-The scale is always given, because the function's default is 1/√d. A mask that is surely causal becomes ``is_causal``;
+The scale is always given, because the function's default is 1/√d. A mask that is provably causal becomes ``is_causal``;
 one that blocks with minus infinity stays a mask of True and False; all others are still added to the scores.
 """
 

@@ -232,7 +232,9 @@ def _through(
         raise NotSure("its scores are made of two products", found.weighted)
     if sign in "*/":
         if test is not None or not is_number(found.module, other):
-            raise NotSure(f"the factor {found.module.code(other)} of its scores is not surely a number", found.weighted)
+            raise NotSure(
+                f"the factor {found.module.code(other)} of its scores is not known to be a number", found.weighted
+            )
         found.scales.append((sign, Placed(other, at)))
     else:
         if found.scales:

@@ -8,7 +8,7 @@ from tilewright.program.reading.module import ReadModule
 
 
 def is_device(module: ReadModule, node: ast.AST) -> bool:
-    """Returns whether an expression is a device, and not surely the host: ``"cuda"``, ``device``, ``x.device``."""
+    """Returns whether an expression is a device that may be a GPU: ``"cuda"``, ``device``, ``x.device``."""
     values = module.file.values(node) if isinstance(node, ast.Name) else ()
     if values:
         return all(_names_device(module, value) for value in values)

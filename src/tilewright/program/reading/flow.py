@@ -80,9 +80,9 @@ def scope_of(module: ReadModule, node: ast.AST) -> Function | ast.Module:
 
 
 def check_last_lines_run(loop: ast.For | ast.AsyncFor | ast.While) -> None:
-    """Raises NotSure if a loop may be left before statements behind it, or in its else, run."""
+    """Raises NotSure if a loop may exit before the statements after it, or in its ``else``, run."""
     if loop.orelse or any(isinstance(each, (ast.Return, ast.Yield, ast.Try)) for each in ast.walk(loop)):
-        raise NotSure("the loop may be left before its last lines run", loop)
+        raise NotSure("the loop may exit before its last lines run", loop)
 
 
 def loads(scope: ast.AST, name: str) -> list[ast.Name]:
@@ -94,7 +94,7 @@ def loads(scope: ast.AST, name: str) -> list[ast.Name]:
 def used_elsewhere(
     module: ReadModule, name: str, own: Iterable[ast.Name], statements: Iterable[ast.stmt], final: ast.stmt
 ) -> ast.AST | None:
-    """Returns a read of ``name`` that may see a value which ``statements`` assign; None if there is surely none. own:
+    """Returns a read of ``name`` that may see a value which ``statements`` assign; None if there is provably none. own:
     reads that do not count. final: the statement after ``statements``, in the same block.
     """
     known, chain = set(own), [*statements, final]

@@ -14,7 +14,7 @@ HIDING = ("lightning", "pytorch_lightning", "transformers", "accelerate", "ignit
 
 
 def gradient_in(module: ReadModule, inside: ast.AST) -> ast.AST | None:
-    """Returns the first node below a node that computes or asks for gradients; None if there is none."""
+    """Returns the first node inside ``inside`` that computes or requires gradients; None if there is no such node."""
     for node in ast.walk(inside):
         if isinstance(node, ast.Attribute) and node.attr in WITH:
             return node

@@ -45,7 +45,7 @@ def averaged(
     for binding in begins:
         none = isinstance(binding.value, ast.Constant) and binding.value.value is None
         if binding.kind != "value" or not (none or is_number(module, binding.value)):
-            raise NotSure(f"'{name.id}' does not surely begin as a number", statement)
+            raise NotSure(f"'{name.id}' is not known to begin as a number", statement)
     own = {use for use in ast.walk(statement.value) if isinstance(use, ast.Name) and use.id == name.id}
     if not begins or not own or not _is_mean(module, statement.value, name.id):
         raise NotSure(f"{module.code(read.call)} is used at once, not summed or collected", read.call)
@@ -91,7 +91,7 @@ def appended(module: ReadModule, read: HostRead, name: ast.Name, loop: ast.stmt)
     scope = scope_of(module, loop)
     bound = [binding.value for binding in module.file.bindings(name.id, name)]
     if not bound or not all(isinstance(value, ast.List) for value in bound):
-        raise NotSure(f"'{name.id}' is not surely a list of this function", read.call)
+        raise NotSure(f"'{name.id}' is not known to be a list of this function", read.call)
     for use in loads(scope, name.id):
         parent = module.parent(use)
         if scope_of(module, use) is not scope:
@@ -117,7 +117,7 @@ def appended_elsewhere(
     """
     text = module.code(kept)
     if not _begins_as_list(module, kept):
-        raise NotSure(f"'{text}' is not surely a list of this program", read.call)
+        raise NotSure(f"'{text}' is not known to be a list of this program", read.call)
     root: ast.expr = kept
     while isinstance(root, ast.Subscript):
         root = root.value
@@ -183,7 +183,7 @@ def _check_added(module: ReadModule, read: HostRead, value: ast.expr) -> None:
             raise NotSure(f"{module.code(read.call)} is used in {module.code(value)}", value)
         left = any(node is read.call for node in ast.walk(value.left))
         if not is_number(module, value.right if left else value.left):
-            raise NotSure(f"{module.code(value)} has a factor that is not surely a number", value)
+            raise NotSure(f"{module.code(value)} has a factor that is not known to be a number", value)
         if not left and isinstance(value.op, ast.Div):
             raise NotSure(f"{module.code(value)} divides by the value", value)
         value = value.left if left else value.right
@@ -198,7 +198,7 @@ def _check_total(module: ReadModule, statement: ast.AugAssign, name: str) -> Non
     for binding in bindings:
         added = isinstance(binding.place, ast.AugAssign) and isinstance(binding.place.op, ast.Add)
         if not added and not (binding.kind == "value" and is_number(module, binding.value)):
-            raise NotSure(f"'{name}' does not surely begin as a number", statement)
+            raise NotSure(f"'{name}' is not known to begin as a number", statement)
         if added and binding.place is not statement and not _adds_read(module, binding.place):
             raise NotSure(f"line {getattr(binding.place, 'lineno', 1)} adds another value to '{name}'", statement)
     if all(isinstance(binding.place, ast.AugAssign) for binding in bindings):

@@ -257,8 +257,8 @@ class ListedLoop:
         return bool(names & {*self.targets, *self.local, *self.aliases})
 
     def _is_element(self, node: ast.expr) -> bool:
-        """Returns whether an expression is a name of the loop, or its attribute, element or ``detach()``. These need no
-        GPU work.
+        """Returns whether an expression is a variable of the loop, or such a variable's attribute, element or
+        ``detach()``. These need no GPU work.
         """
         for each in ast.walk(node):
             match each:

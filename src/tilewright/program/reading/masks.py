@@ -1,5 +1,5 @@
-"""Finds masks that are surely causal. Such a mask has True or minus infinity in all places above the main diagonal and
-in no others, or the reverse.
+"""Finds masks that are provably causal. Such a mask has True or minus infinity in all places above the main diagonal
+and in no others, or the reverse.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Triangle:
 
 
 def triangle(module: ReadModule, node: ast.AST | None, at: ast.stmt, depth: int = DEPTH) -> Triangle | None:
-    """Returns the triangle that an expression surely equals; None if that is not certain.
+    """Returns the triangle that an expression provably equals; None if no triangle is proven.
 
     at: the statement that evaluates the expression.
     """

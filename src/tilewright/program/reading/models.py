@@ -50,7 +50,7 @@ def _bare(value: ast.expr) -> ast.expr:
 
 
 def model_files(module: ReadModule, value: ast.expr) -> tuple[ReadModule, ...] | None:
-    """Returns the files that define the model of ``Net(…)`` or ``Net(…).cuda().eval()``; None if the value is surely
+    """Returns the files that define the model of ``Net(…)`` or ``Net(…).cuda().eval()``; None if the value is provably
     not a model.
     """
     value = _bare(value)

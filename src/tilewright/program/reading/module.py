@@ -22,7 +22,9 @@ WIDTH = 110
 
 
 class NotSure(Exception):
-    """Raised if a place looks like one for the change, but may not be one. The message says why."""
+    """Raised if a place resembles one that the change applies to, but the source does not show that the change is
+    correct. The message says why.
+    """
 
     def __init__(self, reason: str, node: ast.AST) -> None:
         super().__init__(reason)

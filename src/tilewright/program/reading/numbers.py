@@ -1,4 +1,4 @@
-"""Finds expressions that are surely Python numbers, not tensors."""
+"""Finds expressions that are provably Python numbers, not tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANNOTATIONS = ("float", "int")
 
 
 def is_number(module: ReadModule, node: ast.AST | None, depth: int = DEPTH, *, sizes: bool = False) -> bool:
-    """Returns whether an expression is surely a Python number (or a NumPy scalar).
+    """Returns whether an expression is provably a Python number (or a NumPy scalar).
 
     sizes: whether a parameter without annotation is taken for a number, as in the arithmetic of `__init__`, for example
     ``head_dim ** -0.5``.

@@ -1,4 +1,4 @@
-"""Finds statements that surely change no tensor and no state that other statements read."""
+"""Finds statements that provably change no tensor and no state that other statements read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_pure(module: ReadModule, statement: ast.stmt) -> bool:
 
 
 def is_pure_call(module: ReadModule, call: ast.Call) -> bool:
-    """Returns whether a call surely changes neither its arguments nor anything else."""
+    """Returns whether a call provably changes neither its arguments nor anything else."""
     name = module.full(call.func)
     if any(keyword.arg in ("out", "inplace") for keyword in call.keywords):
         return False

@@ -76,7 +76,7 @@ class RowLoop:
 
 
 def row_loop(module: ReadModule, loop: ast.For | ast.comprehension) -> RowLoop | None:
-    """Returns the loop if it may go over the rows of tensors; else None. Raises NotSure if it surely does not.
+    """Returns the loop if it may go over the rows of tensors; else None. Raises NotSure if it provably does not.
 
     A loop over a parameter, or over the result of an unknown function, may go over rows: `is_tensor` decides.
     """
@@ -100,7 +100,7 @@ def row_loop(module: ReadModule, loop: ast.For | ast.comprehension) -> RowLoop |
 
 
 def check_rows(module: ReadModule, rows: ast.expr, loop: ast.For | ast.comprehension) -> None:
-    """Raises NotSure if an expression is surely no tensor, or may have another value at its second use."""
+    """Raises NotSure if an expression is provably no tensor, or may have another value at its second use."""
     if not isinstance(rows, (ast.Name, ast.Attribute, ast.Call)):
         raise NotSure(f"{module.code(rows)} is not followed", rows)
     for call in (each for each in ast.walk(rows) if isinstance(each, ast.Call)):

@@ -85,7 +85,7 @@ class AgentEvidence:
     def proof(self, change: AgentChange | None = None) -> AgentMeasurement | None:
         """The measurement that counts the operations of the last version.
 
-        If there is no such measurement, the one of the version with one change.
+        If the last version was not measured in this way, this is the measurement of the version with ``change`` alone.
         """
         return self.parts.measurement(self.run.proof) or (self.measured("operations", change.id) if change else None)
 

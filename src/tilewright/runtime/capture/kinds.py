@@ -47,7 +47,7 @@ FIRST = 4
 SHARE = 8
 """After launch n, the next launch to be timed is n + n/SHARE. So timing disturbs at most one launch in SHARE."""
 WAITING = 16
-"""How many pairs of events of a kind may wait to be read. While so many wait, no launch is timed."""
+"""How many pairs of events of a kind may wait to be read. While this many wait, no launch is timed."""
 ALIGNMENT = DIVISOR - 1
 """The bits of an address on which compiled code may depend, as a mask."""
 PLAIN = frozenset({int, bool, str, type(None)})

@@ -245,8 +245,9 @@ class _SearchRun:
         return self._result(best, runner_up, outcomes, str(raced.record["why"]))
 
     def _too_fast(self, workload: str, contestant: Contestant, us: float) -> str | None:
-        """Returns why a trial cannot take so few µs; None if it can. A limit that the baseline breaks, too, is
-        ignored."""
+        """Returns why a trial cannot take as little time as measured; None if it can. A limit that the baseline also
+        breaks is ignored.
+        """
         baseline = self.correct[0]
         shipped, its_us = self.ready[baseline], self.runner.times.get(baseline)
         reason = self.screen.too_fast(self.ready[int(contestant.name)], us, shipped, self.policy)

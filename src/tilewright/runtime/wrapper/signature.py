@@ -200,8 +200,9 @@ class Layout:
 
 
 class _Given(dict[tuple[modes.Text | None, ...], KnownCalls]):
-    """A dictionary: the values of the environment variables → the known calls of the mode that these values select.
-    Each mode is computed once."""
+    """Maps the values of the environment variables to the cache of calls for the tuning mode that they select. Each
+    mode is computed once.
+    """
 
     def __init__(self, known_calls: Mapping[str, KnownCalls], default: modes.Mode) -> None:
         super().__init__()

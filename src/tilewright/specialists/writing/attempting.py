@@ -1,4 +1,4 @@
-"""Writes a kernel in up to three attempts, until one passes the check against the reference; then tunes it."""
+"""Generates a kernel in up to three attempts, until one passes the check against the reference; then tunes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CorrectTask:
-    """A written task that passed the check. ``attempt``: how the kernel was written, in words."""
+    """A generated task that passed the check. ``attempt``: a phrase that says how the kernel was generated."""
 
     task: WrittenTask
     verdict: Verdict
@@ -41,7 +41,7 @@ def first_correct(
 ) -> CorrectTask | GaveUp:  # fmt: skip
     """Writes the task of a reference into ``file``, by the first of `ATTEMPTS` that passes the check.
 
-    engine: as in `verify.check.check`.
+    engine: ``interpreter`` or ``gpu``; None: the GPU if there is one that the compiler supports.
     If all attempts are incorrect, ``file`` does not exist afterwards. Raises OutsideForms, and TaskError if the
     reference itself fails.
     """

@@ -1,5 +1,6 @@
-"""Writes a row that does not fit into one tile: a loop over tiles for each level of reductions, and one for the
-outputs."""
+"""Generates the code of a row operation whose row does not fit into one tile: a loop over tiles for each level of
+reductions, and one for the outputs.
+"""
 
 from __future__ import annotations
 

@@ -144,7 +144,9 @@ def _tuple(shape: Shape) -> str:
 
 
 def _limits(form: KernelForm) -> dict[str, str]:
-    """Returns tensor → axis, for each tensor of labels that is compared with the indices along an axis."""
+    """Maps the name of an integer tensor, such as class labels, to the dimension that bounds its values. The tensor is
+    compared with the indices along that dimension.
+    """
     found = {}
     for each in below(form.computation.results):
         places = [operand for operand in each.operands if operand.op == "index"]
