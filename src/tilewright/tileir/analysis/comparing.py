@@ -221,7 +221,7 @@ class _Indexed:
         return self._text[number - 1].strip() if 0 < number <= len(self._text) else ""
 
     def counted(self, place: Place | None) -> Counter[tuple[str, str, str]]:
-        """Counts operations by name, type and details. The details of memory operations are left out, because they are
+        """Counts operations by name, type and details. The details of memory operations are omitted, because they are
         compared elsewhere."""
         counted: Counter[tuple[str, str, str]] = Counter()
         for op in self.by_place.get(place, ()) if place is not None else ():

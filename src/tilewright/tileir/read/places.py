@@ -16,7 +16,7 @@ _SKIPPED = re.compile(r'[^<>"]+|"(?:[^"\\\n]|\\.)*"')
 
 
 class Places:
-    """The aliases in a text. `body` is the text with an empty line in place of each alias."""
+    """The aliases in the text of a module. `body` is the text with an empty line in place of each alias."""
 
     def __init__(self, text: str) -> None:
         self._aliases = {found[1]: found.span(2) for found in _DEFINITION.finditer(text)}

@@ -5,10 +5,10 @@ computed in f32 and then rounded. For the f16 and bf16 operations that the diale
 multiplication, ``fma``, ``sqrt``), the result is the same as with a single rounding.
 
 Mathematical functions are computed in float64, and rounded to f32 and then to f16 or bf16 (the dialect: "emulated in
-f32"). f64 functions are those of NumPy. ``approx`` and ``full`` are computed as precisely as the rest, so a GPU may
+f32"). f64 functions are NumPy's functions. ``approx`` and ``full`` are computed as precisely as the rest, so a GPU may
 differ by some units in the last place. ``flush_to_zero`` (f32 only) replaces subnormal operands and results by zeros.
 
-NaN results are quiet. Their other bits are those of NumPy, not the GPU's 0x7FFFFFFF.
+NaN results are quiet. Their other bits are NumPy's, not the GPU's 0x7FFFFFFF.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def remf(op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements("absf", "negf")
 def change_sign(op: Op, source: Array) -> Array:
-    """Clears or flips the sign, also that of zeros and NaN."""
+    """Clears or flips the sign, also of zeros and NaN."""
     _element(op)
     bits = source.view(f"u{source.dtype.itemsize}")
     sign = np.array(1 << (8 * source.dtype.itemsize - 1), bits.dtype)
@@ -197,7 +197,7 @@ def function(op: Op, **named: Array) -> Array:
     """Computes a function in float64, rounds the result to f32, and then to a narrower element type.
 
     The first operand of ``atan2`` is the ordinate, although the dialect calls it x: cuTile's ``atan2(y, x)`` passes its
-    operands in this order. Powers are those of C's ``pow``. The integers of ``fpowi`` are signed.
+    operands in this order. Powers follow C's ``pow``. The integers of ``fpowi`` are signed.
     """
     element, mode = _element(op), op.attributes.get("rounding_mode", "full")
     if mode not in (*APPROXIMATE, "nearest_even"):

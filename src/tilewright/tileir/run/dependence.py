@@ -76,7 +76,7 @@ def block_values(entry: KernelEntry, in_parts: bool) -> list[BlockValue]:
 
 
 def needed_for(entry: KernelEntry, names: Iterable[str], in_parts: bool) -> frozenset[str]:
-    """Returns the names of the values that ``names`` and control flow depend on. Masks of loads are left out, except if
+    """Returns the names of the values that ``names`` and control flow depend on. Masks of loads are omitted, except if
     blocks differ in the padding, or in the parts of tiles that they load (``in_parts``)."""
     ops = list(entry.walk())
     numbers = reached(ops, {name for op in ops if op.name == "get_tile_block_id" for name in op.results})

@@ -225,8 +225,8 @@ def run(
     on_progress: called with the share of the run that is done (0 to 1): after each batch of blocks, and after each
         iteration of the kernel's outermost loops.
 
-    Raises Unsupported (naming the operation) if the interpreter cannot run the kernel, NeedsData in a dry run whose
-    addresses depend on data, and TypeError if the arguments do not match the parameters.
+    Raises Unsupported (naming the operation) if the interpreter cannot run the kernel. Raises NeedsData in a dry run
+    whose addresses depend on data, and TypeError if the arguments do not match the parameters.
     """
     kernel = module.entry(entry)
     for op in kernel.walk():
@@ -281,7 +281,8 @@ def _chosen(total: int, seed: int | None, sample: int | None) -> Array:
 
 
 def bind(kernel: KernelEntry, arguments: Sequence[Number]) -> dict[str, Array]:
-    """Returns parameter → value. All blocks share the values. Raises TypeError if the arguments do not match."""
+    """Returns the parameters' values by name. All blocks share the values. Raises TypeError if the arguments do not
+    match."""
     if len(arguments) != len(kernel.parameters):
         raise TypeError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}")
     pairs = zip(kernel.parameters, arguments, strict=True)

@@ -58,7 +58,7 @@ class Runnable:
         """Runs the kernel, but computes only addresses and control flow. The tensors get addresses without memory.
 
         data: name of a tensor that addresses or control flow depend on → its elements, or None if they are not known.
-        Other parameters and errors are those of `interpreter.run`.
+        Other parameters and errors are the same as in `interpreter.run`.
         Returns the observations, and the allocations of the tensors and lists.
         """
         memory = Memory(watch=False)

@@ -1,10 +1,10 @@
 """Finds blocks whose decisions differ from those of most blocks in the grid.
 
 A run records, by block, the lengths of loops, which parts of the loaded tiles lie inside their tensors, and the values
-of `run.dependence`: results of comparisons, minima, divisions and bit operations, functions of the block
-number that are not linear, and sums and products, which may wrap around or be rounded. If a kernel treats one block
-differently, such a value, or two of them together, must differ for this block. So the blocks with rare values are the
-ones to run on data.
+of `run.dependence`. These values are results of comparisons, minima, divisions and bit operations, and functions of the
+block number that are not linear. They also include sums and products, which may wrap around or be rounded. If a kernel
+treats one block differently, such a value, or two of them together, must differ for this block. So the blocks with rare
+values are the ones to run on data.
 """
 
 from __future__ import annotations

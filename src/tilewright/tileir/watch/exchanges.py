@@ -121,5 +121,5 @@ def _said(touched: Touched, element: int, word: str) -> str:
     place = f" at {op.location}" if op.location else ""
     return (
         f"{op.name}{place} {touched.how} {allocation.name}[{index}], which another thread of the block {word} before: "
-        "their order is open without a barrier between them"
+        "their order is undefined without a barrier between them"
     )

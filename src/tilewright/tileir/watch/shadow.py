@@ -336,7 +336,7 @@ class Shadow:
     def other_tensors(self, bit: int, writes: bool, granules: Indices) -> Bytes | None:
         """Records that an access goes through the tensor with ``bit``. Returns the forbidden accesses, or None.
 
-        Two accesses to a granule through different tensors are forbidden if the tensors may not alias and one of the
+        Two accesses to a granule through different tensors are forbidden if the tensors must not alias and one of the
         accesses writes. The result has, for each granule, the bits of the other tensors.
         """
         apart = self._apart[bit.bit_length() - 1]
