@@ -174,9 +174,9 @@ class _CaseRun:
         return f"{compared.verdict}; all addresses, and the values of some blocks"
 
     def caches(self) -> str:
-        """Detects cached results, by four runs: on inputs A; on inputs B at the same addresses; on A at other
-        addresses; and at these addresses on A with one changed element. The engine changes the addresses after every
-        second run."""
+        """Detects cached results by four runs. The first is on inputs A, the second on inputs B at the same addresses.
+        The third is on A at other addresses, the fourth at these addresses on A with one changed element. The engine
+        changes the addresses after every second run."""
         inputs, others = self.drawn(), self.drawn(1)
         first, fresh, again = (self.outputs(values, 0) for values in (inputs, others, inputs))
         if self.task.deterministic and (name := differing(first, again)):
@@ -186,7 +186,7 @@ class _CaseRun:
         changed = self.one_changed(inputs)
         if changed is None:
             self.outputs(inputs, 0)  # the number of runs must be even, because the engine's addresses depend on it
-            return "no single element changes the answer by more than the allowed error"
+            return "no single element changes the expected outputs by more than the allowed error"
         self.judge_values(changed, self.outputs(changed, 0))
         assert self.error is not None
         return self.error.verdict

@@ -24,7 +24,7 @@ from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims, row_major, span
 from tilewright.verify.arrays import Array, NamedArrays
 
 SHARE_OF_MEMORY = 0.5
-"""A case may need this fraction of the machine's memory. A case that needs more is left unverified."""
+"""A case may need this fraction of the machine's memory. A case that needs more is reported as unverified."""
 Bytes = npt.NDArray[np.uint8]
 
 ROW_MAJOR = "row-major"

@@ -5,7 +5,7 @@ A run begins on poisoned, guarded memory. After the run, these functions judge i
     judge_memory    was anything written outside the tensors? was an input changed?
     judge_finite    is every element finite? (an element that was not written still contains poison)
     judge_values    is each output near the expected values, relative to the output's scale?
-    judge_whole     if `judge_values` saw only a slice: is every element near that of another implementation?
+    judge_whole     if `judge_values` saw only a slice: is every element near the other implementation's?
 
 Expected values come from the float64 reference (`reference.FloatReference`), or from a run of the shipped configuration
 on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's or torch's (`arrays`). A mistake of

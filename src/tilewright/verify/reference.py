@@ -33,7 +33,7 @@ DRAWS = 4  # sets of inputs whose outputs must not all be equal; on a small shap
 CONDITION = 4.0
 """The inputs are changed by this many unit roundoffs. The change of the reference is then an error that a kernel may
 have, too, because rounding inside a kernel has at least this effect. If all terms of a sum have the same sign, the
-number is the square root of the sum's length instead: that is the error of a float32 sum which adds one number after
+number is the square root of the sum's length instead. That is the error of a float32 sum which adds one number after
 another.
 
 Numbers that the reference makes itself cannot be changed. If they also make NumPy compute an output in float64, that

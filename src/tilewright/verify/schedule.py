@@ -46,7 +46,7 @@ ENGINES = ("interpreter", "gpu")
 class Equipment:
     """The engine and the tools of a check of one task. Only the engine is required.
 
-    compiles: tells whether a launch compiles. Without it, a compiler error cannot be told from a crash of the kernel: a
+    compiles: tells whether a launch compiles. Without it, a compiler error cannot be told from a crash of the kernel. A
         failure before the run then counts as a compiler error if no workload has the shape or layout.
     """
 
@@ -131,7 +131,7 @@ class Compiling:
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)
             language = language_of(launch.kernel)
-        except Exception as error:  # code of the task fails for dimensions that it may not support
+        except Exception as error:  # code of the task fails for dimensions that it might not support
             return Failed("launch", in_task(error))
         lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         return lowered if isinstance(lowered, Failed) else (language, lowered)
@@ -194,7 +194,7 @@ def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None =
 def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
     """Yields cases that are one step simpler: first a plain run, layout or data, then half of one dimension."""
     plain, task = Case(()), examiner.task
-    too_large = case.run == "own shape" and not PLAIN.allows(task, case.sizes)  # may not fit in memory
+    too_large = case.run == "own shape" and not PLAIN.allows(task, case.sizes)  # might not fit in memory
     for name in ("run", "layout", "data"):
         if getattr(case, name) != getattr(plain, name) and not (name == "run" and too_large):
             yield replace(case, **{name: getattr(plain, name)})

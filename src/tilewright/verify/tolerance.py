@@ -24,7 +24,7 @@ from tilewright.task.tensors import Dims, Distribution, is_whole
 from tilewright.verify.arrays import HOST, Array, Arrays, NamedArrays
 from tilewright.verify.images import storage
 
-FACTOR = 2.0  # a candidate's error may be this many times that of the trusted implementation
+FACTOR = 2.0  # a candidate's error may be this many times the trusted implementation's error
 TRUSTED_AT_MOST = 0.1
 """The largest error of a trusted implementation, as a fraction of the reference's norm. Rounding to two bits of
 mantissa (float8_e5m2) gives 0.06. An implementation with an error above 0.1 computes another function."""
@@ -66,8 +66,8 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
 
 
 def affordable(task: Task, dims: Dims, flop: float, elements: float) -> bool:
-    """Returns whether a reference of these dimensions stays within the limits. ``elements``: those of the largest
-    tensor."""
+    """Returns whether a reference of these dimensions stays within the limits. ``elements``: the number of elements of
+    the largest tensor."""
     largest = max(math.prod(array.shape) for array in task.arrays(dims).values())
     return task.work(dims) <= flop and largest <= elements
 
