@@ -164,7 +164,7 @@ class KernelFacts:
     """The facts about the incumbent, the version that an entry may change.
 
     ``task`` ships the incumbent's configuration. ``bounds`` and ``codes`` are keyed by the workload's name: the bounds
-    follow from the baseline's counted work, and the machine code is that of the shipped configuration. ``count``
+    follow from the baseline's counted work, and the machine code belongs to the shipped configuration. ``count``
     returns the counted work of the incumbent's Tile IR for a workload, and counts only once.
     """
 

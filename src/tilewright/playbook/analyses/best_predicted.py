@@ -42,7 +42,7 @@ HINTS: tuple[Mapping[str, Value], ...] = (
     *({"num_ctas": ctas} for ctas in (2, 4)),
     {"occupancy": 2, "num_ctas": 2},
 )
-"""The hints to try. Occupancy 1 is left out, because the compiler chooses it without a hint."""
+"""The hints to try. Occupancy 1 is omitted, because the compiler chooses it without a hint."""
 
 
 def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> tuple[Configuration, ...]:
@@ -100,7 +100,7 @@ def _is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
     """Returns whether a tile size equals, in each workload, a tensor's extent rounded up to a power of two.
 
     Such a tile holds a whole row, so its size must not change. A tile size named after M, N or K is compared only with
-    the workload's dimension of that name: a TILE_N of 64 has nothing to do with a head dimension of 64.
+    the workload's dimension of that name, because a TILE_N of 64 has nothing to do with a head dimension of 64.
     """
     axis = _axis(name)
 

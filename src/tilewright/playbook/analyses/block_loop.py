@@ -108,8 +108,8 @@ def _looped(
     """Returns the source with the kernel's body inside the loop that begins with ``header``.
 
     ``texts`` holds two mappings from an axis to an expression: one for ``ct.bid(axis)``, one for
-    ``ct.num_blocks(axis)``. ``guard`` is used if the loop may run beyond the last item: it is the name of the parameter
-    with the number of items, and the body is skipped for later items. If the kernel gives its only block id a name, the
+    ``ct.num_blocks(axis)``. ``guard`` is used if the loop may run beyond the last item. It is the name of the parameter
+    with the number of items. The body is skipped for later items. If the kernel gives its only block id a name, the
     loop's variable takes that name.
     """
     named = _only_name(source, kernel) if set(texts[0].values()) <= {"{item}", "0"} else None

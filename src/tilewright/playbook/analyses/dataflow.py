@@ -294,7 +294,7 @@ def reaching(source: Source, name: str, at: cst.CSTNode) -> Definition | None:
                         continue
                     if isinstance(statement, Line):
                         return _last(name, statement.body)
-                    # A definition inside a branch or a loop may not run.
+                    # A definition inside a branch or a loop might not run.
                     return Definition(statement) if isinstance(statement, cst.FunctionDef) else None
             case cst.For() if below is above.body:
                 if name in target_names(above.target):

@@ -230,8 +230,8 @@ def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpressi
 def served_launches(facts: KernelFacts) -> Iterator[Launch]:
     """Yields launches for several shapes, with array specifications in place of arrays.
 
-    The shapes are those of all workloads. If the task serves larger shapes, there are also shapes with one dimension
-    larger by one.
+    The shapes are the shapes of all workloads. If the task serves larger shapes, there are also shapes with one
+    dimension larger by one.
     """
     task = facts.task
     for workload in facts.workloads:

@@ -27,8 +27,8 @@ _KEEPS_ROWS = (
     "minimum", "multiple_of", "num_programs", "program_id", "range", "rsqrt", "sigmoid", "sqrt", "store", "where",
     "zeros",
 )  # fmt: skip
-"""Functions that do not mix rows and columns: a row of the result depends only on that row of the left operand, a
-column only on that column of the right operand."""
+"""Functions that do not mix rows and columns. A row of the result depends only on that row of the left operand. A
+column depends only on that column of the right operand."""
 
 
 @dataclass(frozen=True)

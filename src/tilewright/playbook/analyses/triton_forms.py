@@ -1,7 +1,8 @@
 """Represents integers, addresses and masks of a Triton kernel as a sum of products, with a stride for each axis.
 
-An integer is a `Scalar`. A name that the kernel assigns gets the number of its assignment, such as ``row·2``. So equal
-texts have equal values. `plain` removes the numbers. `Names.holds` tells whether a text is valid at a place.
+An integer is a `Scalar`. A name that the kernel assigns gets the number of its assignment, such as ``row·2``. So
+expressions with equal text have equal values. `plain` removes the numbers. `Names.holds` tells whether the text of an
+expression is valid at a place.
 """
 
 from __future__ import annotations

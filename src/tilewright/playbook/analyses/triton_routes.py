@@ -29,8 +29,8 @@ spill (3,033 instead of 203 µs for 128 × 256 on an H200)."""
 def with_route(source: Source, facts: KernelFacts, changes: Sequence[str]) -> tuple[Value, ...]:
     """Returns the values of a site for ``changes`` of the source.
 
-    If the task ships another route than Tile IR, there are three values for each change: on Tile IR with the compiler's
-    number of warps, on Tile IR with 8 warps, and on the shipped route.
+    If the task ships another route than Tile IR, there are three values for each change. They are: on Tile IR with the
+    compiler's number of warps, on Tile IR with 8 warps, and on the shipped route.
     """
     if is_on_tile_ir(current(facts)) or unless_refused(on_tile_ir, source) is None:
         return tuple(changes)

@@ -2,7 +2,7 @@
 
 Triton 3.9 has removed `tl.make_block_ptr`. A descriptor has the same base, shape, strides and block, but its loads and
 stores take the offsets as arguments. An axis along which `tl.advance` moves the block gets a variable for its offset.
-If the first stride is 1, the descriptor is that of the transposed matrix. An axis without a bounds check ends where the
+If the first stride is 1, the descriptor describes the transposed matrix. An axis without a bounds check ends where the
 block ends.
 """
 

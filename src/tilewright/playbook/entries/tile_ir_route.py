@@ -1,7 +1,7 @@
 """Compiles a Triton kernel by Tile IR instead of Triton's own compiler.
 
 The Tile IR route compiles the same source with cuTile's compiler, which plans copies, pipelines and warps by itself. So
-``num_warps`` has no effect there and is left out. `descriptors` tries this route together with a change of the source.
+``num_warps`` has no effect there and is omitted. `descriptors` tries this route together with a change of the source.
 """
 
 from __future__ import annotations
