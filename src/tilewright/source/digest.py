@@ -2,7 +2,7 @@
 
 The names in the kernel's syntax tree, including `module.name` and `object.name`, are resolved as the front end resolves
 them at compile time. The hash contains the source of each function and the value of each constant. Comments and layout
-do not change the hash. The source of the packages in `_VERSIONED` is left out: users of the hash add the packages'
+do not change the hash. The source of the packages in `_VERSIONED` is omitted: users of the hash add the packages'
 versions.
 """
 

@@ -78,8 +78,8 @@ def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
 def _hints_after(file: SourceFile, kernel: str, end: int) -> tuple[tuple[str, int], ...]:
     """Returns the literal hints that ``kernel`` gets after line ``end``.
 
-    Empty if two calls set different hints, if a hint is not an integer literal, if the name ``kernel`` is assigned, or
-    if the kernel is used without hints after line ``end``.
+    Empty if two calls set different hints, if a hint is not an integer literal, or if the name ``kernel`` is assigned.
+    Also empty if the kernel is used without hints after line ``end``.
     """
     hints, hinted_nodes = set(), set[ast.AST]()
     for call in file.every(ast.Call):
