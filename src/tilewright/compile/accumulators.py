@@ -4,7 +4,7 @@ On sm_90 an accumulator is in the registers of the threads that issue the produc
 kernel with too large accumulators has to spill, and takes up to ten times as long to compile as the winner. So `tune`
 and the search in the user's process do not compile such candidates at first. They compile them only if every correct
 candidate has at least `LEAST_STACK` bytes of stack. The shipped configuration is always compiled. In
-examples/matmul.py, 11 of 40 configurations are left out, and this saves half of the compilers' processor time (15 of 31
+examples/matmul.py, 11 of 40 configurations are skipped, and this saves half of the compilers' processor time (15 of 31
 s on a machine with 2 cores, 2026-11-22).
 """
 
@@ -88,7 +88,7 @@ def accumulator_words(entry: KernelEntry) -> int:
     """Returns the number of 32-bit registers that the accumulators of a loop need, over all threads of a cluster.
 
     An accumulator is the result of a matrix product that a loop carries to its next iteration. If the kernel has
-    several loops, the number is that of the loop that needs most.
+    several loops, returns the largest number.
     """
     products = {name: op for op in entry.walk() if op.name.startswith("mma") for name in op.results}
 

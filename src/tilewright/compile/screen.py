@@ -164,7 +164,7 @@ _Objection: TypeAlias = tuple[Verdict, str] | None
 
 
 def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound) -> _Objection:
-    """Objects if the tensor instructions are slower than those of other candidates, unless memory bounds the
+    """Objects if the tensor instructions are slower than other candidates' instructions, unless memory bounds the
     workload."""
     path = group.row.code.tensor_path
     if bound.kind == "memory" or path == "unknown" or _strength(path) >= strongest:
