@@ -165,9 +165,9 @@ DEFAULT_ARCH = "sm_90"
 def default_board(arch: str) -> Board:
     """Returns the GPU model to assume if only the architecture is known: usually the common data-centre GPU.
 
-    Where there are several, the choice is A10 for sm_86 (RTX 3090 has the same SM but half the tensor rate), H200 for
-    sm_90 (we measure on it) and RTX 5090 for sm_120 (TileGym tunes for it). No GPU with sm_88 or sm_107 is documented,
-    so these two architectures have the rates of a related GPU.
+    For sm_86, this is A10: RTX 3090 has the same SM but half the tensor rate. For sm_90, it is H200 (we measure on it),
+    for sm_120 RTX 5090 (TileGym tunes for it). No GPU with sm_88 or sm_107 is documented, so these two architectures
+    have the rates of a related GPU.
     """
     return BOARDS[architecture(arch).default_board]
 
@@ -189,7 +189,7 @@ _VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
 def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | None = None) -> Board:
     """Returns the model of a GPU by its name in the driver ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
 
-    Unknown GPUs, parts of a GPU (MIG) and variants (laptop, NVL, fewer SMs) get an estimate: the rates of the known
+    Unknown GPUs, parts of a GPU (MIG) and variants (laptop, NVL, fewer SMs) get an estimate. The rates of the known
     model, or else of the default model of ``arch``, are scaled by the number of SMs. The sources of an estimate start
     with "assumed". Raises UnknownChoice for an unknown name without ``arch``.
     """
@@ -226,8 +226,8 @@ def attainable_ctas(
 ) -> Occupancy:
     """Returns the CTAs per SM for a kernel with ``registers`` per thread, ``threads`` and ``shared_bytes`` per CTA.
 
-    The rules are those of the CUDA occupancy calculator (cuda_occupancy.h). Warps get registers in units of 256 from
-    their quarter of the SM. CTAs get shared memory in units of 128 bytes, with 1 KiB reserved in each. A CTA takes
+    The rules come from the CUDA occupancy calculator (cuda_occupancy.h). Warps get registers in units of 256 from their
+    quarter of the SM. CTAs get shared memory in units of 128 bytes, with 1 KiB reserved in each. A CTA takes
     ``tensor_columns`` of tensor memory. Barriers are not counted. Raises RequestError if a number is negative or there
     are no threads.
     """

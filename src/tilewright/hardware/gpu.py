@@ -38,7 +38,7 @@ _ATTRIBUTES: Mapping[str, int] = {"sms": 16, "l2_bytes": 38, "major": 75, "minor
 
 
 def detect() -> Gpu | None:
-    """Returns the first visible GPU, or None without a driver or a GPU. A process asks the driver once."""
+    """Returns the first visible GPU, or None without a driver or a GPU. A process queries the driver once."""
     with _asking:  # a second thread waits for the first thread's result
         return _detected()
 
