@@ -98,7 +98,7 @@ def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -
 
     dtype: a key of `PRECISIONS`.
     gpu: a marketing name such as ``"NVIDIA H200"``.
-    count: the most tiles to return. Tiles with split-K, or with sizes that are no powers of two, are left out.
+    count: the most tiles to return. Tiles with split-K, or with sizes that are no powers of two, are skipped.
     Raises `UnknownChoice`, `RequestError` for sizes below 1, `MachineError` if the package is missing or fails.
     """
     if min(m, n, k, count) < 1:
@@ -118,7 +118,7 @@ def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -
 def place_seeds(
     space: Space, seeds: tuple[Seed, ...], arch: int, dims: Mapping[str, Value]
 ) -> tuple[Configuration, ...]:
-    """Returns the configurations of all seeds. Configurations that ``space`` does not allow are left out."""
+    """Returns the configurations of all seeds. Configurations that ``space`` does not allow are omitted."""
     return place(space, (point for each in seeds for point in each.points()), arch, dims)
 
 

@@ -179,7 +179,7 @@ def place(
     """Turns points with M, N, K, BLOCK, swap_ab and hints into the configurations that the space allows.
 
     The compiler chooses the hints that a point lacks. Constants that a point lacks take their shipped values. A size or
-    an occupancy is ignored if the space has no such knob. A point is left out if the space lacks another knob that the
+    an occupancy is ignored if the space has no such knob. A point is skipped if the space lacks another knob that the
     point sets (num_ctas above 1, num_worker_warps, swap_ab). Occupancy 1 and num_ctas 1 become None, the compiler's
     choice, if the space lists None but not 1. Both give the same machine code (a matmul and six kernels on sm_80, 90,
     100 and 120, tileiras 13.4.92, 2026-11-21).
