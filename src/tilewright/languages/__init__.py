@@ -14,7 +14,7 @@ from tilewright.plugins import plugins
 
 
 def languages() -> Iterator[Language]:
-    """Returns the languages in this folder, then those of the entry point group ``tilewright.languages``."""
+    """Returns the languages in this folder, then the languages of the entry point group ``tilewright.languages``."""
     return plugins("tilewright.languages", "LANGUAGE")
 
 

@@ -149,7 +149,7 @@ class Language(ABC):
         return lowered.symbol if isinstance(lowered, Lowered) else ""
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
-        """Returns the arguments of the compiled entry. Default: those of the launch."""
+        """Returns the arguments of the compiled entry. Default: the launch's arguments."""
         return launch.args
 
     def decorated_hints(self, kernel: Any, arch: str) -> Hints:

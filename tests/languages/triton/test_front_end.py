@@ -73,7 +73,7 @@ def test_knobs_fill_the_parameters_that_the_launch_leaves_out_and_hints_are_opti
 @pytest.mark.parametrize(
     ("kernel", "args", "hints", "said"),
     [
-        ("softmax", (OUT, "x", 3000, 3000, 4096), {}, "'x' is the text 'x'; fix: pass a tensor or a number"),
+        ("softmax", (OUT, "x", 3000, 3000, 4096), {}, "'x' is the string 'x'; fix: pass a tensor or a number"),
         ("softmax", (OUT, X, 3000, 3000), {}, "neither the launch nor the space has a value for 'BLOCK'"),
         ("softmax", (OUT, X, 3000, 3000, 4096, 1), {}, "takes 5 arguments, the launch passes 6"),
         ("softmax", (OUT, X, 3000, 3000, 4000), {}, "power of 2"),

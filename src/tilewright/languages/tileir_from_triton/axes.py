@@ -75,7 +75,7 @@ class Axes:
         """Returns (bytes, every, axis): along ``axis``, each address at a multiple of ``every`` elements is a multiple
         of ``bytes``.
 
-        The axis is the one with the best facts.
+        The chosen axis is the axis with the best facts.
         """
         facts = self[pointers]
         axis = max(range(len(facts.contiguity)), key=lambda at: (facts.contiguity[at], facts.divisibility[at]))
@@ -201,8 +201,8 @@ def _splat(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _expand(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """Inserts an axis. A group along the new axis has one element, so the divisibility along it is that of the least
-    divisible element.
+    """Inserts an axis. A group along the new axis has one element, so the divisibility along it is the divisibility of
+    the least divisible element.
     """
     facts, axis = operands[0], int(op.attributes["axis"])
     every = min(facts.divisible(at, 1) for at in range(len(facts.contiguity)))

@@ -43,7 +43,7 @@ EVALUATED: dict[str, Callable[..., Number]] = {
 def neutral(
     block: TtirBlock, types: Sequence[ValueType], known: Mapping[SsaValue, Number], *, as_first_only: bool = False
 ) -> tuple[Number, ...] | None:
-    """Returns a neutral number for each operand. Returns None if none is found.
+    """Returns a neutral number for each operand. Returns None if no neutral number is found.
 
     known: the constants that are defined outside the body.
     as_first_only: the number needs to be neutral only as the first operand, which is enough for a scan.

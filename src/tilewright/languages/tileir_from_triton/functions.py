@@ -1,4 +1,4 @@
-"""Mathematical functions: those of the language, and those of libdevice that Tile IR has."""
+"""Mathematical functions: Triton's own, and the functions of libdevice that Tile IR has."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ OWN = ("/triton/language/", "/triton/experimental/")
 
 
 class TtirWords:
-    """Reads the words and signs of a text one at a time."""
+    """Reads the words and signs of TTIR text one at a time."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0

@@ -20,7 +20,7 @@ WIDEST_ACCESS = 16
 """Bytes of the widest load or store of a thread. A greater alignment has no further benefit."""
 
 UNEXPECTED = (LookupError, ValueError, TypeError, AttributeError, AssertionError)
-"""The errors of a handler whose operands or attributes differ from those of the known Triton releases."""
+"""The errors of a handler whose operands or attributes differ from the known Triton releases."""
 
 
 def translates(*names: str) -> Callable[[Handler], Handler]:

@@ -86,7 +86,7 @@ def _refuse_texts(kernel: JITFunction[FunctionType], args: Sequence[Any]) -> Non
     for parameter, arg in zip(kernel.params, args, strict=False):
         if isinstance(arg, str) and not parameter.is_constexpr:
             raise TaskError(
-                f"kernel '{kernel.__name__}': '{parameter.name}' is the text {arg!r}; "
+                f"kernel '{kernel.__name__}': '{parameter.name}' is the string {arg!r}; "
                 "fix: pass a tensor or a number, or annotate it with tl.constexpr"
             )
 
@@ -132,7 +132,8 @@ def lower(kernel: JITFunction[FunctionType], bound: BoundCall, arch: int) -> tup
 
 
 def _watched(options: CUDAOptions) -> tuple[CUDAOptions, set[str]]:
-    """Returns a copy of the compiler's options, and a set to which the copy adds the name of each option that is read.
+    """Returns a copy of the compiler's options, and a set to which the copy adds the name of each option that is read
+    from it.
 
     Code that reads the copy as a whole, such as ``vars``, counts as reading all options.
     """

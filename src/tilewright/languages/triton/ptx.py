@@ -1,7 +1,7 @@
 """The PTX route: Triton's own compiler makes a cubin from TTIR, in a long-lived process.
 
-The cubins are byte-equal to those of `triton.compile`. `triton_key`, the hash of Triton's 500 MB for its own cache, is
-never computed.
+The cubins are byte-equal to the cubins of `triton.compile`. `triton_key`, the hash of Triton's 500 MB for its own
+cache, is never computed.
 """
 
 from __future__ import annotations

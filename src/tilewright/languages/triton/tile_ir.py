@@ -70,8 +70,9 @@ def _translated(
 
 
 def _descriptors(made: Ttir) -> Iterator[tuple[int, bool, bool]]:
-    """Yields the position of each of the entry's parameters that is a tensor descriptor, whether it has NaN outside the
-    tensor, and whether the last extent of its tensor is a multiple of 16 bytes."""
+    """Yields the position of each of the entry's parameters that is a tensor descriptor, with two flags. The first
+    tells whether elements outside the tensor are NaN, the second whether the tensor's last extent is a multiple of 16
+    bytes."""
     at = 0
     for parameter in made.parameters:
         if isinstance(descriptor := parameter.argument, Descriptor):
@@ -83,7 +84,7 @@ def _descriptors(made: Ttir) -> Iterator[tuple[int, bool, bool]]:
 def _arrays(made: Ttir, in_place: Mapping[str, str]) -> list[int]:
     """Returns an id for each parameter. Two tensors may share memory only if they have the same id.
 
-    Tensors with the same name have the same id. So have an output and its input in ``in_place``.
+    Tensors with the same name have the same id. An output and its input in ``in_place`` have the same id, too.
 
     in_place: output → the input whose memory the output may share.
     """

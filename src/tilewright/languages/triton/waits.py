@@ -2,7 +2,7 @@
 
 In Triton's language only `tl.debug_barrier` promises such a wait. A reduction within a warp has none, and Triton's
 passes move loads across reductions and products, which have no side effects. Whether there is a wait depends on the
-layouts, `num_warps` and the architecture. So it is read from the code of Triton's compiler: the two accesses are
+layouts, `num_warps` and the architecture. So it is read from the code of Triton's compiler. The two accesses are
 ordered if every path from the first to the second has a ``bar.sync`` of the whole block. ptxas keeps this order.
 Two jumps on the same predicate agree: if a loop is skipped, a later loop with the same bounds is skipped, too.
 """
