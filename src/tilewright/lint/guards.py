@@ -1,8 +1,8 @@
 """Distinguishes code that runs on every call of a function from code that runs only on a cache miss.
 
-Code runs on a miss after `key not in cache`, after `cache.get(key)` returned None, in the handler of a KeyError, after
-`if key in cache: return …`, and in the body of a function under `functools.cache`. Code in a function runs only on a
-miss if all calls of that function in the file do.
+Code runs on a miss after `key not in cache`, after `cache.get(key)` returned None, and after `if key in cache: return
+…`. It also does in the handler of a KeyError, and in the body of a function under `functools.cache`. Code in a function
+runs only on a miss if all calls of that function in the file do.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class Rule(ABC):
     A rule is listed in the ``RULES`` of a file in `lint/rules/`, or an installed package registers the rule under the
     entry point `tilewright.lint`. The class ``NoPrint`` defines the rule no_print.
 
-    The docstring is that of the class or, if it has none, of its module. First, one sentence says what is wrong. A
-    paragraph says why this matters, with a number. The lines ``Fix: …`` and ``Sources: …; …`` follow.
+    The docstring belongs to the class or, if the class has none, to its module. First, one sentence says what is wrong.
+    A paragraph says why this matters, with a number. The lines ``Fix: …`` and ``Sources: …; …`` follow.
     """
 
     level: Level = "error"

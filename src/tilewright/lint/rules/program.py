@@ -243,7 +243,7 @@ def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.S
 
 
 class CurrentDevice(Rule):
-    """The code asks the current device, not the tensors' device.
+    """The code queries the current device, not the tensors' device.
 
     With two GPU models, tensors on cuda:1 get the tiles for cuda:0. cuda-tile 1.6 compiles for the launch's device.
     Fix: pass the tensor's device: `torch.cuda.get_device_capability(x.device)`.
@@ -259,7 +259,7 @@ class CurrentDevice(Rule):
             if name in ASK_DEVICE and _asks_current_device(file, call) and owner not in seen:
                 seen.add(owner)  # one finding for each function is enough
                 where = f"in {owner.name}" if owner is not None else "when the file is imported"
-                yield self.at(file, call, f"{name.rpartition('.')[2]} asks the current device, {where}")
+                yield self.at(file, call, f"{name.rpartition('.')[2]} queries the current device, {where}")
 
 
 def _asks_current_device(file: SourceFile, call: ast.Call) -> bool:
