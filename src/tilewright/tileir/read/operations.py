@@ -67,7 +67,8 @@ class Reading:
 
 @dataclass
 class Draft:
-    """An operation that is being read. ``names``: the names of its results. ``results``: number → type."""
+    """An operation that is being read. ``names``: the names of its results. ``results``: the types of the results by
+    position."""
 
     name: str
     names: list[str]
@@ -214,7 +215,7 @@ def _read_types(reading: Reading, draft: Draft, line: str) -> None:
 
 
 def _expanded(draft: Draft, slots: str) -> list[list[int | Value]]:
-    """Returns a list for each type in the text: the results (by number) and values that have this type."""
+    """Returns a list for each type in the text: the results (by position) and values that have this type."""
     found: list[list[int | Value]] = []
     for slot in filter(None, (slot.strip() for slot in slots.split(","))):
         if slot == "all":

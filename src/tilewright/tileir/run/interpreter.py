@@ -221,7 +221,7 @@ def run(
     recorded: value → whether it is telling (`dependence.BlockValue`).
     samples: a dry run with samples computes only the ``recorded`` values and control flow. All blocks load what the
         middle block loads, from the samples.
-    checks_assumptions: False leaves out findings about false assumptions, for a run that only counts.
+    checks_assumptions: False omits findings about false assumptions, for a run that only counts.
     on_progress: called with the share of the run that is done (0 to 1): after each batch of blocks, and after each
         iteration of the kernel's outermost loops.
 

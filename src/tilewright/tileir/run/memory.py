@@ -181,7 +181,7 @@ class Memory:
             allocation.shadow.restart()
 
     def allocate_list(self, rows: Sequence[Sequence[int]]) -> Allocation:
-        """Allocates a list argument as a launch passes it: rows of 64-bit numbers, known before the kernel runs."""
+        """Allocates a list argument as a launch passes it: rows of 64-bit integers, known before the kernel runs."""
         self.lists.append(self.allocate(f"list {len(self.lists)}", np.array(rows, np.int64)))
         self._known.add(self.lists[-1].start)
         return self.lists[-1]

@@ -193,7 +193,7 @@ class Watch:
                 yield write, wrote
 
     def report(self, kind: str, touched: Touched, elements: Indices, because: str) -> None:
-        """Adds a finding about ``elements``, and names the first of them.
+        """Adds a finding about ``elements``, with the index of the first of them.
 
         elements: positions in ``touched``.
         because: the end of the message.
