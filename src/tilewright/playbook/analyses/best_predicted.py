@@ -48,8 +48,8 @@ HINTS: tuple[Mapping[str, Value], ...] = (
 def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> tuple[Configuration, ...]:
     """Returns up to ``most`` configurations other than the incumbent's, the best predicted first.
 
-    ``constants`` names the knobs passed to the kernel that may change; hints may always change. Each configuration
-    gives a value to every hint, even if the space lacks the hint. Compiles some dozens of candidates.
+    ``constants``: the knobs passed to the kernel that may change; hints may always change. Each configuration gives a
+    value to every hint, even if the space lacks the hint. Compiles some dozens of candidates.
     """
     facts = replace(facts, task=widened(facts))
     space, shipped = facts.task.space, facts.task.space.shipped

@@ -25,9 +25,9 @@ UNKNOWN_CODE = (cst.Lambda, cst.FunctionDef, cst.ListComp, cst.GeneratorExp, cst
 class RowTiles(cst.CSTTransformer):
     """Rewrites the body of ``function``: call ``function.body.visit`` with this transformer.
 
-    ``row`` names the row's number, which becomes the number of a group of rows. ``rows`` names the tile of row numbers
-    in the group, and ``count`` names the constant that holds the group's size. Afterwards ``written`` counts the
-    stores, and ``width`` is the length of the row tile that was loaded last, as text.
+    ``row`` is the variable with the row's number, which becomes the number of a group of rows. ``rows`` is the name of
+    the tile of row numbers in the group. ``count`` is the name of the constant that holds the group's size. Afterwards
+    ``written`` counts the stores, and ``width`` is the length of the row tile that was loaded last, as text.
     """
 
     def __init__(self, source: Source, function: Function, row: str, rows: str, count: str) -> None:

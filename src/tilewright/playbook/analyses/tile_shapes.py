@@ -224,7 +224,7 @@ def tile_call(source: Source, call: cst.Call) -> str:
 
 
 def reduced_axes(call: cst.Call, rank: int) -> set[int] | None:
-    """Returns the axes that a reduction removes or shrinks to 1; None if they are not written as numbers."""
+    """Returns the axes that a reduction removes or shrinks to 1; None if they are not integer literals."""
     axis = argument(call, "axis", 1)
     if axis is None or (isinstance(axis, cst.Name) and axis.value == "None"):
         return set(range(rank))

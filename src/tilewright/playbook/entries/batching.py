@@ -1,4 +1,4 @@
-"""Gives each block several small items instead of one.
+"""Gives each block several small items instead of one. An item is the work of one block of the old grid.
 
 The change applies to thousands of blocks that copy or scale a few elements each: starting such a block takes as long as
 its work. It adds a knob, ``SLOTS``, the number of items in a block. Fewer blocks are harder to balance over SMs.

@@ -1,7 +1,7 @@
 """Tells the compiler that an integer passed to the kernel is a multiple of 16, so that addresses are aligned.
 
-A launch detects multiples by itself for the extents and strides of arrays, but not for plain numbers. The claim costs
-nothing at run time, but a wrong claim is undefined behaviour. So the claim is offered only if the number is a multiple
+A launch detects multiples by itself for the extents and strides of arrays, but not for plain integers. The claim costs
+nothing at run time, but a wrong claim is undefined behaviour. So the claim is offered only if the integer is a multiple
 in every shape that the task serves. And it is offered only in the task's own file, where no other code launches the
 kernel.
 """

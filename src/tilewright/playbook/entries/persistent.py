@@ -1,4 +1,5 @@
-"""Makes a kernel persistent: starts as many blocks as the GPU holds at once, each with a loop over several items.
+"""Makes a kernel persistent: starts as many blocks as the GPU holds at once, each with a loop over several items. An
+item is the work of one block of the old grid.
 
 The change saves the start of thousands of blocks. Data that all items share is loaded once. The loads of an item can
 begin while the results of the previous item are stored. The change adds a knob, ``BLOCKS_PER_SM``. It makes a kernel

@@ -135,7 +135,7 @@ def _knob_values(source: Source, name: str) -> list[int]:
 def _elements(facts: KernelFacts, source: Source, kernel: str, width: str | None) -> int | None:
     """Returns the number of elements in one row's tile, the largest of all workloads.
 
-    None if the length ``width`` is neither a number nor a constant of the kernel.
+    None if the length ``width`` is neither an integer literal nor a constant of the kernel.
     """
     if width is None or width.isdigit():
         return None if width is None else int(width)

@@ -86,7 +86,7 @@ def _is_free(source: Source, param: cst.Param) -> bool:
 def _shared(facts: KernelFacts, arrays: Sequence[ArraySpec]) -> tuple[int, ...]:
     """Returns the axes whose extent is the same in all ``arrays``: one parameter's arrays, one for each workload.
 
-    With only one workload, leaves out the axes of independent dimensions, because these usually vary.
+    With only one workload, omits the axes of independent dimensions, because these usually vary.
     """
     shape, tensor = arrays[0].shape, facts.task.tensors.get(arrays[0].name)
     same = [axis for axis in _equal([array.shape for array in arrays]) if shape[axis] != 1]

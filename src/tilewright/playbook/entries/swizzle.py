@@ -126,7 +126,7 @@ def _flattened(source: Source, kernel: str, tiles: TilePair, height: str) -> Sou
 
 
 def _tiles(source: Source, kernel: str) -> list[TilePair]:
-    """Returns the pairs of names that number the tiles row by row, if the kernel multiplies matrices; else none."""
+    """Returns the pairs of names that count the tiles row by row, if the kernel multiplies matrices; else none."""
     function = source.kernels[kernel]
     called = [source.functions[name] for name in source.called_by([kernel])]
     products = [call for each in called for call in source.calls("mma", "matmul", "mma_scaled", inside=each)]

@@ -107,7 +107,7 @@ _LIKE_FIRST = (  # functions whose result has the dtype of their first operand
     "min", "prod", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "abs", "negative", "maximum", "minimum",
     "add", "sub", "mul", "truediv",
 )  # fmt: skip
-ANY = "any"  # the dtype of a number, which takes the dtype of the tile in an operation
+ANY = "any"  # the dtype of a scalar literal, which takes the dtype of the tile in an operation
 _METHODS = ("reshape", "permute", "transpose", "extract", "slice", "load")
 _MADE = {"zeros": 1, "ones": 1, "full": 2, "arange": None}
 
@@ -121,7 +121,8 @@ class Dtypes:
         self._open: set[str] = set()  # names that are being read: an accumulator is computed from its own value
 
     def of(self, node: Expression | None) -> str | None:
-        """Returns the dtype of a tile or array, `ANY` for a number, or None if the text does not show the dtype."""
+        """Returns the dtype of a tile or array, `ANY` for a scalar literal, or None if the text does not show the
+        dtype."""
         match node:
             case cst.Integer() | cst.Float():
                 return ANY

@@ -1,6 +1,6 @@
 """Ships the fastest of the best predicted configurations: tile sizes and compiler hints, raced in one iteration.
 
-The entry first compiles about a hundred configurations and reads their machine code. It leaves out configurations that
+The entry first compiles about a hundred configurations and reads their machine code. It skips configurations that
 spill, that take a slow tensor path, or whose machine code equals another's. Only a few are raced. On TileGym's kernels
 and an H200 the change was kept in 6 of 20 tries (bench/recorded/h200-tilegym-2026-11-21.json).
 """
