@@ -65,7 +65,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class ListArgument:
-    """A list of arrays, as a kernel gets it: a table of 64-bit numbers in memory. The launch fills the table first.
+    """A list of arrays, as a kernel gets it: a table of 64-bit integers in memory. The launch fills the table first.
 
     An `ArraySpec` in a row of the table means the address of the array with that name.
     """

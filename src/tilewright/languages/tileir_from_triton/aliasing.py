@@ -59,7 +59,7 @@ class Aliases:
         pointers = [value for value in op.operands if _points(value)]
         for result in filter(_points, op.results):
             yield from ((result, pointer) for pointer in pointers)
-            if not pointers and not op.regions:  # the pointer comes from memory or from a number
+            if not pointers and not op.regions:  # the pointer comes from memory or from an integer
                 yield result, unknown
                 yield from ((other, unknown) for other in list(self._above) if isinstance(other, tuple))
         ends = [block.ops[-1] for blocks in op.regions for block in blocks if block.ops]

@@ -109,7 +109,7 @@ def evaluated(block: TtirBlock, arguments: Sequence[Number], known: Mapping[SsaV
 
 
 def constant_of(op: TtirOp) -> Number | None:
-    """Returns the number of a constant. Returns None if it has several numbers, or is given by its bits."""
+    """Returns the value of a constant. Returns None if it has several values, or is given by its bits."""
     value = op.attributes["value"]
     value = value.values if isinstance(value, Dense) else value
     number: Number | None = None if isinstance(value, (str, list)) else value

@@ -57,7 +57,7 @@ def negate(t: Translation, op: TtirOp) -> Handle:
 
 @translates("arith.constant")
 def constant(t: Translation, op: TtirOp) -> Handle:
-    """Generates a constant. The number of a scalar is kept for later use."""
+    """Generates a constant. The value of a scalar is kept for later use."""
     if not op.type.shape and (number := constant_of(op)) is not None:
         t.numbers[op.results[0]] = number
     value = op.attributes["value"]

@@ -11,7 +11,7 @@ VOLATILE: Attributes = {"memory_ordering_semantics": "RELAXED", "memory_scope": 
 UPDATES = {1: "AND", 2: "OR", 3: "XOR", 4: "ADD", 5: "ADDF", 6: "MAX", 7: "MIN", 8: "UMAX", 9: "UMIN", 10: "XCHG"}
 ORDERS = {1: "RELAXED", 2: "ACQUIRE", 3: "RELEASE", 4: "ACQ_REL"}
 SCOPES = {1: "DEVICE", 2: "TL_BLK", 3: "SYS"}
-"""Triton's `RMWOp`, `MemSemantic` and `MemSyncScope` by their numbers → Tile IR's names."""
+"""Triton's `RMWOp`, `MemSemantic` and `MemSyncScope` by their codes → Tile IR's names."""
 
 
 @translates("tt.addptr")

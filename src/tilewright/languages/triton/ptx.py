@@ -35,8 +35,8 @@ TYPES = {
 
 
 TENSOR_MAP_ELEMENTS = {8: 10, 9: 8, 10: 9}
-"""Number of an element type in Triton's metadata → its number in the driver's CUtensorMapDataType. Only types whose
-numbers differ are listed (TMA_DTYPE_DEVICE_TO_HOST in triton/backends/nvidia/driver.py)."""
+"""Code of an element type in Triton's metadata → its code in the driver's CUtensorMapDataType. Only types whose codes
+differ are listed (TMA_DTYPE_DEVICE_TO_HOST in triton/backends/nvidia/driver.py)."""
 
 
 def lowered(ttir: Ttir, config: Configuration, arch: str) -> Lowered | Failed:

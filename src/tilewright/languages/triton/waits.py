@@ -142,8 +142,8 @@ def _step(line: str, place: Place) -> _Step | None:
 
 
 def _followed(lines: list[str]) -> list[str]:
-    """Returns the predicates that several jumps depend on, and that only one other instruction names: the one that
-    computes them. This instruction names no other predicate. At most 8, because each may double the number of paths."""
+    """Returns the predicates that several jumps depend on, and that only one other instruction uses. This instruction
+    computes the predicate and uses no other. Returns at most 8, because each may double the number of paths."""
     jumps = Counter(found[2] for line in lines if (found := _JUMP.match(line)) and found[2])
     together = [_named(line) for line in lines]
     named = Counter(name for names in together for name in names)
@@ -152,7 +152,7 @@ def _followed(lines: list[str]) -> list[str]:
 
 
 def _named(line: str) -> list[str]:
-    """Returns the predicates that an instruction computes or reads, without the one that it is conditional on."""
+    """Returns the predicates that an instruction computes or reads, without the predicate that it is conditional on."""
     return _PREDICATE.findall(_GUARD.sub("", line.partition("//")[0]))
 
 
