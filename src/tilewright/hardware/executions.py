@@ -62,7 +62,7 @@ class Shape:
     """CTAs on one SM at a time; 1 if none fits, because the screen reports that case."""
     waves: int
     busy: float
-    """CTAs divided by the number that all waves could hold; at most 1. It is below 1 if the last wave is partly
+    """The number of CTAs / the number that all waves could hold; at most 1. It is below 1 if the last wave is partly
     filled."""
     threads: int
     """Threads per CTA; one warpgroup if the code does not state the number."""

@@ -12,7 +12,7 @@ the sum of their powers), which is a little more than the longest term. The last
     launch     launch, start and end of a grid
 
 The machine code has no trip counts; `executions` computes them from the work. If the instructions were not read, the
-model assumes the full tensor rate and leaves out staging and spills: the time is a lower estimate.
+model assumes the full tensor rate and ignores staging and spills: the time is a lower estimate.
 
 bench/fit_predictions.py fits the coefficients to recordings of an H200, and tests them on kernels that were not used
 for the fit; the results are in bench/recorded/README.md. On other GPUs the order is more reliable than the times.
@@ -113,7 +113,7 @@ def predict(code: MachineCode, grid: Sequence[int], work: Work, board: Board) ->
 
 
 class Launched:
-    """One launch of a compiled code: numbers from its machine code and its work, and the terms of the predicted
+    """One launch of a compiled code: figures from its machine code and its work, and the terms of the predicted
     time."""
 
     def __init__(self, code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> None:
