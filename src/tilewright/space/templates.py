@@ -1,7 +1,7 @@
 """Lists templates: configurations that others tuned, as starting points for a space.
 
 The rows come from TileGym and its tuning guide, as ``MxNxK/num_ctas/occupancy/num_worker_warps/swap_ab``. A field is
-missing, or is ``-``, where the source gives no value. `AXES` names the sizes before the first slash.
+missing, or is ``-``, where the source gives no value. `AXES` lists the names of the sizes before the first slash.
 
 A row is corrected if the machine code of a plain row-major bf16 matmul shows that it is bad (cuda-tile 1.7.0, tileiras
 13.4.92, compiled by 2026-11-21). Spills are counted as STL instructions in the output of nvdisasm.
