@@ -178,7 +178,7 @@ class CoveredByKey:
 
 
 def _atoms(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
-    """Yields the names that an expression reads, and attributes such as `a.shape`; leaves out called functions."""
+    """Yields the names that an expression reads, and attributes such as `a.shape`; skips called functions."""
     if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
         yield node
         return

@@ -25,7 +25,7 @@ class Rule(ABC):
     entry point `tilewright.lint`. The class ``NoPrint`` defines the rule no_print.
 
     The docstring belongs to the class or, if the class has none, to its module. First, one sentence says what is wrong.
-    A paragraph says why this matters, with a number. The lines ``Fix: …`` and ``Sources: …; …`` follow.
+    A paragraph says why this matters, with a figure. The lines ``Fix: …`` and ``Sources: …; …`` follow.
     """
 
     level: Level = "error"

@@ -64,7 +64,8 @@ class Fp8Division(Rule):
 
 
 def _quantises(file: SourceFile, function: Named) -> bool:
-    """Returns whether a function converts tiles to FP8: it names the type, or it clamps values to an FP8 limit."""
+    """Returns whether a function converts tiles to FP8: it uses the type's name, or it clamps values to an FP8
+    limit."""
     calls = list(file.every(ast.Call, function))
     types = [ast.unparse(call.args[-1]).lower() for call in calls if called_name(call) == "astype" and call.args]
     if any(word in kind for word in FP8 for kind in types):

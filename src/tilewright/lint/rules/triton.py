@@ -37,9 +37,9 @@ class BlockPointer(Rule):
 class NarrowOffset(Rule):
     """The offset of a row is computed in 32 bits.
 
-    Program ids, and numbers of the launch below 2**31, are int32 in Triton 3.9. Their product wraps for tensors of more
-    than 2**31 elements (4 GiB in bf16), and the kernel then reads or writes at wrong addresses. There is one finding
-    for each function.
+    Program ids, and integer arguments of the launch below 2**31, are int32 in Triton 3.9. Their product wraps for
+    tensors of more than 2**31 elements (4 GiB in bf16), and the kernel then reads or writes at wrong addresses. There
+    is one finding for each function.
     Fix: widen one factor before the product: `row.to(tl.int64) * stride`.
     Sources: Triton 3.9: language/core.py.
     """
