@@ -823,6 +823,8 @@ for x, y in batches:
 history["loss"][:] = [value.item() if torch.is_tensor(value) else value for value in history["loss"]]
 print(history)
 """, runs=True),
+    Row("channels_last", "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.c = nn.Conv2d(3, 4, 3)\n\n\nclass Loss(nn.Module):\n    pass\n\n\ndef net(w):\n    return nn.Sequential(N(), nn.ReLU()).eval()\n\n\nm = net(3).cuda()\nloss = Loss()\n",
+        "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.c = nn.Conv2d(3, 4, 3)\n\n\nclass Loss(nn.Module):\n    pass\n\n\ndef net(w):\n    return nn.Sequential(N(), nn.ReLU()).eval()\n\n\nm = net(3).cuda().to(memory_format=torch.channels_last)\nloss = Loss()\n"),
     Row("channels_last", "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.c = nn.Conv2d(3, 4, 3)\n\n    def forward(self, x):\n        return self.c(x).view(x.size(0), -1)\n\n\nm = N().cuda()\n",
         "class N(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.c = nn.Conv2d(3, 4, 3)\n\n    def forward(self, x):\n        return self.c(x).reshape(x.size(0), -1)\n\n\nm = N().cuda().to(memory_format=torch.channels_last)\n"),
     Row("compiled_function", "def loss(a, b):\n    d = (a - b).abs()\n    return torch.where(d < 1, 0.5 * d * d, d - 0.5).mean()\n\n\nfor x in y:\n    loss(x, x)\n",
@@ -991,6 +993,7 @@ LEFT = (
     Row("late_prints", "for x in y:\n    print(x.item(), z)\n    z += x\n", "in place"),
     Row("late_prints", "def g():\n    print(1)\n\n\nfor x in y:\n    print(x.item())\n    g()\n", "prints too"),
     Row("late_prints", "for i, x in y:\n    if i % 10 == 0:\n        print(x.item())\n", ""),
+    Row("channels_last", "class N(nn.Module):\n    def __init__(self):\n        self.c = nn.Conv2d(3, 4, 3)\n\n\ndef net(w):\n    return N() if w else None\n\n\nm = net(3)\n", ""),
     Row("channels_last", "class N(nn.Module):\n    def __init__(self):\n        self.c = nn.Linear(3, 4)\n\n\nm = N()\n", ""),
     Row("compiled_function", "def loss(a, b):\n    n = torch.randn(3) * a + b * b - a / b\n    return n.mean()\n\n\nfor x in y:\n    loss(x, x)\n", "calls randn"),
     Row("compiled_function", "def rate(a, b):\n    return a * b + a / b - a + b\n\n\nfor x in y:\n    rate(x, x)\n", ""),

@@ -48,9 +48,7 @@ class ChannelsLast(ProgramChange):
 
 
 def _with_convolutions(module: ReadModule) -> Iterator[MadeModel]:
-    for made in made_models(module):
-        if any(next(each.calls(*CONVOLUTIONS), None) for each in made.files):
-            yield made
+    return (made for made in made_models(module) if made.calls(*CONVOLUTIONS))
 
 
 def _views(module: ReadModule) -> Iterator[Edit]:

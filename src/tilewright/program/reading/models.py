@@ -1,5 +1,6 @@
-"""Finds where a program makes its models. It also finds models in attributes of ``self``, and of classes in other
-files.
+"""Finds where a program makes its models, and the code that defines them.
+
+It also finds models in attributes of ``self``, of classes in other files, and of functions that return a new model.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.program.reading.module import ReadModule
+from tilewright.source.source_file import returned
 
 MOVED = ("to", "cuda", "eval", "train", "float")
 CONTAINERS = ("torch.nn.Sequential",)
@@ -16,16 +18,20 @@ CONTAINERS = ("torch.nn.Sequential",)
 
 @dataclass(frozen=True)
 class MadeModel:
-    """A statement ``model = Net(…).to(device)``. ``files``: those that define the classes of the model."""
+    """A statement ``model = Net(…).to(device)`` in the file ``module``."""
 
+    module: ReadModule
     statement: ast.Assign
     target: ast.Name | ast.Attribute
     value: ast.expr
-    files: tuple[ReadModule, ...]
 
     @property
     def name(self) -> str:
         return ast.unparse(self.target)
+
+    def calls(self, *names: str) -> bool:
+        """Returns whether the code that makes the model calls one of these functions, given by full name."""
+        return any(module.called(node) in names for module, node in _code(self.module, self.value))
 
 
 def made_models(module: ReadModule) -> Iterator[MadeModel]:
@@ -36,11 +42,10 @@ def made_models(module: ReadModule) -> Iterator[MadeModel]:
     for statement in module.file.every(ast.Assign):
         match statement:
             case ast.Assign(targets=[(ast.Name() | ast.Attribute(value=ast.Name())) as target], value=value):
-                files = model_files(module, value)
                 owner = module.class_of(statement)
                 part = owner is not None and isinstance(target, ast.Attribute) and is_module(module, owner)
-                if files is not None and not part:
-                    yield MadeModel(statement, target, value, files)
+                if not part and makes_model(module, value):
+                    yield MadeModel(module, statement, target, value)
 
 
 def _bare(value: ast.expr) -> ast.expr:
@@ -49,19 +54,33 @@ def _bare(value: ast.expr) -> ast.expr:
     return value
 
 
-def model_files(module: ReadModule, value: ast.expr) -> tuple[ReadModule, ...] | None:
-    """Returns the files that define the model of ``Net(…)`` or ``Net(…).cuda().eval()``; None if the value is provably
-    not a model.
-    """
+def makes_model(module: ReadModule, value: ast.expr, depth: int = 5) -> bool:
+    """Returns whether a value is a new model: ``Net(…)``, ``Net(…).cuda().eval()``, or a call of a function whose
+    ``return`` statements make models. If they return a variable, its assignment makes the model."""
     value = _bare(value)
     if not isinstance(value, ast.Call):
-        return None
+        return False
     if module.full(value.func) in CONTAINERS:
-        return (module,)
-    found = module.defined(value.func)
-    if found is None or not isinstance(found[1], ast.ClassDef) or not is_module(found[0], found[1]):
-        return None
-    return (found[0], *(each for each in found[0].beside.values() if each is not found[0]))
+        return True
+    match module.defined(value.func):
+        case (file, ast.ClassDef() as owner):
+            return is_module(file, owner)
+        case (file, ast.FunctionDef(decorator_list=[]) as function) if depth:
+            values = returned(function)
+            return bool(values) and all(makes_model(file, each, depth - 1) for each in values)
+    return False
+
+
+def _code(module: ReadModule, value: ast.AST) -> Iterator[tuple[ReadModule, ast.AST]]:
+    """Yields each node of the expression, and of the classes, functions and values that it names, directly or through
+    others."""
+    waiting, seen = [(module, value)], {value}
+    for file, start in waiting:
+        for node in ast.walk(start):
+            yield file, node
+            if isinstance(node, (ast.Name, ast.Attribute)) and (found := file.defined(node)) and found[1] not in seen:
+                seen.add(found[1])
+                waiting.append(found)
 
 
 def is_module(module: ReadModule, owner: ast.ClassDef, depth: int = 5) -> bool:
