@@ -110,7 +110,7 @@ class TensorMapLayout:
     """The value in the enumeration CUtensorMapDataType."""
     element_bytes: int
     pairs: bool = False
-    """Whether a byte holds two 4-bit numbers. Extents then count the numbers, not the bytes."""
+    """Whether a byte holds two 4-bit elements. Extents then count the elements, not the bytes."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ class LaunchFacts:
     everything."""
 
     threads: int | None = None
-    """Threads per CTA; None if the cubin has the number."""
+    """Threads per CTA; None if the cubin says how many."""
     cluster: int | None = None
-    """CTAs per cluster; None if the cubin has the number."""
+    """CTAs per cluster; None if the cubin says how many."""
     shared_bytes: int = 0
     """Dynamic shared memory per CTA."""
     tensor_columns: int = 0
@@ -177,7 +177,7 @@ class MachineCode:
     stack_bytes: int
     """Local memory (stack frame) per thread."""
     shared_bytes: int
-    """Shared memory per CTA: that of the cubin plus that of `LaunchFacts`."""
+    """Shared memory per CTA: the cubin's plus the dynamic shared memory of `LaunchFacts`."""
     threads: int
     """Threads per CTA."""
     cluster: int
@@ -206,12 +206,14 @@ class MachineCode:
 
     @property
     def known(self) -> dict[str, Any]:
-        """Returns field name → value. If the instructions were not read, the fields that need them are None."""
+        """Maps the name of each field to its value. If the instructions were not read, the fields that need them are
+        None.
+        """
         unknown = OF_INSTRUCTIONS if self.unread else ()
         return {name: None if name in unknown else value for name, value in vars(self).items()}
 
     def launched_with(self, facts: LaunchFacts) -> MachineCode:
-        """Returns these facts together with those of the launch."""
+        """Returns these facts together with the facts of the launch."""
         if facts == LaunchFacts():
             return self
         return replace(

@@ -86,7 +86,7 @@ def test_what_holds_by_how_it_is_launched_and_in_place(kernels: Any, tmp_path: P
         assert found[key]["verdict"] == "holds", found[key]
         shipped = next(one for one in found[key]["against"] if one["name"] == "shipped")
         assert shipped["ratio"]["low"] > 1.5 and shipped["ratio"]["n"] >= 24
-    assert found["elsewhere"]["verdict"] == "cannot" and "another board" in found["elsewhere"]["reason"]
+    assert found["elsewhere"]["verdict"] == "cannot" and "another GPU" in found["elsewhere"]["reason"]
 
 
 def test_what_drifted_and_what_is_wrong(kernels: Any, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class ArrayList:
 
 @dataclass(frozen=True)
 class OtherValue:
-    """The text of an argument that is neither a number nor an array, such as a dtype."""
+    """An argument that is neither a number nor an array, such as a dtype, as a string."""
 
     text: str
 

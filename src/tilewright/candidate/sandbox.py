@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 
 
 @cache
 def unprotected() -> tuple[str, ...]:
-    """Returns what `confine` cannot prevent on this machine, in words. Changes nothing."""
+    """Describes what `confine` cannot prevent on this machine. Changes nothing."""
     missing = []
     if _landlock_version() < 1:
         missing.append("writing to your files (the kernel has no landlock)")

@@ -49,7 +49,7 @@ OPTIONAL = ("tileirdisasm", "isolation", "Triton", "cuTile's cache", *TO_MEASURE
 class Probe:
     """The state of one thing that Tilewright uses, such as a compiler or the driver.
 
-    ok: None if the thing is not needed on this machine.
+    ok: whether the thing works; None if it is not needed on this machine.
     required: whether inspecting and predicting need the thing.
     """
 
@@ -193,7 +193,7 @@ def tileiras() -> Probe:
 
 
 def pip_mismatch() -> str:
-    """Returns the different versions of the pip compiler's packages in words. Returns "" if all versions are equal."""
+    """Describes the different versions of the pip compiler's packages. Returns "" if all versions are equal."""
     from tilewright.languages.cutile.toolchain import PIP_PACKAGES, major_minor
 
     versions = {name: installed_version(name) for name in PIP_PACKAGES}
@@ -320,7 +320,7 @@ def free_disk() -> Probe:
 
 
 def not_writable(directory: Path) -> str | None:
-    """Returns why ``directory`` cannot be written; None if it can. The directory may not exist yet."""
+    """Returns why ``directory`` cannot be written; None if it can. The directory need not exist yet."""
     place = _existing(directory)
     try:
         with tempfile.TemporaryFile(dir=place) as file:

@@ -13,7 +13,7 @@ NOT_WRITTEN = 1
 
 
 def answered(asked: KernelQuestion, as_json: bool) -> None:
-    """Prints the answer of each specialist when it arrives. Exits with code 1 if the kernel was not written."""
+    """Prints the result of each specialist when it arrives. Exits with code 1 if the kernel was not written."""
     found = []
     for delegation, answer in answers(asked):
         found.append({"specialist": delegation.specialist, **to_json(answer)})

@@ -79,7 +79,9 @@ def help_without_a_command(context: typer.Context) -> None:
 
 
 def architectures(text: str | None) -> tuple[str, ...]:
-    """Returns the architectures in ``text``, without duplicates. For None, returns that of `default_architecture`."""
+    """Returns the architectures in ``text``, without duplicates. For None, returns the architecture of
+    `default_architecture`.
+    """
     from tilewright.hardware.architectures import ARCHITECTURES, architecture
 
     if text is None:

@@ -53,7 +53,7 @@ Into = Annotated[
 
 @app.command("list")
 def list_(kernel: Kernel = None, show_all: All = False, as_json: AsJson = False) -> None:
-    """Lists the tuned calls: arrays, board, configuration, gain over the shipped configuration.
+    """Lists the tuned calls: arrays, GPU, configuration, gain over the shipped configuration.
 
     Example: `tilewright tuned list`
     """

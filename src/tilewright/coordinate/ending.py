@@ -42,7 +42,9 @@ def _evidence(change: AgentChange, parts: AgentParts) -> str:
 
 
 def stop_reason(parts: AgentParts, effect: str) -> str:
-    """Returns how the run ended, in one line. A change that is faster alone may not make the whole program faster."""
+    """Returns how the run ended, in one line. A change that is faster by itself does not always make the whole program
+    faster.
+    """
     kept = len(parts.kept)
     if not kept:
         return "no change was kept" if parts.items else "there was nothing to try, so the program was not run"

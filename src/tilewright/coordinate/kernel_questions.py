@@ -1,6 +1,6 @@
 """Answers a question for a new kernel, such as "Write a TileIR kernel for fused SiLU-mul". No program is involved.
 
-The specialists of its route answer in turn. Each continues with the file that the previous one wrote.
+The specialists of its route work in turn. Each continues with the file that the previous one wrote.
 """
 
 from __future__ import annotations

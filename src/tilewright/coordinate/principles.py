@@ -1,4 +1,4 @@
-"""The eight principles by which a change saves time, and the words by which each is recognised in a recommendation."""
+"""The eight principles by which a change saves time, and the phrases that identify each in a recommendation."""
 
 from __future__ import annotations
 

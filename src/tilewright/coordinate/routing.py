@@ -128,7 +128,7 @@ def _foreign(asked: Asked) -> Route | None:
     if whole.says(say.FOREIGN) and not explicit:
         return Route((), "it is about something else")
     if whole.says(say.PAPERWORK) and not (whole.says(say.SPEED, say.MEASURING) and asked.named):
-        return Route((), "it asks for a text, a test or a package")
+        return Route((), "it asks for documentation, a test or a package")
     if whole.says(say.ASKING) and not (whole.says(say.SPEED, say.MEASURING, say.AMOUNT) and whole.says(say.WHOSE)):
         return Route((), "it asks for an explanation, not for speed")
     return None
@@ -238,7 +238,7 @@ class RoutingRule:
 
 RULES = (
     RoutingRule("No specialist gets a question about another subject (web, databases, other languages, daily life) or "
-                "about accuracy, a request for texts, tests or packages, or a request for an explanation without a "
+                "about accuracy, a request for documentation, tests or packages, or a request for an explanation without a "
                 "word about speed.", _foreign),
     RoutingRule("The question names TileIR, nvtriton or ENABLE_TILE: tileir if a Triton kernel exists; otherwise "
                 "triton, then tileir. For a cuTile kernel: cutile.", _tile_ir),

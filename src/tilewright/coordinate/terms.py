@@ -1,4 +1,4 @@
-"""Splits a text into words, and finds terms of a vocabulary among them."""
+"""Splits a string into words, and finds terms of a vocabulary among them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Words = tuple[Word, ...]
 
 
 def words_of(text: str) -> Words:
-    """Splits a text into words. Hyphens, underscores, slashes and dots also separate words. "don't" becomes "do
+    """Splits a string into words. Hyphens, underscores, slashes and dots also separate words. "don't" becomes "do
     not"."""
     text = _NEGATED.sub(r"\1\2 not", text)
     return tuple(Word(found.lower(), found) for found in _WORD.findall(text))

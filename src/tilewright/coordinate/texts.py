@@ -1,4 +1,4 @@
-"""The texts of the user's files that a run changes. This module only reads files."""
+"""The source texts of the user's files that a run changes. This module reads files and writes none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words by which a question is understood, in the notation of `Specialist.names`. They match whole words.
+"""Words that classify a question, in the notation of `Specialist.names`. They match whole words.
 
 A specialist defines the names of its own domain. This module has the words that all domains share.
 """

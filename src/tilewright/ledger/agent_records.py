@@ -37,7 +37,7 @@ class AgentRun(BaseRun):
     question: str
     mode: AgentMode
     program: tuple[str, ...]
-    """The words of the user's command."""
+    """The user's command, as a list of arguments."""
     root: str
     """The folder below which files may be changed."""
     specialists: tuple[str, ...]
@@ -72,7 +72,7 @@ class AgentMeasurement:
     change: str = ""
     """The id of the change. "" if the measurement is about the whole program."""
     values: Mapping[str, float] = field(default_factory=dict)
-    """Name with its unit → number, such as ``step before, µs``."""
+    """Name and unit of each value, such as ``step before, µs`` → the value."""
     ratio: Interval | None = None
     samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Version → its times in µs, in the order of the rounds."""
@@ -86,7 +86,7 @@ class AgentMeasurement:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentFinding:
-    """A finding of a profile, a recommendation of an analysis, or a site in the source."""
+    """A finding of a profile, a recommendation of an analysis, or a site (a place where a change applies)."""
 
     id: str
     kind: str

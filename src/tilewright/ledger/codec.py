@@ -203,7 +203,7 @@ def _shown(data: Json) -> str:
 
 @cache
 def _fields(kind: Callable[..., Dataclass]) -> Mapping[str, tuple[Any, bool]]:
-    """Returns field name → (its hint, whether it has a default)."""
+    """Maps each field's name to its type hint and whether it has a default."""
     hints = typing.get_type_hints(kind, localns={"Json": Any})
     return {
         field.name: (hints[field.name], field.default is not MISSING or field.default_factory is not MISSING)

@@ -33,7 +33,7 @@ class WorkloadOutcome:
 
     workload: str
     verdict: str
-    """The decision on this workload, in words."""
+    """The decision on this workload, as a sentence."""
     ratio: Interval | None = None
     """The candidate's time / the incumbent's: from the confirmation if there was one, else from the race."""
     against_baseline: Interval | None = None
@@ -102,7 +102,7 @@ class Iteration:
     outcomes: tuple[WorkloadOutcome, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     comparison: str = ""
-    """The changes in Tile IR and machine code, in words."""
+    """A description of the changes in Tile IR and machine code."""
     seconds: float = 0.0
     risk: Risk = "lossless"
     environment: Mapping[str, Json] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class BaseRun:
     """``FILE:TASK``, as in the command."""
     board: str = ""
     bandwidth_gbs: float = 0.0
-    """Peak DRAM bandwidth of the board in GB/s. Together with `Bound.ridge` it gives both roofs of the roofline."""
+    """Peak DRAM bandwidth of the GPU in GB/s. Together with `Bound.ridge` it gives both roofs of the roofline."""
     dtype: str = ""
     """The dtype of the products, which sets the compute roof."""
     seed: int | None = None
@@ -257,4 +257,4 @@ class EntryHistory:
     tries: int
     keeps: int
     gain: float | None
-    """The incumbent's time / the candidate's, geometric mean over the kept changes. None if none was kept."""
+    """The incumbent's time / the candidate's time, geometric mean over the kept changes. None if no change was kept."""

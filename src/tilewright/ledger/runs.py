@@ -75,7 +75,7 @@ class LedgerFile(DatabaseFile):
         self._clock, self._token, self.note = clock, token, note
 
     def folder(self, run: str) -> Path:
-        """Returns the folder for the files of a run. It may not exist yet."""
+        """Returns the folder for the files of a run. The folder need not exist yet."""
         return self.path.parent / "runs" / run
 
     def new_name(self) -> str:

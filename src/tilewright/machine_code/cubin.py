@@ -377,7 +377,7 @@ _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in CLASSES)
 
 
 def instruction_mix(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns class → number of instructions, in the order of `CLASSES`, then ``other``. Empty classes are left out.
+    """Counts the instructions of each class, in the order of `CLASSES`, then ``other``. Empty classes are omitted.
 
     counts: opcode → number of instructions.
     """

@@ -68,7 +68,7 @@ class Cubin:
         return next((section for section in self.sections if section.name == name), None)
 
     def code(self) -> bytes:
-        """Returns the instructions of the kernel, then those of the functions that the kernel calls."""
+        """Returns the instructions of the kernel, then the instructions of the functions that the kernel calls."""
         own = self.sections[self.kernel.section]
         others = [s.data for s in self.sections if s.executable and s is not own]
         return own.data + b"".join(sorted(others))

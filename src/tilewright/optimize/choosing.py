@@ -1,7 +1,8 @@
 """Ranks the changes to try next: priority for the kernel's bound × expected effect × success in earlier runs.
 
-Every proposal has its reason in words. A change that leaves the machine code unchanged costs no iteration, because
-`attempting.py` compiles before an iteration is counted.
+A *site* is a place in the source where a playbook entry can make its change. Every proposal has its reasons as text. A
+change that leaves the machine code unchanged costs no iteration, because `attempting.py` compiles before an iteration
+is counted.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ AGAIN = 0.5
 now. It also applies once for each site of the same entry that was reverted on the present code, so that other entries
 get a turn."""
 MOST_TRIES = 2
-"""The most tries of one site of one entry."""
+"""How often one entry may be tried at one site."""
 
 Key = tuple[str, str]
-"""The name of an entry, and its site in words with the function's name. Both stay the same when lines move."""
+"""The name of an entry, and a description of its site with the function's name. Both stay the same when lines move."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Proposal:
     name: str
     """Short text for a table: ``tile load: gather of x``."""
     place: str
-    """The site in words. A number is added if several sites have the same words."""
+    """A description of the site. A number is added if several sites have the same description."""
     risk: Risk
     values: Callable[[], Sequence[Value]]
     """Returns the values to try. Called only for a chosen proposal, because finding values may need compilations."""

@@ -128,7 +128,7 @@ def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
 
 
 def escalation(tried: Sequence[Iteration], cases: Sequence[FinalTime], sms: int) -> Escalation:
-    """Finds the cause that limits the kernel. ``tried``: iterations without the baseline. ``sms``: SMs of the board."""
+    """Finds the cause that limits the kernel. ``tried``: iterations without the baseline. ``sms``: SMs of the GPU."""
     case = max(cases, key=lambda case: case.times_the_bound)
     visible = next(_causes(case, sms), None)
     helped = {change.entry for change in tried if change.status == "keep"}

@@ -18,7 +18,7 @@ Level: TypeAlias = Literal["High", "Medium", "Low"]
 class Figure:
     """One number of a profile.
 
-    value: None if it was not measured.
+    value: the number in ``unit``; None if it was not measured.
     unit: ``ms``, ``share`` (from 0 to 1), or "" for a count.
     how: how the number was computed from the trace.
     lines: the places in the trace of some events behind the number, including the first and the longest event.

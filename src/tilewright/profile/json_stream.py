@@ -228,7 +228,7 @@ class opened:
 
 
 def as_text(value: object) -> str:
-    """Decodes a text of the trace from UTF-8. The trace was read as Latin-1."""
+    """Decodes a string of the trace from UTF-8. The trace was read as Latin-1."""
     text = str(value)
     if text.isascii():
         return text

@@ -1,7 +1,7 @@
 """Classifies activities of the GPU (computation, communication, copy) and calls of the host.
 
-The names of communication kernels are those of NCCL, of NVSHMEM, and of the all-reduce kernels in vLLM, SGLang,
-TensorRT-LLM and torch's symmetric memory.
+Kernels are recognised by their names. The names of communication kernels come from NCCL, NVSHMEM, and the all-reduce
+kernels in vLLM, SGLang, TensorRT-LLM and torch's symmetric memory.
 """
 
 from __future__ import annotations

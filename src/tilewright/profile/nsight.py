@@ -1,4 +1,4 @@
-"""Measures the hot kernels with Nsight Compute, the heaviest way of `ladder`.
+"""Measures the hot kernels with Nsight Compute, the heaviest method of `ladder`.
 
 The program runs again under ``ncu``, which runs each chosen launch several times. It measures the use of the compute
 units and of the memory in percent of their peaks. These numbers show which resource limits the kernel.

@@ -16,7 +16,8 @@ length divided by this number."""
 
 
 def timeline(trace: KinetoTrace, table: Events, launches: Launches) -> TimeLine:
-    """Returns the time line of the step of median length. If the trace has no steps, returns that of the whole time.
+    """Returns the time line of the step of median length. If the trace has no steps, returns the time line of the whole
+    trace.
 
     On the GPU, a step begins with the first activity that the step's host code launched, and ends with the last.
     """

@@ -100,7 +100,7 @@ class ProgramCopy:
         return str(inside) if inside else word
 
     def _text(self, text: str) -> str:
-        """Replaces the path of the root in a text, where it is a whole path or the beginning of one."""
+        """Replaces the path of the root in a string, where it is a whole path or the beginning of one."""
         root = str(self.original.root)
         before, found, after = text.partition(root)
         if not found or (after and after[0] not in (os.sep, os.pathsep, ",")):

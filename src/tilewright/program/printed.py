@@ -105,6 +105,6 @@ def _column(text: str, before: list[str], after: list[str], noise: list[str]) ->
 
 
 def _last_place(number: str) -> float:
-    """Returns the value of one unit in the last printed digit."""
+    """Returns the value of a 1 in the last printed digit."""
     digits, _, power = number.lower().partition("e")
     return 10.0 ** (int(power or 0) - len(digits.partition(".")[2])) if digits[-1:].isdigit() else 0.0

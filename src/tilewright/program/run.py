@@ -69,8 +69,8 @@ class ProgramRun:
     cut: Literal["", "steps", "seconds"]
     """The limit that ended the run before the program's end; empty if none did."""
     step_us: tuple[float, ...] = field(repr=False)
-    """Times in µs of the steps that recording did not slow down, in order. If the unit is the process, it has one time,
-    from the import of torch to the end; it is empty without torch.
+    """Times in µs of the steps that recording did not slow down, in order. A program that is timed as a whole process
+    has one time, from the import of torch to the end; without torch, there is no time.
     """
     wall_s: float
     device: str

@@ -1,4 +1,5 @@
-"""The rules of a race as pure functions: the policy, when to look at the samples, and what a look decides.
+"""The rules of a race as pure functions: the policy, when to judge the samples, and what each interim judgement (a
+*look*) decides.
 
 `protocol.race` runs the clock.
 """

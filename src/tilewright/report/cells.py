@@ -12,7 +12,7 @@ NOTHING = "–"
 
 
 def number(value: float | None) -> str:
-    """Formats a number with four significant digits. Numbers from 1000 on are rounded to whole numbers."""
+    """Formats a number with four significant digits. Numbers from 1000 on are rounded to integers."""
     if value is None or not math.isfinite(value):
         return NOTHING
     if abs(value) >= 1000:

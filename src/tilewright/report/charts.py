@@ -1,7 +1,7 @@
 """The charts of a report, as SVG inside the page.
 
     latencies   time of each iteration with its 95 % interval, and lines for the incumbent and the baseline
-    roofline    arithmetic rate over intensity: each workload as two dots (before and after), under the board's roofs
+    roofline    arithmetic rate over intensity: each workload as two dots (before and after), under the GPU's roofs
     race        median and 95 % interval of every raced candidate of one workload
     mix         instructions by class, before and after
 
@@ -192,7 +192,9 @@ def _moved(
 
 
 def _numbers(dots: Sequence[tuple[Sourced, float, float]]) -> Iterator[Markup]:
-    """Writes the workload's number beside each dot. Dots that are close share a label, such as ``1-3, 7``."""
+    """Yields the label with the workload's number beside each dot. Dots that are close share a label, such as ``1-3,
+    7``.
+    """
     groups: list[tuple[float, float, list[Sourced]]] = []
     for n, left, top in dots:
         near = (members for x, y, members in groups if math.hypot(x - left, y - top) < TOGETHER)

@@ -33,7 +33,7 @@ class Speedup:
 class Point:
     """One iteration in the chart of latencies. The times are measured in a measured run, else predicted.
 
-    ms: None if the iteration crashed or was wrong.
+    ms: the latency; None if the iteration crashed or was wrong.
     incumbent_ms: the time of the kept code after this iteration.
     """
 

@@ -45,7 +45,7 @@ def ids_of(parts: Iterable[object]) -> tuple[str, ...]:
 
 
 def shortened(ids: Iterable[str]) -> str:
-    """Writes ids as one text: ``iteration/1/value, iteration/1/status`` as ``iteration/1/{value,status}``."""
+    """Formats ids as one string: ``iteration/1/value, iteration/1/status`` as ``iteration/1/{value,status}``."""
     fields: dict[str, dict[str, None]] = {}
     for each in ids:
         record, _, name = each.rpartition("/")
@@ -57,7 +57,7 @@ def shortened(ids: Iterable[str]) -> str:
 
 
 def row_json(header: Iterable[str], row: Iterable[str]) -> dict[str, Json]:
-    """Returns a row of a table: column → value. The key `LEDGER` holds column → the ids of its value."""
+    """Maps each column of a table's row to its value. The entry `LEDGER` maps each column to the ids of its value."""
     cells = dict(zip(header, row, strict=True))
     values: dict[str, Json] = {
         name: cell.value if isinstance(cell, Sourced) and cell.value is not None else str(cell)

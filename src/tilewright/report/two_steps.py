@@ -78,7 +78,9 @@ def two_steps(details: OptimizeEvidence | TuneEvidence) -> tuple[ReportTable, ..
 
 
 def to_json_of(details: OptimizeEvidence | TuneEvidence) -> dict[str, Json]:
-    """Returns heading → rows. The key ``ledger`` in a row holds column → the ids of its value."""
+    """Maps each heading to the rows of its table. The entry ``ledger`` of a row maps each column to the ids of its
+    value.
+    """
     return {part.heading: part.to_json() for part in two_steps(details)}
 
 
@@ -218,7 +220,7 @@ class _OptimizeSteps(_Steps):
 
 
 def _route(text: str) -> str | None:
-    """Returns the route in a text such as ``BLOCK=64,route=tileir``. Returns None if the text has no route."""
+    """Returns the route in a string such as ``BLOCK=64,route=tileir``. Returns None if the string has no route."""
     return next((part.partition("=")[2] for part in text.split(",") if part.startswith(f"{ROUTE.name}=")), None)
 
 

@@ -40,8 +40,9 @@ def install() -> None:
 
 
 class TraceRecorder:
-    """Records one process until step ``last`` begins. Steps are those of the first optimizer that steps, numbered from
-    0."""
+    """Records one process until step ``last`` begins. Steps are the steps of the first optimizer that is used, numbered
+    from 0.
+    """
 
     def __init__(self, folder: Path, last: int):
         self.folder, self.last = folder, last

@@ -48,7 +48,7 @@ class Specialist(ABC):
     returns: str
     """The measured answer that it gives, in one line."""
     names: tuple[str, ...] = ()
-    """The words that name this domain in a question. A word that ends in ``*`` is the start of a word. ``=CuTe`` must
+    """Phrases that identify this domain in a question. A word that ends in ``*`` is the start of a word. ``=CuTe`` must
     match in upper and lower case. ``# gpu`` means ``gpu`` after a number above one, or after a word such as "several".
     Hyphens, underscores and plurals need not be listed."""
     near: tuple[str, ...] = ()
@@ -62,8 +62,9 @@ class Specialist(ABC):
 
     @property
     def works(self) -> bool:
-        """Whether the specialist can answer. One that cannot is still listed. Questions are routed to it, and it
-        answers with what it lacks."""
+        """Whether the specialist can answer. A specialist that cannot is still listed. Questions are routed to it, and
+        its result says what it lacks.
+        """
         return type(self).answer is not Specialist.answer
 
     @abstractmethod

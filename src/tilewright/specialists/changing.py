@@ -22,8 +22,8 @@ def proposed_changes(delegation: Delegation, *, lossy: bool = False) -> tuple[Pr
     """Returns a proposal for each change that the delegation names and that applies to its program.
 
     Each proposal makes one change at all of its sites. Its texts are made from the present files: call this again after
-    a proposal was kept. If the delegation names no change, the changes that answer its findings are proposed. Without
-    findings, all lossless changes are proposed.
+    a proposal was kept. If the delegation names no change, the changes that can remedy its findings are proposed.
+    Without findings, all lossless changes are proposed.
 
     lossy: whether changes of the rounding may be proposed if the delegation does not name them.
     """

@@ -97,7 +97,7 @@ def light_measure(workload: str, before: tuple[Bound, float], after: tuple[Bound
 
 @dataclass(frozen=True)
 class SpecialistAnswer:
-    """The answer of a specialist. ``findings``: id → text of each finding."""
+    """The result of a specialist. ``findings``: id → text of each finding."""
 
     outcome: Outcome
     summary: str

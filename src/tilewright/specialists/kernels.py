@@ -32,7 +32,7 @@ class KernelSpecialist(Specialist):
     """The playbook's entries to try. Empty: all entries of the language."""
 
     def answer(self, delegation: Delegation, proposers: Sequence[Proposer] = ()) -> SpecialistAnswer:
-        """Runs the loop of `optimize`. Changes no file of the user; the answer contains the patch.
+        """Runs the loop of `optimize`. Changes no file of the user; the result contains the patch.
 
         proposers: sources of further changes, from a model or a person. They go through the same gate.
 
@@ -65,7 +65,8 @@ class KernelSpecialist(Specialist):
     def propose(self, delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
         """Proposes faster versions of the program's own kernels, or else kernels for its functions of torch operations.
 
-        Without a GPU, changes are only stored. The answer names their files, and says that a GPU has to confirm them.
+        Without a GPU, changes are only stored. The result contains the paths of their files, and says that a GPU has to
+        confirm them.
         """
         from tilewright.specialists.hot.proposing import proposals
 

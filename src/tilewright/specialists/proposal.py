@@ -23,7 +23,7 @@ WhyNot: TypeAlias = Literal["mechanism already present", "inapplicable", "blocke
 class ProgramProposal:
     """One change of a user's program.
 
-    Raises RequestError for a relative path, an invalid pattern, or a proposal without a text.
+    Raises RequestError for a relative path, an invalid pattern, or a proposal that changes no file.
     """
 
     name: str
@@ -66,4 +66,4 @@ class NoProposal:
 
 
 LATE = NoProposal("blocked", "the time limit was reached; raise it with --seconds")
-"""The answer of a specialist whose time is over."""
+"""The result of a specialist whose time is over."""

@@ -23,7 +23,7 @@ from tilewright.testing.rules import ODD
 
 
 def module_of(text: str) -> ReadModule:
-    """Returns a text as a file of a program."""
+    """Returns source text as a file of a program."""
     return ReadModule(Path("program.py"), text)
 
 

@@ -221,7 +221,7 @@ def _known_task(text: str) -> Task:
 
 
 def _statements(text: str) -> Mapping[str, list[str]]:
-    """Returns each simple statement: its syntax tree → its texts. Lines after the first keep their indentation."""
+    """Maps the syntax tree of each simple statement to its texts. Lines after the first keep their indentation."""
     texts: dict[str, list[str]] = defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):

@@ -251,7 +251,7 @@ def _plain(value: FieldValue) -> Value:
 
 
 def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Returns old name → new name, the same for all configurations, and notes about the names."""
+    """Maps old names to new ones, which are the same for all configurations. Also returns notes about the names."""
     every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in _WITHOUT[to]]
     for name in names:
         if name not in every:

@@ -197,7 +197,7 @@ class RaceClient:
         return answer
 
     def _wrong(self, workload: str, racing: Sequence[Contestant], answer: ask.FieldRaced) -> dict[int, str]:
-        """Returns index → reason for the raced contestants that are wrong."""
+        """Maps the index of each raced contestant that is wrong to the reason."""
         race, wrong = answer.race, {}
         for index, each in enumerate(racing):
             measured = race.measured(index)

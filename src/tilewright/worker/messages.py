@@ -319,7 +319,9 @@ class ImageFile(TensorFile):
 
 @dataclass(frozen=True)
 class RunImages(Step[ImagesRan]):
-    """Launches a kernel on memory images, and writes their bytes back to the files."""
+    """Launches a kernel on memory images (padded buffers that hold the tensors), and writes their bytes back to the
+    files.
+    """
 
     configuration: Configuration
     dims: Mapping[str, Value]

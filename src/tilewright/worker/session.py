@@ -101,7 +101,7 @@ class Session:
     def _failed(self, message: Message | None, at: int | None) -> Lost:
         """Returns the loss for a message that ends a step without an answer.
 
-        message: None if the process closed its channel.
+        message: the process's last message; None if the process closed its channel.
         Raises TaskError if the task is wrong, MachineError if this machine lacks something.
         """
         if isinstance(message, said.Refused):

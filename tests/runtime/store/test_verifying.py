@@ -247,7 +247,7 @@ def test_a_changed_source_and_a_kernel_that_is_gone(file: Path) -> None:
 
 def test_another_board_an_imported_entry_and_a_broken_description(file: Path) -> None:
     device = OnCpu({})
-    assert "another board" in one(stored(file), device, Here("NVIDIA B200 sm_100", TOOLKIT)).reason
+    assert "another GPU" in one(stored(file), device, Here("NVIDIA B200 sm_100", TOOLKIT)).reason
     imported = replace(stored(file), origin="import", launches=None)
     assert "it was imported" in one(imported, device).reason
     broken = replace(stored(file), launches={"winner": {"kernel": "double"}})

@@ -63,7 +63,7 @@ def _case(run: RunRecord, entry: str, kept: list[Iteration], reverted: list[Iter
 
 
 def _measurement(run: RunRecord, one: Iteration) -> Measurement | None:
-    """Returns the measurement with all six fields. Returns None if one of them is unknown."""
+    """Returns the measurement with all six fields. Returns None if a field is unknown."""
     workloads = ", ".join(outcome.workload for outcome in one.outcomes if outcome.ratio is not None)
     date, gpu = run.started[:10], run.machine.gpu
     if one.gain is None or not (gpu and workloads and run.run and date):
@@ -90,5 +90,5 @@ def _body(run: RunRecord, entry: str, kept: list[Iteration], reverted: list[Iter
 
 
 def slug_of(text: str) -> str:
-    """Turns a text into a file name."""
+    """Turns a string into a file name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -50,7 +50,7 @@ class Match:
 
 
 def words(text: str) -> list[str]:
-    """Returns the stems of the words in a text, without `STOP` words."""
+    """Returns the stems of the words in a string, without `STOP` words."""
     parts = (part for word in _WORD.findall(text.lower()) for part in {word, *re.split(r"[._]", word)})
     return [stem(word) for word in parts if word and word not in STOP]
 

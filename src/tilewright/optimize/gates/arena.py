@@ -32,7 +32,9 @@ CONFIRM_SECONDS = 3.0
 """Most wall seconds of one confirmation on one workload: 400 rounds of a kernel that takes 1.7 ms. A shorter kernel
 first reaches the rounds of `decide.LOOKS`."""
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
-"""Most wall seconds of each look. The first look is short, because most changes are clearly faster or slower."""
+"""Most wall seconds of each look (an interim analysis of the samples). The first look is short, because most changes
+are clearly faster or slower.
+"""
 FEWEST_ROUNDS = 2 * LOOKS[0][0]
 """Fewest rounds of the first look, however long the kernel takes: two for each capture. This look then has enough
 captures for a decision over 30 workloads."""
@@ -65,7 +67,7 @@ class Confirmation(Paired):
     disturbances: tuple[str, ...] = ()
 
     def plus(self, more: Confirmation) -> Confirmation:
-        """Returns these samples followed by those of the next look, ``more``."""
+        """Returns these samples followed by the samples of the next look, ``more``."""
         grow = ("candidate_us", "incumbent_us", "copy_us", "baseline_us", "captures", "monitors", "disturbances")
         both: dict[str, Any] = {name: (*getattr(self, name), *getattr(more, name)) for name in grow}
         return replace(more, **both)

@@ -89,7 +89,7 @@ class Judged:
     decided: bool = True
     """False if noise hid whether the best variant is faster."""
     to_confirm: bool = False
-    """True if the variant was left out, but is correct and predicted to be faster: a GPU can confirm it."""
+    """True if the variant was not kept, but is correct and predicted to be faster: a GPU can confirm it."""
     reason: str
     outcomes: tuple[WorkloadOutcome, ...] = ()
     attempts: Attempts = ()

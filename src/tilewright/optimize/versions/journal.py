@@ -163,8 +163,8 @@ class Journal:
     def edit_files(self, texts: Mapping[Path, str | bytes]) -> str:
         """Replaces the contents of several files in one entry: path → the whole new text.
 
-        A text is written as UTF-8 with unchanged line ends. Text that was read with ``surrogateescape`` is written with
-        its original bytes.
+        Each text is written as UTF-8 with unchanged line ends. Text that was read with ``surrogateescape`` is written
+        with its original bytes.
         """
         wanted = {}
         for path, text in texts.items():

@@ -98,7 +98,7 @@ class Workspace:
         return re.sub(r"^.*?-perf-|-\d{4}-\d\d-\d\d(-\d+)?$", "", self.branch)
 
     def texts(self) -> Mapping[Path, str]:
-        """Returns the incumbent's texts: path of the user's file → text."""
+        """Returns the incumbent's source texts: path of the user's file → text."""
         names = self.place.names
         return {path: self._git("cat-file", "--filters", f"{self.kept}:{name}") for path, name in names.items()}
 

@@ -13,7 +13,7 @@ from tilewright.program.changes.base import ProgramChange
 def program_changes() -> tuple[ProgramChange, ...]:
     """Returns all changes, sorted by their attribute ``order``.
 
-    These are the changes in this folder, and those of installed packages (entry points in
+    These are the changes in this folder and in installed packages (entry points in
     ``tilewright.program.changes``).
 
     Raises RequestError for an entry point that is no change, and if two have the same name.
@@ -54,6 +54,6 @@ def changes_answering(kind: str) -> tuple[ProgramChange, ...]:
 
 
 def _says(plain: str, words: str) -> bool:
-    """Returns whether a text contains all parts of an entry. For example, ``pin* memory`` has two parts."""
+    """Returns whether a string contains all parts of an entry. For example, ``pin* memory`` has two parts."""
     parts = (re.escape(part.rstrip("*")) + (r"\w*" if part.endswith("*") else r"s?") for part in words.split())
     return all(re.search(rf"(?<!\w){part}(?!\w)", plain) for part in parts)

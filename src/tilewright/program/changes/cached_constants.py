@@ -189,7 +189,7 @@ def _check_keys(module: ReadModule, run: ConstantRun) -> None:
 
 
 def _parameters(run: ConstantRun) -> dict[str, str]:
-    """Returns the text of each key → the name of the helper's parameter."""
+    """Maps the source of each key to the name of the helper's parameter."""
     found: dict[str, str] = {}
     for text in run.keys:
         name = re.sub(r"\W+", "_", text.removeprefix("self.")).strip("_")

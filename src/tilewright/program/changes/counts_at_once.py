@@ -171,7 +171,9 @@ class _Together:
 
 
 def _flat(text: str) -> str:
-    """Writes all rows as one axis. Each row has a single element, because it is compared with a number."""
+    """Returns an expression that puts all rows on one axis. Each row has a single element, because it is compared with
+    a scalar.
+    """
     return text if text.endswith((".flatten()", ".argmax(1)", ".argmin(1)")) else f"{text}.flatten()"
 
 

@@ -1,6 +1,6 @@
 """Gives ``fused=True`` to torch's optimizers without ``fused``: one kernel for all parameters.
 
-``foreach=False``, which asks for a kernel for each parameter, is replaced. Other values of ``foreach`` are left.
+``foreach=False``, which selects a kernel for each parameter, is replaced. Other values of ``foreach`` are not changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Inference without gradients: ``model.eval()`` and no backward pass → ``torch.inference_mode()`` or ``no_grad()``.
 
-A function gets a decorator if it returns nothing, only numbers and arrays of NumPy, or only tensors of whole numbers,
-such as tokens. A function that returns other tensors gets it only in a program without gradients. The decorator is
+A function gets a decorator if it returns nothing, only numbers and NumPy arrays, or only tensors of integers, such as
+tokens. A function that returns other tensors gets it only in a program without gradients. The decorator is
 ``inference_mode`` in a script that never trains, else ``no_grad``. If ``eval()`` follows training, the statements after
 it are put below ``with torch.no_grad():``. If a program never trains and its functions are not enough, gradients are
 switched off for the whole script.
@@ -25,7 +25,7 @@ from tilewright.source.source_file import own, returned
 WITHOUT = tuple(f"torch.{name}" for name in ("no_grad", "inference_mode", "set_grad_enabled"))
 KEEPING = ("append", "extend", "update", "add", "insert", "setdefault")
 WHOLE = ("argmax", "argmin", "multinomial", "argsort", "long", "int", "randint", "arange")
-"""Operations whose results are whole numbers, which never have a gradient."""
+"""Operations whose results are integers, which never have a gradient."""
 
 
 class NoGradients(ProgramChange):
@@ -130,9 +130,7 @@ def _stores_outside(function: Function, statements: list[ast.stmt]) -> bool:
 
 
 def _picks(module: ReadModule, function: ast.AST) -> bool:
-    """Returns whether a function runs a model in a loop and returns only whole numbers, such as the tokens that it
-    picks.
-    """
+    """Returns whether a function runs a model in a loop and returns only integers, such as the tokens that it picks."""
     if not isinstance(function, Function) or not (any(own(function, ast.For)) or any(own(function, ast.While))):
         return False
     values = returned(function)
@@ -159,8 +157,8 @@ def _is_whole(module: ReadModule, node: ast.AST | None, depth: int = 6) -> bool:
 
 
 def _whole_script(module: ReadModule) -> Iterator[ChangeSite]:
-    """Yields the site of a script. Its program never trains, and calls ``eval()`` in a constructor or in
-    another file.
+    """Yields the site of a script (the place where the change applies). Its program never trains, and calls ``eval()``
+    in a constructor or in another file.
     """
     if module is not module.program[0] or not is_script(module) or not never_trains(module):
         return

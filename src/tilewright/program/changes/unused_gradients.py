@@ -147,7 +147,7 @@ def _cuts(module: ReadModule, use: ast.expr) -> bool:
 
 
 def _is_drawn(module: ReadModule, call: ast.Call, place: int, count: int) -> bool:
-    """Returns whether a result of a method of the program holds whole numbers, or a sample, without a gradient."""
+    """Returns whether a result of a method of the program holds integers, or a sample, without a gradient."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else "forward"
     methods = [
         (each, node)

@@ -73,7 +73,7 @@ class Attention:
     scales: list[tuple[Sign, Placed]] = field(default_factory=list)
     masks: list[ScoreMask] = field(default_factory=list)
     dropout: str = ""
-    """The probability of its dropout, as a text."""
+    """The probability of its dropout, as source text."""
     dropout_parts: list[Placed] = field(default_factory=list)
     gone: list[tuple[ast.stmt, str]] = field(default_factory=list)
     """Statements that are replaced, and the name that each binds."""

@@ -43,7 +43,7 @@ def values_layout(spec: tuple[str, ...]) -> AxisOrders | None:
 
 
 def _plain(*texts: str) -> bool:
-    """Returns whether each index occurs once; an ellipsis may begin a text."""
+    """Returns whether each index occurs once; the indices may begin with an ellipsis."""
     rest = [text.removeprefix("...") for text in texts]
     same = len({text.startswith("...") for text in texts}) == 1
     return same and all(text.isalpha() and len(set(text)) == len(text) >= 2 for text in rest)

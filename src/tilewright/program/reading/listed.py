@@ -29,7 +29,7 @@ SAME = ("detach", "clone", "data", "contiguous")
 
 
 class ListedLoop:
-    """Writes the lines that do a loop's work on lists. ``lines`` grows with each statement that is read."""
+    """Generates the lines that do a loop's work on lists. ``lines`` grows with each statement that is read."""
 
     def __init__(self, module: ReadModule, loop: Loop, foreach: str) -> None:
         """foreach: how the file writes ``torch._foreach``."""

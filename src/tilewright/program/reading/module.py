@@ -233,7 +233,7 @@ class ReadModule:
 
     @cached_property
     def _imports(self) -> dict[str, set[str]]:
-        """Returns each name → all full names that the imports of this file bind to it."""
+        """Maps each name to all full names that the imports of this file bind to it."""
         found: dict[str, set[str]] = {}
         for node in self.file.nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -13,7 +13,7 @@ from tilewright.report.cells import number
 from tilewright.report.sourced import NOT_MEASURED, Sourced, citing, ids_of, key
 
 UNITS = {"optimizer step": "steps/s", "forward call": "calls/s", "process": "runs/s"}
-"""The timed unit → the unit of its throughput."""
+"""What was timed → the unit of its throughput."""
 Value = tuple[float, str] | None
 """A number and its ledger id."""
 
@@ -27,7 +27,7 @@ class PercentChange:
 
     @property
     def cell(self) -> str:
-        """The change and its bounds as one text."""
+        """The change and its bounds as one string."""
         if not (isinstance(self.centre, Sourced) and self.bounds):
             return self.centre
         return Sourced(f"{self.centre} ({self.bounds})", *ids_of((self.centre, self.bounds)), value=self.centre.value)
@@ -35,7 +35,9 @@ class PercentChange:
 
 @dataclass(frozen=True)
 class Impact:
-    """Two versions in one measurement. A text is `NOT_MEASURED` if the measurement has no such number."""
+    """Two versions in one measurement, as formatted strings. A string is `NOT_MEASURED` if the measurement has no such
+    value.
+    """
 
     latency: tuple[str, str]
     throughput: tuple[str, str]
@@ -73,7 +75,7 @@ def impact_of(measurement: AgentMeasurement | None) -> Impact:
 
 
 def value_at(measurement: AgentMeasurement, *ends: str) -> Value:
-    """Returns the first value of a measurement whose name ends with one of these texts."""
+    """Returns the first value of a measurement whose name ends with one of these suffixes."""
     for name, value in measurement.values.items():
         if name.endswith(ends):
             return value, f"{measurement.id}/values/{key(name)}"
@@ -91,7 +93,7 @@ def whole(seconds: tuple[float, str]) -> str:
 
 
 def throughput(us: Value, measurement: AgentMeasurement) -> str:
-    """Formats a throughput: the number of units in a second, from the time of one unit in µs."""
+    """Formats a throughput: the steps, calls or runs per second, from the time of one of them in µs."""
     if us is None or us[0] <= 0:
         return NOT_MEASURED
     unit = UNITS.get(str(measurement.facts.get("unit")), "steps/s")

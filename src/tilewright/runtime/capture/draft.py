@@ -1,4 +1,4 @@
-"""Writes the text of a task file for a captured launch. `TaskDraft` has all decisions.
+"""Generates the text of a task file for a captured launch. `TaskDraft` has all decisions.
 
 `Dimensions` decides which extents of the launch are dimensions of its task, and how other extents depend on them. Equal
 extents are one dimension. Which extents may change is a guess (`Scaling`), and the guess is tried on small shapes.
@@ -34,8 +34,9 @@ class Dimensions:
     """The dimensions of a task.
 
     arrays: as the task declares them.
-    index_arrays, products: as in `CapturedLaunch`.
-    largest: name of an integer array with known contents → its largest number.
+    index_arrays: name of an array → facts about its non-decreasing integers.
+    products: integer argument → the extents whose product it is.
+    largest: name of an integer array with known contents → its largest element.
     form: the form of the grid; None if no rule explains the grid.
     """
 
@@ -153,8 +154,9 @@ class Dimensions:
 
 
 def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[int, str]:
-    """Returns extent → name of the dimension. If a tile divides the extent, the name is that of the tile (M for
-    TILE_M). The other names are D0, D1 …"""
+    """Maps each extent to the name of its dimension. If a tile divides the extent, the name comes from the tile (M for
+    TILE_M). The other names are D0, D1 …
+    """
     names: dict[int, str] = {}
     for factor in (factor for axis in form for factor in axis):
         suffix = factor.tile.rpartition("_")[2] if factor.tile else ""

@@ -126,7 +126,9 @@ class TrialRunner:
         return ask.FieldRaced(outcome, {}, wrong)
 
     def _take_baseline(self, ready: Ready) -> None:
-        """Takes the outputs of this trial as the reference. It runs twice, because it may not be deterministic."""
+        """Takes the outputs of this trial as the reference. The trial runs twice, because its kernel might not be
+        deterministic.
+        """
         with self._run(ready, ()) as written:
             first = {name: _copy(array) for name, array in written.items()}
         expected = {}

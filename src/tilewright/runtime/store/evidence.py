@@ -96,8 +96,9 @@ def shapes(winner: Winner) -> str:
 
 
 def shapes_of(part: Json) -> str:
-    """Returns the arrays in a part of a key as text. A dtype is shown only if it differs from that of the previous
-    array."""
+    """Returns the arrays in a part of a key as text. A dtype is shown only if it differs from the dtype of the previous
+    array.
+    """
     shown: list[str] = []
     last: Json = None
     for dtype, extents in _arrays(part):

@@ -47,7 +47,7 @@ FEWEST = 24
 
 @dataclass(frozen=True)
 class Here:
-    """The board and toolkit of this machine, written as in keys. ``board`` is None without a GPU."""
+    """The GPU and toolkit of this machine, in the format of keys. ``board``: the GPU; None without a GPU."""
 
     board: str | None
     toolkit: str
@@ -153,7 +153,7 @@ def _launches(winner: Winner, here: Here) -> dict[str, DescribedLaunch]:
     if problem := source_problem(winner):
         raise _Cannot(problem)
     if here.board is not None and board and board != here.board:
-        raise _Cannot(f"it was tuned on another board: {board}, here {here.board}")
+        raise _Cannot(f"it was tuned on another GPU: {board}, here {here.board}")
     if not winner.launches or "winner" not in winner.launches:
         raise _Cannot("no launch was stored with it" + (": it was imported" * (winner.origin == "import")))
     return {name: DescribedLaunch.from_json(launch) for name, launch in winner.launches.items()}
@@ -209,7 +209,9 @@ class _WinnerRace:
         return _judged(self._winner, against, float(np.median(own)))
 
     def _other(self, name: Name) -> _Prepared | None:
-        """Prepares a launch. Returns None if none is stored, if an equal one is raced, or if the runner-up fails."""
+        """Prepares a launch. Returns None if no launch is stored, if an equal launch is raced, or if the runner-up
+        fails.
+        """
         described = self._launches.get(name)
         raced = ("winner",) if name == "shipped" else ("winner", "shipped")
         if described is None or any(self._launches.get(other) == described for other in raced):

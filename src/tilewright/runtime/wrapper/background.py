@@ -97,7 +97,7 @@ def copies(stream: Stream, values: Sequence[CallValue]) -> tuple[Stream, list[Ca
 
 
 def _copied(tensors: Sequence[LiveArray]) -> dict[int, LiveArray]:
-    """Returns the id of each tensor → its copy. Tensors that overlap are copied as one piece of memory."""
+    """Maps the id of each tensor to its copy. Tensors that overlap are copied as one piece of memory."""
     from tilewright.runtime.search.scratch import bytes_of, extent
 
     distinct = {id(tensor): tensor for tensor in tensors}.values()

@@ -1,4 +1,4 @@
-"""The known calls of a tuned function: one `KnownCalls` for each pattern of arguments and mode.
+"""The cache of calls of a tuned function: one `KnownCalls` for each pattern of arguments and tuning mode.
 
 `KnownCalls` has a dictionary from the key of a call to `Known`: how to recognise such a call, and what to launch. The
 calls of a program repeat, so each `Known` also remembers the call that followed it. The hot path guesses that the same
@@ -53,8 +53,10 @@ class Known:
 
 
 class KnownCalls:
-    """The known calls of one pattern of arguments in one mode. ``last``: the `Known` of the last call. ``items``: how
-    many items of the key are compared beside the tensors. ``constants``: how many constants an entry has."""
+    """The cached calls with one pattern of arguments in one tuning mode. ``last``: the `Known` of the last call.
+    ``items``: how many items of the key are compared beside the tensors. ``constants``: how many constants an entry
+    has.
+    """
 
     __slots__ = ("_lock", "_unknown", "calls", "last")
 

@@ -26,7 +26,9 @@ FORMAT = 1
 
 
 class MissedCall:
-    """One call. ``hot_key``: its key on the hot path. ``known_calls``: the known calls, by the name of the mode."""
+    """One call that the hot path does not know. ``hot_key``: its key on the hot path. ``known_calls``: tuning mode →
+    the cache of its calls.
+    """
 
     def __init__(
         self,

@@ -222,9 +222,9 @@ def hot_function(
     default: modes.Mode,
     otherwise: Callable[[KeyKinds, tuple[CallValue, ...]], None],
 ) -> Callable[..., None]:
-    """Generates the function that answers calls with one pattern of arguments. Its first parameter is the stream.
+    """Generates the function that handles calls with one pattern of arguments. Its first parameter is the stream.
 
-    known_calls: name of a mode → the calls known in this mode.
+    known_calls: name of a tuning mode → the cache of calls in this mode.
     default: the mode that the author chose.
     otherwise: handles a call whose key is not known, or whose arguments have another pattern.
     """

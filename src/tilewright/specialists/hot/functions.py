@@ -43,7 +43,9 @@ class HotFunction:
         return tuple(names[1:] if self.is_method else names)
 
     def named_in(self, text: str) -> bool:
-        """Whether a text names the function by ``rms_norm``, or by ``RMSNorm`` for the method ``RMSNorm.forward``."""
+        """Whether a string contains the function's name: ``rms_norm``, or ``RMSNorm`` for the method
+        ``RMSNorm.forward``.
+        """
         parts = [part for part in self.name.split(".") if part not in ("forward", "__call__")]
         return any(re.search(rf"\b{re.escape(each)}\b", text) for each in {self.name, *parts})
 

@@ -43,7 +43,7 @@ class HotKernel:
     line: int
 
     def named_in(self, text: str) -> bool:
-        """Whether a text contains the kernel's name as a word."""
+        """Whether a string contains the kernel's name as a word."""
         return re.search(rf"\b{self.name}\b", text) is not None
 
 
@@ -126,7 +126,7 @@ def configured(
     """Proposes the configuration that was fastest in the race, for a kernel whose source `optimize` did not improve.
 
     run: a measured run of the kernel's task.
-    tried: the results of `optimize`, in words.
+    tried: phrases that describe the results of `optimize`.
     """
     found = run.workloads[0]
     raced = [each for each in found.candidates if each.measured and each.configuration.get("route", "ptx") == "ptx"]
@@ -163,8 +163,9 @@ def _task_file(recorded: Recorded) -> Path:
 
 
 def _to_confirm(kernel: HotKernel, result: Optimized, task: Path) -> NoProposal:
-    """Returns the answer of a run without a GPU. Its changes are only predicted, so none is applied; the answer names
-    their file."""
+    """Returns the result of a run without a GPU. The gains of its changes are only predicted, so no change is applied.
+    The result contains the path of their file.
+    """
     names = [*(each.optimization for each in result.kept), *(name for _, name, _ in result.to_confirm)]
     if not names:
         reason = f"{kernel.name}: no change was predicted to be faster in run {result.record.run}"
@@ -201,14 +202,14 @@ def changed_text(kernel: HotKernel, task: Path, patch: str) -> str | NoProposal:
 
 
 def _without(text: str, definitions: Mapping[str, str]) -> list[str]:
-    """Returns the words of a text that are outside of its functions."""
+    """Returns the words of a source text that are outside of its functions."""
     for each in definitions.values():
         text = text.replace(each, "", 1)
     return text.split()
 
 
 def _definitions(text: str) -> Mapping[str, str]:
-    """Returns name → text of each top-level function, including its decorators."""
+    """Maps the name of each top-level function to its source, including its decorators."""
     lines = text.replace("\r\n", "\n").split("\n")
     found = {}
     for node in ast.parse(text).body:

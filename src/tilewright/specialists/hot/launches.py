@@ -25,7 +25,7 @@ def launches_of(
 ) -> tuple[tuple[Recorded, ...], ProgramEnd]:
     """Runs a copy of the program, and returns its kinds of launch. The kind with the longest total time is first.
 
-    The launches name the user's files, not those of the copy.
+    The launches contain the paths of the user's files, not of the copies.
 
     describe: describes launches without running them. A program with CPU tensors can then continue without a GPU, but
         its results are wrong.

@@ -1,4 +1,4 @@
-"""Writes the new module of a user's program: a kernel, its launch, and a test whether the kernel supports a call."""
+"""Generates a new module for a user's program: a kernel, its launch, and a test whether the kernel supports a call."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _import_order(line: str) -> tuple[bool, str]:
 
 
 def _sizes(shapes: Mapping[str, Shape]) -> dict[str, str]:
-    """Returns dimension → the line that reads its size. Dimensions of the same tensor share a line."""
+    """Maps each dimension to the line that reads its size. Dimensions of the same tensor share a line."""
     lines: dict[str, str] = {}
     for tensor, shape in shapes.items():
         for axis, name in enumerate(shape):

@@ -29,7 +29,7 @@ MOST = 3
 def proposed_operations(
     functions: Sequence[HotFunction], command: ProgramCommand, language: str, until: float = math.inf
 ) -> list[ProgramProposal | NoProposal]:
-    """Writes kernels for functions. Those with the longest total time in a recorded run come first.
+    """Generates kernels for functions. The functions with the longest total time in a recorded run come first.
 
     until: time of `time.monotonic` after which no further kernel is begun.
     """
@@ -93,7 +93,7 @@ def _unfit(call: ObservedCall) -> str:
 def _written(
     function: HotFunction, call: ObservedCall, language: str
 ) -> tuple[HotReference, CorrectTask, Path] | NoProposal:
-    """Writes and checks the kernel of a call. Uses the first of its references that has a supported form."""
+    """Generates and checks a kernel for a call. Uses the first of its references that has a supported form."""
     site, reason = f"{function.file}:{function.line}", "its shapes have no names"
     for reference in references_of(function, call):
         file = _task_file(reference, language)

@@ -24,9 +24,9 @@ def proposals(delegation: Delegation, language: str) -> tuple[ProgramProposal, .
     """Returns changes of the program's kernels or, if no kernel can be changed, of its functions.
 
     If there are no changes, returns the reasons.
-    If the delegation names kernels or functions, only these are tried. Otherwise those with the longest total time are
-    tried. Without a GPU nothing is measured: the changes are then only stored as patches, and the answer names them.
-    Raises RequestError if the program cannot be read or started.
+    If the delegation names kernels or functions, only these are tried. Otherwise the kernels and functions with the
+    longest total time are tried. Without a GPU nothing is measured: the changes are then only stored as patches, and
+    the result contains their paths. Raises RequestError if the program cannot be read or started.
     """
     from tilewright.hardware.gpu import detect
 
@@ -65,7 +65,7 @@ def command_of(delegation: Delegation) -> ProgramCommand:
 
 
 def _none(results: Sequence[ProgramProposal | NoProposal], command: ProgramCommand) -> NoProposal:
-    """Joins the reasons why nothing is proposed. If a change was not measured, the answer names the patch."""
+    """Joins the reasons why nothing is proposed. If a change was not measured, the text has its patch's path."""
     reasons = [_unmeasured(each, command) if isinstance(each, ProgramProposal) else each for each in results]
     if not reasons:
         what = "no kernel, and no function that only computes tensors of tensors"

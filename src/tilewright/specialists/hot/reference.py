@@ -68,7 +68,9 @@ def references_of(function: HotFunction, call: ObservedCall) -> Iterator[HotRefe
 
 
 def _names(function: HotFunction, expressions: list[str]) -> dict[str, str]:
-    """Returns expression → parameter name. A parameter keeps its name, unless generated code uses that name."""
+    """Maps each expression to the name of its parameter. A parameter keeps its name, unless generated code uses that
+    name.
+    """
     own, names = (
         set().union(*(stored(each) for each in function.node.body)) - set(function.parameters),
         dict[str, str](),

@@ -22,7 +22,9 @@ PAUSE = 0.25
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """How a program ended. ``code``: None if the time limit was reached. ``last_line``: of its standard error."""
+    """How a program ended. ``code``: the exit code; None if the time limit was reached. ``last_line``: the last line of
+    its standard error.
+    """
 
     code: int | None
     last_line: str

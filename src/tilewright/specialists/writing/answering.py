@@ -1,5 +1,4 @@
-"""Answers a delegation to write a kernel: the task is written, checked and tuned. The answer has the file and a
-patch."""
+"""Executes a delegation to write a kernel: the task is generated, checked and tuned. It returns a file and a patch."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def reference_in(delegation: Delegation) -> ReferenceSource | None:
 
 
 def written_answer(delegation: Delegation, source: ReferenceSource, language: str) -> SpecialistAnswer:
-    """Writes the kernel, checks it and tunes it. The answer is the task file and a patch that adds it.
+    """Generates the kernel, checks it and tunes it. The result is the task file and a patch that adds it.
 
     The file is in Tilewright's own folder, so that a later specialist, such as tileir, can continue with it. No file of
     the user changes, so the answer does not count as an applied change. A kernel that is not correct is not returned.
@@ -73,7 +72,7 @@ def written_file(delegation: Delegation, source: ReferenceSource, language: str)
 
 
 def _measures(run: TuningResult, shipped: Configuration) -> Iterator[Measure]:
-    """Yields the time and the share of the speed of light of the first configuration, and those of the best one."""
+    """Yields time and share of the speed of light, each for the first and for the best configuration."""
     for each in run.workloads:
         times = {one.configuration: one.measured.us for one in each.candidates if one.measured is not None}
         if each.shipped in times and shipped in times:
@@ -83,5 +82,5 @@ def _measures(run: TuningResult, shipped: Configuration) -> Iterator[Measure]:
 
 
 def unwritten(delegation: Delegation, reason: str | OutsideForms) -> SpecialistAnswer:
-    """Returns the answer that a model or a person must write the kernel. It contains the delegation as text."""
+    """Returns the result that a model or a person must write the kernel. It contains the delegation as text."""
     return SpecialistAnswer("not applied", f"needs a proposer: {reason}\n\n{delegation}", ())

@@ -39,7 +39,7 @@ def first_correct(
     source: ReferenceSource, language: str, file: Path, *, dtype: str = "bfloat16",
     dims: Mapping[str, int] | None = None, outputs: Sequence[str] = (), engine: str | None = None,
 ) -> CorrectTask | GaveUp:  # fmt: skip
-    """Writes the task of a reference into ``file``, by the first of `ATTEMPTS` that passes the check.
+    """Generates the task of a reference in ``file``, by the first of `ATTEMPTS` that passes the check.
 
     engine: ``interpreter`` or ``gpu``; None: the GPU if there is one that the compiler supports.
     If all attempts are incorrect, ``file`` does not exist afterwards. Raises OutsideForms, and TaskError if the

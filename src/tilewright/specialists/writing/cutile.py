@@ -1,4 +1,4 @@
-"""Writes kernels in cuTile Python."""
+"""Generates kernels in cuTile Python."""
 
 from __future__ import annotations
 
@@ -169,8 +169,9 @@ def _coordinates(body: CuTileStatements, axes: tuple[str, ...]) -> None:
 
 
 def write(form: KernelForm, name: str, plain: bool = False) -> KernelText:
-    """Writes the kernels of a form in cuTile. ``plain``: writes only the kernel for all shapes, with tiles of one
-    row."""
+    """Generates the cuTile kernels of a form. ``plain``: generates only the kernel for all shapes, with tiles of one
+    row.
+    """
     write_form = _rows if form.name == "row reductions" else _tiles
     text, launch, space = write_form(form, name, plain)
     return KernelText(imports_of(text), helpers_of(text) + text, launch, space)

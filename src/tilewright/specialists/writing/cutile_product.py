@@ -1,4 +1,6 @@
-"""Writes the product of two matrices in cuTile, with the epilogue that is computed before the result is stored."""
+"""Generates the cuTile code of a product of two matrices, with the epilogue that is computed before the result is
+stored.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ SPACE = """        constants={{
 
 
 def write_product(form: KernelForm, name: str, product: Product) -> KernelText:
-    """Writes the kernel, its launch and its space."""
+    """Generates the kernel, its launch and its space."""
     names = dict(zip("MNK", (*form.axes, product.inner), strict=True))
     tensors = ", ".join(each.name for each in (*form.computation.inputs, *(out for out, _ in form.computation.outputs)))
     used = ["total", "left", "right", "within", "first", "height"]

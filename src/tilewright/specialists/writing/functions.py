@@ -78,7 +78,7 @@ def std(g: Graph, x: E, *args: Any, **options: Any) -> E:
 
 
 def power(g: Graph, x: E, exponent: E | float) -> E:
-    """Writes small whole powers as products, and half powers as roots. This is faster, and exact for negative bases."""
+    """Builds small integer powers as products, half powers as roots. This is faster, and exact for negative bases."""
     if isinstance(exponent, Expression) and exponent.op == "number":
         exponent = float(exponent.value or 0)
     if isinstance(exponent, Expression):

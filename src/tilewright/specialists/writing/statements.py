@@ -1,7 +1,7 @@
-"""Writes expressions as the statements of a kernel.
+"""Generates the statements of a kernel from expressions.
 
-An expression that is used twice, or has a name in the reference, becomes a variable. The writer of a language defines
-the spelling of functions, the loads of tensors and the reductions of rows.
+An expression that is used twice, or has a name in the reference, becomes a variable. The subclass for a language
+defines the spelling of functions, the loads of tensors and the reductions of rows.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Statements(ABC):
         return f"{self.module}.full((TILE_{self.form.columns},), {start}, {self.module}.float32)"
 
     def expanded(self, expression: Expression) -> tuple[str, int]:
-        """Writes an inserted or removed axis. In a kernel of rows, neither needs any text."""
+        """Generates an inserted or removed axis. In a kernel of rows, neither needs any code."""
         return self.value(expression.operands[0])
 
     def add(self, line: str) -> None:
@@ -84,7 +84,7 @@ class Statements(ABC):
         return name
 
     def assigned(self, expression: Expression, text: str, wanted: str = "") -> str:
-        """Assigns a text to a variable. The variable represents the expression in later text."""
+        """Assigns the code of an expression to a variable. Later code uses the variable for this expression."""
         named = self.form.computation.graph.names.get(expression, "")
         default = DEFAULT_NAMES.get(expression.op, "value")
         while default in self.form.computation.graph.names.values():

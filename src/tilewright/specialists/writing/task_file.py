@@ -1,4 +1,6 @@
-"""Writes a task file: the kernels in one language, the launch, the reference, the space and the workloads."""
+"""Generates the text of a task file: the kernels in one language, the launch, the reference, the space and the
+workloads.
+"""
 
 from __future__ import annotations
 

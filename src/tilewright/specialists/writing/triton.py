@@ -1,4 +1,4 @@
-"""Writes kernels in Triton."""
+"""Generates kernels in Triton."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def imports_of(text: str) -> tuple[str, ...]:
 
 
 def write(form: KernelForm, name: str, plain: bool = False) -> KernelText:
-    """Writes the kernels of a form in Triton. ``plain``: writes only the kernel for all shapes."""
+    """Generates the Triton kernels of a form. ``plain``: generates only the kernel for all shapes."""
     text = kernels(form, name, plain)
     given = ", ".join(arguments(form, plain))
     tile = "TILE" if _is_flat(form, plain) else f"TILE_{form.columns}"

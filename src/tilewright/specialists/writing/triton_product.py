@@ -1,4 +1,6 @@
-"""Writes the product of two matrices in Triton, with the epilogue that is computed before the result is stored."""
+"""Generates the Triton code of a product of two matrices, with the epilogue that is computed before the result is
+stored.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ class EpilogueStatements(TritonStatements):
 
 
 def write_product(form: KernelForm, name: str, product: Product) -> KernelText:
-    """Writes the kernel, its launch and its space."""
+    """Generates the kernel, its launch and its space."""
     names = dict(zip("MNK", (*form.axes, product.inner), strict=True))
     tensors = [*form.computation.inputs, *(each for each, _ in form.computation.outputs)]
     used = ["total", "rows", "left", "right", "within", "first", "height", "across", "down"]

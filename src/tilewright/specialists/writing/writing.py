@@ -1,4 +1,4 @@
-"""Writes the task file of a reference: the main path from a source to a text."""
+"""Generates the text of a task file from a reference function."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def write_task(
     source: ReferenceSource, language: str, file: str, *, dtype: str = "bfloat16",
     dims: Mapping[str, int] | None = None, outputs: Sequence[str] = (), attempt: WritingAttempt = ATTEMPTS[0],
 ) -> WrittenTask:  # fmt: skip
-    """Writes the task file of a reference in a language.
+    """Generates the text of a task file from a reference, with a kernel in one language.
 
     file: the name of the task file, for its heading.
     dtype: the dtype of float tensors whose annotation has none.
     dims: the extents of the user's workload, if known.
-    outputs: the dtypes of the outputs; by default that of the first float tensor.
+    outputs: the dtypes of the outputs; by default the dtype of the first float tensor.
     Raises OutsideForms for a reference without a supported form, and UnknownChoice for an unknown language.
     """
     if language not in WRITERS:
