@@ -238,8 +238,8 @@ class RoutingRule:
 
 RULES = (
     RoutingRule("No specialist gets a question about another subject (web, databases, other languages, daily life) or "
-                "about accuracy, a request for documentation, tests or packages, or a request for an explanation without a "
-                "word about speed.", _foreign),
+                "about accuracy, a request for documentation, tests or packages, or a request for an explanation "
+                "without a word about speed.", _foreign),
     RoutingRule("The question names TileIR, nvtriton or ENABLE_TILE: tileir if a Triton kernel exists; otherwise "
                 "triton, then tileir. For a cuTile kernel: cutile.", _tile_ir),
     RoutingRule("The question names CUDA graphs or launch overhead: cuda-graph, even if the captured program is "

@@ -130,7 +130,7 @@ PAPERWORK = _terms("""
     summarise, summary of, paper about, typo, rename, documentation, comments, pip install, history of, release notes,
     news
 """)
-"""Words for work on text, tests or packages, which is not about performance."""
+"""Words for work on documentation, tests or packages, which is not about performance."""
 
 ASKING = _terms("""
     what is, what s, what are, who, explain, define, definition, describe, tell me about, introduce, introduction,
