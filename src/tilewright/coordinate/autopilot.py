@@ -1,6 +1,6 @@
 """Finds autopilot's work: in the recommendations of an analysis, in the findings of a profile, or in the source.
 
-Each of them becomes an item, or is dismissed with its evidence. Items are ranked by `priority.ranked`.
+Each of them becomes a work item, or is dismissed with its evidence. Items are ranked by `priority.ranked`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IN_KERNELS = ("cuda.tile", "triton")
 
 
 def items_of_analysis(analysis: Analysis, name: str) -> tuple[Sequence[WorkItem], Sequence[AgentFinding]]:
-    """Returns an item for each recommendation. A recommendation is dismissed if no specialist can answer it."""
+    """Returns a work item for each recommendation. A recommendation is dismissed if no specialist can follow it."""
     items = [item_of(each) for each in analysis.recommendations]
     dismissed = [
         AgentFinding(id=item.id, kind="recommendation", level=item.impact, text=item.text, evidence=name,

@@ -17,7 +17,7 @@ NOTHING_NEW = NoProposal(
 def ended(
     item: WorkItem, trials: Sequence[tuple[AgentChange, ChangeTrial]], refusals: Sequence[NoProposal], parts: AgentParts
 ) -> AgentEnd:
-    """Returns the outcome of an item: applied if one of its changes is kept, rolled back if one was tried, else
+    """Returns the outcome of a work item: applied if one of its changes is kept, rolled back if one was tried, else
     remaining."""
     if applied := [change for change in parts.kept if change.item == item.id]:
         said = {change.id: trial.reason for change, trial in trials}

@@ -55,7 +55,7 @@ def kernel_question(question: str) -> KernelQuestion | None:
 
 
 def answers(asked: KernelQuestion) -> Iterator[tuple[Delegation, SpecialistAnswer]]:
-    """Yields each specialist's answer when it arrives. Ends early if a specialist wrote no file for the next one.
+    """Yields each specialist's result when it arrives. Ends early if a specialist wrote no file for the next one.
 
     Raises RequestError for a reference that cannot be read, MachineError if a specialist cannot work on this machine.
     """

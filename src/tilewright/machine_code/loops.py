@@ -58,8 +58,9 @@ opcodes.
 
 @dataclass(frozen=True)
 class LoopSpan:
-    """A loop. ``own``: the indices of its instructions, without those of inner loops. ``inside``: the index of the loop
-    around it in the list of loops; None if there is none."""
+    """A loop. ``own``: the indices of its instructions, without the instructions of inner loops. ``inside``: the index
+    of the loop around it in the list of loops; None if there is none.
+    """
 
     own: tuple[int, ...]
     inside: int | None

@@ -1,6 +1,5 @@
-"""Lists the ways to measure a program, from the lightest to the heaviest.
-
-A heavier way shows more and disturbs the program more. So the lightest way that answers the question is used.
+"""Lists the methods of measuring a program, from the lightest to the heaviest. A heavier method shows more and disturbs
+the program more. So the lightest method that answers the question is used.
 """
 
 from __future__ import annotations

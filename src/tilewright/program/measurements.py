@@ -66,7 +66,7 @@ def _said(count: OperationCount) -> str:
 
 
 def outputs_measured(compared: ComparedRuns, change: str, device: str) -> AgentMeasurement:
-    """Returns the measurement of a changed program's outputs, compared with those of the unchanged one."""
+    """Returns the measurement of a changed program's outputs against the outputs of the unchanged program."""
     values = {} if compared.worst is None else {"largest difference over its tolerance": compared.worst}
     return AgentMeasurement(kind="outputs", about="outputs, against the unchanged program", change=change,
                             values=values, verdict=compared.verdict, reason=compared.reason, device=device)  # fmt: skip

@@ -52,7 +52,7 @@ class ComparedRuns:
 
 
 def compare(before: ProgramRun, after: ProgramRun, noise: ProgramRun | None) -> ComparedRuns:
-    """Compares the outputs of a changed program with those of the unchanged one.
+    """Compares the outputs of a changed program with the outputs of the unchanged program.
 
     before, after: runs with ``outputs=True`` and the same ``steps``. noise: another such run of the unchanged program,
     made with ``nudged=True``. If it was not nudged, the noise is smaller, and a new order of summation may count as
@@ -102,7 +102,7 @@ def _late(*runs: ProgramRun) -> bool:
 
 
 def _other_course(before: ProgramRun, after: ProgramRun, noise: ProgramRun) -> str:
-    """Returns how the steps of the changed program differ from those of the unchanged one; empty if they do not."""
+    """Returns how the steps of the two programs differ; an empty string if they do not."""
     if before.unit != after.unit:
         return f"a step was a {before.unit}, and is a {after.unit}"
     if before.steps != after.steps and not _late(before, after):

@@ -1,4 +1,4 @@
-"""Names the lines of a program that may be the cause of a profile's findings.
+"""Finds the lines of a program that may be the cause of a profile's findings.
 
 A trace of torch.profiler has no lines of the program, so the lines are found in the source. They are the places of the
 changes that answer the kind of finding, and the definitions of the program's own kernels that the finding names.

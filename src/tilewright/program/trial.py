@@ -49,7 +49,8 @@ class ProgramJudge(Protocol):
         ...
 
     def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
-        """Judges a change on top of the incumbent. ``asked``: whether the user asked for this change by name.
+        """Judges a change on top of the incumbent (the version with all changes kept so far). ``asked``: whether the
+        user asked for this change by name.
         ``seconds``: how long its race should take, so that time is left for other changes. The race may take longer:
         always long enough for the fewest runs that can decide.
         """

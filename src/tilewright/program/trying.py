@@ -1,7 +1,7 @@
 """Tries changes of a user's program, one at a time: copy → run → compare → race → decide.
 
-Every version runs in a copy of the user's tree; the tree itself is only read. Outputs are compared with those of the
-unchanged program. Races compare with the incumbent, which is the version with all changes kept so far.
+Every version runs in a copy of the user's tree; the tree itself is only read. Outputs are compared with the outputs of
+the unchanged program. Races compare with the incumbent, which is the version with all changes kept so far.
 """
 
 from __future__ import annotations

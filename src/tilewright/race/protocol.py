@@ -4,8 +4,8 @@
 
 A candidate is *live* while it is still timed. Every round times each live candidate once, in a new random order. So
 drift and other programs influence all candidates alike. The leader is the live candidate with the smallest median. A
-*look* judges all samples so far. Looks are planned before the race. A look decides from the paired ratios
-(`rules.look`) whether a candidate is
+*look* is an interim analysis: it judges all samples so far. Looks are planned before the race. A look decides from the
+paired ratios (`rules.look`) whether a candidate is
 
 - screened out: in each of the first 6 rounds it took more than 1.5 × the leader's time. So a slow candidate costs 6
   launches. Even if 1 % of its samples are so slow, the fastest is screened out with a probability of only 1e-12.

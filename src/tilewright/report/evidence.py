@@ -143,7 +143,7 @@ class OptimizeEvidence:
 
     @property
     def before_ms(self) -> float | None:
-        """Geometric mean of the workloads' times before the run. `after_ms`: that of the times after the run."""
+        """Geometric mean of the workloads' times before the run, in ms. `after_ms`: the same after the run."""
         return _mean_ms(change.before for change in self.workloads)
 
     @property

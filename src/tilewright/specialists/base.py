@@ -46,7 +46,7 @@ class Specialist(ABC):
     domain: str
     """The subject of its questions, in one line."""
     returns: str
-    """The measured answer that it gives, in one line."""
+    """What the specialist measures and returns, in one line."""
     names: tuple[str, ...] = ()
     """Phrases that identify this domain in a question. A word that ends in ``*`` is the start of a word. ``=CuTe`` must
     match in upper and lower case. ``# gpu`` means ``gpu`` after a number above one, or after a word such as "several".

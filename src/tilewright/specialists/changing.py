@@ -77,7 +77,7 @@ def _rationale(change: ProgramChange, sites: Iterable[ChangeSite]) -> str:
 
 
 def refusal(changes: Iterable[ProgramChange], modules: Iterable[ReadModule]) -> NoProposal:
-    """Returns why none of these changes applies: the first answer that has evidence."""
+    """Returns why none of these changes applies: the first reason that has evidence."""
     modules = tuple(modules)
     answers = [_refusal(change, modules) for change in changes]
     if not answers:

@@ -1,4 +1,4 @@
-"""The base class of specialists for kernel languages. They answer by the loop of `tilewright optimize`."""
+"""The base class of specialists for kernel languages. They work by the loop of `tilewright optimize`."""
 
 from __future__ import annotations
 
@@ -76,8 +76,9 @@ class KernelSpecialist(Specialist):
 
 
 def answer_of(result: Optimized) -> SpecialistAnswer:
-    """Turns a run into an answer. Predicted times are not measurements, so without a GPU no change is called
-    applied."""
+    """Turns a run into the specialist's result. Predicted times are not measurements, so without a GPU no change is
+    called applied.
+    """
     record = result.record
     sides = zip(record.baseline, record.final, strict=False)
     measures = tuple(measure for each in sides for measure in _measures(*each, record.run))

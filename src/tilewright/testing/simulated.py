@@ -20,7 +20,7 @@ from tilewright.race.stats import Array
 
 @dataclass(frozen=True)
 class NoiseModel:
-    """The noise of a simulated machine. The defaults are those of a quiet data-centre GPU."""
+    """The noise of a simulated machine. The defaults are for a quiet data-centre GPU."""
 
     sigma: float = 0.01  # log-normal noise of one sample (relative, one sigma)
     tails: float = math.inf  # degrees of freedom of Student's distribution for this noise; inf: normal distribution

@@ -30,7 +30,7 @@ class Resident:
 
     module: a file with two functions. ``prepare()`` imports the modules that every job needs. ``work(folder)`` does one
         job.
-    path: folders to import from, before those of the interpreter.
+    path: folders to import from, before the interpreter's own.
     name: the name of the process in messages. fix: what the user can do if it does not start.
     """
 

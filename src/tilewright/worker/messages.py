@@ -201,7 +201,7 @@ class FieldRaced(Message):
 @dataclass(frozen=True)
 class RoundsTimed(Message):
     samples_us: tuple[tuple[float, ...], ...]
-    """The samples of each candidate; those of the copy are last. The r-th samples of all candidates belong to one
+    """The samples of each candidate; the samples of the copy are last. The r-th samples of all candidates belong to one
     round."""
     captures: tuple[int, ...]
     """The number of rounds of each capture, in order."""

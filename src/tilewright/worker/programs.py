@@ -92,8 +92,9 @@ def _of_entry(
     arguments: Sequence[Argument], symbol: str, kinds: Sequence[str | DescriptorParameter],
     layouts: Sequence[TensorMapLayout],
 ) -> Iterator[Parameter]:  # fmt: skip
-    """Yields the parameters. ``layouts``: those of the descriptors; empty if the compiler replaced these by
-    pointers."""
+    """Yields the parameters. ``layouts``: the layouts of the descriptors; empty if the compiler replaced the
+    descriptors by pointers.
+    """
     wanted = sum(1 + 2 * kind.axes if isinstance(kind, DescriptorParameter) else 1 for kind in kinds)
     if wanted != len(arguments):
         raise TypeError(f"{symbol} takes {wanted} arguments, not {len(arguments)}")

@@ -1,6 +1,6 @@
 """Functions that are written by hand → the fused function of torch: GELU, SiLU, softmax, layer norm, RMS norm.
 
-An expression matches if its normal form equals that of the function, so spelling does not matter.
+An expression matches if its normal form equals the function's normal form, so spelling does not matter.
 """
 
 from __future__ import annotations

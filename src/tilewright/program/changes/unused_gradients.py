@@ -111,7 +111,7 @@ def _keeping(module: ReadModule) -> str | None:
 
 
 def _uses(module: ReadModule, name: ast.Name, statement: ast.stmt) -> list[ast.Name]:
-    """Returns the reads of a name in the scope of its statement, with those of inner functions."""
+    """Returns the reads of a name in the scope of its statement, with the reads in inner functions."""
     scope, own = scope_of(module, statement), module.file.bindings(name.id, name)
     if name.id in module.declared_global or isinstance(scope, ast.Module):
         nodes = [n for n in module.file.every(ast.Name) if n.id == name.id]

@@ -86,7 +86,7 @@ def check_last_lines_run(loop: ast.For | ast.AsyncFor | ast.While) -> None:
 
 
 def loads(scope: ast.AST, name: str) -> list[ast.Name]:
-    """Returns the reads of a name below a node, with those of inner functions."""
+    """Returns the reads of a name below a node, with the reads in inner functions."""
     found = (node for node in ast.walk(scope) if isinstance(node, ast.Name) and node.id == name)
     return [node for node in found if isinstance(node.ctx, ast.Load)]
 

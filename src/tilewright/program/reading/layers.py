@@ -31,9 +31,9 @@ def _rebound(function: ast.AST, name: str) -> bool:
 
 
 def settings(module: ReadModule, attribute: ast.AST) -> list[ast.expr] | None:
-    """Returns all values that the class gives to the attribute ``self.name``; None if the text does not show them.
+    """Returns all values that the class gives to the attribute ``self.name``; None if the source does not show them.
 
-    A buffer's value is that of ``register_buffer``.
+    A buffer's value is the tensor given to ``register_buffer``.
     """
     if not isinstance(attribute, ast.Attribute) or not is_self(module, attribute.value):
         return None

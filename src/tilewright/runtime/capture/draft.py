@@ -155,8 +155,7 @@ class Dimensions:
 
 def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[int, str]:
     """Maps each extent to the name of its dimension. If a tile divides the extent, the name comes from the tile (M for
-    TILE_M). The other names are D0, D1 …
-    """
+    TILE_M). The other names are D0, D1 …"""
     names: dict[int, str] = {}
     for factor in (factor for axis in form for factor in axis):
         suffix = factor.tile.rpartition("_")[2] if factor.tile else ""

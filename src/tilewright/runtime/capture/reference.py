@@ -61,7 +61,7 @@ class Captured:
     module: the name of the kernel's module at the launch. A module of a package is imported. From another module, only
     the code that the kernel needs is loaded, from ``file``.
     source: the result of `source_of` for the kernel at the capture.
-    tensors, flops: those of the task.
+    tensors, flops: the tensors of the task, and the FLOP that it declares.
     launch: the task's launch, with the kernel as first argument.
     shipped: the captured configuration.
     """

@@ -149,8 +149,9 @@ def _first(problem: Problem[Config], why: str) -> TuningResult[Config]:
 
 
 def _result(problem: Problem[Config], winner: Winner | None) -> TuningResult[Config] | None:
-    """Returns the `TuningResult` of a stored winner; None if there is no winner, or if its labels are not those of this
-    space."""
+    """Returns the `TuningResult` of a stored winner; None if there is no winner, or if its labels are not the labels of
+    this space.
+    """
     from cuda.tile.tune import Measurement, TuningResult
 
     if winner is None:

@@ -1,15 +1,15 @@
-"""Compares a trial's outputs with those of the shipped configuration, on the caller's tensors.
+"""Compares a trial's outputs with the outputs of the shipped configuration, on the caller's tensors.
 
 Two correct configurations add in different orders and round at different places, so their bits may differ. Every
 element is compared, on the device, with the rules of `verify.judge`. The limits follow from the unit roundoff u of the
 output's dtype:
 
-- For the worst element, ``WORST`` = 4 u: each configuration may be 2 u from the exact answer (`tolerance.allowance`).
+- For the worst element, ``WORST`` = 4 u: each configuration may be 2 u from the exact result (`tolerance.allowance`).
 - For the norm ‖a − b‖ / ‖b‖, ``TOTAL`` = 2 u. Rounding errors are independent, so two configurations that only round
   differently are below 1 u. A configuration that computes in a coarser dtype has errors in all elements, and is above.
 - float32 has the u of tf32 (2⁻¹¹): its products may be rounded to tf32, and tensor cores keep no more than 13 bits of
   sums of float8 products.
-- Whole numbers and booleans must be equal. NaN and infinities must be at the same places.
+- Integers and booleans must be equal. NaN and infinities must be at the same places.
 
 The shipped configuration runs twice. If its two outputs differ (atomic additions), ``AGAIN`` times this difference is
 allowed too. If the difference exceeds ``TRUSTED_AT_MOST`` of the norm, no comparison is possible, and all other

@@ -32,7 +32,8 @@ from tilewright.runtime.search.trials import Trial
 @dataclass(frozen=True)
 class Shot:
     """A launch in a race. ``refresh`` restores the inputs that the kernel overwrites, and poisons its other outputs, so
-    that the kernel cannot find its previous answer there."""
+    that the kernel cannot find its previous result there.
+    """
 
     trial: Trial
     args: tuple[CallValue, ...]

@@ -248,7 +248,7 @@ def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) ->
 
 
 def _shared(bound: BoundTrial, base: BoundTrial) -> BoundTrial:
-    """Replaces arrays that ``bound`` writes by those of ``base``, if they are copies of these."""
+    """Replaces arrays that ``bound`` writes by the arrays of ``base`` that they are copies of."""
     shared = [name for name in bound.written if name in base.arrays]
     copies = {name: base.arrays[name] for name in shared if _is_copy(bound.arrays[name], base.arrays[name])}
     if not copies:

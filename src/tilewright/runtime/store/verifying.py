@@ -7,7 +7,7 @@ configuration. Then all are timed in interleaved rounds. Ratios of times are jud
     holds     equal outputs, and no other configuration is certainly faster by more than the tie band
     drifted   another configuration is certainly faster
     wrong     other outputs, or the winner no longer runs
-    cannot    no verdict on this machine: other board, changed source, no description, no GPU
+    cannot    no verdict on this machine: another GPU, changed source, no description, no GPU
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Winner:
     config, shipped, runner_up: configurations; None if they have no named fields.
     index: the winner's position in the space. label: the winner as text.
     origin: ``wrapper``, ``run`` or ``import``.
-    machine: board, toolkit, host and seconds of the search; of an imported winner, its board, module and times.
+    machine: GPU, toolkit, host and seconds of the search; of an imported winner, its GPU, module and times.
     outcomes: a `searching.TrialOutcome` as JSON for each configuration.
     launches: a `described.DescribedLaunch` as JSON for each of ``winner``, ``runner_up`` and ``shipped``.
     created: ISO 8601 in UTC; if empty, `Winners.put` writes the current time.

@@ -20,8 +20,9 @@ REDUCTIONS = ("sum", "max", "min")
 
 
 class OutsideForms(RequestError):
-    """No kernel can be written for the computation, because it has none of the supported forms. A model or a person
-    must write it."""
+    """No kernel can be generated for the computation, because it has none of the supported forms. A language model or a
+    person must write the kernel.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +120,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Computation:
-    """The computation of a reference. ``notes``: remarks for its author, such as a naive form that was stabilised."""
+    """The computation of a reference. ``notes``: remarks for its author, such as a formula that was made numerically
+    stable.
+    """
 
     name: str
     inputs: tuple[Operand, ...]

@@ -1,4 +1,6 @@
-"""Finds the form of a computation: element-wise, row reductions, or the product of two matrices with an epilogue."""
+"""Finds the form (the supported pattern) of a computation: element-wise, row reductions, or the product of two matrices
+with an epilogue.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ class KernelForm:
 
 
 def form_of(computation: Computation) -> KernelForm:
-    """Returns the form. Raises OutsideForms, which names the unsupported part."""
+    """Returns the form. Raises OutsideForms, whose message contains the unsupported part."""
     computation = stabilised(computation)
     used = tuple(below(computation.results))
     read = {each.value for each in used if each.op == "input"}

@@ -26,7 +26,7 @@ ROLES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("labels", "target", "targets", "label"), ("int64", "M")),
     "mask": ("bool", "M, N"),
 }
-"""Name of a parameter without an annotation → its dtype ("": that of the other tensors) and its extents."""
+"""Name of a parameter without an annotation → its dtype ("": the dtype of the other tensors) and its extents."""
 WHOLE = ("bool", "int8", "int16", "int32", "int64", "uint8")
 SIGNS: Mapping[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.BitAnd: "&", ast.BitOr: "|", ast.Lt: "<",

@@ -141,7 +141,7 @@ class ProgramLaunch:
 
 
 def _attributes(driver: ModuleType, facts: LaunchFacts, cluster: int) -> list[CUlaunchAttribute]:
-    """Returns the attributes of a launch. They are those of Triton's launcher, in the same order."""
+    """Returns the attributes of a launch: the ones that Triton's launcher sets, in the same order."""
     known, found = driver.CUlaunchAttributeID, list["CUlaunchAttribute"]()
 
     def attribute(which: CUlaunchAttributeID) -> CUlaunchAttributeValue:

@@ -158,7 +158,7 @@ class DeviceExaminer:
         return worst.share
 
     def _judge_whole(self, draw: Draw, outputs: NamedArrays) -> None:
-        """Compares whole outputs with those of the trusted implementation, or else of the first correct candidate."""
+        """Compares whole outputs with the trusted implementation's, or else with the first correct candidate's."""
         whose, others = "the trusted implementation", draw.trusted
         if others is None:
             whose, others = "the first correct candidate", self._agreed.get(draw.seed, outputs)
