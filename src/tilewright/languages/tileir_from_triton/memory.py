@@ -70,7 +70,7 @@ def compare_and_swap(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.grid_dependency_wait", "tt.grid_dependency_launch_dependents")
 def grid_dependency(t: Translation, op: TtirOp) -> None:
-    """Generates a signal or a wait of programmatic dependent launch. No memory access may move across it."""
+    """Generates a signal or a wait of programmatic dependent launch. Memory accesses must not move across it."""
     name = "GdcWaitTko" if op.name.endswith("wait") else "GdcLaunchDependentsTko"
     t.tokens.after_all(t.emit(name, TOKEN, t.tokens.before_all()))
 

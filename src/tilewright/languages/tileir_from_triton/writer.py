@@ -71,7 +71,7 @@ def _encoder(name: str) -> tuple[Callable[..., Any], tuple[tuple[str, Any], ...]
 
 
 class Writer:
-    """Writes one entry. ``code`` holds the bytecode when the context of `entry` has ended."""
+    """Writes the bytecode of one kernel entry. ``code`` holds the bytecode when the context of `entry` has ended."""
 
     def __init__(self, arch: str, version: tuple[int, int] = VERSIONS[0]) -> None:
         self.bytecode, self.arch, self.code = writer_module(), arch, bytearray()

@@ -20,7 +20,7 @@ class BlockPointer(Rule):
     """The kernel uses block pointers, which Triton no longer has.
 
     Triton 3.9 does not compile a kernel with tl.make_block_ptr or tl.advance. There is one finding for each function.
-    Files that import packages for Ascend are left out: the Triton for Ascend has block pointers.
+    Files that import packages for Ascend are skipped, because the Triton for Ascend has block pointers.
     Fix: make a tensor descriptor with tl.make_tensor_descriptor, and load with its offsets.
     Sources: Triton 3.9: language/core.py.
     """

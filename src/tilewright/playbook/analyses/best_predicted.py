@@ -157,7 +157,7 @@ def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
 
 
 def _hinted(facts: KernelFacts, leaders: Sequence[Configuration]) -> Iterator[Configuration]:
-    """Yields each leader with each of `HINTS`. A hint for which the space lists several values does not change."""
+    """Yields each leader with each of `HINTS`. Keeps the value of a hint for which the space lists several values."""
     space = facts.task.space
     free = {name for name in space.hints if len(space.known_values(name)) == 1}
     choices = [hints for hints in HINTS if set(hints) <= free]

@@ -28,7 +28,7 @@ def _float(op: Op, element: Element) -> str:
 @implements("ftof")
 def ftof(op: Op, from_: Array) -> Array:
     """Rounds once, in the direction of ``rounding_mode``. For numbers out of range see `numbers.round_to`. The compiler
-    converts f64 to 8 or fewer bits by way of f32, so a GPU may round twice."""
+    converts f64 to 8 or fewer bits by way of f32, so a GPU might round twice."""
     source, result = (_float(op, element) for element in _elements(op, "from_"))
     if source == "f8E8M0FNU" and result in NARROW:
         raise Unsupported(f"ftof from {source} to {result} is not supported")

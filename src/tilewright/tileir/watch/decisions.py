@@ -1,4 +1,4 @@
-"""Finds blocks whose decisions differ from those of most blocks in the grid.
+"""Finds blocks whose decisions differ from the decisions of most blocks in the grid.
 
 A run records, by block, the lengths of loops, which parts of the loaded tiles lie inside their tensors, and the values
 of `run.dependence`. These values are results of comparisons, minima, divisions and bit operations, and functions of the

@@ -24,8 +24,7 @@ ANOTHER = -2
 
 @dataclass(frozen=True)
 class AccessSide:
-    """One of two accesses: how it accesses memory, and its place in the source: a file name without its folder, and a
-    line."""
+    """One of two accesses: how it accesses memory, and its source line (file name without folder, line number)."""
 
     how: Literal["reads", "writes", "updates"]
     place: tuple[str, int]
