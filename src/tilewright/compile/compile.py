@@ -170,8 +170,8 @@ def remember(task: Task, compiled: Sequence[Compiled]) -> int:
 def effort(constants: Iterable[tuple[str, object]]) -> float:
     """Estimates how long a kernel takes to compile, as a number without a unit; larger is longer.
 
-    constants: names and values of the kernel's constants and hints. Large tiles take longest, above all long ones. With
-        more warps, each warp has less work.
+    constants: names and values of the kernel's constants and hints. Large tiles take longest, above all tiles with one
+        long side. With more warps, each warp has less work.
     """
     named = {name: value for name, value in constants if type(value) is int and value > 0}
     sizes = [value for name, value in named.items() if _TILE.search(name)]

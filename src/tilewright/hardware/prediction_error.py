@@ -19,8 +19,11 @@ hints. ``form``: the structure of the code."""
 
 @dataclass(frozen=True)
 class KindError:
-    """The errors of predicted differences between two versions. ``margin``: the predicted difference above which the
-    predicted order is reliable; None if no difference is."""
+    """The errors of predicted differences between two versions, for one kind of change.
+
+    margin: if the predicted difference is larger than this, the predicted order is reliable. None if there is no such
+        margin.
+    """
 
     words: str
     factor: float

@@ -166,7 +166,7 @@ class _Copier:
             if entry.name in LEFT_OUT:
                 continue
             if entry.is_symlink():
-                place.symlink_to(self._pointed(path, place))
+                place.symlink_to(self._pointed(path))
             elif entry.is_dir():
                 self._folder(path, place)
             elif entry.is_file():
@@ -185,8 +185,9 @@ class _Copier:
         self.left -= size
         shutil.copy2(path, place)
 
-    def _pointed(self, link: Path, place: Path) -> str:
-        """Returns where the copy of a link points: within the copy if the link points within the root."""
+    def _pointed(self, link: Path) -> str:
+        """Returns the target of a copied link. It is relative if the link points within the root, so that the copied
+        link points within the copied tree. Otherwise it is the absolute path of the original target."""
         target = Path(os.path.normpath(link.parent / os.readlink(link)))
         inside = target.is_relative_to(self.root)
         return os.path.relpath(target, link.parent) if inside else str(target)

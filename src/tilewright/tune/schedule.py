@@ -34,7 +34,8 @@ ENOUGH_TO_RACE = 0.7
 
 @dataclass(frozen=True)
 class Arrived:
-    """The candidates of a workload whose compilation has ended or was skipped so far, in the order of the space."""
+    """The candidates of one workload whose outcome is known so far (compiled, failed or skipped), in the order of the
+    space."""
 
     so_far: list[Compiled]
     expected: int

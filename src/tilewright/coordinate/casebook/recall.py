@@ -67,8 +67,8 @@ def stem(word: str) -> str:
 def recall(question: str, cases: Sequence[Precedent], most: int = SHOWN) -> list[Match]:
     """Returns the cases that match a question, the best first.
 
-    The name of a file says little about what is slow. So a case must also match without it, unless the case comes from
-    a run of that file.
+    A file name in the question says little about what is slow. So a case must also match the question without its file
+    names. Only a case that comes from a run may match by a file name.
     """
     asked = list(dict.fromkeys(words(question)))
     plain = [word for word in asked if word in words(FILE.sub(" ", question))]

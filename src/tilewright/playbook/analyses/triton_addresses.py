@@ -245,7 +245,8 @@ class Walk:
     # Expressions ----------------------------------------------------------------------------------
 
     def value(self, node: Expression) -> Known:
-        """Returns the form of an expression with the present values of its names; None if it has no form."""
+        """Returns an expression as a `Form` (a sum with a stride for each axis) or a `Mask`, from the present values of
+        its names. Returns None if it is neither."""
         match node:
             case cst.Integer():
                 return Form(Scalar({(): node.evaluated_value}) if node.evaluated_value else ZERO)

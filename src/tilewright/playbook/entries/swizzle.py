@@ -221,9 +221,10 @@ def _total(source: Source, function: Function, name: str) -> str | None:
 
 
 def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | None:
-    """Returns the pair with the row first: the index that comes first when results are stored.
+    """Returns the pair with the row number as ``first``. A store depends on it with its earlier index.
 
-    None if the statements assign other names, too, or if no result is stored at both indices.
+    Returns None if ``tiles.statements`` assign other names, too, or if no store has one index for each of the two
+    names.
     """
     names = (tiles.first, tiles.second)
     if {name for line in tiles.statements for name in names_assigned(line)} != set(names):

@@ -37,7 +37,8 @@ class MadeModel:
 def made_models(module: ReadModule) -> Iterator[MadeModel]:
     """Yields the assignments of a file that make a model, in the order of the text.
 
-    A module that another module makes in its constructor is a part of that one, not a model.
+    If the class of a `torch.nn.Module` assigns a module to an attribute, ``self.layer = Net(…)``, that module is a part
+    of a model, and is not yielded.
     """
     for statement in module.file.every(ast.Assign):
         match statement:

@@ -1,1 +1,1 @@
-"""The search over the caller's tensors, in the user's process."""
+"""Searches for the fastest configuration in the user's process. Candidates run on the tensors of the user's call."""

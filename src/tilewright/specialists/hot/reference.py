@@ -30,9 +30,10 @@ TAKEN = {
 
 @dataclass(frozen=True)
 class HotReference:
-    """A function as a reference over arrays.
+    """A reference made from a function of the program. The function's tensors and numbers become its parameters.
 
-    tensors, values: parameter of the reference → its expression in the function, such as ``self.weight``.
+    tensors: parameter → the expression in the function that it replaces, such as ``self.weight``.
+    values: the same for numbers, such as ``self.eps``.
     shapes: parameter → the names of its extents.
     numbers: parameter → Python text of its value.
     """

@@ -163,8 +163,11 @@ def token(op: Op) -> None:
 
 @implements_in_context("assert")
 def check(context: Context, op: Op, condition: Elements) -> None:
-    """Reports each block with a false element, and the index of its first false element. The block continues. A dry run
-    does not know a condition that depends on data or that no address needs."""
+    """Reports each block with a false element, and the index of its first false element. The block continues.
+
+    A dry run checks only conditions that it computes. It does not compute one that depends on data, or one on which no
+    address and no branch depends.
+    """
     if op.attributes["message"] == BARRIER and context.memory.exchanges is not None:
         context.memory.exchanges.barrier(context.blocks)
     if isinstance(condition, Unknown):

@@ -119,8 +119,9 @@ def _joined(one: Int32s | None, other: Int32s) -> Int32s:
 class Trace:
     """The last block that made one kind of access to each granule.
 
-    who: for each granule, the block's number from 1, 0 for none, MANY or LISTED.
-    early: blocks with accesses before the clocks were active.
+    who: for each granule, the number of the block (the first is 1); 0 if there is none; MANY or LISTED if there are
+        several.
+    early: the blocks that made such an access before the first release.
     """
 
     def __init__(self, size: int) -> None:

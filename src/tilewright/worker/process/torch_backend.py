@@ -135,7 +135,7 @@ def _fill(tensor: torch.Tensor, how: Distribution, generator: torch.Generator) -
 
 
 def view_of(memory: DeviceBytes, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    """Returns a torch tensor in memory of the driver."""
+    """Returns a torch tensor that shares ``memory``, which was allocated through the CUDA driver. Nothing is copied."""
     if not memory.numel():
         return torch.empty(shape, dtype=getattr(torch, dtype), device="cuda")
     return torch.as_tensor(memory, device="cuda").view(getattr(torch, dtype)).view(shape)
