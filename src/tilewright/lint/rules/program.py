@@ -196,8 +196,8 @@ class SwitchAfterCache(Rule):
 class NoSwitch(Rule):
     """No switch turns the search off.
 
-    CI needs the same kernel every time, and a profiler records every trial. 16 of TileGym's 40 files have no such
-    switch. Fix: read the switch before the cache, and launch the shipped configuration while the switch is set.
+    CI needs the same kernel every time, and a profiler records every trial. 16 of TileGym's 40 files have no switch.
+    Fix: read the switch before the cache, and launch the shipped configuration while the switch is set.
     Sources: TileGym 1.5.1.
     """
 
