@@ -36,10 +36,10 @@ class RepeatedReads(ProgramChange):
         for loop in (each for each in module.file.nodes if isinstance(each, (ast.For, ast.While))):
             done: set[ast.Call] = set()
             for place, statement in enumerate(loop.body):
-                for call, read in _always(module, statement):
-                    if call not in done:
+                for read in _always(module, statement):
+                    if read.call not in done:
                         try:
-                            reads = _same(module, loop.body[place:], call, read)
+                            reads = _same(module, loop.body[place:], read)
                             done.update(reads)
                             if len(reads) > 1:
                                 yield _site(module, statement, read, reads)
@@ -47,7 +47,7 @@ class RepeatedReads(ProgramChange):
                             yield NearMiss(reason.line, reason.reason)
 
 
-def _always(module: ReadModule, statement: ast.stmt) -> Iterator[tuple[ast.Call, HostRead]]:
+def _always(module: ReadModule, statement: ast.stmt) -> Iterator[HostRead]:
     """Yields the reads ``name.item()`` that a statement does in any case."""
     whole = statement.test if isinstance(statement, ast.If) else statement
     if isinstance(whole, ast.stmt) and not isinstance(whole, (ast.Assign, ast.Expr)):
@@ -59,11 +59,11 @@ def _always(module: ReadModule, statement: ast.stmt) -> Iterator[tuple[ast.Call,
             continue
         read = host_read(module, node) if isinstance(node, ast.Call) and in_loop(module, node) else None
         if read is not None and isinstance(read.tensor, ast.Name) and read.tail == "item()":
-            yield read.call, read
+            yield read
         waiting.extend(ast.iter_child_nodes(node))
 
 
-def _same(module: ReadModule, statements: list[ast.stmt], first: ast.Call, read: HostRead) -> list[ast.Call]:
+def _same(module: ReadModule, statements: list[ast.stmt], read: HostRead) -> list[ast.Call]:
     """Returns the reads of the same value in these statements: up to the first one that may change the tensor."""
     assert isinstance(read.tensor, ast.Name)
     found = []
@@ -72,7 +72,7 @@ def _same(module: ReadModule, statements: list[ast.stmt], first: ast.Call, read:
             break
         for node in ast.walk(statement):
             other = host_read(module, node) if isinstance(node, ast.Call) else None
-            if isinstance(node, ast.Call) and other is not None and module.code(node) == module.code(first):
+            if isinstance(node, ast.Call) and other is not None and module.code(node) == module.code(read.call):
                 found.append(node)
     return found
 
