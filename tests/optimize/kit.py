@@ -109,13 +109,22 @@ class Lines(Entry):
     risk: Risk = "lossless"
     kernel: str = ""
     promise: float = 1.0
+    tries: int = 2
 
     @property
     def about(self) -> EntryDescription:
         effect = Effect(self.expected, self.expected, "made up", DATED)
         priority = dict.fromkeys(("memory", "balanced", "compute"), self.priority)
         return EntryDescription(
-            self.id, f"lines of {self.id}", "a comment", "always", "never", priority, effect, self.risk
+            self.id,
+            f"lines of {self.id}",
+            "a comment",
+            "always",
+            "never",
+            priority,
+            effect,
+            self.risk,
+            tries=self.tries,
         )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:

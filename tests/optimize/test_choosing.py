@@ -13,7 +13,7 @@ from tests.optimize.kit import H200, SCALE, Lines, Tripping
 
 from tilewright.inspect.work import bound_of, count
 from tilewright.ledger.records import EntryHistory
-from tilewright.optimize.choosing import MOST_TRIES, Past, Proposal, Tries, proposals
+from tilewright.optimize.choosing import Past, Proposal, Tries, proposals
 from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.task.loading import load_task
 
@@ -145,7 +145,13 @@ def test_a_site_is_tried_again_after_a_keep_and_at_most_twice(facts: KernelFacts
     assert (again.entry, again.place) == key and again.score < score(facts, Lines())
     assert "tried before another change was kept" in again.why
     assert not chosen(facts, Lines(), tried={key: Tries(1, 1)}, kept=1)
-    assert not chosen(facts, Lines(), tried={key: Tries(MOST_TRIES, 0)}, kept=9)
+    assert not chosen(facts, Lines(), tried={key: Tries(2, 0)}, kept=9)
+
+
+def test_an_entry_may_allow_more_tries(facts: KernelFacts) -> None:
+    patient = Lines(tries=4)
+    assert chosen(facts, patient, tried={("T", "the end, "): Tries(3, 0)}, kept=9)
+    assert not chosen(facts, patient, tried={("T", "the end, "): Tries(4, 0)}, kept=9)
 
 
 def test_sites_of_the_same_words_are_told_apart(facts: KernelFacts) -> None:

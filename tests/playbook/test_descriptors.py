@@ -17,7 +17,7 @@ from tests.playbook.kit import changed_lines, verdict
 from tests.playbook.triton_tasks import MATMUL, ON_PTX, imported, kernel, right
 
 from tilewright.languages.triton.hints import ON_TILE_IR
-from tilewright.playbook.analyses.triton_routes import WITH_MANY_WARPS
+from tilewright.playbook.analyses.triton_routes import change_in
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.descriptors import ENTRY, descriptors_in
 from tilewright.source.syntax import Source
@@ -29,6 +29,9 @@ EVEN = (
 )
 TRANSPOSED = MATMUL.replace("K, 1, N, 1, N, 1", "K, 1, 1, K, N, 1").replace(
     '"b": tw.Tensor(("K", "N"),', '"b": tw.Tensor(("N", "K"),'
+)
+SPACED_OUT = MATMUL.replace("K, 1, N, 1, N, 1", "K, 1, 2 * N, 2, N, 1").replace(
+    '"b": tw.Tensor(("K", "N"),', '"b": tw.Tensor(("K", "2 * N"),'
 )
 BLOCK = "[:, None] * stride + columns[None, :]"
 ROWS = """
@@ -118,15 +121,19 @@ def test_the_values_name_tensors_and_the_route(tmp_path: Path) -> None:
 
     names = ("a_ptr, b_ptr, c_ptr", "a_ptr, b_ptr", "c_ptr")
     assert values(MATMUL) == names
-    routes = (ON_TILE_IR, WITH_MANY_WARPS + ON_TILE_IR, "")
-    assert values(ON_PTX) == tuple(name + route for route in routes for name in names)
+    assert values(TRANSPOSED) == ("a_ptr, b_ptr.T, c_ptr", "a_ptr, b_ptr.T", "c_ptr")
+    found = values(ON_PTX)
+    assert found[-3:] == names and set(map(change_in, found)) == set(names)
+    best = f"{names[0]}{ON_TILE_IR} with BLOCK_N=64,num_stages=6,num_worker_warps=8"
+    assert names[0] + ON_TILE_IR in found
+    assert best in found, "the other route is tried with its own hints and larger tiles"
     source = Source("task.py", ON_PTX)
     [site] = ENTRY.sites(source, facts_of(loaded(ON_PTX, tmp_path)))
     new = " ".join(changed_lines(ON_PTX, ENTRY.apply(source, site, "c_ptr" + ON_TILE_IR))[1])
     assert "'tileir'" in new and '"num_warps": None' in new and '"num_warps": (4, 8, None)' in new
     assert "num_worker_warps" not in new
-    wide = " ".join(changed_lines(ON_PTX, ENTRY.apply(source, site, "c_ptr" + WITH_MANY_WARPS + ON_TILE_IR))[1])
-    assert "'tileir'" in wide and wide.count('"num_worker_warps": ') == 2 and '"num_worker_warps": 8}' in wide
+    shipped = loaded(ENTRY.apply(source, site, best), tmp_path).space.shipped
+    assert (shipped["BLOCK_N"], shipped["num_stages"], shipped["num_worker_warps"]) == (64, 6, 8)
 
 
 def test_a_store_alone() -> None:
@@ -145,7 +152,7 @@ def _at(text: str) -> tuple[Source, Site]:
     ("text", "said"),
     [
         (ODD, "rows of a_ptr may be 81 elements apart, not a multiple of 16 bytes; if no such shape is launched, say"),
-        (TRANSPOSED, "the last stride of b_ptr is 80, not 1"),
+        (SPACED_OUT, "matmul line 30: the last stride of b_ptr is 2, not 1"),
     ],
 )
 def test_what_the_launch_passes_is_checked(text: str, said: str, tmp_path: Path) -> None:

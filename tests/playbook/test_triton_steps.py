@@ -16,8 +16,9 @@ from tests.playbook.triton_tasks import MATMUL, ON_PTX, SOFTMAX, imported, right
 
 from tilewright.hardware.architectures import board
 from tilewright.inspect.work import count
+from tilewright.playbook.analyses.triton_routes import field
 from tilewright.playbook.base import KernelFacts, Site
-from tilewright.playbook.entries import tile_ir_hints, tile_ir_route, tile_sizes, triton_exp2, wide_offsets
+from tilewright.playbook.entries import ptx_route, tile_ir_hints, tile_ir_route, tile_sizes, triton_exp2, wide_offsets
 from tilewright.playbook.entries.tune_space import ENTRY as TUNE_SPACE
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, facts_of, loaded
@@ -27,6 +28,12 @@ class TestTileIrRoute(EntryContract):
     entry = tile_ir_route.ENTRY
     examples: ClassVar = {"on PTX": ON_PTX}
     elsewhere: ClassVar = {"there already": MATMUL}
+
+
+class TestPtxRoute(EntryContract):
+    entry = ptx_route.ENTRY
+    examples: ClassVar = {"on Tile IR": MATMUL}
+    elsewhere: ClassVar = {"there already": ON_PTX}
 
 
 class TestTileIrHints(EntryContract):
@@ -42,11 +49,36 @@ class TestTritonExp2(EntryContract):
 
 
 def test_the_route_and_its_hints(tmp_path: Path) -> None:
-    source = Source("task.py", ON_PTX)
-    [site] = tile_ir_route.ENTRY.sites(source, facts_of(loaded(ON_PTX, tmp_path)))
-    text = tile_ir_route.ENTRY.apply(source, site, "tileir")
-    assert loaded(text, tmp_path).space.shipped["route"] == "tileir"
-    assert loaded(text, tmp_path).space.shipped["num_warps"] is None
+    """Hints that were tuned for one route do not reach the other."""
+    source = Source(
+        "task.py",
+        ON_PTX.replace('"num_warps": 4,', '"num_warps": 4, "num_stages": 3,').replace(
+            '"num_warps": (4, 8)', '"num_warps": (4, 8), "num_stages": (3,)'
+        ),
+    )
+    [site] = tile_ir_route.ENTRY.sites(source, facts_of(loaded(source.text, tmp_path)))
+    assert {"route=tileir", "route=tileir,BLOCK_N=64,num_stages=6,num_worker_warps=8"} <= set(site.values)
+    text = tile_ir_route.ENTRY.apply(source, site, "route=tileir,BLOCK_N=64,num_worker_warps=8")
+    shipped = loaded(text, tmp_path).space.shipped
+    assert (shipped["route"], shipped["num_warps"], shipped["num_stages"]) == ("tileir", None, None)
+    assert (shipped["BLOCK_N"], shipped["num_worker_warps"]) == (64, 8)
+    [back] = ptx_route.ENTRY.sites(Source("task.py", text), facts_of(loaded(text, tmp_path)))
+    again = ptx_route.ENTRY.apply(Source("task.py", text), back, "route=ptx,num_warps=8,num_stages=3")
+    shipped = loaded(again, tmp_path).space.shipped
+    assert (shipped["route"], shipped["num_warps"], shipped["num_stages"]) == ("ptx", 8, 3)
+    assert shipped["num_worker_warps"] is None
+
+
+def test_a_route_is_tried_with_larger_tiles_that_its_warps_can_hold(tmp_path: Path) -> None:
+    text = ON_PTX.replace('"BLOCK_M": 32, "BLOCK_N": 32', '"BLOCK_M": 128, "BLOCK_N": 128')
+    facts = facts_of(loaded(text.replace('"M": 100, "N": 72', '"M": 512, "N": 512'), tmp_path))
+    on_tile_ir, on_ptx = field(facts, "tileir"), field(facts, "ptx")
+    assert {"BLOCK_N": 256, "num_stages": 6, "num_worker_warps": 8} in on_tile_ir
+    assert {"BLOCK_N": 256, "num_warps": 8, "num_stages": 3} in on_ptx
+    for each in (*on_tile_ir, *on_ptx):
+        elements = int(each.get("BLOCK_M") or 128) * int(each.get("BLOCK_N") or 128) // int(each.get("num_ctas") or 1)
+        warps = int(each.get("num_warps") or each.get("num_worker_warps") or 4)
+        assert elements // (32 * warps) <= 128, "registers of a thread that the sums take"
 
 
 def test_the_hints_to_try_are_those_of_the_class(tmp_path: Path) -> None:

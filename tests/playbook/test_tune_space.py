@@ -12,9 +12,10 @@ from tests.playbook.kit import only, verdict
 
 from tilewright.hardware.architectures import board
 from tilewright.playbook.analyses import best_predicted
+from tilewright.playbook.analyses.configuration_sites import read_changes
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import tune_space
-from tilewright.playbook.entries.tune_space import ENTRY, OFFERED, read_changes
+from tilewright.playbook.entries.tune_space import ENTRY, OFFERED
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded, values_of
 

@@ -42,7 +42,7 @@ from tilewright.worker.programs import program_of
 HOPELESS = 4.0
 """A variant that is predicted to take more than this many times the incumbent's time is dropped. In the recorded
 configurations, no prediction is above 3.2 times the measured time (bench/recorded, 2026-11-22)."""
-MOST_VARIANTS = 16
+MOST_VARIANTS = 32
 """The most variants of one proposal that are judged: those with the shortest predicted times."""
 
 Identity = tuple[Hashable, ...]

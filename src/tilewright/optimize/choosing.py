@@ -31,8 +31,6 @@ AGAIN = 0.5
 """A factor for the score of a site. It applies if the site was tried before another change was kept: the site may help
 now. It also applies once for each site of the same entry that was reverted on the present code, so that other entries
 get a turn."""
-MOST_TRIES = 2
-"""How often one entry may be tried at one site."""
 
 Key = tuple[str, str]
 """The name of an entry, and a description of its site with the function's name. Both stay the same when lines move."""
@@ -118,7 +116,7 @@ def proposals(
                 if named[place] > 1:
                     place += f" #{named[place]}"
                 before = past.tried.get((entry.about.id, place), Tries(0, -1))
-                if before.times < MOST_TRIES and before.kept < past.kept:
+                if before.times < entry.about.tries and before.kept < past.kept:
                     score, why = _scored(entry, site, facts, past, before.times)
                     ranked.append(_proposal(entry, site, place, path, source, texts, score, why))
     ranked.sort(key=lambda proposal: (-proposal.score, proposal.entry, proposal.line, proposal.place))

@@ -81,7 +81,8 @@ class EntryDescription:
     ``id`` is the name of the entry's module; commands, ledgers and reports use it. ``priority`` ranks the entry among
     all entries for each kind of bound (``memory``, ``balanced``, ``compute``): rank 1 is tried first. ``order`` sorts
     lists of entries; by default, entries of other packages come last. ``language`` is the language of the kernels that
-    the entry changes; an entry with `ANY_LANGUAGE` changes only knobs.
+    the entry changes; an entry with `ANY_LANGUAGE` changes only knobs. ``tries`` limits how often the entry is tried at
+    one site; it is tried again only after another change was kept.
     """
 
     id: str
@@ -94,6 +95,7 @@ class EntryDescription:
     risk: Risk = "lossless"
     order: int = 1000
     language: str = "cutile"
+    tries: int = 2
 
     def place(self, kind: str) -> int:
         """Returns the entry's rank for a kind of bound."""

@@ -208,7 +208,7 @@ class _OptimizeSteps(_Steps):
         route = _route(str(self.details.run.classification.get("shipped"))) or PTX
         for each in (*self.details.kept, iteration):
             if 0 < each.n <= iteration.n:
-                changed = TILE_IR if each.entry == "tile_ir_route" or each.value.endswith(ON_TILE_IR) else None
+                changed = TILE_IR if each.entry == "tile_ir_route" or ON_TILE_IR in each.value else None
                 route = changed or _route(each.value) or route
         return route
 

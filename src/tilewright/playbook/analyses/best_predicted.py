@@ -91,7 +91,7 @@ def tile_values(name: str, value: Value, facts: KernelFacts) -> tuple[int, ...]:
         return ()
     assert isinstance(value, int)
     products = any(code.tensor_path != "none" for code in facts.codes.values())
-    smallest = SMALLEST_OF_PRODUCTS.get(_axis(name), SMALLEST) if products else SMALLEST
+    smallest = SMALLEST_OF_PRODUCTS.get(axis_of(name), SMALLEST) if products else SMALLEST
     low, high = min(smallest, value), max(LARGEST, 4 * value)
     return tuple(size for size in (value * 2, value // 2, value * 4, value // 4) if max(low, 1) <= size <= high)
 
@@ -102,7 +102,7 @@ def _is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
     Such a tile holds a whole row, so its size must not change. A tile size named after M, N or K is compared only with
     the workload's dimension of that name, because a TILE_N of 64 has nothing to do with a head dimension of 64.
     """
-    axis = _axis(name)
+    axis = axis_of(name)
 
     def extents(workload: Workload) -> Iterator[Value]:
         if axis in ("M", "N", "K"):
@@ -116,7 +116,7 @@ def _is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
     )
 
 
-def _axis(name: str) -> str:
+def axis_of(name: str) -> str:
     """Returns the axis in the name of a tile size: ``M`` for ``TILE_M`` and ``BLOCK_SIZE_M``."""
     return name.upper().rpartition("_")[2]
 

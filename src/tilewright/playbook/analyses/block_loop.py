@@ -2,37 +2,42 @@
 the work of one block of the old grid.
 
 The old block ids are computed from the item's number. Statements that do not depend on the item move in front of the
-loop, loads included: a block then loads its weights once. Comments stay with their statements.
+loop, loads included: a block then loads its weights once. Comments stay with their statements. In a Triton kernel,
+only index arithmetic and tensor descriptors move.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import libcst as cst
 
 from tilewright.playbook.analyses import dataflow
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.task_code import Grid, fresh_in, with_kernel_argument
+from tilewright.playbook.analyses.triton_code import is_pure, tl_calls
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.source.syntax import Changes, Function, Line, Source, argument, number
 
 Statement = cst.BaseStatement
+IN_TRITON = {"bid": "program_id", "num_blocks": "num_programs"}
+"""Function of cuda.tile → the same function of `triton.language`."""
 
 
 def block_ids(source: Source, kernel: str) -> dict[cst.Call, int]:
-    """Returns the calls of ``ct.bid`` in a kernel, with their axes.
+    """Returns the calls of ``ct.bid`` or ``tl.program_id`` in a kernel, with their axes.
 
     Raises `NotApplicable` if an axis is no literal, or if the kernel calls a function that reads the block's id itself.
     """
     for name in source.called_by([kernel]) - {kernel}:
-        if source.calls("bid", "num_blocks", inside=source.functions[name]):
+        if _calls(source, source.functions[name], "bid", "num_blocks"):
             raise NotApplicable(f"{name}, which {kernel} calls, reads the block's id or the number of blocks itself")
     return _axes(source, kernel, "bid")
 
 
 def grid_extents(source: Source, kernel: str) -> dict[cst.Call, int]:
-    """Returns the calls of ``ct.num_blocks`` in a kernel, with their axes.
+    """Returns the calls of ``ct.num_blocks`` or ``tl.num_programs`` in a kernel, with their axes.
 
     Raises `NotApplicable` if an axis is no literal.
     """
@@ -41,7 +46,7 @@ def grid_extents(source: Source, kernel: str) -> dict[cst.Call, int]:
 
 def _axes(source: Source, kernel: str, function: str) -> dict[cst.Call, int]:
     found = {}
-    for call in source.calls(function, inside=source.kernels[kernel]):
+    for call in _calls(source, source.functions[kernel], function):
         axis = number(argument(call, "axis", 0))
         if not isinstance(axis, int):
             raise NotApplicable(f"the axis in {source.code(call)} is not written as a number")
@@ -49,13 +54,17 @@ def _axes(source: Source, kernel: str, function: str) -> dict[cst.Call, int]:
     return found
 
 
+def _calls(source: Source, inside: cst.CSTNode, *names: str) -> list[cst.Call]:
+    return [*source.calls(*names, inside=inside), *tl_calls(source, inside, *(IN_TRITON[name] for name in names))]
+
+
 def is_persistent(source: Source, kernel: str) -> bool:
     """Returns whether the kernel already has a loop over items whose step is the number of blocks."""
-    assigns = source.every(cst.Assign, source.kernels[kernel])
-    numbers = [assign for assign in assigns if source.calls("num_blocks", inside=assign.value)]
+    assigns = source.every(cst.Assign, source.functions[kernel])
+    numbers = [assign for assign in assigns if _calls(source, assign.value, "num_blocks")]
     names = {name for assign in numbers for name in dataflow.names_assigned(assign)}
-    steps = [step for loop in source.every(cst.For, source.kernels[kernel]) for step in dataflow.range_of(loop)[2:]]
-    return any(source.calls("num_blocks", inside=step) or dataflow.names_read(step) & names for step in steps)
+    steps = [step for loop in source.every(cst.For, source.functions[kernel]) for step in dataflow.range_of(loop)[2:]]
+    return any(_calls(source, step, "num_blocks") or dataflow.names_read(step) & names for step in steps)
 
 
 def one_item_kernel(source: Source, site: Site) -> str:
@@ -89,7 +98,7 @@ def with_items(grid: Grid, kernel: str, header: str, *, guarded: bool = False) -
     extents |= names | {last: _quotient(items, list(names.values()))}
     line = header.replace("ct.", f"{source.tile_module}.").replace("{items}", items)
     source = _looped(source, kernel, line, (indices, extents), items if guarded else None)
-    used = {name.value for name in source.every(cst.Name, source.kernels[kernel].body)}
+    used = {name.value for name in source.every(cst.Name, source.functions[kernel].body)}
     for name, expression in [*((names[axis], grid.axes[axis]) for axis in inner), (items, grid.items)]:
         if name in used:
             source = with_kernel_argument(source, kernel, name, expression)
@@ -120,7 +129,7 @@ def _looped(
         for call, axis in calls.items()
     }
     source = source.changed(changes)
-    function = source.kernels[kernel]
+    function = source.functions[kernel]
     if not isinstance(function.body, cst.IndentedBlock):
         raise NotApplicable(f"{kernel} is written on one line")
     start = 1 if function.get_docstring() is not None else 0
@@ -151,7 +160,12 @@ def _looped(
 
 def _invariant(source: Source, function: Function, statements: Sequence[Statement], item: str) -> list[Statement]:
     """Returns the ``statements`` (the body of a loop over ``item``) that compute the same value in each iteration."""
-    effects = dataflow.Effects(source, function)
+    in_triton = function.name.value not in source.kernels
+    pure = (
+        partial(is_pure, source, also=("make_tensor_descriptor",))
+        if in_triton
+        else dataflow.Effects(source, function).is_pure
+    )
     assigned = dataflow.names_assigned(function)
     given = set(dataflow.parameters(function))
     changing = {item, *(name for statement in statements for name in dataflow.names_assigned(statement))}
@@ -160,7 +174,7 @@ def _invariant(source: Source, function: Function, statements: Sequence[Statemen
         if any(source.every(kind, statement) for kind in (cst.Return, cst.Continue, cst.Break)):
             break  # a branch may skip the statements after it
         targets, reads = _targets(statement), dataflow.names_read(statement)
-        if not targets or not effects.is_pure(statement):
+        if not targets or not pure(statement):
             continue
         if any(assigned[name] != 1 for name in targets) or reads & (changing - targets):
             continue
@@ -207,7 +221,7 @@ class _Returns(cst.CSTTransformer):
 def _only_name(source: Source, kernel: str) -> str | None:
     """Returns ``row`` if the kernel reads its block id only in ``row = ct.bid(0)``, outside loops and branches."""
     calls = list(block_ids(source, kernel))
-    function = source.kernels[kernel]
+    function = source.functions[kernel]
     for line, name, value in dataflow.assignments(source, function) if len(calls) == 1 else ():
         if value is calls[0] and source.parent(line) is function.body and _targets(line) == {name}:
             return name if dataflow.names_assigned(function)[name] == 1 else None

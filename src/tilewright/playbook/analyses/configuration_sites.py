@@ -99,6 +99,31 @@ def current(facts: KernelFacts) -> Configuration:
     return Configuration.of({**shipped, **others})
 
 
+def read_changes(text: str) -> dict[str, Value]:
+    """Reads a string such as ``TILE_M=64,occupancy=auto``, and returns the values by knob. Raises `NotApplicable` for
+    any other string."""
+    changes: dict[str, Value] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or not name.isidentifier():
+            raise NotApplicable(f"'{text}' is not of the form knob=value,knob=value")
+        changes[name] = _read(name, value)
+    return changes
+
+
+def _read(name: str, text: str) -> Value:
+    if name in knobs.hints():
+        return knobs.read_hint(name, text)
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None if text == "auto" else text
+
+
 # Writing another configuration --------------------------------------------------------------------
 
 

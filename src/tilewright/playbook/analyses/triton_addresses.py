@@ -31,6 +31,7 @@ from tilewright.playbook.analyses.triton_forms import (
     mapped,
     total_of,
 )
+from tilewright.playbook.analyses.triton_text import Numbered, advance, is_made, names_in, plus
 from tilewright.source.syntax import Expression, Function, Source, argument, dotted, number
 
 _SAME = ("max_contiguous", "multiple_of")
@@ -70,6 +71,8 @@ class Walk:
 
     ends: dict[str, tuple[Scalar, Scalar]] = field(default_factory=dict)
     """For each loop that starts from 0: its variable → its end and its step."""
+    quotients: dict[str, tuple[Scalar, Scalar]] = field(default_factory=dict)
+    """For each name or text of a quotient: dividend and divisor."""
 
     def __post_init__(self) -> None:
         self._counter = count(1)
@@ -133,13 +136,13 @@ class Walk:
         changed, found = names_assigned(loop.body), {}
         for line in loop.body.body:
             for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
-                name, added = _advance(small)
-                if changed[name] == 1 and added is not None and not _names(added) & set(changed):
+                name, added = advance(small)
+                if changed[name] == 1 and added is not None and not names_in(added) & set(changed):
                     amount = self.value(added)
                     if (
                         isinstance(amount, Form)
                         and not amount.axes
-                        and not set(target_names(loop.target)) & _names(added)
+                        and not set(target_names(loop.target)) & names_in(added)
                     ):
                         found[name] = amount
         return found
@@ -156,7 +159,7 @@ class Walk:
         first = self.value(given[0]) if len(given) > 1 else Form(ZERO)
         step = self.value(given[2]) if len(given) > 2 else Form(ONE)
         name = loop.target.value
-        if not (isinstance(first, Form) and isinstance(step, Form)) or first.axes or step.axes or not _plus(step.start):
+        if not (isinstance(first, Form) and isinstance(step, Form)) or first.axes or step.axes or not plus(step.start):
             self.values[name] = None
             return None
         atom = self._new(name)
@@ -187,7 +190,7 @@ class Walk:
             case cst.AnnAssign(target=cst.Name(value=name), value=value) if value is not None:
                 self._bind(name, value, self.value(value))
             case cst.AugAssign(target=cst.Name(value=name)):
-                _, added = _advance(statement)
+                _, added = advance(statement)
                 amount = self.value(added) if added is not None else None
                 before = self.value(statement.target)
                 self._new(name)
@@ -204,13 +207,15 @@ class Walk:
             isinstance(known, Form)
             and not known.axes
             and value is not None
-            and (known.lead == "" or _is_made(self.source, value))
+            and (known.lead == "" or is_made(self.source, value))
         ):
             if self.not_negative(known.start):
                 self.nonnegative.add(atom)
             if any(text in self.wide for term in known.start.terms for text in term):
                 self.wide.add(atom)
-            if _is_made(self.source, value):
+            if is_made(self.source, value):
+                if known.start.text in self.quotients:
+                    self.quotients[atom] = self.quotients[known.start.text]
                 known = Form(Scalar({(atom,): 1}), (), atom)
         elif known is None and value is not None and self._is_loaded_scalar(value):
             known = Form(Scalar({(atom,): 1}), (), atom)
@@ -290,13 +295,16 @@ class Walk:
                         return Form(ZERO, (replace(lane, wrapped=(left.start, right.start)),))
                 return None
             case cst.Modulo() | cst.FloorDivide() if not left.axes and not right.axes:
-                return self._atom(node, self.not_negative(left.start))
+                made = self._atom(node, self.not_negative(left.start))
+                if isinstance(node.operator, cst.FloorDivide):
+                    self.quotients[made.start.text] = left.start, right.start
+                return made
         return None
 
     def _atom(self, node: Expression, nonnegative: bool, wide: bool = False) -> Form:
         """Returns a scalar of one term: the text of the whole expression. Each assigned name in it gets the number of
         its assignment (`triton_forms`)."""
-        named = node.visit(_Numbered(self.numbers))
+        named = node.visit(Numbered(self.numbers))
         assert isinstance(named, cst.BaseExpression)
         text = " ".join(self.source.code(named).split())
         if isinstance(node, cst.BinaryOperation) and not node.lpar:
@@ -331,7 +339,8 @@ class Walk:
             if len(known) < len(given):
                 return None
             return self._atom(node, name in _SCALARS[:2] or all(map(self.not_negative, known)))
-        return None
+        helper = self.source.functions.get(dotted(node.func))
+        return None if helper is None else self._inlined(node, helper)
 
     def _compared(self, operator: cst.BaseCompOp, left: Known, right: Known) -> Mask | None:
         if isinstance(operator, cst.GreaterThan):
@@ -344,49 +353,42 @@ class Walk:
 
     def not_negative(self, value: Scalar) -> bool:
         """Returns whether a value is 0 or more, as far as the text shows it. A constexpr is assumed to be 0 or more."""
-        return _plus(value) and all(text in self.nonnegative for term in value.terms for text in term)
+        if plus(value):
+            return all(text in self.nonnegative for term in value.terms for text in term)
+        return any(self.not_negative(rest) for rest in self._without_remainder(value))
 
+    def _without_remainder(self, value: Scalar) -> Iterator[Scalar]:
+        """Yields ``value`` without a part that is not negative: a multiple of ``a - a // b * b``."""
+        for term, factor in value.terms.items():
+            for text in term if factor < 0 else ():
+                dividend, divisor = self.quotients.get(text, (ZERO, ZERO))
+                product = Scalar({(text,): 1}) * divisor
+                if len(product.terms) == 1 and self.not_negative(dividend):
+                    times, rest = Scalar({term: -factor}).over(product)
+                    if not rest.terms:
+                        yield value + times * (product + -dividend)
 
-class _Numbered(cst.CSTTransformer):
-    """Appends the number of its assignment to each assigned name: ``row·2`` for ``row``."""
-
-    def __init__(self, numbers: Mapping[str, int]) -> None:
-        super().__init__()
-        self.numbers = numbers
-
-    def visit_Attribute_attr(self, node: cst.Attribute) -> None:
-        self.attribute = node.attr
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
-        if original_node is getattr(self, "attribute", None) or original_node.value not in self.numbers:
-            return updated_node
-        return updated_node.with_changes(value=f"{original_node.value}·{self.numbers[original_node.value]}")
-
-
-def _plus(value: Scalar) -> bool:
-    return all(factor > 0 for factor in value.terms.values())
-
-
-def _names(node: cst.CSTNode) -> set[str]:
-    found = {node.value} if isinstance(node, cst.Name) else set()
-    return found.union(*(_names(child) for child in node.children))
-
-
-def _advance(small: cst.BaseSmallStatement) -> tuple[str, Expression | None]:
-    """Returns the name and the amount of ``p += n`` or ``p = p + n``."""
-    match small:
-        case cst.AugAssign(target=cst.Name(value=name), operator=cst.AddAssign(), value=added):
-            return name, added
-        case cst.Assign(
-            targets=[cst.AssignTarget(target=cst.Name(value=name))],
-            value=cst.BinaryOperation(left=cst.Name(value=same), operator=cst.Add(), right=added),
-        ) if name == same:
-            return name, added
-    return "", None
-
-
-def _is_made(source: Source, value: Expression) -> bool:
-    """Returns whether a value contains a call or a division. The name of such a value is shorter than its text."""
-    operations = source.every(cst.BinaryOperation, value)
-    divided = any(isinstance(each.operator, (cst.FloorDivide, cst.Modulo)) for each in operations)
-    return divided or bool(source.every(cst.Call, value))
+    def _inlined(self, call: cst.Call, helper: Function) -> Known:
+        """Returns the value of a call of a function that only assigns names and returns an expression."""
+        names = [param.name.value for param in helper.params.params]
+        given = {
+            arg.keyword.value if arg.keyword else name: arg.value for name, arg in zip(names, call.args, strict=False)
+        }
+        lines = [small for line in helper.body.body for small in getattr(line, "body", ())]
+        *before, last = [small for small in lines if not isinstance(small, cst.Expr)] or [None]
+        if set(given) != set(names) or len(call.args) != len(names) or not isinstance(last, cst.Return):
+            return None
+        if last.value is None or not all(isinstance(small, cst.Assign) for small in before):
+            return None
+        values, numbers = (
+            {name: self.value(node) for name, node in given.items()},
+            {n: next(self._counter) for n in names},
+        )
+        outer = self.values, self.numbers
+        self.values, self.numbers = values, numbers
+        try:
+            for small in before:
+                self._assign(small)
+            return self.value(last.value)
+        finally:
+            self.values, self.numbers = outer

@@ -9,7 +9,7 @@ the block. If a loop takes one block after the other, the axis is as long as all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -33,7 +33,11 @@ column depends only on that column of the right operand."""
 
 @dataclass(frozen=True)
 class Block:
-    """The block that ``access`` loads or stores. ``pointer``: the parameter that holds the tensor's address."""
+    """The block that ``access`` loads or stores.
+
+    pointer: the parameter that holds the tensor's address. turned: whether the axes are in the other order than those
+    of the access.
+    """
 
     access: PointerAccess
     pointer: str
@@ -42,6 +46,15 @@ class Block:
     strides: tuple[Scalar, ...]
     sizes: tuple[Scalar, ...]
     offsets: tuple[Scalar, ...]
+    turned: bool = False
+
+
+def turned(block: Block) -> Block:
+    """Returns the block of the transposed tensor."""
+    shape, strides, sizes, offsets = (
+        tuple(reversed(values)) for values in (block.shape, block.strides, block.sizes, block.offsets)
+    )
+    return replace(block, shape=shape, strides=strides, sizes=sizes, offsets=offsets, turned=not block.turned)
 
 
 def block_of(walk: Walk, access: PointerAccess) -> Block:
@@ -79,12 +92,16 @@ def block_of(walk: Walk, access: PointerAccess) -> Block:
         offsets.append(offset)
         shape.append(bound)
     strides = [lane.step for lane in lanes]
-    if strides[-1] != ONE and (len(strides[-1].terms) != 1 or list(strides[-1].terms.values()) != [1]):
+    if not any(map(_may_be_one, strides[-1:] if len(strides) != 2 else strides)):
         raise NotApplicable(f"{text}: the stride of its last axis is {plain(strides[-1].text)}, which is never 1")
     pointer = _pointer(walk, access, form)
     return Block(
         access, pointer, base, tuple(shape), tuple(strides), tuple(lane.size for lane in lanes), tuple(offsets)
     )  # fmt: skip
+
+
+def _may_be_one(stride: Scalar) -> bool:
+    return stride == ONE or list(stride.terms.values()) == [1]
 
 
 def _in_loop(walk: Walk, access: PointerAccess, lane: Lane, base: Scalar) -> tuple[Scalar, Scalar] | None:
@@ -151,7 +168,7 @@ def tensors_used(source: Source, function: Function) -> tuple[set[str], set[str]
             used = _origins(argument(call, "pointer", 0), given)
         elif method in ("load", "store", "gather", "scatter") or method.startswith("atomic"):
             used = _origins(call.func, given)
-        elif name.startswith("atomic") or dotted(call.func) in source.functions:
+        elif name.startswith("atomic") or _uses_memory(source, dotted(call.func)):
             used = set[str]().union(*(_origins(arg.value, given) for arg in call.args))
         else:
             continue
@@ -161,6 +178,14 @@ def tensors_used(source: Source, function: Function) -> tuple[set[str], set[str]
             written |= used
     own = set(parameters(function))
     return read & own, written & own
+
+
+def _uses_memory(source: Source, name: str) -> bool:
+    """Returns whether ``name`` is a function of this file that may read or write memory, itself or in a call."""
+    reached = source.called_by([name]) if name in source.functions else ()
+    words = ("load", "store", "gather", "scatter", "atomic")
+    calls = (call for each in reached for call in source.every(cst.Call, source.functions[each].body))
+    return any(dotted(call.func).rpartition(".")[2].startswith(words) for call in calls)
 
 
 def _origins(node: Expression | None, given: dict[str, set[str]]) -> set[str]:
@@ -190,12 +215,7 @@ def _keep_apart(walk: Walk, access: PointerAccess, axis: int, lane: Lane, text: 
     for node in (node for pair in sides for node in pair):
         if node is None or not (tl_call(source, node) == "load" or dotted(node) in loads):
             raise NotApplicable(reason)
-    for call in source.every(cst.Call, function.body):
-        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
-        called = tl_call(source, call) or method
-        if called not in _KEEPS_ROWS and called not in ("min", "max", "to"):
-            raise NotApplicable(reason)
-    if any(each.attr.value == "T" for each in source.every(cst.Attribute, function.body)):
+    if not all(_keeps_rows(source, name) for name in source.called_by([function.name.value])):
         raise NotApplicable(reason)
     for store in (each for each in walk.accesses if each.kind == "store"):
         parts = store.mask.parts if isinstance(store.mask, Mask) else ()
@@ -206,6 +226,17 @@ def _keep_apart(walk: Walk, access: PointerAccess, axis: int, lane: Lane, text: 
         ]
         if (start, length) not in limits:
             raise NotApplicable(reason)
+
+
+def _keeps_rows(source: Source, name: str) -> bool:
+    """Returns whether a function mixes no rows and columns, as far as its own text shows it."""
+    function = source.functions[name]
+    for call in source.every(cst.Call, function.body):
+        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
+        called = tl_call(source, call) or method
+        if called not in _KEEPS_ROWS and called not in ("min", "max", "to") and called not in source.functions:
+            return False
+    return all(each.attr.value != "T" for each in source.every(cst.Attribute, function.body))
 
 
 def _only_in(walk: Walk, load: cst.Call, places: Sequence[Expression | None]) -> bool:

@@ -3,7 +3,7 @@ reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import libcst as cst
 
@@ -57,11 +57,16 @@ def spelled(source: Source, call: cst.Call, name: str) -> str:
     return f"{module}.{name}" if module else f"{_MODULE}{name}"
 
 
-def is_pure(source: Source, node: cst.CSTNode) -> bool:
-    """Returns whether ``node`` only computes indices, masks or pointers, and reads and writes no memory."""
+def is_pure(source: Source, node: cst.CSTNode, also: Collection[str] = ()) -> bool:
+    """Returns whether ``node`` only computes indices, masks or pointers, and reads and writes no memory. ``also``: more
+    functions of `triton.language` that it may call."""
     for call in source.every(cst.Call, node):
         method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _PURE_METHODS
-        if not method and tl_call(source, call) not in _PURE and source.origin(dotted(call.func)) not in _PURE_BUILTINS:
+        if (
+            not method
+            and tl_call(source, call) not in (*_PURE, *also)
+            and source.origin(dotted(call.func)) not in _PURE_BUILTINS
+        ):
             return False
     return True
 

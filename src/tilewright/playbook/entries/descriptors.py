@@ -3,6 +3,7 @@
 ``tl.load(x + rows[:, None] * stride + columns[None, :], mask=…, other=0)`` reads a block of a matrix. With a descriptor
 the compiler knows this, and copies the block by TMA instead of computing an address for each element. The descriptor
 gets the kernel's own strides. The last one must be 1, and Triton compiles the descriptor only if the launch passes 1.
+If the first of two strides is 1 instead, the descriptor describes the transposed matrix: ``x_desc.load([…]).T``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.dataflow import names_read, parameters
 from tilewright.playbook.analyses.index_forms import Scalar
 from tilewright.playbook.analyses.triton_addresses import Statement, Walk
-from tilewright.playbook.analyses.triton_blocks import Block, block_of
+from tilewright.playbook.analyses.triton_blocks import Block, block_of, turned
 from tilewright.playbook.analyses.triton_code import LANGUAGE, jit_functions, spelled, without_dead_names
 from tilewright.playbook.analyses.triton_forms import Form, Names, plain
 from tilewright.playbook.analyses.triton_routes import change_in, routed, with_route
@@ -28,6 +29,8 @@ from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
 ALIGNMENT = 16
 """The strides of a descriptor must be multiples of this many bytes."""
+TURNED = ".T"
+"""The suffix of a tensor's name in a value, if its descriptor describes the transposed matrix."""
 
 
 class Descriptors(Entry):
@@ -47,9 +50,11 @@ class Descriptors(Entry):
         function = jit_functions(source).get(facts.kernel)
         if function is None:
             return []
-        blocks = [block for block in descriptors_in(source, facts.kernel)[0] if not _misfit(function, facts, block)]
+        blocks = descriptors_in(source, facts.kernel)[0]
+        fitting = {(block.access.kind, name) for block in blocks if (name := _fitting(function, facts, block))}
+        fitting -= {(kind, name + TURNED) for kind, _ in fitting for _, name in fitting}  # one descriptor for a tensor
         kinds = (("load", "store"), ("load",), ("store",))
-        named = [sorted({block.pointer for block in blocks if block.access.kind in kind}) for kind in kinds]
+        named = [sorted({name for kind, name in fitting if kind in wanted}) for wanted in kinds]
         choices = [", ".join(names) for names in named if names]
         values = with_route(source, facts, tuple(dict.fromkeys(choices)))
         why = f"in all shapes the last stride is 1 and the others are multiples of {ALIGNMENT} bytes"
@@ -57,10 +62,11 @@ class Descriptors(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         site.function_here(source)
-        names = change_in(value)
+        names = set(change_in(value).split(", "))
         blocks, reasons = descriptors_in(source, site.kernel)
-        wanted = [block for block in blocks if block.pointer in names.split(", ")]
-        if missing := set(names.split(", ")) - {block.pointer for block in wanted}:
+        both = [*blocks, *map(turned, blocks)]
+        wanted = [block for block in both if _name(block) in names]
+        if missing := names - set(map(_name, wanted)):
             raise site.refused(source, "; ".join([f"no block of {min(missing)} can be replaced", *reasons]))
         return routed(_with_descriptors(source, site.kernel, wanted), value).text
 
@@ -69,7 +75,11 @@ class Descriptors(Entry):
         if function is None:
             return []
         blocks, reasons = descriptors_in(source, facts.kernel)
-        misfits = [misfit for block in blocks if (misfit := _misfit(function, facts, block))]
+        misfits = [
+            f"{facts.kernel} line {source.place(block.access.call)[0]}: {_misfit(function, facts, block)}"
+            for block in blocks
+            if not _fitting(function, facts, block)
+        ]
         return [f"{source.name}: no tensor descriptor: {reason}" for reason in dict.fromkeys([*reasons, *misfits])]
 
 
@@ -87,6 +97,16 @@ def descriptors_in(source: Source, kernel: str) -> tuple[list[Block], list[str]]
         except NotApplicable as reason:
             reasons.append(f"{kernel} line {source.place(access.call)[0]}: {reason}")
     return blocks, reasons
+
+
+def _name(block: Block) -> str:
+    return block.pointer + (TURNED if block.turned else "")
+
+
+def _fitting(function: Function, facts: KernelFacts, block: Block) -> str:
+    """Returns the name of the block's tensor if a descriptor can take it, as it is or transposed; "" if not."""
+    forms = (block, turned(block)) if len(block.sizes) == 2 else (block,)
+    return next((_name(form) for form in forms if not _misfit(function, facts, form)), "")
 
 
 def _misfit(function: Function, facts: KernelFacts, block: Block) -> str:
@@ -175,7 +195,8 @@ def _with_descriptors(source: Source, kernel: str, blocks: Sequence[Block]) -> S
             before.setdefault(statement, []).append(cst.parse_statement(f"{made[key]} = {made_by}"))
         int32 = spelled(source, call, "int32")
         offsets = ", ".join(_offset(walk, offset, int32) for offset in block.offsets)
-        changes[call] = partial(_through, f"{made[key]}.{block.access.kind}([{offsets}])")
+        text = f"{made[key]}.{block.access.kind}([{offsets}])"
+        changes[call] = partial(_through, text, spelled(source, call, "trans") if block.turned else "")
         value = argument(call, "value", 1) if block.access.kind == "store" else None
         read |= names_read(call) - (set() if value is None else names_read(value))
     for statement, lines in before.items():
@@ -183,14 +204,16 @@ def _with_descriptors(source: Source, kernel: str, blocks: Sequence[Block]) -> S
     return without_dead_names(source.changed(changes), kernel, read)
 
 
-def _through(text: str, call: cst.CSTNode) -> cst.Call:
-    """Returns the load or store ``text``. A store gets the value that ``call`` stores."""
+def _through(text: str, trans: str, call: cst.CSTNode) -> cst.BaseExpression:
+    """Returns the load or store ``text``. A store gets the value that ``call`` stores. ``trans``: the function that
+    transposes a block; "" if the block is not transposed."""
     new = cst.parse_expression(text)
     assert isinstance(new, cst.Call) and isinstance(call, cst.Call)
     value = argument(call, "value", 1)
     if value is None or not text.partition("(")[0].endswith(".store"):
-        return new
-    return new.with_changes(args=[new.args[0].with_changes(comma=SPACED), cst.Arg(value)])
+        return cst.Attribute(new, cst.Name("T")) if trans else new
+    given = cst.Call(cst.parse_expression(trans), [cst.Arg(value)]) if trans else value
+    return new.with_changes(args=[new.args[0].with_changes(comma=SPACED), cst.Arg(given)])
 
 
 def _after(lines: Sequence[cst.BaseStatement], statement: cst.CSTNode) -> Replacement:

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.inspect.kernel_class import class_of
 from tilewright.languages.triton.hints import on_tile_ir
-from tilewright.playbook.analyses.configuration_sites import current, places, written
+from tilewright.playbook.analyses.configuration_sites import current, places, read_changes, written
 from tilewright.playbook.analyses.triton_code import LANGUAGE
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
-from tilewright.playbook.entries.tune_space import read_changes
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 

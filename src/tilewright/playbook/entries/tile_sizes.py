@@ -11,9 +11,8 @@ from typing import TypeAlias
 
 from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.playbook.analyses.best_predicted import allowed, tile_values
-from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, places, written
+from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, places, read_changes, written
 from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, Site
-from tilewright.playbook.entries.tune_space import read_changes
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 

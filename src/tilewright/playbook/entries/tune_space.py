@@ -14,8 +14,8 @@ from functools import partial
 
 from tilewright.hardware.prediction_error import ChangeKind
 from tilewright.playbook.analyses.best_predicted import best_predicted
-from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, current, places, written
-from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, current, places, read_changes, written
+from tilewright.playbook.base import ANY_LANGUAGE, Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Configuration, Value
 from tilewright.source.syntax import Source
 from tilewright.space import knobs
@@ -69,31 +69,6 @@ class TuneSpace(Entry):
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return self._known[key]
-
-
-def read_changes(text: str) -> dict[str, Value]:
-    """Reads a string such as ``TILE_M=64,occupancy=auto``, and returns the values by knob. Raises `NotApplicable` for
-    any other string."""
-    changes: dict[str, Value] = {}
-    for part in text.split(","):
-        name, equals, value = part.partition("=")
-        if not equals or not name.isidentifier():
-            raise NotApplicable(f"'{text}' is not of the form knob=value,knob=value")
-        changes[name] = _read(name, value)
-    return changes
-
-
-def _read(name: str, text: str) -> Value:
-    if name in knobs.hints():
-        return knobs.read_hint(name, text)
-    if text in ("True", "False"):
-        return text == "True"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None if text == "auto" else text
 
 
 ENTRY = TuneSpace()
