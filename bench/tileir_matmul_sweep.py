@@ -84,7 +84,7 @@ def by_ptx(task: Task) -> list[Configuration]:
     """The forms of Triton's own compiler that were the fastest on the H200, and their neighbours."""
     lists = {"route": ("ptx",), "num_worker_warps": (None,), "num_warps": (8,), "num_stages": (3, 4)}
     return [
-        *forms(task, LARGE[:2], FORM=("pointers", "descriptors", "host"), **lists),
+        *forms(task, LARGE[:2], FORM=("pointers", "descriptors", "loads", "host"), **lists),
         *forms(task, LARGE[:2], FORM=("host",), GROUP=(4, 16), **lists),
         *forms(task, LARGE[:2], FORM=("host",), BLOCKS_PER_SM=(1,), **lists),
         *forms(task, SQUARE[:1], FORM=("host",), **{**lists, "num_warps": (4, 8)}),

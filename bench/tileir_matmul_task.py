@@ -39,7 +39,22 @@ def tiles_of_blocks(
         result.store([row, column], total.to(tl.bfloat16))
 
 
-ONE_TILE = {"pointers": matmul, "descriptors": by_descriptors, "host": of_the_host}
+@triton.jit
+def loads_by_descriptors(
+    a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr
+):  # fmt: skip
+    row, column = first_element(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP)
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+    right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [BLOCK_K, BLOCK_N])
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        total = tl.dot(left.load([row, start]), right.load([start, column]), total)
+    rows, columns = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(c + rows[:, None].to(tl.int64) * N + columns[None, :], total.to(tl.bfloat16), mask=inside)
+
+
+ONE_TILE = {"pointers": matmul, "descriptors": by_descriptors, "loads": loads_by_descriptors, "host": of_the_host}
 SEVERAL = {"descriptors": persistent_by_descriptors, "host": persistent_of_the_host}
 
 
@@ -64,8 +79,9 @@ task = tw.Task(
     launch=product,
     flops=lambda M, N, K: 2 * M * N * K,
     space=tw.Space(
-        constants={"FORM": ("pointers", "descriptors", "host"), "BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256),
-                   "BLOCK_K": (32, 64, 128), "GROUP": (4, 8, 16), "BLOCKS_PER_SM": (None, 1, 2)},
+        constants={"FORM": ("pointers", "descriptors", "loads", "host"), "BLOCK_M": (64, 128, 256),
+                   "BLOCK_N": (64, 128, 256), "BLOCK_K": (32, 64, 128), "GROUP": (4, 8, 16),
+                   "BLOCKS_PER_SM": (None, 1, 2)},
         hints={"route": ("ptx", "tileir"), "num_warps": (None, 4, 8), "num_stages": (None, *range(2, 11)),
                "num_ctas": (None, 1, 2, 4), "num_worker_warps": (None, 4, 8), "occupancy": (None, 1, 2)},
         shipped={"FORM": "host", "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "BLOCKS_PER_SM": None,

@@ -41,10 +41,11 @@ from record import measured
 from triton_cubins import kept_programs
 
 from tilewright.compile.compile import Unit, compile_all, remember
-from tilewright.records import Configuration
+from tilewright.records import Configuration, Failed
 from tilewright.task.loading import load_task, where_is
 from tilewright.task.task import Task
-from tilewright.worker.messages import Hello
+from tilewright.worker.messages import Hello, Program
+from tilewright.worker.programs import program_of
 from tilewright.worker.session import Session
 
 HERE = Path(__file__).parent
@@ -60,12 +61,13 @@ Record = dict[str, Any]
 
 
 def raced(
-    task: Task, configurations: Iterable[Configuration], workload: str, cubins: Path | None = None
+    task: Task, configurations: Iterable[Configuration], workload: str, cubins: Path | None = None,
+    others: Sequence[tuple[Record, Program]] = (),
 ) -> Record:  # fmt: skip
-    """Compiles, verifies and times configurations and the trusted implementation, interleaved. ``cubins``: as written
-    by bench/triton_cubins.py, for the same rounds."""
+    """Compiles, verifies and times configurations and the trusted implementation, interleaved. For the same rounds:
+    ``cubins`` as written by bench/triton_cubins.py, and ``others``."""
     board, chosen = need_gpu(), task.workload(workload)
-    others = kept_programs(cubins, task, workload, board) if cubins else ()
+    others = kept_programs(cubins, task, workload, board) if cubins else others
     compiled = compile_all(task, [Unit(chosen, each, board) for each in configurations], seconds=30)
     remember(task, compiled)
     with Session(where_is(task)) as session:
@@ -173,8 +175,8 @@ def timed(command: Sequence[str], folder: Path) -> tuple[float, Any]:
 
 
 def optimize() -> Record:
-    """The last version and the shipped one, each over cuBLAS in the same rounds. The next call goes on with a run that
-    was cut off, because its folder stays."""
+    """The last version and the shipped one, each over cuBLAS and over the best of the PTX route in the same rounds. The
+    next call goes on with a run that was cut off, because its folder stays."""
     folder = Path(tempfile.gettempdir(), "triton-figures-optimize")
     folder.mkdir(exist_ok=True)
     if not (folder / "optimized.py").exists():
@@ -187,13 +189,31 @@ def optimize() -> Record:
     if patch.strip():
         subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=last, check=True)
     found: Record = {"seconds": seconds, "said": said, "patch": patch, "best": {}}
+    rivals = by_ptx()
     for version, file in (("before", PLAIN), ("after", Path(last, "optimized.py"))):
         task = load_task(str(file))
-        record = raced(task, [task.space.shipped], "4096")
-        row = best_of(record) or {"us": math.nan, "config": {}}
-        found["best"][version] = {**row, "over_torch": row["us"] / statistics.median(record["trusted_us"])}
-    found["figures"] = {f"{version}/torch": found["best"][version]["over_torch"] for version in ("before", "after")}
+        record = raced(task, [task.space.shipped], "4096", others=rivals)
+        nobody = {"us": math.nan, "config": {}}
+        ptx = best_of({"rows": record["rows"][1:]}) or nobody
+        row = best_of({"rows": record["rows"][:1]}) or nobody
+        times = {"over_torch": row["us"] / statistics.median(record["trusted_us"]), "over_ptx": row["us"] / ptx["us"]}
+        found["best"][version] = {**row, **times, "ptx": ptx}
+    found["figures"] = {
+        f"{version}/{than}": found["best"][version][f"over_{than}"]
+        for version, than in product(("before", "after"), ("torch", "ptx"))
+    }
     return found
+
+
+def by_ptx() -> list[tuple[Record, Program]]:
+    """The forms of the PTX route that `tileir_matmul_sweep` races, compiled."""
+    from tileir_matmul_sweep import TASK
+    from tileir_matmul_sweep import by_ptx as forms
+
+    task = load_task(str(TASK))
+    units = [Unit(task.workload("4096"), each, need_gpu()) for each in forms(task)]
+    built = [each for each in compile_all(task, units, seconds=30) if not isinstance(each.built, Failed)]
+    return [({"config": dict(each.unit.configuration)}, program_of(task, each)) for each in built]
 
 
 def tuning() -> Record:
