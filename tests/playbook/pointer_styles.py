@@ -1,8 +1,8 @@
 """Twelve kernels that load blocks through pointers, each in another style of writing.
 
 `SET_ASIDE` was chosen by name before any was written. The first version of the entry `descriptors` that saw these four
-rewrote all accesses of two, the store of `batched_matmul`, and refused `helper_offsets`. Afterwards the entry learnt to
-read helper functions.
+rewrote all accesses of two, only the store of `batched_matmul`, and nothing of `helper_offsets`. Afterwards the entry
+learnt to read helper functions, and loops that count down.
 """
 
 from __future__ import annotations

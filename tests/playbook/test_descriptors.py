@@ -256,7 +256,7 @@ AT = "at = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)\n"
         (AT + "q = x if n > 3 else y\nv = tl.load(q + at)", "its addresses are not a pointer plus strides"),
         (AT + "v = tl.load(x + tl.load(y) * BLOCK_N + at, mask=tl.load(y) + at < n)", "not a pointer plus strides"),
         ("i = tl.load(y)\nat = i + tl.arange(0, BLOCK_N)\nv = tl.load(x + at, mask=at < n)", "that i is not negative"),
-        (AT + "for k in range(8, 0, -1):\n    v = tl.load(x + k * n + at)", "its addresses are not a pointer plus"),
+        (AT + "for k in range(8, 0, stride - 1):\n    v = tl.load(x + k * n + at)", "addresses are not a pointer plus"),
         (AT + "for i in range(n):\n    for k in range(n):\n        v = tl.load(x + at)\n        x += 8\n    x += n",
          "its addresses are not a pointer plus"),
         (AT + "v = tl.load(x + at * at)", "its addresses are not a pointer plus strides times ranges"),
@@ -311,3 +311,18 @@ def test_rows_that_wrap_round_inside_of_a_product(old: str, new: str) -> None:
 def test_a_tensor_that_is_not_there_is_refused() -> None:
     with pytest.raises(NotApplicable, match="no block of d can be replaced"):
         ENTRY.apply(*_at(MATMUL), "d")
+
+
+@pytest.mark.parametrize(
+    "helper",
+    [
+        "moved(p):\n    if p:\n        p += 8\n    return p",
+        "moved(p):\n    return moved(p)",
+        "moved(p, n):\n    return p",
+    ],
+    ids=["a branch", "itself", "more parameters"],
+)
+def test_a_helper_is_read_if_it_only_returns_an_expression(helper: str) -> None:
+    text = kernel("v = tl.load(moved(x) + tl.arange(0, BLOCK_N))")
+    assert "are not a pointer plus" in refused(f"{text}\n\n@triton.jit\ndef {helper}\n")
+    assert not refused(f"{text}\n\n@triton.jit\ndef moved(p):\n    q = p + 8\n    return q\n")

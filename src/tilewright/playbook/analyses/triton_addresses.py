@@ -71,11 +71,14 @@ class Walk:
 
     ends: dict[str, tuple[Scalar, Scalar]] = field(default_factory=dict)
     """For each loop that starts from 0: its variable → its end and its step."""
+    highest: dict[str, Scalar] = field(default_factory=dict)
+    """For each loop that counts down: its variable → its first value."""
     quotients: dict[str, tuple[Scalar, Scalar]] = field(default_factory=dict)
     """For each name or text of a quotient: dividend and divisor."""
 
     def __post_init__(self) -> None:
         self._counter = count(1)
+        self._open = list[Function]()  # the helper functions that are being read
         self.values: dict[str, Known] = {}
         self.numbers: dict[str, int] = {}
         for param in self.function.params.params:
@@ -159,21 +162,28 @@ class Walk:
         first = self.value(given[0]) if len(given) > 1 else Form(ZERO)
         step = self.value(given[2]) if len(given) > 2 else Form(ONE)
         name = loop.target.value
-        if not (isinstance(first, Form) and isinstance(step, Form)) or first.axes or step.axes or not plus(step.start):
+        if not (isinstance(first, Form) and isinstance(step, Form)) or first.axes or step.axes:
             self.values[name] = None
             return None
         atom = self._new(name)
-        if self.not_negative(first.start) and self.not_negative(step.start):
-            self.nonnegative.add(atom)
         index, by = Scalar({(atom,): 1}), step.start
+        done = index + -first.start
+        if down := plus(-by):
+            done, by = -done, -by
+            self.highest[atom] = first.start
+        elif not plus(by):
+            self.values[name] = None
+            return None
         end = self.value(given[min(len(given) - 1, 1)]) if given else None
         if isinstance(end, Form) and not end.axes and not first.start.terms:
             self.ends[atom] = (end.start, by)
+        if self.not_negative(by) and (end == Form(ZERO) if down else self.not_negative(first.start)):
+            self.nonnegative.add(atom)
         self.values[name] = Form(index, (), atom)
 
         def turns(amount: Scalar) -> Scalar | None:
             times, rest = amount.over(by)
-            return None if rest.terms else times * (index + -first.start)
+            return None if rest.terms else times * done
 
         return turns if len(by.terms) == 1 else None
 
@@ -358,37 +368,38 @@ class Walk:
         return any(self.not_negative(rest) for rest in self._without_remainder(value))
 
     def _without_remainder(self, value: Scalar) -> Iterator[Scalar]:
-        """Yields ``value`` without a part that is not negative: a multiple of ``a - a // b * b``."""
+        """Yields ``value`` without a part that is not negative.
+
+        Such a part is a multiple of ``a - a // b * b``, or of ``n - i`` for a loop in which i counts down from n.
+        """
         for term, factor in value.terms.items():
             for text in term if factor < 0 else ():
-                dividend, divisor = self.quotients.get(text, (ZERO, ZERO))
-                product = Scalar({(text,): 1}) * divisor
-                if len(product.terms) == 1 and self.not_negative(dividend):
-                    times, rest = Scalar({term: -factor}).over(product)
-                    if not rest.terms:
-                        yield value + times * (product + -dividend)
+                index, (dividend, divisor) = Scalar({(text,): 1}), self.quotients.get(text, (ZERO, ZERO))
+                parts = [(index * divisor, dividend)] if len(divisor.terms) == 1 and self.not_negative(dividend) else []
+                parts += [(index, self.highest[text])] if text in self.highest else []
+                for less, more in parts:
+                    times, rest = Scalar({term: -factor}).over(less)
+                    if not rest.terms and self.not_negative(times):
+                        yield value + times * (less + -more)
 
     def _inlined(self, call: cst.Call, helper: Function) -> Known:
         """Returns the value of a call of a function that only assigns names and returns an expression."""
         names = [param.name.value for param in helper.params.params]
-        given = {
-            arg.keyword.value if arg.keyword else name: arg.value for name, arg in zip(names, call.args, strict=False)
-        }
-        lines = [small for line in helper.body.body for small in getattr(line, "body", ())]
-        *before, last = [small for small in lines if not isinstance(small, cst.Expr)] or [None]
-        if set(given) != set(names) or len(call.args) != len(names) or not isinstance(last, cst.Return):
+        keywords = [arg.keyword.value if arg.keyword else name for name, arg in zip(names, call.args, strict=False)]
+        lines = [line.body for line in helper.body.body if isinstance(line, cst.SimpleStatementLine)]
+        *before, last = [small for line in lines for small in line if not isinstance(small, cst.Expr)] or [cst.Pass()]
+        if len(lines) < len(helper.body.body) or not isinstance(last, cst.Return) or last.value is None:
             return None
-        if last.value is None or not all(isinstance(small, cst.Assign) for small in before):
+        if len(call.args) != len(names) or set(keywords) != set(names) or helper in self._open:
             return None
-        values, numbers = (
-            {name: self.value(node) for name, node in given.items()},
-            {n: next(self._counter) for n in names},
-        )
+        values = {name: self.value(arg.value) for name, arg in zip(keywords, call.args, strict=True)}
         outer = self.values, self.numbers
-        self.values, self.numbers = values, numbers
+        self.values, self.numbers = values, {name: next(self._counter) for name in names}
+        self._open.append(helper)
         try:
             for small in before:
                 self._assign(small)
             return self.value(last.value)
         finally:
             self.values, self.numbers = outer
+            self._open.remove(helper)

@@ -135,6 +135,8 @@ def _bounds(walk: Walk, access: PointerAccess, lanes: list[Lane], text: str) -> 
         if lane is None or lane.wrapped or lane.step != ONE or lane.size != lanes[axis].size or axis in found:
             raise NotApplicable(f"{text}: its mask does not limit axis {axis} by one bound")
         moved = Scalar({term: -factor for term, factor in limit.terms.items() if factor < 0 and term})
+        if (left := limit.text) in walk.highest:  # a loop that counts down: the elements that are left
+            moved = walk.highest[left] + -limit
         found[axis] = (index.start + moved, limit + moved)
     return found
 
