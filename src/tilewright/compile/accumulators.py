@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from tilewright.compile.skipped import NotCompiled
 from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import WARP
 from tilewright.languages.base import Language, Lowered
-from tilewright.records import Failed
 from tilewright.task.task import Launch
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import KernelEntry, Op
@@ -34,7 +34,7 @@ LEAVES = ("continue", "break")
 
 
 @dataclass(frozen=True)
-class HasToSpill(Failed):
+class HasToSpill(NotCompiled):
     """A candidate that was not compiled, because its accumulators cannot fit."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compile.pool import CompilerPool
+from tilewright.compile.skipped import CompileLimit
 from tilewright.errors import TaskError, TilewrightError, ToolFailed, choices, in_task
 from tilewright.hardware.architectures import Board
 from tilewright.languages import is_kernel, language_of
@@ -73,6 +74,7 @@ def compile_all(
     on_done: Callable[[Compiled], None] = lambda compiled: None,
     stopped: Callable[[], bool] = lambda: False,
     unfit: bool = True,
+    limit_of: Callable[[Unit], CompileLimit | None] | None = None,
 ) -> list[Compiled]:
     """Compiles every unit; the results are in the order of the units.
 
@@ -82,6 +84,7 @@ def compile_all(
     on_done: called in this thread as units finish, for progress.
     stopped: called between units. Once it returns True, the compilers are ended and Stopped is raised.
     unfit: False skips units whose accumulators cannot fit, but never a configuration that a task ships.
+    limit_of: returns the limit of a unit's compiler as it is now. A unit over it is a `NotCompiled`.
     """
     each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
@@ -93,7 +96,8 @@ def compile_all(
         done[index] = Compiled(units[index], built, code)
         on_done(done[index])
 
-    with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all) as pool:
+    limit = None if limit_of is None else lambda index: limit_of(units[index])
+    with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all, limit_of=limit) as pool:
         for index in _longest_first(units):
             if stopped():
                 raise Stopped

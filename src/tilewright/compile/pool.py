@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, as_completed
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
+from tilewright.compile.skipped import CompileLimit
 from tilewright.languages.base import Identity, Language, Lowered
 from tilewright.machine_code.cubin import MachineCodeError
 from tilewright.records import Built, Failed, MachineCode
 from tilewright.task.task import Launch
 from tilewright.tileir.read.tree import KernelEntry
+from tilewright.tools import child
 from tilewright.tools.child import ToolPool
 
 Outcome: TypeAlias = tuple[Built | Failed, MachineCode | Failed]
+POLL_SECONDS = 0.1
+"""How often the pool looks for compilers that are over a limit."""
 
 
 class CompilerPool:
@@ -28,13 +32,18 @@ class CompilerPool:
 
     read: returns the machine code of each cubin, or a `MachineCodeError`.
     entry_of: decodes Tile IR.
+    limit_of: returns the limit of a candidate's compiler as it is now; None if it has none. A limit may be set while
+        compilers run.
     """
 
     def __init__(
         self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[MachineCode | MachineCodeError]],
         entry_of: Callable[[Lowered], KernelEntry | None] = entry_of,
+        limit_of: Callable[[int], CompileLimit | None] | None = None,
     ) -> None:  # fmt: skip
         self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
+        self.limit_of = limit_of
+        self._ended: dict[Hashable, CompileLimit] = {}
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
         self._added: dict[Future[Outcome], list[int]] = {}
         self.jobs, self.compiling, self.reading = jobs, 0, 0
@@ -77,9 +86,27 @@ class CompilerPool:
         index: yields only this candidate and those with the same bytecode.
         """
         wanted = [future for future, indices in self._added.items() if index is None or index in indices]
-        for future in as_completed(wanted):
-            for each in self._added.pop(future):
-                yield each, *future.result()
+        while wanted:
+            self._end_slow(wanted)
+            done = wait(wanted, None if self.limit_of is None else POLL_SECONDS, FIRST_COMPLETED).done
+            wanted = [future for future in wanted if future not in done]
+            for future in done:
+                for each in self._added.pop(future):
+                    yield each, *future.result()
+
+    def _end_slow(self, wanted: Sequence[Future[Outcome]]) -> None:
+        """Ends the compilers that are over the limits of all their candidates."""
+        if self.limit_of is None:
+            return
+        limits: dict[Hashable, CompileLimit] = {}
+        for future in wanted:
+            each = [self.limit_of(index) for index in self._added[future]]
+            known = [limit for limit in each if limit is not None]
+            if len(known) == len(each):
+                limits[future] = max(known, key=lambda limit: limit.seconds)
+        if limits:
+            seconds = {job: limit.seconds for job, limit in limits.items()}
+            child.kill_slow(seconds, lambda job: self._ended.setdefault(job, limits[job]))
 
     def _submit(self, index: int, language: Language, lowered: Lowered) -> None:
         if lowered.identity not in self.seen:
@@ -90,8 +117,10 @@ class CompilerPool:
 
     def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
         try:
-            with self._one_more_compiler():
+            with self._one_more_compiler(), child.doing(outcome):
                 built = language.assemble(lowered, self.seconds)
+            if isinstance(built, Failed) and outcome in self._ended:
+                built = self._ended[outcome].outcome
             if isinstance(built, Failed):
                 outcome.set_result((built, built))
             else:

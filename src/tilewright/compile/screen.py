@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from tilewright import records
-from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, launch_of
+from tilewright.compile.skipped import NotCompiled
 from tilewright.hardware.architectures import Occupancy
 from tilewright.hardware.boards import Board
 from tilewright.hardware.executions import Work, occupancy_of
@@ -276,7 +276,7 @@ def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:
     """Returns the candidate's row of the result, as it is before the race."""
     config = compiled.unit.configuration
     seconds = compiled.built.seconds if isinstance(compiled.built, records.Built) else None
-    if isinstance(screened, HasToSpill):
+    if isinstance(screened, NotCompiled):
         return Candidate(config, "screened", screened.reason)
     if isinstance(screened, Failed):
         return Candidate(config, "failed", f"{screened.stage}: {screened.reason}", compile_seconds=seconds)

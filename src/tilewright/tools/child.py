@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,8 +35,9 @@ KEEPER_SECONDS = 10.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_running: set[int] = set()
-"""Process group ids of the running tools."""
+_running: dict[int, Hashable] = {}
+"""Process group id of each running tool → the job for which it runs (see `doing`)."""
+_thread = threading.local()
 _hung: dict[str, ToolFailed] = {}
 """Path of a tool that did not end in time → the error. Such a tool is not run again."""
 _lock = threading.Lock()
@@ -149,14 +150,14 @@ def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tup
 def running(group: int) -> Iterator[None]:
     """Registers a process group. Kills it at the end of the block, in `kill_all`, or when this process is killed."""
     with _lock:
-        _running.add(group)
+        _running[group] = getattr(_thread, "job", None)
     try:
         with kept(f"kill {group}"):
             yield
     finally:
         _kill(group)
         with _lock:
-            _running.discard(group)
+            _running.pop(group, None)
 
 
 def _limit(pid: int, seconds: float) -> None:
@@ -202,6 +203,40 @@ class ToolPool(ThreadPoolExecutor):
         while not all(future.done() for future in self._asked):  # a thread may be just starting its tool
             kill_all()
             time.sleep(0.01)
+
+
+@contextmanager
+def doing(job: Hashable) -> Iterator[None]:
+    """Makes ``job`` the job of the tools that this thread starts in the block. `kill_slow` knows them by it."""
+    _thread.job = job
+    try:
+        yield
+    finally:
+        _thread.job = None
+
+
+def kill_slow(limits: Mapping[Hashable, float], on_kill: Callable[[Hashable], object]) -> None:
+    """Kills the tools that used more processor time than the limit of their job, in seconds.
+
+    on_kill: called with the job before its tool is killed.
+    """
+    with _lock:
+        limited = {group: job for group, job in _running.items() if job in limits}
+    for group, job in limited.items():
+        if _used(group) > limits[job]:
+            on_kill(job)
+            _kill(group)
+
+
+def _used(pid: int) -> float:
+    """Returns the processor time of a process and its children, in seconds; 0 if it has ended."""
+    used = 0.0
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        used += sum(_used(int(child)) for child in children)
+    return used
 
 
 def kill_all() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilewright.compile.accumulators import HasToSpill, needs_unfit
 from tilewright.compile.compile import Compiled
 from tilewright.compile.screen import candidate_of, not_raced, ranking, screen_compiled
+from tilewright.compile.skipped import CompileLimit, compile_limit
 from tilewright.errors import MachineError
 from tilewright.progress import BEST
 from tilewright.race.rules import cost_of
@@ -133,6 +134,14 @@ class Field:
         for finisher in race.raced:
             config = by_name[finisher.name]
             self.candidates[config] = _finished(self.candidates[config], finisher)
+
+    @property
+    def compile_limit(self) -> CompileLimit | None:
+        """The limit for the compilers that still run, judged by the candidates raced so far; None before a race."""
+        built = {config: each.compile_seconds for config, each in self.candidates.items() if each.compile_seconds}
+        measured = ((each.measured, built.get(config)) for config, each in self.candidates.items())
+        timed = [(time.us, seconds) for time, seconds in measured if time is not None and seconds is not None]
+        return compile_limit(timed, list(built.values()))
 
     def _contestant(self, config: Configuration) -> Contestant:
         source = self.judge.source(self.compiled[config])

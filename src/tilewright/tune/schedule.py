@@ -3,7 +3,8 @@
 A second thread runs the compilers. The caller's thread takes the workloads one by one. It verifies the best candidates
 of a workload before all of them have compiled, and races them once most have compiled. Candidates that compile last
 mostly spill, so they rarely change the result. If they do not change it, nothing is verified or raced again, because
-the judge remembers its results.
+the judge remembers its results. After the first race, compilers that take much longer than those of the fastest
+candidates are ended (`compile.skipped`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
+from tilewright.compile.skipped import CompileLimit
 from tilewright.progress import Progress
 from tilewright.records import Workload
 from tilewright.strategies.base import Batch, Search, batches
@@ -72,6 +74,7 @@ class Schedule:
         self._place = {(unit.workload.name, unit.configuration): at for at, unit in enumerate(units)}
         self._changed = threading.Condition()
         self._left = threading.Event()
+        self._limits: dict[str, CompileLimit] = {}
         self._again = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._compile, name="compilers")
@@ -107,6 +110,15 @@ class Schedule:
                 return
             self._again = False
             more_than = -1 if judge.steps > steps else compiled_of(arrived.so_far)
+
+    def limit(self, workload: Workload, limit: CompileLimit | None) -> None:
+        """Limits the compilers of a workload from now on, except that of the shipped configuration."""
+        if limit is not None:
+            self._limits[workload.name] = limit
+
+    def _limit_of(self, unit: Unit) -> CompileLimit | None:
+        is_shipped = unit.configuration == self.task.space.shipped
+        return None if is_shipped else self._limits.get(unit.workload.name)
 
     def compile_unfit(self, workload: Workload) -> None:
         """Compiles the skipped candidates of a workload in the caller's thread. `compiled` then yields all candidates
@@ -144,7 +156,7 @@ class Schedule:
         try:
             compile_all(
                 self.task, self.units, jobs=self.jobs, seconds=self.budget, on_done=on_done,
-                stopped=self._left.is_set, unfit=False,
+                stopped=self._left.is_set, unfit=False, limit_of=self._limit_of,
             )  # fmt: skip
         except Stopped:
             pass

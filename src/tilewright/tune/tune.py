@@ -100,6 +100,7 @@ def tune(
                     if verified and compiled.enough_to_race:
                         raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
                         field.note(raced)
+                        schedule.limit(workload, field.compile_limit)
                 if compiled.all and field.needs_unfit:
                     schedule.compile_unfit(workload)
             refuse_broken_tools(compiled.so_far)
