@@ -9,9 +9,8 @@ import tilewright as tw
 
 
 @triton.jit
-def first_element(M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
+def first_element(block, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
     """The first row and column of a block. Blocks of ``GROUP`` rows of blocks follow one another, for the L2 cache."""
-    block = tl.program_id(0)
     rows_of_blocks, columns_of_blocks = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     group = block // (GROUP * columns_of_blocks)
     height = min(rows_of_blocks - group * GROUP, GROUP)
@@ -24,7 +23,7 @@ def first_element(M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.
 def by_descriptors(
     a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr
 ):  # fmt: skip
-    row, column = first_element(M, N, BLOCK_M, BLOCK_N, GROUP)
+    row, column = first_element(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP)
     left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [BLOCK_K, BLOCK_N])
     result = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
@@ -38,7 +37,7 @@ def by_descriptors(
 def of_the_host(
     a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr
 ):
-    row, column = first_element(M, N, BLOCK_M, BLOCK_N, GROUP)
+    row, column = first_element(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, K, BLOCK_K):
         total = tl.dot(a.load([row, start]), b.load([start, column]), total)
