@@ -7,8 +7,9 @@ The kernels are the five examples and the eight plain kernels of examples/naive,
 ones, more configurations than their files have (`EXTRA`); and the nine kernels of bench/aside, on which no prediction
 was ever fitted. Each kernel runs in a process of its own: it compiles, then waits for the GPU, which one process holds
 at a time. After --seconds on the GPU a kernel takes up no further workload; 22 times 30 s is 11 minutes. What is done
-lies in --parts: the same command goes on from there. The result is what `tests/compile/test_screen_recorded.py` and bench/fit_predictions.py read: per workload and configuration
-the machine code's facts, the verdict on its outputs, and the samples.
+lies in --parts: the same command goes on from there. The result is what `tests/compile/test_screen_recorded.py` and
+bench/fit_predictions.py read: per workload and configuration the machine code's facts, the verdict on its outputs, and
+the samples.
 """
 
 from __future__ import annotations

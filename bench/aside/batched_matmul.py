@@ -49,8 +49,5 @@ task = tw.Task(
         shipped={"TILE_M": 64, "TILE_N": 128, "TILE_K": 64, "occupancy": None, "num_worker_warps": None},
         where=(lambda occupancy, num_worker_warps: occupancy is None or num_worker_warps is None,),
     ),
-    workloads={
-        "32x1024": {"B": 32, "M": 1024, "N": 1024, "K": 512},
-        "heads": {"B": 64, "M": 1024, "N": 1024, "K": 64},
-    },
+    workloads={"32x1024": {"B": 32, "M": 1024, "N": 1024, "K": 512}, "heads": {"B": 64, "M": 1024, "N": 1024, "K": 64}},
 )

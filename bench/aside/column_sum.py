@@ -31,10 +31,7 @@ def launch(x, total, M, N, config):
 
 task = tw.Task(
     name="column_sum",
-    tensors={
-        "x": tw.Tensor(("M", "N"), "bfloat16"),
-        "total": tw.Output(("N",), "float32"),
-    },
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "total": tw.Output(("N",), "float32")},
     reference=reference,
     trusted=trusted,
     launch=launch,
@@ -45,8 +42,5 @@ task = tw.Task(
         hints={"num_worker_warps": (None, 8)},
         shipped={"TILE_M": 64, "TILE_N": 64, "num_worker_warps": None},
     ),
-    workloads={
-        "4096x8192": {"M": 4096, "N": 8192},
-        "2048x32768": {"M": 2048, "N": 32768},
-    },
+    workloads={"4096x8192": {"M": 4096, "N": 8192}, "2048x32768": {"M": 2048, "N": 32768}},
 )

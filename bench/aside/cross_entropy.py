@@ -57,8 +57,5 @@ task = tw.Task(
         shipped={"TILE_N": 1024, "occupancy": None, "num_worker_warps": None},
         where=(lambda occupancy, num_worker_warps: occupancy is None or num_worker_warps is None,),
     ),
-    workloads={
-        "4096x32000": {"M": 4096, "N": 32000},
-        "512x32768": {"M": 512, "N": 32768},
-    },
+    workloads={"4096x32000": {"M": 4096, "N": 32000}, "512x32768": {"M": 512, "N": 32768}},
 )

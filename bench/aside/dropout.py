@@ -45,10 +45,7 @@ def launch(x, y, N, config):
 
 task = tw.Task(
     name="dropout",
-    tensors={
-        "x": tw.Tensor(("N",), "bfloat16"),
-        "y": tw.Output(("N",), "bfloat16"),
-    },
+    tensors={"x": tw.Tensor(("N",), "bfloat16"), "y": tw.Output(("N",), "bfloat16")},
     reference=reference,
     trusted=trusted,
     launch=launch,
@@ -59,8 +56,5 @@ task = tw.Task(
         shipped={"TILE": 1024, "occupancy": None, "num_worker_warps": None},
         where=(lambda occupancy, num_worker_warps: occupancy is None or num_worker_warps is None,),
     ),
-    workloads={
-        "32M": {"N": 32 << 20},
-        "2M": {"N": 2 << 20},
-    },
+    workloads={"32M": {"N": 32 << 20}, "2M": {"N": 2 << 20}},
 )

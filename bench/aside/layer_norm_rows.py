@@ -60,8 +60,5 @@ task = tw.Task(
             lambda occupancy, num_worker_warps: occupancy is None or num_worker_warps is None,
         ),
     ),
-    workloads={
-        "16384x2048": {"M": 16384, "N": 2048},
-        "4096x5120": {"M": 4096, "N": 5120},
-    },
+    workloads={"16384x2048": {"M": 16384, "N": 2048}, "4096x5120": {"M": 4096, "N": 5120}},
 )

@@ -58,8 +58,5 @@ task = tw.Task(
         shipped={"TILE_M": 128, "TILE_N": 128, "TILE_K": 64, "occupancy": None, "num_worker_warps": None},
         where=(lambda occupancy, num_worker_warps: occupancy is None or num_worker_warps is None,),
     ),
-    workloads={
-        "mlp": {"M": 2048, "N": 8192, "K": 2048},
-        "few_rows": {"M": 512, "N": 4096, "K": 4096},
-    },
+    workloads={"mlp": {"M": 2048, "N": 8192, "K": 2048}, "few_rows": {"M": 512, "N": 4096, "K": 4096}},
 )

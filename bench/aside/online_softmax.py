@@ -38,10 +38,7 @@ def launch(x, y, M, N, config):
 
 task = tw.Task(
     name="online_softmax",
-    tensors={
-        "x": tw.Tensor(("M", "N"), "bfloat16"),
-        "y": tw.Output(("M", "N"), "bfloat16"),
-    },
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "y": tw.Output(("M", "N"), "bfloat16")},
     reference=reference,
     trusted=trusted,
     launch=launch,
@@ -53,8 +50,5 @@ task = tw.Task(
         shipped={"TILE_N": 1024, "occupancy": None, "num_worker_warps": None},
         where=(lambda occupancy, num_worker_warps: occupancy is None or num_worker_warps is None,),
     ),
-    workloads={
-        "8192x8192": {"M": 8192, "N": 8192},
-        "1024x32768": {"M": 1024, "N": 32768},
-    },
+    workloads={"8192x8192": {"M": 8192, "N": 8192}, "1024x32768": {"M": 1024, "N": 32768}},
 )

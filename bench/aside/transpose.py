@@ -27,10 +27,7 @@ def launch(x, y, M, N, config):
 
 task = tw.Task(
     name="transpose",
-    tensors={
-        "x": tw.Tensor(("M", "N"), "bfloat16"),
-        "y": tw.Output(("N", "M"), "bfloat16"),
-    },
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "y": tw.Output(("N", "M"), "bfloat16")},
     reference=reference,
     trusted=trusted,
     launch=launch,
@@ -43,8 +40,5 @@ task = tw.Task(
         shipped={"TILE_M": 64, "TILE_N": 64, "occupancy": None, "num_worker_warps": None},
         where=(lambda occupancy, num_worker_warps: occupancy is None or num_worker_warps is None,),
     ),
-    workloads={
-        "8192x8192": {"M": 8192, "N": 8192},
-        "2048x4096": {"M": 2048, "N": 4096},
-    },
+    workloads={"8192x8192": {"M": 8192, "N": 8192}, "2048x4096": {"M": 2048, "N": 4096}},
 )

@@ -48,8 +48,5 @@ task = tw.Task(
         shipped={"TILE_M": 128, "TILE_N": 128, "TILE_K": 64, "occupancy": None, "num_worker_warps": None},
         where=(lambda occupancy, num_worker_warps: occupancy is None or num_worker_warps is None,),
     ),
-    workloads={
-        "square": {"M": 2048, "N": 2048, "K": 8192},
-        "wide": {"M": 1024, "N": 4096, "K": 4096},
-    },
+    workloads={"square": {"M": 2048, "N": 2048, "K": 8192}, "wide": {"M": 1024, "N": 4096, "K": 4096}},
 )
