@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
@@ -117,13 +118,14 @@ class CompilerPool:
 
     def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
         try:
-            with self._one_more_compiler(), child.doing(outcome):
+            with self._one_more_compiler(), child.doing(outcome) as spent:
                 built = language.assemble(lowered, self.seconds)
             if isinstance(built, Failed) and outcome in self._ended:
                 built = self._ended[outcome].outcome
             if isinstance(built, Failed):
                 outcome.set_result((built, built))
             else:
+                built = replace(built, processor_seconds=spent.seconds)
                 with self._lock:
                     self.unread.append((built, outcome))
                 self.readers.submit(self._read_waiting)

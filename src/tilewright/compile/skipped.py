@@ -41,8 +41,8 @@ class CompileLimit:
 def compile_limit(timed: Collection[tuple[float, float]], compiled: Collection[float]) -> CompileLimit | None:
     """Returns the limit for the compilers that still run; None if nothing is timed.
 
-    timed: for each timed candidate, its time on the GPU (any unit) and the seconds that its compiler took.
-    compiled: the seconds of all compilers that have ended.
+    timed: for each timed candidate, its time on the GPU (any unit) and the processor time of its compiler, in seconds.
+    compiled: the processor time of each compiler that has ended.
     """
     if not timed:
         return None

@@ -111,6 +111,8 @@ def finished(tool: str, folder: Path, returncode: int, used: float, seconds: flo
     used, seconds: the processor time that the tool used, and its budget.
     Raises ToolFailed if the budget is used up.
     """
+    if (spent := getattr(_thread, "spent", None)) is not None:
+        spent.seconds += used
     if returncode == -signal.SIGXCPU or used >= seconds:  # ``used`` includes the tool's own children
         raise ToolFailed(f"{tool} took longer than its budget of {seconds:g} s of processor time")
     texts = ((folder / name).read_bytes().decode("utf-8", "backslashreplace") for name in ("stdout", "stderr"))
@@ -205,14 +207,21 @@ class ToolPool(ThreadPoolExecutor):
             time.sleep(0.01)
 
 
+@dataclass
+class Spent:
+    """The processor time of the tools of a job, in seconds."""
+
+    seconds: float = 0.0
+
+
 @contextmanager
-def doing(job: Hashable) -> Iterator[None]:
-    """Makes ``job`` the job of the tools that this thread starts in the block. `kill_slow` knows them by it."""
-    _thread.job = job
+def doing(job: Hashable) -> Iterator[Spent]:
+    """Makes ``job`` the job of the tools that this thread starts in the block, for `kill_slow`. Adds up their time."""
+    _thread.job, _thread.spent = job, Spent()
     try:
-        yield
+        yield _thread.spent
     finally:
-        _thread.job = None
+        _thread.job = _thread.spent = None
 
 
 def kill_slow(limits: Mapping[Hashable, float], on_kill: Callable[[Hashable], object]) -> None:

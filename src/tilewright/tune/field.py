@@ -14,6 +14,7 @@ from tilewright.progress import BEST
 from tilewright.race.rules import cost_of
 from tilewright.records import (
     Bound,
+    Built,
     Candidate,
     Checked,
     Configuration,
@@ -138,10 +139,11 @@ class Field:
     @property
     def compile_limit(self) -> CompileLimit | None:
         """The limit for the compilers that still run, judged by the candidates raced so far; None before a race."""
-        built = {config: each.compile_seconds for config, each in self.candidates.items() if each.compile_seconds}
-        measured = ((each.measured, built.get(config)) for config, each in self.candidates.items())
-        timed = [(time.us, seconds) for time, seconds in measured if time is not None and seconds is not None]
-        return compile_limit(timed, list(built.values()))
+        built = {config: each.built for config, each in self.compiled.items() if isinstance(each.built, Built)}
+        spent = {config: each.processor_seconds for config, each in built.items() if each.processor_seconds}
+        measured = {config: each.measured for config, each in self.candidates.items() if config in spent}
+        timed = [(time.us, spent[config]) for config, time in measured.items() if time is not None]
+        return compile_limit(timed, list(spent.values()))
 
     def _contestant(self, config: Configuration) -> Contestant:
         source = self.judge.source(self.compiled[config])
