@@ -1,4 +1,4 @@
-"""The engine that runs kernels on a GPU. They run in the worker process, because a kernel may crash its process.
+"""The engine that runs kernels on a GPU, in the worker process, because a kernel may crash its process.
 
 The padded buffers (`images`) are passed as files. The worker gets no reference and no expected output; this process
 judges the outputs. If a worker crashes or hangs, the result is a `Failed`, and the session starts another worker for
