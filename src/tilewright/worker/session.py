@@ -30,10 +30,10 @@ class Garbled(Message):
 
 
 class Session:
-    """Runs steps in a worker process. After a process is lost, the next step starts another one.
+    """Runs steps in a worker process. After a process is lost, the next step starts a new process.
 
     task: ``FILE`` or ``FILE:TASK``; without a task, the process waits for `open`.
-    files: absolute path of an editable file → absolute path of the copy to load instead.
+    files: maps the absolute path of an editable file to the absolute path of the copy to load instead.
     process: a worker that was started before (`early.early_worker`).
     """
 
@@ -63,7 +63,7 @@ class Session:
             self.open(self.task, self.files)
 
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
-        """Sends the task to a session that was started without one."""
+        """Sends the task to a session that was started without a task."""
         self.task, self.files = task, dict(files or {})
         self._write(OpenTask(task, tuple(self.files.items())))
 
