@@ -1,5 +1,4 @@
-"""Loads the library of the CUDA driver. Imports little, because commands ask for a driver before they import other
-modules."""
+"""Loads the library of the CUDA driver. This module imports little, because commands use it before other imports."""
 
 import ctypes
 from functools import cache
