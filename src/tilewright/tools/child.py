@@ -38,7 +38,7 @@ T = TypeVar("T")
 _running: set[int] = set()
 """Process group ids of the running tools."""
 _hung: dict[str, ToolFailed] = {}
-"""Path of a tool that did not end in time → the error. Such a tool is not run again."""
+"""Maps the path of a tool that did not end in time to the error. Such a tool is not run again."""
 _lock = threading.Lock()
 
 
@@ -105,7 +105,7 @@ def run(
 
 
 def finished(tool: str, folder: Path, returncode: int, used: float, seconds: float) -> Finished:
-    """Returns what a tool wrote to the files ``stdout`` and ``stderr`` in ``folder``.
+    """Returns the result of a tool, with the content of the files ``stdout`` and ``stderr`` in ``folder``.
 
     used, seconds: the processor time that the tool used, and its budget.
     Raises ToolFailed if the budget is used up.
@@ -117,7 +117,7 @@ def finished(tool: str, folder: Path, returncode: int, used: float, seconds: flo
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tuple[int, float, bool]:
-    """Waits at most ``wall`` seconds for a tool, then kills its process group.
+    """Waits at most ``wall`` seconds for the end of a tool, and then kills the tool's process group.
 
     Returns the exit code, the processor time in seconds, and whether the tool ended by itself.
     """
@@ -224,8 +224,9 @@ def _kill(group: int) -> None:
 
 @dataclass
 class _Keeper:
-    """The pipe to the keeper process (see `keeper`). This process starts ``starter``, which forks the keeper and
-    ends.
+    """The pipe to the keeper process (see `keeper`).
+
+    starter: the child process that forks the keeper and then ends.
     """
 
     starter: subprocess.Popen[bytes] | None = None
@@ -249,7 +250,7 @@ class _Keeper:
             os.close(read)
 
     def settle(self) -> None:
-        """Waits for the starter to end. Otherwise an ``os.wait`` of the user's program could return the starter."""
+        """Waits for the end of ``starter``. Otherwise ``os.wait`` in the user's program could return this process."""
         if self.starter is not None:
             with suppress(subprocess.TimeoutExpired):
                 self.starter.wait(KEEPER_SECONDS)
