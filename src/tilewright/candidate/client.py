@@ -46,8 +46,8 @@ from tilewright.worker.messages import Message, decode, encode
 SECONDS = 60.0
 """Time limit for one answer. To answer, a version may load its files or run its launch function."""
 ALIVE = 16
-"""The most version processes at a time. If there are more, the process that was asked longest ago is ended. A later
-question starts it again."""
+"""The most version processes at a time. If there are more, the least recently asked process is ended. A later question
+starts a new process for its version."""
 MOST_BYTES = 64 << 20
 """The most bytes of one answer."""
 Answer = TypeVar("Answer", bound=Message)
@@ -108,9 +108,9 @@ class Candidates:
         source = _VersionFiles.of(where, files)
         opened = self.ask(source, None, said.VersionOpened)
         if opened.task != baseline.name:
-            raise Forbidden(f"the task is called '{opened.task}'; it was '{baseline.name}'")
+            raise Forbidden(f"the task is called '{opened.task}', but its name must stay '{baseline.name}'")
         if (opened.backward is None) != (baseline.backward is None):
-            lost = "has no backward any more" if opened.backward is None else "has gained a backward"
+            lost = "no longer has a backward task" if opened.backward is None else "has a new backward task"
             raise Forbidden(f"task '{baseline.name}' {lost}")
         backward = baseline.backward
         if backward is not None and opened.backward is not None:
@@ -309,7 +309,7 @@ class VersionLaunch:
         answer = self._candidates.ask(self._source, asked, said.LaunchDescribed)
         for array in _arrays_in(answer):
             if not any(_is_view(array, given) for given in asked.arrays.values()):
-                raise VersionError(f"its launch passes an array that it was not given: {array}")
+                raise VersionError(f"its launch passes an array that is no tensor of the task: {array}")
         kernel = DescribedKernel(
             language_named(answer.language), answer.kernel, answer.arguments, answer.hints, answer.constants,
             _Code(self._candidates, self._source, asked),

@@ -39,7 +39,7 @@ class HasToSpill(Failed):
 
 
 UNFIT = HasToSpill(
-    "compile", f"not compiled: its accumulators need more than {REGISTERS} registers per thread, so it has to spill"
+    "compile", f"not compiled: its accumulators need more than {REGISTERS} registers per thread, so the kernel spills"
 )
 
 

@@ -219,6 +219,6 @@ def _mixed(launch: Launch, language: Language, hints: Mapping[str, Value]) -> st
         if is_kernel(arg) and language_of(arg).name != language.name:
             return (
                 f"the launch passes a kernel of language '{language_of(arg).name}' to one of '{language.name}'; "
-                "fix: one launch, one language"
+                "fix: use only one language in a launch"
             )
     return None

@@ -29,7 +29,7 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 
 RACED = 10
-"""How many of the best predicted candidates are verified and raced, in addition to the shipped one."""
+"""The number of candidates, best predicted first, that are verified and raced in addition to the shipped candidate."""
 ENOUGH_TO_START = 0.3
 """The share of the candidates that must be compiled before the best of them are verified. With a smaller share, most of
 the verified candidates would not be among the best in the end."""
@@ -44,9 +44,11 @@ SPILLS_SLOWER = 1.5
 KEEP = 8
 """At least this many different machine codes remain in the race, if that many can be launched."""
 SPILL_BYTES = 128
-"""Bytes of stack per thread. If the instructions are not known, a candidate with more stack counts as spilling. Of the
-158 recorded candidates that spill, those with more are 1.19 to 76 times slower than the best; one with 40 bytes is the
-fastest of its workload."""
+"""Bytes of stack per thread. If the instructions are not known, a candidate with more stack counts as spilling.
+
+158 of the recorded candidates spill. Those with more stack are 1.19 to 76 times slower than the best. A candidate with
+40 bytes is the fastest of its workload.
+"""
 
 Verdict: TypeAlias = Literal["race", "last", "out"]
 
@@ -178,7 +180,7 @@ def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound)
         return None
     lost = "no tensor instructions" if path == "none" else f"only {path}"
     verdict: Verdict = "out" if path == "none" or times > SLOWER else "last"
-    return verdict, f"{lost}, where others use a faster tensor path"
+    return verdict, f"{lost}, but other candidates use a faster tensor path"
 
 
 def _spills(group: _Group, times: float, most: int) -> _Objection:
@@ -202,7 +204,7 @@ def _unattained(group: _Group) -> _Objection:
     asked = min(row.occupancy or 1 for row in group.members)
     if asked <= group.fits.ctas:
         return None
-    return "last", f"occupancy={asked} asked, {group.fits.ctas} fits: {group.fits.why}"
+    return "last", f"occupancy={asked} requested, but {group.fits.ctas} fits: {group.fits.why}"
 
 
 def _strength(path: records.TensorPath) -> int:
@@ -237,7 +239,7 @@ def _keep_enough(groups: Sequence[_Group]) -> list[_Group]:
     staying = sum(group.verdict != "out" for group in groups)
     dropped = sorted((group for group in groups if group.verdict == "out" and group.fits.ctas), key=_by_time)
     saved = {id(group) for group in dropped[: max(0, KEEP - staying)]}
-    reason = f"kept, because fewer than {KEEP} others remain"
+    reason = f"kept, because fewer than {KEEP} other candidates remain"
     return [group.judged("last", f"{group.reason}; {reason}") if id(group) in saved else group for group in groups]
 
 

@@ -13,5 +13,5 @@ def cuda_driver() -> ctypes.CDLL | None:
 
 
 def has_driver() -> bool:
-    """Tells whether the driver is installed. Unlike `gpu.detect`, does not spend 0.2 s on initialising the driver."""
+    """Tells whether the driver is installed. This is faster than `gpu.detect`, which initialises the driver (0.2 s)."""
     return cuda_driver() is not None

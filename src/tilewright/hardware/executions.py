@@ -39,7 +39,7 @@ DENSE = 50.0
 """FLOP per byte of the workload. Above this, a loop without tensor instructions is assumed to be a matrix product on
 the CUDA cores."""
 FEWEST_RUNS = 0.05
-"""The least number of times that a loop runs per CTA. CTAs that find no work left lower the average below 1."""
+"""The least number of times that a loop runs per CTA, on average. Below 1, because some CTAs find no work left."""
 SHARED_TILE = 0.5
 """Factor for the number of elements in a tile if the warpgroups of a CTA exchange values of the tile."""
 _FLOPS_PER_WARP: Mapping[TensorPath, float] = {
@@ -59,7 +59,7 @@ class Shape:
 
     ctas: int
     resident: int
-    """CTAs on one SM at a time; 1 if none fits, because the screen reports that case."""
+    """CTAs on one SM at a time. It is 1 if no CTA fits, because the screening reports this separately."""
     waves: int
     busy: float
     """The number of CTAs / the number that all waves could hold; at most 1. It is below 1 if the last wave is partly
@@ -161,7 +161,8 @@ class Executions:
 def parts(code: MachineCode) -> tuple[CodeLoop, tuple[CodeLoop, ...]]:
     """Returns the code outside the loops, and the loops.
 
-    Earlier versions recorded no loops. Then an assumed share of the code is one loop with all tensor instructions.
+    Records of earlier versions have no loops. For such records, an assumed share of the code is taken as one loop with
+    all tensor instructions.
     """
     flops = code.tensor_flops or code.tensor_instructions * _FLOPS_PER_WARP.get(code.tensor_path, 0.0)
     if not code.mix:

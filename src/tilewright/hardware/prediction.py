@@ -77,8 +77,8 @@ CACHE_RATE = 4.56
 """Ratio of the rate of staging tiles from the L2 to the rate of memory. It is fitted, and higher than the L2's real
 rate."""
 SPILLED_L1, SPILLED_L2 = 0.26, 1.23
-"""Time of local loads and stores, relative to the time for as many bytes of memory. The first number applies if all of
-them fit into the caches. The second is added as their footprint outgrows half of the L2."""
+"""Time of local loads and stores, relative to the time for as many bytes of memory. The first number applies if all
+local memory fits into the caches. The second number is added gradually if local memory exceeds half of the L2."""
 OVERLAP, OVERLAP_STRAIGHT = 2.52, 6
 """Exponents that combine memory, compute, staging and latency. The second is for code without TMA and tensor
 instructions."""

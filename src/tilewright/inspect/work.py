@@ -39,7 +39,7 @@ DRY_ELEMENTS = 1 << 22
 """The limit for the number of blocks times the elements of the largest tile of addresses. Above this limit, the dry run
 takes a sample of the blocks."""
 DRY_BLOCKS = 1 << 17
-"""The most blocks of a dry run. With 50 tiles in each block, a dry run of this many blocks takes some seconds."""
+"""The most blocks of a dry run. If each block has 50 tiles, a dry run of this many blocks takes some seconds."""
 DATA_BYTES = 1 << 28
 """The most bytes of inputs for which random data is made."""
 

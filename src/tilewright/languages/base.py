@@ -120,7 +120,7 @@ class Language(ABC):
 
     def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
         """Returns the launch as Tile IR bytecode, for the interpreter and for the count of work. Default: `Failed`."""
-        return Failed("tool", f"the interpreter reads Tile IR, and language '{self.name}' writes none")
+        return Failed("tool", f"the interpreter needs Tile IR, which language '{self.name}' does not produce")
 
     def stand_in(self, hints: Hints) -> str:
         """Returns, in words, how the code of `tile_ir_of` differs from the compiled code; "" if there is no difference.

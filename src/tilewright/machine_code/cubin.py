@@ -37,8 +37,8 @@ FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
 REGISTERS, CLUSTER = 0x2F, 0x3D
 """Numbers of two ``nv.info`` attributes. nvdisasm prints the attributes' names."""
 RESERVED_SHARED_BYTES = 1024
-"""Bytes that the driver reserves in each CTA's shared memory. From sm_90 on, the ELF section includes them:
-``.nv.shared.k`` has 5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
+"""Bytes that the driver reserves in each CTA's shared memory. From sm_90 on, the ELF section includes these bytes. For
+example, ``.nv.shared.k`` has 5120 bytes when ``ptxas -v`` prints 4096 (sm_90, 100, 120; equal on sm_80)."""
 DISASSEMBLY_SECONDS = 15.0
 """Limit of processor time for one run of nvdisasm."""
 FIX = "pip install --force-reinstall nvidia-cuda-nvdisasm"

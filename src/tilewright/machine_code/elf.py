@@ -107,7 +107,7 @@ def _parse(image: bytes) -> Cubin:
     machine, flags = struct.unpack_from("<H", image, 18)[0], struct.unpack_from("<I", image, 48)[0]
     if (wide, order, machine) != (2, 1, MACHINE_CUDA):
         raise MachineCodeError(f"not a cubin: an ELF file for machine {machine}, not CUDA ({MACHINE_CUDA})")
-    # The program headers are the end of the file, so a cubin that was cut off lacks some of them.
+    # The program headers are the end of the file, so a truncated cubin lacks some program headers.
     start, (size, count) = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<HH", image, 54)
     if start + size * count > len(image):
         raise MachineCodeError(f"the cubin is truncated: {len(image)} bytes, at least {start + size * count} expected")

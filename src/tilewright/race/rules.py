@@ -17,7 +17,7 @@ from tilewright.race.stats import Array, Interval
 from tilewright.records import Json, MachineCode
 
 SCREEN_ROUNDS = 6
-"""The fewest samples with a distribution-free 95 % interval. So screened-out candidates have an interval too."""
+"""The least number of samples that has a distribution-free 95 % interval. So screened-out candidates also have one."""
 SCREEN_RATIO = 1.5
 GIVE_UP_TAIL = 1e-3  # probability of giving up a candidate wrongly; this costs only a tie
 

@@ -68,7 +68,7 @@ class HintedKernel:
     kernel: ast.expr | None
     hints: Mapping[str, ast.expr] | None
     keeps: bool
-    """Whether hints that the call does not set keep their value, as with `replace_hints`."""
+    """Whether the new kernel keeps the values of hints that the call does not set, as with `replace_hints`."""
 
 
 @remembered

@@ -71,10 +71,10 @@ def _parameters(function: Callable[..., bool], text: str) -> tuple[tuple[str, ..
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
-        raise SpaceError(f"where: '{text}' does not tell its parameter names; wrap it in a lambda") from error
+        raise SpaceError(f"where: the parameter names of '{text}' are not known; wrap it in a lambda") from error
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise SpaceError(f"where: '{text}' must name each parameter; '{parameter}' names none")
+            raise SpaceError(f"where: '{text}' must name each parameter, so it cannot have '{parameter}'")
     required = tuple(p.name for p in parameters if p.default is p.empty)
     return required, tuple(p.name for p in parameters if p.default is not p.empty)
 

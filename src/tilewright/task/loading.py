@@ -43,7 +43,7 @@ class _Loading:
     path: Path
     files: Mapping[str, str]
     modules: dict[Path, ModuleType] = field(default_factory=dict)
-    named: dict[str, Path] = field(default_factory=dict)  # names in the task file → files
+    named: dict[str, Path] = field(default_factory=dict)  # the file of each name in the task file
 
 
 _LOADING: ContextVar[_Loading | None] = ContextVar("_LOADING", default=None)
@@ -110,7 +110,7 @@ def editable(where: str | os.PathLike[str]) -> ModuleType:
     if loading is None:
         return _executed(path, None, "edit", package)
     if path == loading.path:
-        raise TaskError(f"editable('{name}') is the task file itself, which is editable without it")
+        raise TaskError(f"editable('{name}') is the task file itself, which is always editable; fix: remove this call")
     loading.named[name] = path
     if path not in loading.modules:
         loading.modules[path] = _executed(path, loading.files.get(str(path)), "edit", package)
@@ -132,7 +132,7 @@ def file_of(task: Task) -> Path:
     """Returns the file from which the task was loaded, or else the file of its launch function."""
     file = task.file or _file_of_code(task.launch)
     if not file.is_file():
-        raise TaskError(f"task '{task.name}' is in no file, but a kernel is compiled from a file; fix: write one")
+        raise TaskError(f"task '{task.name}' is in no file, but a kernel is compiled from a file; fix: write a file")
     return file
 
 
@@ -155,7 +155,7 @@ def _chosen(tasks: dict[str, Task], wanted: str, file: str) -> Task:
     if not tasks:
         raise TaskError(
             f"{file} holds no task: bind a tilewright.Task to a name, e.g. task = tilewright.Task(...), "
-            f"or have a task file written for a kernel in it: tilewright new {file}"
+            f"or let Tilewright write a task file for a kernel in it: tilewright new {file}"
         )
     if len(names) > 1:
         raise TaskError(f"{file} holds {len(names)} tasks ({', '.join(names)}): name one, e.g. {file}:{names[0]}")

@@ -235,8 +235,8 @@ class Task(Declaration):
             memory = _memory(tensors[name])
             if passed[memory] > given[memory] == 1:
                 raise TaskError(
-                    f"launch of task '{self.name}' passes output '{name}' {passed[memory]} times, but must not share "
-                    "memory that the kernel writes; fix: pass it once, or declare a second tensor (in_place_of)"
+                    f"launch of task '{self.name}' passes output '{name}' {passed[memory]} times, but no arguments may "
+                    "share memory that the kernel writes; fix: pass it once, or declare a second tensor (in_place_of)"
                 )
 
     def work(self, dims: Dims) -> float:

@@ -213,7 +213,7 @@ def kill_all() -> None:
 
 
 def _kill(group: int) -> None:
-    with _lock:  # a group that left `_running` has ended, and its number may belong to another process
+    with _lock:  # a group that is no longer in `_running` has ended, and another process may have its number
         if group in _running:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)

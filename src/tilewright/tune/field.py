@@ -27,7 +27,7 @@ from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
 from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult
 
-NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
+NOT_ASKED = Checked("unverified", "not among the candidates with the shortest predicted times, so not compared")
 _PREDICTED = {
     "correct": "the shortest predicted time of the candidates that the interpreter finds correct; predicted, not "
     "measured",

@@ -29,7 +29,7 @@ WOBBLE = 2.0**-6  # the spread of nearly constant rows, relative to the value
 FAR_FROM_ZERO = "far from zero"
 LARGE_ROWS = "large rows"
 FARTHEST = 4e4  # large rows are this many times the declared scale; less if the dtype would overflow
-OUTLIER = 1e4  # one value in every second row is this many times the rest
+OUTLIER = 1e4  # one value in every second row is this many times as large as the other values
 FAR = 2.0**-10  # the deviation of data far from zero, relative to the mean; more if the dtype is coarser
 FOR_SPECIAL = 16  # an array of this many elements has at least one special value of each sign
 WHOLE = 4  # the largest magnitude of small integers, whose products are exact in every float dtype
@@ -68,7 +68,7 @@ def rounded(values: Array, dtype: str) -> Array:
         return np.asarray(values).astype(kind)
     largest = float(limits(dtype).max)
     values = np.asarray(values, np.float64)
-    if dtype == "float8_e8m0fnu":  # its values are powers of two, without zero and sign
+    if dtype == "float8_e8m0fnu":  # this dtype has only powers of two, without zero and sign
         values = np.maximum(np.abs(values), float(limits(dtype).smallest_normal))
     with np.errstate(over="ignore"):
         return np.where(np.isfinite(values), np.clip(values, -largest, largest), values).astype(kind)

@@ -261,7 +261,7 @@ class _CaseRun:
             raise Wrong("no kernel ran")
         for name in ran.kernels:
             if name != ran.declared:
-                raise Wrong(f"the kernel '{name}' ran; the launch compiles '{ran.declared}' and nothing else")
+                raise Wrong(f"the kernel '{name}' ran, but the launch compiles only '{ran.declared}'")
         if len(ran.kernels) != launches:
             raise Wrong(f"the kernel ran {len(ran.kernels)} times in {launches} launches")
         if ran.uploads:

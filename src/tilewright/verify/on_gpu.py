@@ -25,8 +25,8 @@ from tilewright.worker.session import Session
 
 SILENCE_SECONDS = 60.0  # time limit of one run, which may have to compile the kernel
 PLACES = (0, 0, 1, 1)
-"""The set of addresses that each of four successive runs uses. Two runs use the same addresses and the next two use
-others, so that results which are cached by address are detected. `examining` relies on this order."""
+"""The set of addresses that each of four successive runs uses. Two runs use the same addresses, and the next two runs
+use other addresses. So results that are cached by address are detected. `examining` relies on this order."""
 
 
 class GpuEngine:

@@ -51,8 +51,8 @@ SECONDS = 60.0
 BLOCKS = 4
 """Number of randomly drawn blocks that run on data, besides the first and the last block."""
 HOSTILE = ("large", "rows of zeros", FAR_FROM_ZERO, "outliers")
-"""Kinds of data for the drawn blocks, one kind for each block. Reduced shapes might not show the effect of such data:
-for large shapes, a launch may choose another kernel, or the kernel may branch."""
+"""Kinds of data for the drawn blocks, one kind for each block. Reduced shapes might not show the effect of such data,
+because a launch may choose another kernel for large shapes, or the kernel may branch."""
 MORE_HOSTILE = ("small integers", "tiny", "constant rows", "mixed signs")
 """More kinds of data. The drawn blocks also run on these, if the time of `MORE_SECONDS` allows it."""
 MORE_SECONDS = 2.0

@@ -91,7 +91,7 @@ class OwnValues:
                     _elements_of(tensor, inputs[source].dtype)[...] = inputs[source]
             if not done:
                 kept = {name: self._left(placed[name], chosen.stored[name]) for name in self.task.outputs}
-                self._of_block(dims, inputs, placed, kept, reference, "no block stores an element that changes", kind)
+                self._of_block(dims, inputs, placed, kept, reference, "an element that no block stores", kind)
             for block in some:
                 ran = run(
                     runnable.module, arguments, runnable.launch.grid, memory, only=(block,), poison=POISONS[0],

@@ -34,7 +34,7 @@ class Scope:
     case: Case | None = None  # the only case to run; None for all planned cases
     seed: int = 0  # for the inputs, the random shapes and the order of the blocks
     quick: bool = False  # only reduced workloads and small integers
-    seconds: float = SECONDS  # no case begins later, except the first; the others are reported as not run
+    seconds: float = SECONDS  # no case begins after this time, except the first; later cases are reported as not run
 
     def completed(self, task: Task) -> Scope:
         """Returns the scope with empty fields filled in: the task's shipped configuration, and all its workloads."""

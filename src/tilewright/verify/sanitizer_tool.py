@@ -39,7 +39,7 @@ FIX = "install compute-sanitizer of the CUDA toolkit again"
 PRINTED = 1000  # the most errors that a tool describes; it counts all errors
 PADDING = 4096  # bytes that memcheck puts between allocations
 
-Places = Mapping[str, tuple[int, int]]  # tensor → address of its first element, and size in bytes
+Places = Mapping[str, tuple[int, int]]  # by tensor: address of the first element, and size in bytes
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from tilewright.worker.session import Session
 
 COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
 SECONDS = 120.0  # wall time of the trusted implementation on one case, on a CPU
-DOUBLE_OVER_SINGLE = 2.0**-29  # unit roundoff of float64 over that of float32: 2⁻⁵³ / 2⁻²⁴
+DOUBLE_OVER_SINGLE = 2.0**-29  # unit roundoff of float64 / unit roundoff of float32: 2⁻⁵³ / 2⁻²⁴
 
 
 @dataclass(frozen=True)

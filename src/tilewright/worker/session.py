@@ -94,7 +94,7 @@ class Session:
                 else:
                     return self._failed(message, at)
         except BaseException as error:
-            if not isinstance(error, Exception):  # after Ctrl-C, the next step must not receive the answer to this one
+            if not isinstance(error, Exception):  # after Ctrl-C, the next step must not receive the answer to this step
                 self._lost("interrupted")
             raise
 
@@ -149,7 +149,7 @@ class Session:
         words = f": {self._last_words()}" if message is None else f"; it said {message}"
         self.close()
         if message is None and "No module named 'torch'" in words:
-            raise NoGpu("measuring needs torch for the GPU's memory: pip install torch")
+            raise NoGpu("measuring this task needs torch; fix: pip install torch")
         if isinstance(message, said.Refused):
             raise TaskError(message.error)
         raise MachineError(f"the worker process did not start{words}")

@@ -111,7 +111,7 @@ class CuTile(Language):
             if done.returncode != 0:
                 return compiler_failure(done)
             if not cubin.exists() or not cubin.read_bytes().startswith(ELF):
-                return Failed("tool", f"tileiras ended well but wrote no cubin; fix: {REINSTALL}")
+                return Failed("tool", f"tileiras reported success but wrote no cubin; fix: {REINSTALL}")
             text = notes.read_text(errors="replace") if notes.exists() else ""
             key = private.cache_key(tool, lowered.arch, int(opt_level or 0), lowered.code)
             built = Built(lowered.configuration, lowered.arch, cubin.read_bytes(), lowered.symbol, elapsed)
@@ -140,8 +140,8 @@ def _given(hints: Hints) -> dict[str, Value]:
 
 
 EXPORTED, FRONT_ENDS = 256, 32
-"""The most bytecodes, and the most kernels' IRs, in the caches. A check lowers one kernel for the same signature
-hundreds of times, and a search lowers it once for each set of hints."""
+"""The sizes of the two caches: the number of bytecodes, and the number of kernels whose IR is kept. A check lowers one
+kernel for the same signature hundreds of times. A search lowers a kernel once for each set of hints."""
 _EXPORTED: dict[tuple[object, ...], bytes] = {}
 _FRONT_ENDS: dict[tuple[object, ...], Callable[[ct.kernel], bytes]] = {}
 

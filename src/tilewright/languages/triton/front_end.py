@@ -173,8 +173,9 @@ def _generated(call: KernelCall, bound: BoundCall, arch: int) -> tuple[str, str]
 
 PARSES = 20
 MISCOUNTED = "AST constructor recursion depth mismatch"
-"""Part of the message of a wrong SystemError in Python 3.11. `ast.parse` counts the depth of its tree for all threads
-together, so it may fail if another thread parses at the same time (https://github.com/python/cpython/issues/106905)."""
+"""Part of the message of a SystemError that Python 3.11 raises by mistake. `ast.parse` counts the depth of its tree for
+all threads together. So it may fail if another thread parses at the same time
+(https://github.com/python/cpython/issues/106905)."""
 
 
 def _again(made: Callable[[], tuple[str, str]]) -> tuple[str, str]:

@@ -92,7 +92,7 @@ def called(kernel: Kernel, args: tuple[Any, ...], options: Given, config: Config
     if missing := [each.name for each in left if not each.has_default and each.name not in keywords]:
         raise TaskError(
             f"kernel '{function.__name__}': neither the launch nor the space has a value for '{missing[0]}'; "
-            "fix: pass it in args, or name a constant of the space so"
+            f"fix: pass it in args, or add a constant '{missing[0]}' to the space"
         )
     if plain := [each.name for each in left if each.name in keywords and not each.is_constexpr]:
         raise TaskError(

@@ -186,7 +186,7 @@ class _NoDevice:
 
 
 _ONE_TARGET = RLock()
-"""A lock, because a process has only one current target. Two threads would restore each other's target."""
+"""A process has only one current target. Without this lock, two threads would restore each other's target."""
 
 
 @contextmanager

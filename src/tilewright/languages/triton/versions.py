@@ -35,7 +35,7 @@ def untested(version: str) -> str | None:
     if TESTED[0] <= numbers_of(version) <= TESTED[-1]:
         return None
     age = "older" if numbers_of(version) < TESTED[0] else "newer"
-    return f"triton {version} is {age} than those tested ({_tested()}); if it fails: {FIX}"
+    return f"triton {version} is {age} than the tested versions ({_tested()}); if it fails: {FIX}"
 
 
 def failing(version: str, error: BaseException) -> str:

@@ -58,7 +58,7 @@ class WaitsInPtx:
 
     text: str = field(repr=False)
     in_cluster: bool = False
-    """Whether several blocks run one program. The barrier of one block does not order accesses of the others."""
+    """Whether several blocks run one program. The barrier of a block does not order the accesses of other blocks."""
 
     def __post_init__(self) -> None:
         self._labels: dict[str, int] = {}

@@ -28,7 +28,7 @@ def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int =
         return _matched(old, new, range(1, len(old) + 1), range(1, len(new) + 1))
     outside_old = [line for line in range(1, len(old) + 1) if line not in inside_old]
     outside_new = [line for line in range(1, len(new) + 1) if line not in inside_new]
-    if before == after:  # two kernels of one file: the lines around both have kept their numbers
+    if before == after:  # two kernels of one file: the lines outside the kernels have kept their numbers
         around = {line: line for line in outside_old if line not in inside_new}
     else:
         around = _matched(old, new, outside_old, outside_new)

@@ -31,7 +31,7 @@ class TokenChains:
 
     def __init__(self, entry: KernelEntry) -> None:
         self._makers: dict[str, Op] = {}
-        # Token → the tokens from which it may come, and whether from the previous iteration.
+        # For each token: the tokens from which it may come, each with a flag: whether from the previous iteration.
         self._sources: dict[str, list[tuple[str, bool]]] = defaultdict(list)
         self._collect(entry.body, None)
         self._waits: dict[Op, tuple[Wait, ...]] = {}

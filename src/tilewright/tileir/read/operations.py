@@ -135,7 +135,7 @@ def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
     element = source.element if isinstance(source, TileType) else None
     pointee = element.pointee if isinstance(element, PointerType) else None
     if pointee == "i1":
-        raise reading.scanner.error("a mask cannot be told from a padding value of booleans", draft.start)
+        raise reading.scanner.error("a load of booleans: its mask and its padding value look alike", draft.start)
     if isinstance(kind, TileType) and kind.element == pointee:
         draft.operands["mask"], draft.operands["paddingValue"] = padding, mask
 

@@ -244,9 +244,10 @@ def directed_sum(a: Array, b: Array, mode: str) -> Array:
 
 
 def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: str) -> Array:
-    """Computes the operation ``name`` on float64 ``operands`` with fractions, and rounds once by ``mode``.
+    """Computes the operation ``name`` on float64 ``operands`` exactly, as fractions, and rounds once by ``mode``.
 
-    near: the result of float64 arithmetic. It is kept if an operand is infinite or NaN, and for divisions by zero.
+    near: the result of float64 arithmetic. It is the result if an operand is infinite or NaN, and for a division by
+        zero.
     """
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
     columns = [np.broadcast_to(operand, shape).ravel() for operand in operands]

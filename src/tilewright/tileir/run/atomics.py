@@ -24,7 +24,7 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("xchg", "cas"), ("int32", "int64", "float32", "float64")),
     "addf": ("float16", "bfloat16", "float32", "float64"),
 }
-"""Maps a mode to the element types that Tile IR allows. Tile IR also allows ``addf`` of bf16."""
+"""Maps a mode to the NumPy types of the elements that Tile IR allows."""
 Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, Mask | None]]"
 """Takes old elements, values and comparands. Returns new elements, and a mask of the written elements (None: all)."""
 

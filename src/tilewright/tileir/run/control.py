@@ -215,7 +215,7 @@ class BlockExecutor:
         is_needed = not op.results or not self.world.needed.isdisjoint(op.results)
         if is_needed and not any(isinstance(part, Unknown) for part in flat):
             return None
-        if is_needed and op.name == "make_tensor_view":  # accesses through it need the address
+        if is_needed and op.name == "make_tensor_view":  # accesses through the view need the address
             raise NeedsData(op.name)
         return tuple(
             Unknown((1, *kind.shape), dtype_of(kind.element)) if isinstance(kind, TileType) else None

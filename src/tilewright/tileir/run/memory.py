@@ -107,7 +107,7 @@ class Memory:
         self.lists: list[Allocation] = []  # allocated and filled before the kernel runs, so a dry run may read them
         self._starts: list[int] = []
         self._known: set[int] = set()  # first addresses of the allocations from which a dry run may load
-        self._data: dict[int, Callable[[], Array | None]] = {}  # first address of a reserved tensor → maker of its data
+        self._data: dict[int, Callable[[], Array | None]] = {}  # by first address of a reserved tensor
         self._watch = Watch(self.findings)
         self._next = BASE
 

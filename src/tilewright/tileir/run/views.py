@@ -32,7 +32,8 @@ from tilewright.tileir.watch.arrays import Array, DType
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 
 FARTHEST = 2**62
-"""Limit of a tile's first element along an axis: outside every tensor, but addresses do not overflow."""
+"""The position of a tile's first element along an axis is limited to this number. The number is outside every tensor,
+but small enough that addresses do not overflow."""
 STARTS = 1 << 20  # `runs` yields at most this many start addresses at once; a tile may have a run for each element
 PADDINGS = {"zero": 0.0, "neg_zero": -0.0, "nan": math.nan, "pos_inf": math.inf, "neg_inf": -math.inf}
 
@@ -360,7 +361,7 @@ def store_view_tko(context: Context, op: Op, tile: Elements, view: TileView, ind
 
 @implements_in_context("atomic_red_view_tko")
 def atomic_red_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Array], value: Elements) -> None:
-    """Combines each element inside the view with ``value``, (L, *tile), atomically. Returns None for a token."""
+    """Combines each element inside the view with ``value``, (L, *tile), atomically. Returns None as the token."""
     tiles = _tiles(context, op, view, index, "atomic")
     if not context.dry:
         assert not isinstance(value, Unknown)

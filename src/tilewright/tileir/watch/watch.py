@@ -33,7 +33,7 @@ class Access:
     """An access to memory by an operation, with its memory order and scope.
 
     blocks: the linear numbers of all blocks of the access, even if they all access the same elements.
-    context: has the grid, from which findings compute a block's coordinates.
+    context: has the size of the grid, which findings need to compute a block's coordinates.
     """
 
     op: Op

@@ -74,7 +74,7 @@ class DeviceExaminer:
             for draw in self.draws:
                 tensors = self.buffers.tensors()
                 worst = max(worst, self._examined(draw, tensors, bind(tensors)))
-                cases.append(f"seed {draw.seed}: {draw.part}; every element written and near the others'")
+                cases.append(f"seed {draw.seed}: {draw.part}; every element was written and compared")
             if self.task.in_place:
                 tensors = self.buffers.tensors(in_place=True)
                 worst = max(worst, self._examined(self.draws[0], tensors, bind(tensors), in_place=True))
