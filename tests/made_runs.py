@@ -201,7 +201,7 @@ def tuned_workload(name: str, us: float = 15.0, *, measured: bool = True) -> Wor
         )
         for n, (size, occupancy, share, reason) in enumerate(
             (
-                (128, 4, 1.0, "smallest median of those left after 41 rounds"),
+                (128, 4, 1.0, "smallest median of the remaining candidates after 41 rounds"),
                 (128, 2, 1.006, "tied after 41 rounds: 1.006 × the leader's time"),
                 (64, None, 1.3, "dropped after 16 rounds: 1.300 × the leader's time"),
                 (256, None, 1.9, "dropped after 6 rounds: 1.900 × the leader's time"),

@@ -25,11 +25,11 @@ POLL_SECONDS = 0.1
 
 
 class CompilerPool:
-    """Threads that each wait for one compiler, and threads that read the cubins. Candidates are known by index.
+    """Threads that each wait for one compiler, and threads that read the cubins with nvdisasm (called readers).
 
-    Each start of nvdisasm costs 0.25 s or more of processor time, and each cubin that it reads 0.02 s. So few readers
-    run while all compilers do, and a reader reads its share of the waiting cubins in one run. Cores without a compiler
-    are for readers. Equal bytecode is compiled once.
+    Candidates are known by index. Equal bytecode is compiled once. A start of nvdisasm costs 0.25 s or more of
+    processor time, and each cubin costs 0.02 s more. So few readers run while all compilers run, and a reader reads
+    many waiting cubins in one run. Cores without a compiler are for readers.
 
     read: returns the machine code of each cubin, or a `MachineCodeError`.
     entry_of: decodes Tile IR.
@@ -61,7 +61,10 @@ class CompilerPool:
         self.readers.__exit__(*raised)
 
     def add(self, index: int, language: Language, lowered: Lowered, launch: Launch, *, always: bool = False) -> None:
-        """Compiles a candidate, unless its accumulators cannot fit. ``always``: compiles it even then."""
+        """Compiles a candidate, unless its accumulators cannot fit into registers.
+
+        always: compiles the candidate even if its accumulators cannot fit.
+        """
         new = lowered.identity not in self.seen
         if new and not always and self.accumulators.unfit(language, launch, lowered):
             self._unfit[index] = language, lowered
@@ -69,7 +72,7 @@ class CompilerPool:
             self._submit(index, language, lowered)
 
     def left_out(self) -> dict[int, HasToSpill]:
-        """Returns the candidates that are not compiled, and why."""
+        """Returns the candidates that are not compiled, by index, each with the reason."""
         for index, (language, lowered) in list(self._unfit.items()):
             if lowered.identity in self.seen:  # an identical candidate is compiled anyway
                 del self._unfit[index]
@@ -143,7 +146,7 @@ class CompilerPool:
                 self.compiling -= 1
 
     def _read_waiting(self) -> None:
-        """Reads until no cubin waits. Ends at once if enough readers run: they take the waiting cubins."""
+        """Reads cubins until no cubin waits. Ends at once if enough other readers run."""
         while waiting := self._share():
             try:
                 self._read(waiting)
@@ -152,7 +155,10 @@ class CompilerPool:
                     self.reading -= 1
 
     def _share(self) -> list[tuple[Built, Future[Outcome]]]:
-        """Takes a reader's share of the waiting cubins, and counts the reader. Empty if enough readers run."""
+        """Takes cubins from the waiting list for one reader, and adds this reader to the count of running readers.
+
+        Returns an empty list if enough readers run.
+        """
         with self._lock:
             enough = min(self.jobs, max(1, self.jobs // 4) + self.jobs - self.compiling)
             size = -(-len(self.unread) // enough) if self.reading < enough else 0

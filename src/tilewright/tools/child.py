@@ -39,7 +39,7 @@ _running: dict[int, Hashable] = {}
 """Process group id of each running tool → the job for which it runs (see `doing`)."""
 _thread = threading.local()
 _hung: dict[str, ToolFailed] = {}
-"""Path of a tool that did not end in time → the error. Such a tool is not run again."""
+"""Maps the path of a tool that did not end in time to the error. Such a tool is not run again."""
 _lock = threading.Lock()
 
 
@@ -106,7 +106,7 @@ def run(
 
 
 def finished(tool: str, folder: Path, returncode: int, used: float, seconds: float) -> Finished:
-    """Returns what a tool wrote to the files ``stdout`` and ``stderr`` in ``folder``.
+    """Returns the result of a tool, with the content of the files ``stdout`` and ``stderr`` in ``folder``.
 
     used, seconds: the processor time that the tool used, and its budget.
     Raises ToolFailed if the budget is used up.
@@ -120,7 +120,7 @@ def finished(tool: str, folder: Path, returncode: int, used: float, seconds: flo
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tuple[int, float, bool]:
-    """Waits at most ``wall`` seconds for a tool, then kills its process group.
+    """Waits at most ``wall`` seconds for the end of a tool, and then kills the tool's process group.
 
     Returns the exit code, the processor time in seconds, and whether the tool ended by itself.
     """
@@ -257,7 +257,7 @@ def kill_all() -> None:
 
 
 def _kill(group: int) -> None:
-    with _lock:  # a group that left `_running` has ended, and its number may belong to another process
+    with _lock:  # a group that is no longer in `_running` has ended, and another process may have its number
         if group in _running:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
@@ -268,8 +268,9 @@ def _kill(group: int) -> None:
 
 @dataclass
 class _Keeper:
-    """The pipe to the keeper process (see `keeper`). This process starts ``starter``, which forks the keeper and
-    ends.
+    """The pipe to the keeper process (see `keeper`).
+
+    starter: the child process that forks the keeper and then ends.
     """
 
     starter: subprocess.Popen[bytes] | None = None
@@ -293,7 +294,7 @@ class _Keeper:
             os.close(read)
 
     def settle(self) -> None:
-        """Waits for the starter to end. Otherwise an ``os.wait`` of the user's program could return the starter."""
+        """Waits for the end of ``starter``. Otherwise ``os.wait`` in the user's program could return this process."""
         if self.starter is not None:
             with suppress(subprocess.TimeoutExpired):
                 self.starter.wait(KEEPER_SECONDS)

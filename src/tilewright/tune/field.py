@@ -29,11 +29,12 @@ from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
 from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult
 
-NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
+NOT_ASKED = Checked("unverified", "not among the candidates with the shortest predicted times, so not compared")
 _PREDICTED = {
-    "correct": "the shortest predicted time of those that the interpreter finds correct; predicted, not measured",
-    "correct on reduced shapes": "the shortest predicted time of those that the interpreter finds correct on reduced "
-    "shapes; predicted, not measured",
+    "correct": "the shortest predicted time of the candidates that the interpreter finds correct; predicted, not "
+    "measured",
+    "correct on reduced shapes": "the shortest predicted time of the candidates that the interpreter finds correct on "
+    "reduced shapes; predicted, not measured",
     "unverified": "the shortest predicted time; predicted, not measured, and not verified: ",
 }
 
@@ -68,14 +69,14 @@ class Field:
     def screened(
         cls, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled], judge: Judge
     ) -> Field:
-        """Decides from the machine code which candidates to verify and race."""
+        """Returns the field, with a decision from the machine code which candidates to verify and race."""
         screened = screen_compiled(request.task, workload, request.target.board, bound, compiled)
         return cls(request, workload, bound, compiled, screened, judge)
 
     # Verify ---------------------------------------------------------------------------------------
 
     def verify(self, batch: Sequence[Configuration], *, ahead: bool) -> bool:
-        """Verifies the candidates of ``batch``. Returns whether each of them has a verdict.
+        """Verifies the candidates of ``batch``. Returns whether all candidates of the batch have a verdict.
 
         ahead: True while compilers are running. Then at most one new candidate is verified, because a better one may be
             compiled meanwhile.
@@ -151,10 +152,9 @@ class Field:
 
     @property
     def needs_unfit(self) -> bool:
-        """Whether the candidates that were not compiled, because their accumulators cannot fit in registers, are
-        needed.
+        """Whether to compile also the candidates whose accumulators cannot fit into registers.
 
-        They are needed if no correct candidate has less stack.
+        This is needed if no correct candidate has a small stack (`accumulators.needs_unfit`).
         """
         if not any(isinstance(each.built, HasToSpill) for each in self.compiled.values()):
             return False
@@ -183,7 +183,7 @@ class Field:
             checks = (self.candidates[config].checked for config in self.tried)
             unverified = next((each.reason for each in checks if each and each.verdict == "unverified"), "")
             return self._result(
-                None, f"unverified: {unverified}" * bool(unverified) or "no candidate compiled, ran and was right"
+                None, f"unverified: {unverified}" * bool(unverified) or "no candidate compiled, ran and was correct"
             )
         reason = str(race.record["why"])
         return replace(self._result(best, reason), tied=tied, race={**race.record, "seed": seed})
@@ -191,7 +191,7 @@ class Field:
     def _predicted(self) -> WorkloadResult:
         """Returns the result without a GPU: the correct candidate with the shortest predicted time.
 
-        If none is correct, takes the unverified one with the shortest predicted time.
+        If no candidate is correct, takes the unverified candidate with the shortest predicted time.
         """
         for verdict in ("correct", "correct on reduced shapes", "unverified"):
             for config in self.tried:

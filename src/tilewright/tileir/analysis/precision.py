@@ -1,8 +1,8 @@
 """Rewrites a kernel so that all its floating-point numbers have one precision.
 
-In float64 the interpreter then computes the kernel almost without rounding errors. The result is a reference for
-kernels that have none. Extents, strides and indices do not change, because Tile IR counts in elements. Kernels that use
-the bits of numbers are refused.
+With float64, the interpreter computes the rewritten kernel almost without rounding errors. The result is a reference
+for kernels that have no reference. Extents, strides and indices do not change, because Tile IR counts in elements.
+Kernels that use the bits of numbers are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads Tile IR 13.1 to 13.4: bytecode → the text that ``tileirdisasm`` prints → `tree.TileModule`.
+"""Reads Tile IR 13.1 to 13.4: disassembles bytecode with ``tileirdisasm``, and reads the text into a `tree.TileModule`.
 
 `syntax` describes how each operation is written. Any other text raises `ReadError`, which names the line. Every type in
 the text is compared with the type of its value, to make sure that no operand is mistaken for another.
