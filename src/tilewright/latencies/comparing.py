@@ -30,8 +30,8 @@ from tilewright.race.stats import Array, Interval
 
 CONFIDENCE = 0.95
 FEWEST = 3
-"""The fewest runs on each side. The formula would allow 1 run against 40. But then one disturbance, such as another
-program on the GPU during the single run, would decide the verdict."""
+"""The fewest runs on each side. The formula would allow 1 run against 40. But then one disturbance of the single run,
+such as another program on the GPU, would decide the verdict."""
 
 Verdict: TypeAlias = Literal["faster", "slower", "no difference shown", "not enough runs", "new"]
 Key: TypeAlias = tuple[str, str, str]
@@ -152,7 +152,7 @@ def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: flo
 def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, int]:
     """Returns the numbers of further runs ``(after, before)`` that an interval needs, with the smallest sum.
 
-    Of equal sums, prefers runs on one side only, and runs of the new code, because the old code may be gone.
+    If several pairs have the smallest sum, prefers runs on one side only, and then runs of the new code.
     """
     needed = 2.0 / (1.0 - confidence)
     most = math.ceil(needed)

@@ -36,7 +36,7 @@ Row = dict[str, Value]
 
 SAMPLES = "samples_us"
 TIMED = {"measured": "candidate", "incumbent": "incumbent", "baseline": "baseline"}
-"""Field of a `WorkloadOutcome` → the version that was timed."""
+"""Maps a field of a `WorkloadOutcome` to the name of the version whose times it has."""
 _COLUMNS = ("n", "entry", "optimization", "site", "value", "correctness", "status", "risk", "gain", "reason")
 """Fields of an `Iteration` that are columns of the same name."""
 

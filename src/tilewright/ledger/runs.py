@@ -54,7 +54,7 @@ def default_path() -> Path:
 class LedgerFile(DatabaseFile):
     """The ledger at ``path`` (default: `default_path`).
 
-    note: gets a line of text when a run is resumed or an old file cannot be read.
+    note: a function that gets a line of text when a run is resumed, or when an old file cannot be read.
     variable: the environment variable or option that errors suggest, to select another file.
     Every method may raise `StorageError`, and methods that take a run may raise `UnknownChoice`.
     """
@@ -235,10 +235,10 @@ def _overview(row: sqlite3.Row) -> RunOverview:
 
 
 def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whole: bool = False) -> sqlite3.Row:
-    """Finds a run by its name, by a beginning that only this run has, or by ``latest`` for the newest.
+    """Returns the row of a run. ``name``: its name, a beginning of its name, or ``latest`` for the newest run.
 
     whole: accepts only whole names.
-    Raises `UnknownChoice` if there is none, and `RequestError` if there are several.
+    Raises `UnknownChoice` if no run matches, and `RequestError` if several runs match.
     """
     runs = connection.execute(f"SELECT * FROM runs WHERE ? IN (command, '') {_NEWEST_FIRST}", (command,)).fetchall()
     matches = [row for row in runs if row["id"].startswith(name)] if name else []

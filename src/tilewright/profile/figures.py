@@ -84,7 +84,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class TimeLine:
-    """The activities of one step, for each stream of the GPU and for the host. ``lanes``: name → bars."""
+    """The activities of one step. ``lanes``: the bars of the host and of each stream, by name."""
 
     name: str
     us: float
@@ -100,7 +100,7 @@ class GpuProfile:
     rank: int | None
     board: str
     figures: Mapping[str, Figure]
-    """Name (``compute``, ``idle``, ``host late`` and so on) → figure."""
+    """The figures by name: ``compute``, ``idle``, ``host late`` and so on."""
     kernels: tuple[NameRow, ...]
     """All activities by name. The name with the longest total time is first."""
     gaps: tuple[GapRow, ...]

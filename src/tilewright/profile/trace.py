@@ -113,10 +113,10 @@ class KinetoTrace:
     steps: tuple[ProfilerStep, ...]
     counted: tuple[Counted, ...]
     boards: Mapping[int, str]
-    """Number of a GPU → its name."""
+    """The names of the GPUs, by number."""
     rank: int | None
     events: int
-    """Number of all events, including those that are skipped."""
+    """The number of all events, including skipped events."""
 
     def devices(self) -> Iterator[int]:
         yield from map(int, np.unique(self.activities.device))
