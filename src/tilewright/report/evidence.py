@@ -26,7 +26,7 @@ class Speedup:
     low: float | None = None
     high: float | None = None
     ids: tuple[str, ...] = ()
-    """The ledger ids of the numbers from which it was computed (see `sourced`)."""
+    """The ledger ids of the numbers from which the speed-up was computed (see `sourced`)."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class OptimizeEvidence:
 
     @property
     def before_ms(self) -> float | None:
-        """Geometric mean of the workloads' times before the run, in ms. `after_ms`: the same after the run."""
+        """The geometric mean of the workloads' times before the run, in ms."""
         return _mean_ms(change.before for change in self.workloads)
 
     @property

@@ -137,7 +137,7 @@ def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
 
 
 def _shown(workload: TunedWorkload) -> Iterator[Sequence[Child]]:
-    """Yields the rows of the table. The reason is below the name, because a column of its own would be too narrow."""
+    """Yields the rows of the table. The reason is below the name, because a separate column would be too narrow."""
     for candidate, name, roles, (*cells, reason) in _rows(workload):
         kind = {"raced": "keep", "failed": "crash", "wrong": "crash"}.get(candidate.status, "revert")
         badges = [tag("span", candidate.status, class_=f"badge {kind}"), " "]

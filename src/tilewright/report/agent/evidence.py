@@ -69,7 +69,7 @@ class AgentEvidence:
         return item.tag or principle_of(" ".join((item.text, *names)))
 
     def measured(self, kind: str, change: str = "") -> AgentMeasurement | None:
-        """Returns the last measurement of this kind: of a change, or of the whole program."""
+        """Returns the last measurement of this kind. ``change``: the id of a change, or "" for the whole program."""
         found = [each for each in self.parts.measurements if each.kind == kind and each.change == change]
         return found[-1] if found else None
 
