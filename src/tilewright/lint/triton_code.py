@@ -29,7 +29,7 @@ POINTERS = {
     "make_block_ptr", "advance", "make_tensor_descriptor", "multiple_of", "max_contiguous", "max_constancy", "cast",
     "to",
 }  # fmt: skip
-"""Functions whose result points to where their first argument points. ``to`` is a method."""
+"""Functions whose result points to the same data as their first argument. ``to`` is a method."""
 UNSAFE_TWICE = {"atomic_add", "atomic_xor"}
 """Atomic operations whose result changes if a launch runs twice. The other atomic operations give the same result."""
 
@@ -134,7 +134,7 @@ def updates(file: SourceFile, kernel: TritonKernel) -> dict[str, ast.Call]:
 
 
 def _changes(file: SourceFile, kernel: TritonKernel, depth: int) -> tuple[dict[str, ast.Call], set[str]]:
-    """Returns the parameters that a function updates, and those that it overwrites."""
+    """Returns the parameters that a function updates, and the parameters that it overwrites."""
     known = _known(file)
     if kernel.node not in known and depth:
         known[kernel.node] = ({}, set())  # for functions that call themselves
@@ -212,8 +212,7 @@ def _address(call: ast.Call) -> str:
 
 
 def _end(call: ast.Call) -> Place:
-    """Returns the place where a call ends. A load among the arguments of a store ends before the store, and runs before
-    it."""
+    """Returns the place where a call ends. A load among the arguments of a store ends, and runs, before the store."""
     return call.end_lineno or 0, call.end_col_offset or 0
 
 

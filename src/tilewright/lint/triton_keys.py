@@ -16,7 +16,7 @@ from tilewright.source.values import called_name
 
 COUNTED = {"range", "static_range", "arange"}
 SHAPED = {"zeros": 0, "full": 0, "make_block_ptr": 4, "make_tensor_descriptor": 3}
-"""Operation → the position of its shape among the arguments."""
+"""Maps an operation to the position of its shape among the arguments."""
 
 
 def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> list[str]:

@@ -187,8 +187,8 @@ class HintsOnHotPath(Rule):
 def _launching_function(file: SourceFile, node: ast.AST) -> str:
     """Returns the name of the function around ``node`` if ``node`` runs on every call of the function; otherwise "".
 
-    The function, or a caller of it in this file, must also launch a kernel. If it only makes kernels, another file may
-    cache them.
+    The function, or a caller of it in this file, must also launch a kernel. If the function only makes kernels, another
+    file may cache the kernels.
     """
     owner = file.owner(node)
     return owner.name if owner is not None and _launches(file, owner) and on_every_call(file, node) else ""

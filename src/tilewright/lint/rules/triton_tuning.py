@@ -76,7 +76,7 @@ class TunerKey(Rule):
             key = tuner.names(file, LISTS["key"], "key") if tuner.takes_trials else None
             missing = missing_constants(file, kernel, set(key)) if key is not None else []
             if missing:
-                what = "on which its code depends and which launches vary"
+                what = "on which the kernel's code depends and which differ between launches"
                 message = f"the key of {kernel.node.name} leaves out {_listed(missing)}, {what}: add to key"
                 yield self.at(file, argument(tuner.call, LISTS["key"], "key") or tuner.call, message)
 
