@@ -43,7 +43,7 @@ class Schema:
     variable: str = "TILEWRIGHT_HOME"
     """The environment variable or option that selects another file. Errors suggest it."""
     journal: Literal["WAL", "DELETE"] = "WAL"
-    """With DELETE the file can be read in a read-only folder and over a network."""
+    """The journal mode of SQLite. With DELETE, the file can be read in a read-only folder and over a network."""
     busy_seconds: float = BUSY_SECONDS
     migrations: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Maps a version to the statements that update a file from this version to the next."""

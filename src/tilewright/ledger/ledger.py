@@ -7,10 +7,10 @@
 
 * An iteration is appended in one transaction with all its data, even if it was reverted or crashed. `kill -9` loses at
   most the running iteration; `resume` finds the others.
-* The loading of a version is recorded before it starts. A version that was being loaded when the process was killed is
-  not loaded again.
+* The loading of a version is recorded before the loading starts. A version that was being loaded when the process was
+  killed is not loaded again.
 * SQLite refuses to change or delete a row (`tables.py`).
-* Two processes may write different runs. If both append to one run, the second is refused.
+* Two processes may write different runs. If both append to one run, the second process is refused.
 * ``perf_results.md`` (`perf_results.py`), JSON Lines (`runs.write_jsonl`) and the report are made from the ledger.
 
 The file is ``ledger.db``. The files of a run are in ``runs/RUN/`` in the same folder.

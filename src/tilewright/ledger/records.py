@@ -67,7 +67,7 @@ class ToConfirm:
     """The predicted speed-up: baseline's time / time with this change, geometric mean over the workloads."""
     kind: ChangeKind
     patch: str
-    """A file with all changes up to this one."""
+    """A file with all changes up to this change."""
     command: str
     """The command that measures the patch on a machine with a GPU."""
 

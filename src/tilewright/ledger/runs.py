@@ -87,7 +87,8 @@ class LedgerFile(DatabaseFile):
         return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
 
     def find(self, name: str) -> tuple[str, str]:
-        """Returns the whole name of a run, and its command. ``name``: its name, a beginning of it, or ``latest``."""
+        """Returns the whole name of a run, and its command. ``name``: the name, a beginning of the name, or
+        ``latest``."""
         with self._reading() as connection:
             row = row_of(connection, name, self.command)
             return row["id"], row["command"]
@@ -166,7 +167,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
             return count, finish_of(connection, self.present) is not None
 
     def run(self, name: str) -> Run:
-        """Returns a run. ``name``: the run's name, a beginning of it, or ``latest``."""
+        """Returns a run. ``name``: the run's name, a beginning of the name, or ``latest``."""
         with self._reading() as connection:
             row = row_of(connection, name, self.command)
             return self._record(row, finish_of(connection, row["id"]))
@@ -277,7 +278,8 @@ def insert_run(connection: sqlite3.Connection, run: BaseRun, command: str, kerne
 
 
 def _read_old(path: Path) -> list[tuple[TuneRun, list[tuple[Row, list[Row]]], Row | None]] | None:
-    """Reads an old results file: each run, the rows of its workloads with their candidates, and the row of its end.
+    """Reads the runs of an old results file. A run has the rows of its workloads and candidates, and the row of its
+    end.
 
     Returns None if the file belongs to another program.
     """

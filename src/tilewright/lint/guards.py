@@ -1,8 +1,11 @@
 """Distinguishes code that runs on every call of a function from code that runs only on a cache miss.
 
-These places run only on a miss: code after `key not in cache`, after `cache.get(key)` returned None, and after
-`if key in cache: return …`; the handler of a KeyError; the body of a function under `functools.cache`. If all calls of
-a function in the file run only on a miss, the function's code also runs only on a miss.
+Code runs only on a miss in these places:
+
+- after `key not in cache`, after `cache.get(key)` returned None, and after `if key in cache: return …`;
+- in the handler of a KeyError;
+- in the body of a function under `functools.cache`;
+- in a function whose calls in the file all run only on a miss.
 """
 
 from __future__ import annotations

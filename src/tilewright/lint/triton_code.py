@@ -40,7 +40,7 @@ END: Place = (1 << 30, 0)
 
 
 class Pointers:
-    """The pointers in one Triton function, each with the parameters that it may come from."""
+    """The pointers in one Triton function, each with the parameters from which it may come."""
 
     def __init__(self, file: SourceFile, kernel: TritonKernel) -> None:
         self.file = file
@@ -190,8 +190,8 @@ def _accessed(
 def _updated(file: SourceFile, used: _Used, root: str, load: ast.Call, store: ast.Call) -> bool:
     """Returns whether ``store`` changes data that ``load`` has read, so that a second launch would read other data.
 
-    A load does not count if it is under a condition on the counter of a loop around it, because the first iteration may
-    skip the load.
+    A load under a condition on the counter of a surrounding loop does not count, because the first iteration may skip
+    the load.
     """
     if _address(load) != _address(store) or _end(load) > _end(store) or exclusive(file, load, store):
         return False

@@ -1,5 +1,4 @@
-"""Finds offsets of pointers in Triton kernels that are computed with 32 bits although they grow with the size of a
-tensor."""
+"""Finds pointer offsets in Triton kernels that are computed in 32 bits, although they grow with a tensor's size."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ class _Kind:
     from_launch: bool = False
     """Whether the integer depends on an integer argument of the launch."""
     is_product: bool = False
-    """Whether the integer contains a product of two such factors: one depends on a program id, the other on an integer
-    argument of the launch."""
+    """Whether the integer contains a product of a factor with `from_program` and a factor with `from_launch`."""
     is_tile: bool = False
     """Whether the value is a tile, which has many elements."""
 

@@ -1,4 +1,4 @@
-"""The records of a profile. Each number cites the lines of the trace that it comes from (`sources`)."""
+"""The records of a profile. Each number cites the lines of the trace from which it was computed (`sources`)."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class NameRow:
 
 @dataclass(frozen=True, kw_only=True)
 class GapRow:
-    """One gap between the activities ``before`` and ``after``. ``at_us``: its start, in µs after the start of the first
-    activity."""
+    """One gap between the activities ``before`` and ``after``. ``at_us``: the start of the gap, in µs after the start
+    of the first activity."""
 
     at_us: float
     us: float

@@ -1,7 +1,7 @@
 """Measures the hot kernels with Nsight Compute, the heaviest method of `ladder`.
 
-The program runs again under ``ncu``, which runs each chosen launch several times. It measures the use of the compute
-units and of the memory in percent of their peaks. These numbers show which resource limits the kernel.
+The program runs again under ``ncu``, which runs each chosen launch several times. ``ncu`` measures the use of the
+compute units and of the memory in percent of their peaks. These numbers show which resource limits the kernel.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Makes the time line of one step: the activities on each stream of a GPU, and the calls of the host at the same
-time."""
+"""Makes the time line of one step: activities on each stream of a GPU, and simultaneous calls of the host."""
 
 from __future__ import annotations
 

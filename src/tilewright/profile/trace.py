@@ -207,7 +207,7 @@ class _TraceReader:
 
 
 def _field(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns a field that should be an object; an empty object if it is not one."""
+    """Returns a field that should be an object. Returns an empty object for any other value."""
     value = values.get(name)
     return value if isinstance(value, dict) else {}
 

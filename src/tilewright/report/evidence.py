@@ -203,7 +203,7 @@ def settings(values: Encodable, at: str, name: str = "") -> Iterator[tuple[str, 
 
 
 def fields_of(record: object, at: str, *names: str) -> Iterator[tuple[str, Sourced]]:
-    """Flattens the fields of the record at ``at`` as `settings` does."""
+    """Flattens fields of a record into pairs, as `settings` does. ``at``: the ledger id of the record."""
     for name in names:
         yield from settings(getattr(record, name), f"{at}/{name}", name)
 

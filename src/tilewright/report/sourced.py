@@ -1,4 +1,4 @@
-"""Text of a report with the source of its numbers: the *ledger ids*, which are places in the records of a run.
+"""Text of a report with the source of its numbers, the *ledger ids*. An id is a place in the records of a run.
 
 The id ``iteration/3/outcomes/0/measured/us`` names a field in the record of iteration 3 (see ``report --jsonl``). In a
 name, ``~1`` means ``/`` and ``~0`` means ``~`` (JSON Pointer). A profile has no ledger: its ids are places in the

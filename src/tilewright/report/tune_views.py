@@ -93,7 +93,7 @@ def _header(words: TuneWords) -> list[str]:
 
 
 def _rows(workload: TunedWorkload) -> Iterator[tuple[Candidate, str, list[str], list[str]]]:
-    """Yields for each candidate: the candidate, its name, its roles (best, shipped today), and its other cells."""
+    """Yields the rows of candidates: the candidate, its name, its roles (best, shipped today), and the other cells."""
     for candidate in workload.candidates:
         named = knobs(candidate.configuration, workload.varying) or "the only one"
         name = Sourced(named, f"{workload.at_of(candidate)}/configuration")

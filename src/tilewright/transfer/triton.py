@@ -98,7 +98,8 @@ class Transferred:
         return SUGGESTED[self.to]
 
     def space(self) -> Space:
-        """Returns a space of cuTile with the configurations. The first that has every field becomes the shipped one.
+        """Returns a space of cuTile with the configurations. The first configuration that has every field becomes the
+        shipped configuration.
 
         Raises `RequestError` if no configuration has every field.
         """
@@ -133,9 +134,9 @@ def transfer(
 
     configs: ``triton.Config`` objects, mappings, `Written` from a file, or objects such as a ``SimpleNamespace``.
     names: the new names of parameters that should not get the usual name.
-    arch: the architecture; configurations whose ``num_ctas`` it does not allow are dropped.
+    arch: the architecture. Configurations with a ``num_ctas`` that this architecture does not allow are dropped.
 
-    Raises `UnknownChoice` for an unknown target, architecture or parameter, `RequestError` for two equal new names.
+    Raises `UnknownChoice` for an unknown target, architecture or parameter, and `RequestError` for two equal new names.
     """
     target = next((known for known in TARGETS if known == to), None)
     if target is None:
@@ -250,7 +251,8 @@ def _plain(value: FieldValue) -> Value:
 
 
 def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Maps old names to new ones, which are the same for all configurations. Also returns notes about the names."""
+    """Maps old names to new names. The new names are the same for all configurations. Also returns notes about the
+    names."""
     every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in _WITHOUT[to]]
     for name in names:
         if name not in every:

@@ -26,7 +26,7 @@ QUESTIONS = "casebook_questions.jsonl"
 
 @dataclass(frozen=True)
 class CasebookAnswer:
-    """The cases found for a question. ``trace``: one line that records them."""
+    """The cases found for a question. ``trace``: the line that records question and answer."""
 
     question: str
     matches: tuple[Match, ...]
@@ -103,7 +103,7 @@ def remember(answer: CasebookAnswer, folder: Path | None = None) -> None:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many questions were asked, and for how many no case matched."""
+    """The number of questions that were asked, and the number without a matching case."""
 
     questions: int
     without_match: int

@@ -52,7 +52,8 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Precedent:
-    """One case. ``family`` and ``slug`` name it. ``problems``: the mistakes in its front matter, one line each."""
+    """One case. ``family`` and ``slug`` name the case. ``problems``: the mistakes in its front matter, one line
+    each."""
 
     family: str
     slug: str

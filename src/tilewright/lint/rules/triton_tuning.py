@@ -63,10 +63,10 @@ def _is_hooked(file: SourceFile, tuner: Tuner) -> bool:
 class TunerKey(Rule):
     """The tuner's key leaves out constants on which the kernel's code depends.
 
-    Triton 3.9 compiles another kernel for each value of a constant, but launches it with the configuration that was
-    tuned for the first value with this key. That configuration was never timed with the other values, and it may not
-    fit into shared memory. Triton adds the dtype of each tensor to the key, and whether an optional tensor is there,
-    but no other argument.
+    Triton 3.9 compiles another kernel for each value of a constant. But all these kernels get the configuration that
+    was tuned for the first value with this key. That configuration was never timed with the other values, and it may
+    not fit into shared memory. Triton adds the dtype of each tensor to the key, and whether an optional tensor is
+    there, but no other argument.
     Fix: name the constants in key.
     Sources: Triton 3.9: runtime/autotuner.py.
     """

@@ -1,7 +1,8 @@
 """Reads a measurement of a program: latency and throughput before and after, their change, and the speed of light.
 
-A measurement of two versions has values named ``… before, µs`` and ``… after, µs``, and ``… speed of light before`` and
-``… speed of light after`` as shares from 0 to 1. A measurement of one version has ``…, µs`` and ``… speed of light``.
+A measurement of two versions has times named ``… before, µs`` and ``… after, µs``. It also has shares from 0 to 1 named
+``… speed of light before`` and ``… speed of light after``. A measurement of one version has ``…, µs`` and
+``… speed of light``.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def impact_of(measurement: AgentMeasurement | None) -> Impact:
 
 
 def value_at(measurement: AgentMeasurement, *ends: str) -> Value:
-    """Returns the first value of a measurement whose name ends with one of these suffixes."""
+    """Returns a value of a measurement: the first value with a name that ends with one of ``ends``."""
     for name, value in measurement.values.items():
         if name.endswith(ends):
             return value, f"{measurement.id}/values/{key(name)}"
