@@ -97,7 +97,7 @@ def _exp2(source: Source, call: cst.Call, inside: Expression) -> cst.Call:
 
 
 _KEEPS = ("max", "min", "maximum", "minimum", "where", "reshape", "transpose", "permute", "broadcast_to", "expand_dims")
-"""Functions that keep a common factor of all operands: it also multiplies the result, even if a value is infinite."""
+"""If all operands of these functions have a common factor, so has the result, even if a value is infinite."""
 
 
 @dataclass(frozen=True)

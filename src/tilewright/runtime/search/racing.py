@@ -29,7 +29,7 @@ from tilewright.worker.client import Contestant
 SECONDS = 1.5
 """The wall time of a race with its warm-up, unless `ROUNDS` take longer."""
 ROUNDS = 16
-"""The race of long kernels lasts this many rounds: fewer cannot bound a median with the confidence of a race."""
+"""A race has time for at least this many rounds. With fewer, it could not bound a median with enough confidence."""
 
 
 @dataclass(frozen=True)
