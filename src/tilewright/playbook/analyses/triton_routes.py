@@ -1,6 +1,7 @@
 """Changes the shipped route of a Triton task to Tile IR, alone or together with a change of the source.
 
-A route is the way from Triton source to machine code: by PTX, Triton's own compiler, or by Tile IR, cuTile's compiler.
+A route is the way from Triton source to machine code: by PTX (Triton's own compiler), or by Tile IR (cuTile's
+compiler).
 """
 
 from __future__ import annotations
