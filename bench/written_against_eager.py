@@ -4,7 +4,7 @@
 
 The operations are the named ones and the six of tests/specialists/writing/set_aside_operations.txt, each in cuTile and
 Triton, on the first workload of the written task. Each is tuned; then its best configuration and torch take turns, with
-a cold L2. --part takes every second operation, so that two GPUs can share the work. No operation begins after --seconds.
+a cold L2. --part takes every second operation, so that two GPUs can share the work. None begins after --seconds.
 """
 
 from __future__ import annotations
