@@ -100,7 +100,7 @@ def _architecture(
 
 _SM_88 = {
     "registers_per_sm": "assumed: as every architecture since 5.0",
-    "shared_bytes_per_sm": f"assumed: as sm_86 ({_OCCUPANCY} knows 8.0 and 8.7 as the larger ones; "
+    "shared_bytes_per_sm": f"assumed: as sm_86 ({_OCCUPANCY} lists only 8.0 and 8.7 with a larger size; "
     "tileiras plans the same shared memory for both)",
     "shared_bytes_per_cta": "assumed: as sm_86",
     "reserved_shared_per_cta": "assumed: as sm_86",

@@ -1,7 +1,7 @@
 """Lists GPU models, here called boards, with the peak rates that their vendors state.
 
 Rates are dense, in TFLOP/s (TOP/s for ``int8``). A datasheet's rate with structured sparsity is halved. Of two rates
-for float16, the table has the rate with float32 accumulation, because tile kernels use that. For float8 on the RTX 50
+for float16, the table has the rate with float32 accumulation, which tile kernels use. For float8 on the RTX 50
 series, the table has the higher rate, because block-scaled matrix products reach it. Bandwidth is in GB/s (10^9 bytes).
 `Board.sources` has the source of every number. Where the source starts with "assumed" or "computed", the vendor did not
 state the number.

@@ -197,7 +197,7 @@ def noise_of(
     sample_spread = spread(np.asarray(a_us) / np.asarray(b_us)) / 2**0.5  # a ratio has the noise of two samples
     biased = ratio.decided and (ratio.low > 1.0 + tie_band / 2 or ratio.high < 1.0 - tie_band / 2)
     why = f"two copies of one kernel differ by {ratio.centre - 1.0:+.2%} ({ratio})"
-    why += f"; one sample spreads {sample_spread:.2%}"
+    why += f"; spread of a sample {sample_spread:.2%}"
     if not ratio.decided:
         why = f"{len(a_us)} rounds are too few for an interval"
     elif biased:

@@ -102,7 +102,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yields (dotted name, value) for each value from outside its body that a function uses, sorted by name."""
+    """Yields the dotted name and the value of each object that a function uses from outside its body, by name."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)

@@ -121,8 +121,8 @@ def spell(value: Value) -> str:
 def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
     """Returns the values of a constant next to ``value``; none if the constant has one known value.
 
-    A boolean has the other boolean. A power of two has its half and its double, within half the smallest and twice the
-    largest known value. Any other value has the adjacent known values.
+    Next to a boolean is the other boolean. Next to a power of two are its half and its double, within half the smallest
+    and twice the largest known value. Next to any other value are the adjacent known values.
     """
     if len(known) < 2:
         return ()

@@ -2,7 +2,8 @@
 
 An edited copy may be loaded instead of a file. Each copy is a separate module, so one process can hold several
 versions. A copy runs as if it were the original: the original's folder is importable, ``__file__`` names the original,
-and relative imports reach the installed package. Only the code, and the source for Python's `inspect`, are the copy's.
+and relative imports reach the installed package. Only two things come from the copy: the code, and the source that
+Python's `inspect` returns.
 """
 
 from __future__ import annotations

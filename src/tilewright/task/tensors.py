@@ -288,7 +288,7 @@ class Descriptor:
 
 
 def descriptor(array: Any, block_shape: Sequence[int], padding: str = "zero") -> Descriptor:
-    """Returns a `Descriptor`, for a launch that passes Triton's `TensorDescriptor.from_tensor` of an array."""
+    """Makes the tensor descriptor of an array for a launch, with the arguments of `TensorDescriptor.from_tensor`."""
     return Descriptor(array, list(block_shape), padding)
 
 

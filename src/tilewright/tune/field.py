@@ -69,7 +69,7 @@ class Field:
     def screened(
         cls, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled], judge: Judge
     ) -> Field:
-        """Returns the field, with a decision from the machine code which candidates to verify and race."""
+        """Returns the field of the compiled candidates. The machine code decides which of them to verify and race."""
         screened = screen_compiled(request.task, workload, request.target.board, bound, compiled)
         return cls(request, workload, bound, compiled, screened, judge)
 

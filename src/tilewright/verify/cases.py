@@ -27,7 +27,7 @@ RUNS: Mapping[str, str] = {
     "in place": "in place, as deployed",
     "addresses": "a dry run beyond 2³¹ elements: addresses without data",
     "own shape": "the workload's full size: every address of the grid, and the values that some blocks store",
-    "caches": "fresh contents at the same addresses, the same at others, one element changed",
+    "caches": "new contents at the same addresses, the same contents at other addresses, one element changed",
 }
 """Maps each way to run a case to its description."""
 NOT_BY_THE_ENGINE = ("addresses", "own shape")

@@ -134,7 +134,7 @@ def _deep(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles],
 
 
 def _edges(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:
-    """Yields edges and random shapes near the smallest reduced shape, once for each set of flags such as ``causal``."""
+    """Yields edge shapes and random shapes near the smallest reduced shape, once for each set of flags (``causal``)."""
     rng, seen = np.random.default_rng(seed), set[tuple[object, ...]]()
     for workload in workloads:
         sizes = tiles[workload.name]

@@ -278,7 +278,7 @@ def negligible(dtype: str) -> float:
 def untrustworthy(task: Task, name: str, error: Error) -> TaskError:
     """Returns the exception for a trusted implementation whose error is above `TRUSTED_AT_MOST`."""
     return TaskError(
-        f"trusted of task '{task.name}': '{name}' is {error.total:.2g} of its norm from the float64 reference; "
+        f"trusted of task '{task.name}': '{name}' differs by {error.total:.2g} of its norm from the float64 reference; "
         "one of the two is wrong, and candidates would be allowed this error"
     )
 

@@ -200,7 +200,7 @@ class RaceClient:
         return answer
 
     def _wrong(self, workload: str, racing: Sequence[Contestant], answer: ask.FieldRaced) -> dict[int, str]:
-        """Maps the index of each raced contestant that is wrong to the reason."""
+        """Returns the reasons why raced contestants are wrong, by the index of the contestant."""
         race, wrong = answer.race, {}
         for index, each in enumerate(racing):
             measured = race.measured(index)

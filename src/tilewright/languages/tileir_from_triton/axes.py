@@ -52,7 +52,7 @@ def same(number: int, kind: ValueType) -> AxisFacts:
 
 
 class Axes:
-    """The facts about the values of a kernel."""
+    """The facts about all integers and pointers of a kernel, by value."""
 
     def __init__(self, function: TtirOp) -> None:
         self.facts: dict[SsaValue, AxisFacts] = {}

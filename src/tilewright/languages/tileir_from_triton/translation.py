@@ -132,7 +132,7 @@ class Translation:
         return handle if kind.element == "i64" else self.emit("ExtI", kind.of("i64"), handle, "Signed")
 
     def convert(self, handle: Handle, kind: ValueType, element: str) -> Handle:
-        """Converts between floating-point types."""
+        """Generates the conversion of a floating-point value of type ``kind`` to the element type ``element``."""
         if kind.element == element:
             return handle
         return self.emit("FToF", kind.of(element), handle, "NEAREST_EVEN")

@@ -50,8 +50,8 @@ def _tested() -> str:
 def needs(environ: Mapping[str, str] = os.environ) -> tuple[bool | None, str, str]:
     """Returns whether Triton kernels can be compiled, the details in words, and the fix.
 
-    The first value is None if triton is not installed or not tested. The details also name the programs that Triton's
-    own launches lack. Tilewright does not need these programs, because it launches cubins through the driver.
+    The first value is None if triton is not installed or not tested. The details also name missing packages that only
+    Triton's own launches need. Tilewright does not need them, because it launches cubins through the driver.
     """
     version = installed_version("triton")
     if version is None:

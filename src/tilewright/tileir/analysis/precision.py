@@ -52,8 +52,10 @@ def _changed(value: Any, element: str) -> Any:
 
 
 def _operations(op: Op, element: str) -> tuple[Op, ...]:
-    """Returns ``op`` in the new precision. ``fma`` becomes a product and a sum, because a float64 ``fma`` with a single
-    rounding is slow, and the second rounding makes no difference here."""
+    """Returns ``op`` in the new precision. ``fma`` becomes a product and a sum.
+
+    A float64 ``fma`` with a single rounding is slow, and the second rounding makes no difference here.
+    """
     kinds = (*op.operand_types["source"], *op.result_types) if op.name == "bitcast" else ()
     if op.name in OF_BITS or any(isinstance(kind, TileType) and is_float(kind.element) for kind in kinds):
         place = f" ({op.location})" if op.location else ""

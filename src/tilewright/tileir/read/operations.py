@@ -276,5 +276,5 @@ def _make_tensor_view(reading: Reading, draft: Draft) -> None:
     if not isinstance(type_, TensorViewType):
         raise scanner.error("expected a tensor_view", start)
     if (written["dynamicShape"], written["dynamicStrides"]) != (type_.shape, type_.strides):
-        raise scanner.error("the shape and strides are not those of the type", start)
+        raise scanner.error("the shape and strides differ from the type", start)
     draft.results[0] = type_

@@ -186,7 +186,7 @@ def _loop(reading: Reading, draft: Draft) -> None:
         scanner.expect(":")
         start = scanner.at
         if reading.types() != [type_ for _, type_ in carried]:
-            raise scanner.error("other types than those of the carried values", start)
+            raise scanner.error("the types differ from the types of the carried values", start)
     if scanner.accept("->" if carried else ":"):
         draft.results.update(enumerate(reading.types()))
     draft.regions.append(_body(reading, carried, "continue"))
@@ -214,7 +214,7 @@ def _reduce(reading: Reading, draft: Draft) -> None:
     scanner.expect(":")
     start = scanner.at
     if reading.types() != [type_ for _, type_ in draft.operands["operands"]]:
-        raise scanner.error("other types than those of the operands", start)
+        raise scanner.error("the types differ from the types of the operands", start)
     scanner.expect("->")
     draft.results.update(enumerate(reading.types()))
     start, arguments = scanner.at, _parameters(reading)

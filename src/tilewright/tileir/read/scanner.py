@@ -97,7 +97,7 @@ class Scanner:
         return int(found[0])
 
     def value(self) -> str:
-        """Reads the name of a value, with its ``%``. If an operation has several results, a name ends in ``#1``."""
+        """Reads the name of a value, such as ``%3``. If an operation has several results, the name is ``%3#1``."""
         return self.need(_VALUE, "a value (%…)")[0]
 
     def string(self) -> str:

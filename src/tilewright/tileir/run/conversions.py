@@ -78,10 +78,9 @@ def _parts(integers: Array) -> tuple[Array, Array]:
 def ftoi(context: Context, op: Op, from_: Array) -> Array:
     """Converts floating-point numbers to integers, and rounds towards zero. NaN becomes 0.
 
-    Numbers out of range become the least or greatest number of the result type.
-
-    Without ``saturating``, NaN and numbers out of range are reported, because compiled code gives another result. For
-    f32 to i8, tileiras 13.4 gives the low bits of a wider conversion.
+    Numbers out of range become the least or greatest number of the result type. Without ``saturating``, a GPU gives
+    other results for NaN and for numbers out of range, so they are reported as findings. For example, tileiras 13.4
+    converts f32 to i8 by the low bits of a wider conversion.
     """
     source, result = _elements(op, "from_")
     _float(op, source)

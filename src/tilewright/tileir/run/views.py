@@ -370,10 +370,11 @@ def atomic_red_view_tko(context: Context, op: Op, view: TileView, index: Sequenc
 
 
 def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], direction: str) -> Tiles:
-    """Returns the tiles at ``index``: one array per axis, of shape (L,), or (L, length) if the axis is sparse.
+    """Returns the tiles at ``index``, and counts their traffic. Does not access the memory.
 
-    Counts the tiles' traffic. Reports each axis along which a tile exceeds the tensor although the operation declares
-    the axis to be in bounds. Does not access the memory. Raises NeedsData if a dry run does not know an index.
+    index: one array per axis of the tile, of shape (L,), or (L, length) if the axis is sparse.
+    Reports each axis along which a tile exceeds the tensor although the operation declares the axis to be in bounds.
+    Raises NeedsData if a dry run does not know an index.
     """
     if any(isinstance(along, Unknown) for along in index):
         raise NeedsData(op.name)

@@ -120,7 +120,7 @@ class Decisions:
         return chosen
 
     def _single(self) -> Iterator[_Decision]:
-        """Yields the decisions of each operation."""
+        """Yields the decisions of all single operations."""
         for name, taken in self._taken.items():
             words, counts = np.unique(taken, return_counts=True)
             bits = [np.uint64(1) << np.uint64(bit) for bit in range(BITS)]

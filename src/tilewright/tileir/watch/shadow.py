@@ -323,7 +323,7 @@ class Shadow:
         """Records an access of one kind. Returns the conflicts with earlier accesses, and a mask of granules.
 
         A conflict is the kind of the earlier access, and for each granule the block that made the earlier access (0
-        for none). The mask has the granules to which several blocks of this access write; None if there are none.
+        for none). The mask has the granules to which one weak write writes for several blocks; None if there are none.
         """
         conflicts = []
         for other in CONFLICTS[kind]:

@@ -236,7 +236,7 @@ class Watch:
         np.maximum.at(high, which.reshape(-1), blocks)
         own = lost[np.isin(touched.offsets[lost], places[low == high])]
         if len(own):
-            self.report(RACE, touched, own, ": one store writes it twice, with different values")
+            self.report(RACE, touched, own, ": one store writes this element twice, with different values")
 
     def _aliased(
         self, touched: Touched, writes: bool, granules: Indices, element: Indices | None, per_element: int
