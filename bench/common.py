@@ -25,7 +25,13 @@ from tilewright.task.task import Task
 from tilewright.worker.messages import Configured, Lost, PrepareInputs, TimeRounds
 from tilewright.worker.session import Session
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+BENCH = Path(__file__).parent
+EXAMPLES = BENCH.parent / "examples"
+
+
+def file_of(kernel: str) -> Path:
+    """The file of a recorded kernel: ``aside/dropout`` is below bench/, others, such as ``matmul``, below examples/."""
+    return (BENCH if kernel.startswith("aside/") else EXAMPLES) / f"{kernel}.py"
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import EXAMPLES
+from common import file_of
 
 from tilewright.compile.screen import work_of
 from tilewright.hardware import prediction
@@ -122,7 +122,7 @@ def cases_of(path: Path) -> Iterator[Case]:
         recording = json.load(file)
     for recorded in recording["tasks"]:
         name = recorded.get("kernel", recorded["task"])
-        task = load_task(str(EXAMPLES / f"{name}.py"))
+        task = load_task(str(file_of(name)))
         on = board(recorded["machine"]["name"].removeprefix("NVIDIA "))
         for workload in recorded["workloads"]:
             dims = workload["dims"]

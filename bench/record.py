@@ -1,14 +1,15 @@
-"""Times the configurations of 13 kernels on this machine's GPU, also those that a screen would drop.
+"""Times the configurations of 22 kernels on this machine's GPU, also those that a screen would drop.
 
     python bench/record.py OUT.json.gz [--parts DIR] [--processes 4] [--seconds 30] [--rounds 25] [KERNEL …]
     python bench/record.py --list
 
 The kernels are the five examples and the eight plain kernels of examples/naive, with more workloads and, for the plain
-ones, more configurations than their files have (`EXTRA`). Each kernel runs in a process of its own: it compiles, then
-waits for the GPU, which one process holds at a time. After --seconds on the GPU a kernel takes up no further workload;
-13 times 30 s is 6.5 minutes. What is done lies in --parts: the same command goes on from there. The
-result is what `tests/compile/test_screen_recorded.py` and bench/fit_predictions.py read: per workload and configuration
-the machine code's facts, the verdict on its outputs, and the samples.
+ones, more configurations than their files have (`EXTRA`); and the nine kernels of bench/aside, on which no prediction
+was ever fitted. Each kernel runs in a process of its own: it compiles, then waits for the GPU, which one process holds
+at a time. After --seconds on the GPU a kernel takes up no further workload; 22 times 30 s is 11 minutes. What is done
+lies in --parts: the same command goes on from there. The result is what `tests/compile/test_screen_recorded.py` and
+bench/fit_predictions.py read: per workload and configuration the machine code's facts, the verdict on its outputs, and
+the samples.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from common import EXAMPLES, answer, need_gpu
+from common import answer, file_of, need_gpu
 
 from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of, remember
 from tilewright.hardware.gpu import detect
@@ -62,12 +63,17 @@ EXTRA: Mapping[str, Mapping[str, Mapping[str, int | bool]]] = {
     "naive/rope": {"small": {"B": 2, "H": 16, "S": 1024, "D": 128}},
     "naive/layer_norm": {"4096x4096": {"M": 4096, "N": 4096}},
     "naive/dual_gemm": {"square": {"M": 2048, "N": 2048, "K": 2048}},
-}
-"""The kernels below examples/, and the workloads that are recorded besides those in their files."""
+    **{f"aside/{name}": {} for name in (
+        "online_softmax", "layer_norm_rows", "linear_gelu", "weight_gradient", "batched_matmul", "column_sum",
+        "dropout", "transpose", "cross_entropy",
+    )},
+}  # fmt: skip
+"""The kernels below examples/ and bench/, and the workloads that are recorded besides those in their files."""
 HINTS = {"occupancy": (None, 2, 4), "num_worker_warps": (None, 8)}
 """Of the plain kernels, whose files have none; their tile sizes are halved and doubled."""
-MOST = 24
-"""Configurations of a plain kernel and workload: the shipped one, and others that are drawn."""
+MOST = {"naive": 24, "aside": 16}
+"""Folder → configurations of one of its kernels and workloads: the shipped one, and others that are drawn. Of other
+kernels all configurations are recorded."""
 SUFFIX = """
 
 import dataclasses
@@ -78,7 +84,7 @@ task = dataclasses.replace(task, workloads={{**task.workloads, **{workloads!r}}}
 
 def widened(kernel: str, folder: Path) -> Task:
     """The task of ``kernel`` with more workloads and configurations, from a copy of its file for the worker."""
-    source = EXAMPLES / f"{kernel}.py"
+    source = file_of(kernel)
     task, space = load_task(str(source)), "task.space"
     if kernel.startswith("naive/"):
         constants = {
@@ -94,10 +100,11 @@ def widened(kernel: str, folder: Path) -> Task:
 
 def configurations(kernel: str, task: Task, sm: int, dims: Mapping[str, Any]) -> list[Configuration]:
     every = list(task.space.configurations(sm, dims))
-    if not kernel.startswith("naive/") or len(every) <= MOST:
+    most = MOST.get(kernel.partition("/")[0], len(every))
+    if len(every) <= most:
         return every
     others = [config for config in every if config != task.space.shipped]
-    return [task.space.shipped, *random.Random(0).sample(others, MOST - 1)]
+    return [task.space.shipped, *random.Random(0).sample(others, most - 1)]
 
 
 def record(kernel: str, rounds: int, seconds: float, jobs: int, lock: Path) -> dict[str, Any]:

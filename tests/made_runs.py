@@ -201,7 +201,7 @@ def tuned_workload(name: str, us: float = 15.0, *, measured: bool = True) -> Wor
         )
         for n, (size, occupancy, share, reason) in enumerate(
             (
-                (128, 4, 1.0, "smallest median of those left after 41 rounds"),
+                (128, 4, 1.0, "smallest median of the remaining candidates after 41 rounds"),
                 (128, 2, 1.006, "tied after 41 rounds: 1.006 × the leader's time"),
                 (64, None, 1.3, "dropped after 16 rounds: 1.300 × the leader's time"),
                 (256, None, 1.9, "dropped after 6 rounds: 1.900 × the leader's time"),
@@ -215,7 +215,7 @@ def tuned_workload(name: str, us: float = 15.0, *, measured: bool = True) -> Wor
         Candidate(tile(16), "screened", "predicted 11. of 12", code(6), 0.5, PredictedTime(3 * us, "traffic")),
         Candidate(tile(256, 1), "duplicate", "same code as TILE=256", code(3), 0.5, PredictedTime(us * 1.7, "traffic")),
     ]  # fmt: skip
-    noise = {"why": "two copies of one kernel differ by +0.02% (1.0002); one sample spreads 0.40%", "rounds": 20}
+    noise = {"why": "two copies of one kernel differ by +0.02% (1.0002); spread of a sample 0.40%", "rounds": 20}
     race: dict[str, Json] = {
         "policy": {"l2": "cold", "launch": "graph", "tie_band": 0.01, "confidence": 0.99},
         "noise": dict(noise), "rounds": 41, "settled": True, "seed": 7,

@@ -86,7 +86,7 @@ def test_a_language_is_built_by_the_guide(built: Build, capsys: pytest.CaptureFi
     compiled = compile_all(task, units)
     assert [one.code.threads for one in compiled if isinstance(one.code, MachineCode)] == [128, 256]
     read = Launcher(task, board).runnable(task.space.shipped, workload.dims, task.arrays(workload.dims))
-    assert read.reason == "the interpreter reads Tile IR, and language 'ptx' writes none"  # type: ignore[union-attr]
+    assert read.reason == "the interpreter needs Tile IR, which language 'ptx' does not produce"  # type: ignore[union-attr]
     assert cli.main(["inspect", str(folder / "doubled_task.py"), "--arch", "sm_90"]) == 0
     assert "BLOCK" in capsys.readouterr().out
     assert passes(import_module("test_ptx_language").TestPtx()) >= 8

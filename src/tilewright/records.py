@@ -150,6 +150,8 @@ class Built:
     cache_key: str | None = None
     """Key of the cubin in the language's own disk cache; None if it is not known."""
     facts: LaunchFacts = LaunchFacts()
+    processor_seconds: float = 0.0
+    """Processor time of the compiler; 0 if the cubin was not compiled here."""
 
 
 @dataclass(frozen=True)

@@ -23,19 +23,20 @@ def test_more_than_ten_kernels_and_forty_workloads_are_recorded(record: ModuleTy
     assert all(int(part.split()[1]) > 1 for part in workloads), "configurations to compare"
 
 
-def test_the_kernels_set_aside_are_among_them(record: ModuleType) -> None:
-    lines = (BENCH / "fit_set_aside.txt").read_text().splitlines()
+@pytest.mark.parametrize(("listed", "count"), [("fit_set_aside.txt", 4), ("fit_set_aside_2.txt", 9)])
+def test_the_kernels_set_aside_are_among_them(record: ModuleType, listed: str, count: int) -> None:
+    lines = (BENCH / listed).read_text().splitlines()
     aside = [line for line in lines if line and not line.startswith("#")]
-    assert len(aside) == 4 and set(aside) <= record.EXTRA.keys()
+    assert len(aside) == count and set(aside) <= record.EXTRA.keys()
 
 
-@pytest.mark.parametrize("kernel", ["matmul", "naive/softmax", "naive/dual_gemm"])
+@pytest.mark.parametrize("kernel", ["matmul", "naive/softmax", "naive/dual_gemm", "aside/linear_gelu"])
 def test_a_widened_task_keeps_its_own_workloads_and_shipped_configuration(
     record: ModuleType, kernel: str, tmp_path: Path
 ) -> None:
     from tilewright.task.loading import load_task
 
-    before, after = load_task(str(BENCH.parent / "examples" / f"{kernel}.py")), record.widened(kernel, tmp_path)
+    before, after = load_task(str(record.file_of(kernel))), record.widened(kernel, tmp_path)
     assert {**before.workloads, **record.EXTRA[kernel]} == dict(after.workloads)
     for workload in after.selected(None):
         chosen = record.configurations(kernel, after, 90, workload.dims)

@@ -469,7 +469,7 @@ def test_what_fits_is_within_the_sm(name: str, kernel: dict[str, int]) -> None:
 
 
 def test_the_name_of_a_board_is_no_architecture() -> None:
-    with pytest.raises(RequestError, match=r"^'h100' is a board, not an architecture: write sm_90$"):
+    with pytest.raises(RequestError, match=r"^'h100' is a GPU model, not an architecture: write sm_90$"):
         architecture("h100")
     with pytest.raises(UnknownChoice):
         architecture("rtx")

@@ -178,7 +178,7 @@ def test_the_space_is_the_versions_under_the_baselines_predicates(ops: Path, tmp
 
 
 def test_another_task_is_forbidden(made: Made) -> None:
-    with pytest.raises(Forbidden, match="the task is called 'other'; it was 'scale'"):
+    with pytest.raises(Forbidden, match="the task is called 'other', but its name must stay 'scale'"):
         made("1", 'name="scale"', 'name="other"')
 
 
@@ -203,9 +203,9 @@ def test_the_backward_is_judged_by_the_baselines_too(ops: Path, tmp_path: Path) 
     assert task.backward.reference is baseline.backward.reference
     assert lowered(task.backward).code != lowered(baseline.backward).code
     plain = materialise(tmp_path / "v", "2", {ops: OPS})
-    with pytest.raises(Forbidden, match="has no backward any more"):
+    with pytest.raises(Forbidden, match="no longer has a backward task"):
         candidates().task(baseline, where, plain.files)
-    with pytest.raises(Forbidden, match="has gained a backward"):
+    with pytest.raises(Forbidden, match="has a new backward task"):
         candidates().task(replace(baseline, backward=None), where, version.files)
 
 

@@ -12,7 +12,7 @@ from tilewright.space.templates import place, template
 def test_the_tree_of_a04() -> None:
     reasons = {kind: advise(kind).reason for kind in KINDS}
     assert "fused" in reasons["dual gemm"]
-    assert all("tile sizes decide reuse" in reasons[kind] for kind in ("matmul", "fmha", "fp8 matmul"))
+    assert all("tile sizes decide the reuse of data" in reasons[kind] for kind in ("matmul", "fmha", "fp8 matmul"))
     assert "the problem fixes the tiles" in reasons["grouped gemm"]
     assert all("occupancy hint" in reasons[kind] for kind in ("norm", "cross entropy", "elementwise", "in place"))
 

@@ -93,7 +93,7 @@ def test_one_store_writes_an_element_twice() -> None:
     machine.store(out, 1, [5, 6, 5], values=[[7, 7, 8]])
     (found,) = machine.findings
     assert (found.kind, found.index, found.block) == (RACE, (5,), (1, 0, 0))
-    assert "writes it twice" in found.message
+    assert "writes this element twice" in found.message
 
 
 @pytest.mark.parametrize("write_first", [True, False])

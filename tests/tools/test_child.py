@@ -177,3 +177,14 @@ def test_a_forked_copy_runs_its_own_tools(tmp_path: Path) -> None:
             os._exit(returncode)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     thread.join()
+
+
+def test_processor_time_of_a_job_is_added_up(tmp_path: Path) -> None:
+    """Of all tools of the job, and of no other."""
+    burn = "import time\nwhile time.process_time() < 0.2: pass"
+    with child.doing("a job") as spent:
+        run([sys.executable, "-c", burn], 10)
+        first = spent.seconds
+        run([sys.executable, "-c", burn], 10)
+    run([sys.executable, "-c", burn], 10)
+    assert 0.2 <= first < spent.seconds and spent.seconds >= 0.4

@@ -222,7 +222,7 @@ def test_where_nothing_is_right_there_is_no_best(task: Task) -> None:
     names = ("16/None", "32/None", "16/2", "32/2")
     result = tuned(task, Simulated(trouble={(name, "check"): "wrong" for name in names}))
     assert result.best is None and result.race is None
-    assert result.reason == "no candidate compiled, ran and was right"
+    assert result.reason == "no candidate compiled, ran and was correct"
 
 
 def test_eager_launches_are_timed_when_all_compilers_are_done(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -295,7 +295,7 @@ def test_a_candidate_that_the_interpreter_finds_wrong_is_never_the_best(task: Ta
 
     (workload,) = tune(replace(task, launch=wrong_from(32)), arch="sm_90", workloads=["even"]).workloads
     assert workload.best is not None and workload.best.configuration.TILE == 16
-    assert workload.reason.startswith("the shortest predicted time of those that the interpreter finds correct")
+    assert workload.reason.startswith("the shortest predicted time of the candidates that the interpreter finds")
     wrong = [one for one in workload.candidates if one.status == "wrong"]
     assert wrong and all(one.configuration.TILE == 32 and one.checked for one in wrong)
     assert all(one.checked.verdict == "incorrect" and "should be" in one.reason for one in wrong if one.checked)

@@ -411,7 +411,7 @@ def test_drift_after_launches_is_caught() -> None:
     def drifts(run: FunctionLaunch) -> None:
         run["y"][...] = run["x"] * np.float32(3 + run.number)
 
-    verdict = caught(elementwise(), drifts, "after 3 launches")
+    verdict = caught(elementwise(), drifts, "between one launch and 3 launches")
     assert {one.case.run for one in verdict.results if one.verdict == "incorrect"} == {"relaunched"}
 
 
@@ -419,7 +419,7 @@ def test_an_output_that_the_kernel_adds_to_is_caught() -> None:
     def adds(run: FunctionLaunch) -> None:
         run["y"][...] = np.nan_to_num(run["y"], nan=0, posinf=0) * (np.abs(run["y"]) < 1e6) + run["x"] * np.float32(3)
 
-    caught(elementwise(), adds, "after 3 launches")
+    caught(elementwise(), adds, "between one launch and 3 launches")
 
 
 # 13: what was not compared

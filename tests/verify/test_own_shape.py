@@ -344,7 +344,7 @@ def test_a_block_number_read_back_from_an_output_is_not_followed(tmp_path: Path)
         .replace('independent=("M",)', "independent=()"),
     )
     dims = {"M": 256, "N": 1024}
-    with pytest.raises(Unverified, match="blocks read back what they store in 'y'"):
+    with pytest.raises(Unverified, match="blocks read elements of 'y' that they store"):
         OwnShapes(task, BOARD).check(task.space.shipped, dims, 5, FloatReference(task, None))
 
 

@@ -46,25 +46,25 @@ from tilewright.worker.messages import Message, decode, encode
 SECONDS = 60.0
 """Time limit for one answer. To answer, a version may load its files or run its launch function."""
 ALIVE = 16
-"""The most version processes at a time. If there are more, the process that was asked longest ago is ended. A later
-question starts it again."""
+"""The most version processes at a time. If there are more, the least recently asked process is ended. A later question
+starts a new process for its version."""
 MOST_BYTES = 64 << 20
 """The most bytes of one answer."""
 Answer = TypeVar("Answer", bound=Message)
 
 
 class Forbidden(RequestError):
-    """A version changed a part of the task that must stay the same: its name, or whether it has a backward pass."""
+    """A version changed a fixed part of the task: the name, or the existence of a backward pass."""
 
 
 class VersionError(TaskError):
-    """A version's process failed. The message says in one line what went wrong."""
+    """A version's process failed. The message gives the reason in one line."""
 
 
 class Candidates:
-    """The processes of all versions of one task, for a ``with`` block.
+    """The processes of all versions of one task. Use it in a ``with`` block, which ends the processes.
 
-    files: the editable files. The installed packages that they import are imported once for all versions.
+    files: the editable files. The installed packages that these files import are imported once for all versions.
     seconds: time limit of one answer.
     """
 
@@ -102,15 +102,15 @@ class Candidates:
     def task(self, baseline: Task, where: str, files: Mapping[str, str]) -> Task:
         """Returns the baseline with the launch and the space of a version.
 
-        where, files: as `loading.load_task` takes them. Raises TaskError if the version's files cannot be used, and
-        Forbidden if they define another task.
+        where, files: as for `loading.load_task`. Raises TaskError if the version's files cannot be used, and Forbidden
+        if they define another task.
         """
         source = _VersionFiles.of(where, files)
         opened = self.ask(source, None, said.VersionOpened)
         if opened.task != baseline.name:
-            raise Forbidden(f"the task is called '{opened.task}'; it was '{baseline.name}'")
+            raise Forbidden(f"the task is called '{opened.task}', but its name must stay '{baseline.name}'")
         if (opened.backward is None) != (baseline.backward is None):
-            lost = "has no backward any more" if opened.backward is None else "has gained a backward"
+            lost = "no longer has a backward task" if opened.backward is None else "has a new backward task"
             raise Forbidden(f"task '{baseline.name}' {lost}")
         backward = baseline.backward
         if backward is not None and opened.backward is not None:
@@ -120,7 +120,7 @@ class Candidates:
         return replace(baseline, launch=launch, space=_space(opened.space, baseline.space), backward=backward)
 
     def ask(self, source: _VersionFiles, question: Message | None, kind: type[Answer]) -> Answer:
-        """Returns the version's answer to ``question``; for None, its answer to `OpenVersion`.
+        """Returns the version's answer to ``question``, or to `OpenVersion` if ``question`` is None.
 
         Raises VersionError if the process fails, or if the answer is not of the type ``kind``.
         """
@@ -164,7 +164,7 @@ class Candidates:
         return self._alive[source.key]
 
     def _end(self, version: str) -> int | None:
-        """Ends the version's process. Returns its exit status; None if it had no process."""
+        """Ends the version's process. Returns the exit status; None if there was no process."""
         process = self._alive.pop(version, None)
         if process is None:
             return None
@@ -188,7 +188,7 @@ class Candidates:
         raise MachineError(f"the process that loads versions ended: {self._said_at_the_end()}")
 
     def _said_at_the_end(self) -> str:
-        """Ends the server. Returns the last line of its stderr."""
+        """Ends the server process. Returns the last line that the server wrote to stderr."""
         self._server.kill()
         with self._server:
             stderr = self._server.stderr.read() if self._server.stderr and not self._server.stderr.closed else b""
@@ -221,7 +221,7 @@ class _VersionFiles:
 
 
 class _Gone(Exception):
-    """A version's process gave no valid answer. ``text``: the reason; empty if the exit status shows it."""
+    """A version's process gave no valid answer. ``text``: the reason; empty if the exit status shows the reason."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text
@@ -252,7 +252,7 @@ class _Process:
             raise _Gone(f"its process sent an invalid answer: {str(error)[:80]}") from None
 
     def _line(self) -> str:
-        """Receives one line. The time limit applies to each part that arrives."""
+        """Receives one line of the answer. The time limit applies to each chunk of bytes, not to the whole line."""
         parts, size = [self._unread], len(self._unread)
         while b"\n" not in parts[-1]:
             part = self.channel.recv(1 << 20)
@@ -279,7 +279,7 @@ def _ending(status: int | None) -> str:
 class VersionLaunch:
     """The launch function of a version. It asks the version's process once for each different launch.
 
-    in_place: name of an output → name of the input that it may overwrite. It is the baseline's, so a version cannot
+    in_place: maps an output to the input that the output may overwrite. The baseline declares this, so a version cannot
     change it.
     """
 
@@ -290,7 +290,7 @@ class VersionLaunch:
         self._known: dict[str, Launch | VersionError] = {}
 
     def __call__(self, *, config: Configuration, hardware: Board, **others: Value | ArraySpec) -> Launch:
-        """others: the dimensions, and the specification of each tensor."""
+        """Returns the version's launch of ``config``. ``others``: the dimensions, and each tensor's specification."""
         arrays = {name: value for name, value in others.items() if isinstance(value, ArraySpec)}
         dims: dict[str, Value] = {name: value for name, value in others.items() if not isinstance(value, ArraySpec)}
         asked = said.DescribeLaunch(config, dims, arrays, hardware, self._in_place, self._backward)
@@ -309,7 +309,7 @@ class VersionLaunch:
         answer = self._candidates.ask(self._source, asked, said.LaunchDescribed)
         for array in _arrays_in(answer):
             if not any(_is_view(array, given) for given in asked.arrays.values()):
-                raise VersionError(f"its launch passes an array that it was not given: {array}")
+                raise VersionError(f"its launch passes an array that is no tensor of the task: {array}")
         kernel = DescribedKernel(
             language_named(answer.language), answer.kernel, answer.arguments, answer.hints, answer.constants,
             _Code(self._candidates, self._source, asked),
@@ -345,7 +345,7 @@ class _Code:
 
 
 def _is_view(array: ArraySpec, given: ArraySpec) -> bool:
-    """Whether ``array`` is ``given``, or the same memory with another shape and other strides, such as a transpose."""
+    """Returns whether ``array`` is the memory of ``given``, perhaps with another shape and strides (a transpose)."""
     if array == replace(given, shape=array.shape, strides_=array.strides_):
         inside = len(array.strides) == array.ndim and min((*array.shape, *array.strides), default=0) >= 0
         return inside and span(array.shape, array.strides) <= span(given.shape, given.strides)

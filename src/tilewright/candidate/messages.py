@@ -20,7 +20,7 @@ from tilewright.worker.messages import Message
 
 @dataclass(frozen=True)
 class OpenVersion(Message):
-    """Asks the process to load a version. ``where`` and ``files``: as `loading.load_task` takes them."""
+    """Asks the process to load a version. ``where`` and ``files``: as for `loading.load_task`."""
 
     where: str
     files: tuple[tuple[str, str], ...]
@@ -55,7 +55,7 @@ class DescribeLaunch(Message):
     arrays: Mapping[str, ArraySpec]
     board: Board
     in_place: Mapping[str, str]
-    """Output → the input whose memory it may share."""
+    """Maps an output to the input whose memory the output may share."""
     backward: bool
 
 

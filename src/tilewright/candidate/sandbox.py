@@ -9,8 +9,8 @@ For this process and all that it starts, `confine` forbids:
 * capabilities, also for root;
 * more than `MEMORY_BYTES` of memory.
 
-Files can be read, because imports need it. If Linux lacks landlock or seccomp, the other limits still apply, and
-`unprotected` names the missing ones. System call numbers and structures are from Linux's ``landlock.h``,
+Files can be read, because imports read files. If Linux lacks landlock or seccomp, the other limits still apply, and
+`unprotected` names the missing limits. System call numbers and structures are from Linux's ``landlock.h``,
 ``seccomp.h``, ``unistd.h`` and ``capability.h``.
 """
 
@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 
 
 @cache
 def unprotected() -> tuple[str, ...]:
-    """Describes what `confine` cannot prevent on this machine. Changes nothing."""
+    """Returns descriptions of the actions that `confine` cannot prevent on this machine. Changes nothing."""
     missing = []
     if _landlock_version() < 1:
         missing.append("writing to your files (the kernel has no landlock)")
@@ -46,7 +46,7 @@ def unprotected() -> tuple[str, ...]:
 
 
 def confine(scratch: Path) -> None:
-    """Restricts this process for good, as the module's docstring lists. ``scratch``: the folder it may write."""
+    """Restricts this process until its end, as the module's docstring lists. ``scratch``: the writable folder."""
     libc = _libc()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -130,14 +130,14 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "setpriority": (141, 140),
     "sched_setscheduler": (144, 119), "migrate_pages": (256, 238), "move_pages": (279, 239), "mq_open": (240, 180),
 }  # fmt: skip
-"""Forbidden system call → its number on x86-64 and on AArch64, if it exists. Importing and lowering need none."""
+"""Maps a forbidden system call to its numbers on x86-64 and AArch64. Importing and lowering need no such call."""
 _OWN_ALONE: dict[str, tuple[int, int]] = {
     "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
 }  # fmt: skip
 """Calls that are allowed only if the first argument is 0 or this process's id. Aborting needs `tgkill`."""
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Machine → its index in the tables above, and its number in a seccomp filter (``AUDIT_ARCH_…``)."""
+"""Maps a machine to its index in the tables above, and to its number in a seccomp filter (``AUDIT_ARCH_…``)."""
 _MACHINE = _MACHINES.get(platform.machine())
 _X32 = 0x40000000
 """First number of x86-64's second table of system calls (x32). All of its calls are forbidden."""

@@ -58,7 +58,7 @@ def main() -> None:
             _import(order["import"])
             load_front_ends()
         elif "fork" in order:
-            gc.freeze()  # a version's garbage collector does not copy shared memory
+            gc.freeze()  # so that garbage collection in a version does not copy shared memory
             server, process = os.getpid(), os.fork()
             if process == 0:
                 _version(server, sockets[0], Path(order["fork"]))

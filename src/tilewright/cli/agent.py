@@ -85,7 +85,7 @@ def agent(
 
 
 def _kernel(asked: KernelQuestion, yes: bool, as_json: bool) -> None:
-    """Answers a question for a new kernel."""
+    """Answers a question that asks for a new kernel. With ``yes``, runs the plan without asking."""
     from tilewright.cli.kernel_answers import answered
 
     if not as_json:
@@ -115,7 +115,7 @@ def _worked(plan: AgentPlan, seconds: float, run_seconds: float, as_json: bool) 
 
     root = plan.program.root
     if not os.access(root, os.W_OK):
-        raise MachineError(f"{root} cannot be written, so no change could be kept; copy the program to where you can")
+        raise MachineError(f"{root} cannot be written, so no change could be kept; copy it to another folder")
     with AgentLedger() as ledger, shared.resumable(ledger, False), shared.progress(as_json) as bars:
         run, parts = _begun(plan, ledger)
         with Journal.open(root, run.run, home()) as journal:
@@ -150,7 +150,7 @@ def _undo(name: str) -> None:
     with AgentLedger() as ledger:
         if not ledger.runs():
             raise RequestError(f"{home()} has no run of the agent; start this in the folder of the run {name}, or set "
-                               "TILEWRIGHT_HOME to the folder that had it")  # fmt: skip
+                               "TILEWRIGHT_HOME to the folder of its ledger")  # fmt: skip
         run, parts = ledger.load(name)
     files = dict.fromkeys(path for change in parts.kept for path in change.texts)
     if not files:

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal: one for each stage, with the current work and the best result so far below them."""
+"""Progress bars on a terminal: one for each stage. The current work and the best result so far are below the bars."""
 
 from __future__ import annotations
 

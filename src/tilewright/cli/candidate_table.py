@@ -70,7 +70,8 @@ def _originals(candidates: Sequence[Candidate]) -> dict[Configuration, Configura
 
 
 def of_code(cell: Callable[[MachineCode], object]) -> Callable[[Candidate], str]:
-    """Returns a function that applies ``cell`` to a candidate's machine code; `NOTHING` if it is not known."""
+    """Returns a function that formats a candidate's machine code by ``cell``. Without machine code, the function
+    returns `NOTHING`."""
     return lambda candidate: str(cell(candidate.code)) if candidate.code else NOTHING
 
 
@@ -103,7 +104,7 @@ def bound_line(bound: Bound) -> Text:
 
 
 def by_time(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Sorts the fastest first: measured candidates, then predicted ones, then those without a time."""
+    """Sorts the fastest first: measured candidates, then predicted candidates, then candidates without a time."""
 
     def key(candidate: Candidate) -> tuple[int, float]:
         if candidate.measured:

@@ -79,7 +79,7 @@ def capture(
 
 @app.command()
 def show(record: Record = None, top: Top = None, show_all: All = False, as_json: AsJson = False) -> None:
-    """Shows how much time each kind of launch took, one row for each.
+    """Shows how much time each kind of launch took, in one row for each kind.
 
     Example: `tilewright captured show`
     """

@@ -24,7 +24,8 @@ COLUMNS = (
 
 
 def captured(capture: Capture, top: int | None = None) -> RenderableType:
-    """Returns a table with one row for each kind of launch, the longest total time first, and lines that explain it."""
+    """Returns a table with one row for each kind of launch, the longest total time first. Lines below explain the
+    table."""
     kinds = capture.launches()
     table = TerminalTable(*COLUMNS)
     total = sum(kind.total_us or 0.0 for kind in kinds)
@@ -99,7 +100,7 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
     if any(kind.at_most and kind.idle.samples for kind in kinds):
         lines.append("≤: the GPU was idle when these were launched, so the time includes the launch itself")
     if graphs := sum(kind.in_graph for kind in kinds):
-        lines.append(f"{_many(graphs)} went into a CUDA graph; its replays are not seen")
+        lines.append(f"{_many(graphs)} were recorded into a CUDA graph; replays of the graph are not counted")
     if failed := [kind for kind in kinds if kind.failed]:
         lines.append(f"{_many(sum(kind.failed for kind in failed))} failed, the first: {failed[0].error}")
     if others := sum(kind.others for kind in kinds):

@@ -1,4 +1,4 @@
-"""`tilewright casebook`: finds earlier cases like this one: the remedy, and how it was verified."""
+"""`tilewright casebook`: finds earlier cases that are similar to a question, with their verified remedies."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def casebook(
     """Finds documented cases for a performance question: the problem, how to apply and verify its remedy, and the
     measured effect.
 
-    The first line begins with CASEBOOK: and says which cases match, or that none does. Cases come from Tilewright, from
-    the runs in your ledger, and from other casebooks (--book, or the variable TILEWRIGHT_CASEBOOKS).
+    The first line begins with CASEBOOK: and says which cases match, or that no case matches. Cases come from
+    Tilewright, from the runs in your ledger, and from other casebooks (--book, or the variable TILEWRIGHT_CASEBOOKS).
 
     Example: `tilewright casebook "my softmax reaches a third of the bandwidth"`
     """

@@ -78,7 +78,7 @@ def check(
 def _case(
     task: Task, workload: list[str] | None, case: str | None, seed: int | None, quick: bool
 ) -> tuple[Case | None, int]:  # fmt: skip
-    """Returns the case to check (None for all) and the seed: the given seed, else the case's, else a random seed."""
+    """Returns the case to check (None for all), and the seed: given, or else the case's, or else random."""
     import secrets
 
     from tilewright.verify.cases import parse

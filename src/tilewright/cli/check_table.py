@@ -14,7 +14,7 @@ from tilewright.verify.verdict import Verdict, command
 
 STYLES = {"correct": "green", "correct on reduced shapes": "yellow", "incorrect": "bold red", "unverified": "yellow"}
 GROUPED = {"edge": 1, "hidden": 2}
-"""Origin of a case (`Case.why`) → position of its row. Correct cases of the same origin share a row at the end."""
+"""Maps the origin of a case (`Case.why`) to the position of its row. Correct cases of one origin share a row."""
 
 
 def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all: bool = False) -> RenderableType:

@@ -49,7 +49,7 @@ OPTIONAL = ("tileirdisasm", "isolation", "Triton", "cuTile's cache", *TO_MEASURE
 class Probe:
     """The state of one thing that Tilewright uses, such as a compiler or the driver.
 
-    ok: whether the thing works; None if it is not needed on this machine.
+    ok: whether the thing works; None if this machine does not need the thing.
     required: whether inspecting and predicting need the thing.
     """
 
@@ -205,7 +205,7 @@ def pip_mismatch() -> str:
 
 
 def cuda_home(environ: Mapping[str, str]) -> Probe:
-    """Probes CUDA_HOME and CUDA_PATH. If they name another version, only the tileiras from pip works."""
+    """Probes CUDA_HOME and CUDA_PATH. If they name a toolkit of another version, a system tileiras does not work."""
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     named = {name: environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)}
@@ -219,7 +219,7 @@ def cuda_home(environ: Mapping[str, str]) -> Probe:
     if not others:
         return Probe("CUDA toolkit", True, detail)
     if tool.from_pip:
-        return Probe("CUDA toolkit", True, f"{detail}; harmless: it is hidden from the pip compiler")
+        return Probe("CUDA toolkit", True, f"{detail}; harmless: the compiler from pip does not see it")
     detail += f"; the system tileiras {_release(tool.version_text)} fails with another toolkit"
     return Probe("CUDA toolkit", False, detail, f"unset {' '.join(others)}, or {INSTALL}")
 
@@ -320,7 +320,7 @@ def free_disk() -> Probe:
 
 
 def not_writable(directory: Path) -> str | None:
-    """Returns why ``directory`` cannot be written; None if it can. The directory need not exist yet."""
+    """Returns why ``directory`` cannot be written; None if it is writable. The directory need not exist yet."""
     place = _existing(directory)
     try:
         with tempfile.TemporaryFile(dir=place) as file:

@@ -21,7 +21,7 @@ EXIT_CODES = {
     INTERRUPTED: ("interrupted", "Ctrl-C (SIGINT)"),
     TERMINATED: ("terminated", "a request to end (SIGTERM)"),
 }
-"""Exit code → the kind of error that `--json` prints, and its meaning. `tilewright run` and `capture` return the exit
+"""Maps an exit code to the kind of error that `--json` prints, and to its meaning. `run` and `capture` return the exit
 code of the program that they start."""
 
 

@@ -76,8 +76,8 @@ def _note_what_is_left_out(
 ) -> None:
     """Prints a note for each value that no configuration may have.
 
-    If configurations were ``chosen``, prints instead a note for each one outside the space. It is compiled all the
-    same, and the result may show why the space excludes it.
+    If configurations were ``chosen``, prints instead a note for each configuration outside the space. Such a
+    configuration is compiled nevertheless: the result may show why the space excludes it.
     """
     from tilewright.hardware.architectures import architecture
 

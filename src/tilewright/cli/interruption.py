@@ -41,8 +41,8 @@ class Interrupted(Exception):
 def interruptible(received: list[int]) -> Iterator[None]:
     """Makes SIGTERM end a command as Ctrl-C does: finished work is kept, and child processes end.
 
-    received: the number of each signal is appended. From the first signal on, this process prints no warnings and no
-        ignored exceptions. Interrupted code causes both, for example a coroutine that is never awaited.
+    received: the list to which the number of each signal is appended. From the first signal on, this process prints no
+        warnings and no ignored exceptions. Interrupted code causes both, for example a coroutine that is never awaited.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -61,8 +61,8 @@ def interruptible(received: list[int]) -> Iterator[None]:
         sys.unraisablehook = ignored
 
     def ignored(unraisable: sys.UnraisableHookArgs) -> None:
-        """Sends the signal again later. Python ignores an exception in a destructor or a callback, also an
-        interruption."""
+        """Sends a signal that Python ignored again, a little later. Python ignores exceptions in destructors and
+        callbacks, including interruptions."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt) and not ended:
             signal.signal(received[-1], interrupt)
             threading.Timer(AGAIN_SECONDS, again, received[-1:]).start()

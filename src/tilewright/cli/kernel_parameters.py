@@ -1,4 +1,4 @@
-"""How a kernel uses its parameters, read from its source: arrays, outputs, constants and numbers."""
+"""Reads from a kernel's source how it uses its parameters: as arrays, outputs, constants or numbers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tilewright.source.source_file import parameters as parameters_in
 DIMENSIONS = ("B", "H", "M", "N")
 """The names of an array's dimensions. An array with fewer dimensions takes the last names."""
 FACTORS = ("eps", "scale", "alpha", "beta", "factor", "prob")
-"""Parts of the names of numbers that are factors, not sizes."""
+"""A number is a factor, and not a size, if one of these words is in its name."""
 
 
 @dataclass(frozen=True)
 class Parameters:
     """The parameters of a kernel, grouped by their use. The use is read from the kernel's source.
 
-    arrays: name → number of dimensions; 1 if the source does not show it.
-    numbers: parameter → the value to pass, guessed from its name.
+    arrays: the number of dimensions by parameter; 1 if the source does not show the number.
+    numbers: the value to pass by parameter, guessed from the parameter's name.
     order: the parameters that the launch passes, in the kernel's order.
     """
 
@@ -37,7 +37,7 @@ class Parameters:
 
 
 def kernels_in(file: SourceFile) -> dict[str, tuple[str, Parameters]]:
-    """Returns the kernels in a file: name → language, and the use of the parameters."""
+    """Maps the name of each kernel in a file to its language and its parameters."""
     found = {kernel.name: ("cutile", of_cutile(file, kernel)) for kernel in cutile.kernels(file)}
     every = triton.kernels(file)
     called = {file.value(call.func) for kernel in every for call in file.every(ast.Call, kernel)}
@@ -89,7 +89,7 @@ def of_triton(file: SourceFile, kernel: triton.TritonKernel) -> Parameters:
 
 
 def _has_rows(pointers: Pointers, addresses: list[ast.expr]) -> bool:
-    """Whether an address belongs to an element of a matrix: a tile with a new axis, or a product with a parameter."""
+    """Returns whether the addresses are those of a matrix: one has a new axis, or a product with a parameter."""
     for address in addresses:
         for node in _parts(pointers, address):
             new_axis = isinstance(node, ast.Subscript) and any(

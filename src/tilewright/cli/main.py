@@ -38,9 +38,9 @@ COMMANDS = (
     "inspect", "compare", "check", "tune", "optimize", "report", "run", "capture", "profile", "captured", "tuned",
     "agent", "route", "specialists", "casebook", "lint", "transfer", "doctor", "new", "example",
 )  # fmt: skip
-"""All commands, in the order of ``--help``. Each command is the function with its name, in the module with its name."""
+"""All commands, in the order of ``--help``. The module and the function of a command have the command's name."""
 GROUPS = {"captured": "capture", "tuned": "tuned"}
-"""Groups of commands. Name of the group → the module whose ``app`` it is."""
+"""Maps the name of each group of commands to the module with the group's ``app``."""
 
 
 def app(commands: Iterable[str] = COMMANDS) -> typer.Typer:

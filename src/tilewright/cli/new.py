@@ -14,10 +14,10 @@ from tilewright.errors import RequestError
 
 _FILE = "The task file to write, a file with kernels, or a reference as FILE.py:FUNCTION."
 File = Annotated[str | None, typer.Argument(metavar="FILE.py[:FUNCTION]", help=_FILE)]
-_KIND = "Such as norm, matmul or fmha; an unknown one lists all."
+_KIND = "Such as norm, matmul or fmha; an unknown kind lists all."
 KindName = Annotated[str, typer.Option("--kind", metavar="KIND", help=_KIND, autocompletion=kinds)]
 Kernel = Annotated[str | None, typer.Option(metavar="NAME", help="The kernel of FILE.  [default: the first]")]
-_WRITE = "Write a kernel for a named operation, such as 'fused SiLU-mul'; an unknown one lists all."
+_WRITE = "Write a kernel for a named operation, such as 'fused SiLU-mul'; an unknown operation lists all."
 Operation = Annotated[str | None, typer.Option("--write", metavar="OPERATION", help=_WRITE)]
 _LANGUAGE = "The language of a kernel that is written from a reference: cutile or triton."
 KernelLanguage = Annotated[str, typer.Option("--language", metavar="NAME", help=_LANGUAGE)]
@@ -32,12 +32,12 @@ def new(
 ) -> None:  # fmt: skip
     """Writes a task to start from. The task works at once: `check` finds it correct, and `tune` tunes it.
 
-    If FILE exists and holds cuTile or Triton kernels but no task, a task for one of these kernels is written beside
-    FILE, into FILE_task.py or FILE_KERNEL_task.py. The kernel's parameters are filled in; FILL IN marks what you must
-    add. Never overwrites a file.
+    FILE may hold cuTile or Triton kernels, but no task. Then a task for one of the kernels is written beside FILE, into
+    FILE_task.py or FILE_KERNEL_task.py. The kernel's parameters are filled in; FILL IN marks the lines that you must
+    complete. Never overwrites a file.
 
-    With FILE.py:FUNCTION or --write, the kernel itself is written, from a reference over NumPy or torch arrays: chains
-    of element-wise operations, row reductions, and a product of matrices with an element-wise epilogue.
+    With FILE.py:FUNCTION or --write, the kernel itself is written, from a reference over NumPy or torch arrays. The
+    reference may be a chain of element-wise operations with row reductions, or a product of matrices with an epilogue.
 
     Example: `tilewright new my_kernel.py --kind matmul`
 

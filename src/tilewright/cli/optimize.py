@@ -105,8 +105,8 @@ def optimize(
 
 
 def _with_patch(error: TaskError, task: Task, home: Path) -> TaskError:
-    """Returns the error of code that does not compile. If block pointers are the reason, also writes a patch without
-    them."""
+    """Returns the error of code that does not compile. If block pointers are the reason, also writes a patch that
+    removes the block pointers."""
     from tilewright.languages.triton.versions import PATCH_WITHOUT
     from tilewright.optimize.versions.version import read_source
     from tilewright.playbook.base import NotApplicable
@@ -124,7 +124,7 @@ def _with_patch(error: TaskError, task: Task, home: Path) -> TaskError:
         return TaskError(f"{said}; fix: name the kernel's file in edit= of the task, and run the same command")
     file = home / "block_pointers.patch"
     shared.write(file, patch, parents=True)
-    what = "it puts tensor descriptors in the place of block pointers"
+    what = "the patch replaces block pointers by tensor descriptors"
     return TaskError(f"{said}; fix: git apply {_shown(file)}, then the same command ({what})")
 
 

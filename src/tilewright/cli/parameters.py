@@ -32,7 +32,7 @@ def _take_plain_values(parameters: Iterable[Any]) -> None:
 
 
 class _Plain:
-    """Converts the values of one parameter instead of typer's own converter."""
+    """A converter for the values of one parameter, in place of typer's own converter."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         kind, parser = param.type_descriptor.annotation, param.type_descriptor.parameter_info.parser

@@ -37,8 +37,8 @@ def report(
 ) -> None:  # fmt: skip
     """Shows the evidence of a run of tune, optimize or agent: what was tried, with which outcome, and why.
 
-    Prints Markdown, and writes an HTML page into the folder of the run. With options that name a FILE,
-    writes only these files; - stands for stdout.
+    Prints Markdown, and writes an HTML page into the folder of the run. With options that name a FILE, writes only
+    these files; - means stdout.
 
     Example: `tilewright report latest --html report.html`
     """

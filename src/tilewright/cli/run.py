@@ -71,7 +71,7 @@ def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | N
 
 @contextmanager
 def starting(program: str, as_json: bool = False) -> Iterator[None]:
-    """Prints the reason in one line if the program cannot be started, and exits with the exit code of a shell."""
+    """If the program cannot be started, prints the reason in one line, and exits with the exit code of a shell."""
     hint = f"; start it with its interpreter: python {program}" if program.endswith(".py") else ""
     try:
         yield

@@ -73,7 +73,7 @@ def group(name: str, about: str) -> typer.Typer:
 
 
 def help_without_a_command(context: typer.Context) -> None:
-    """Prints the help of a group of commands if none of them is named."""
+    """Prints the help of a group of commands if no command is named."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -161,7 +161,7 @@ def refuse_broken(
 
 
 def note_dropped_values(task: Task, arch: int, workloads: Sequence[Workload]) -> None:
-    """Prints a note for each value that no configuration may have, such as a tile size that is not a power of two.
+    """Prints a note for each value that no configuration may have. An example is a tile size that is no power of two.
 
     Workloads that drop a value for the same reason share one note. If other workloads keep the value, the note names
     the workloads that drop it.
@@ -169,7 +169,7 @@ def note_dropped_values(task: Task, arch: int, workloads: Sequence[Workload]) ->
     left_out: dict[str, list[str]] = {}
     for workload in workloads:
         for line in task.space.dropped(arch, workload.dims):
-            reason, fails, _ = line.partition(" does not hold for ")  # its values differ by workload
+            reason, fails, _ = line.partition(" does not hold for ")  # the values of this knob differ by workload
             left_out.setdefault(reason + fails.removesuffix(" for "), []).append(workload.name)
     for reason, names in left_out.items():
         only = f" for {', '.join(names)}" if len(names) < len(workloads) else ""
@@ -178,7 +178,7 @@ def note_dropped_values(task: Task, arch: int, workloads: Sequence[Workload]) ->
 
 @contextmanager
 def progress(as_json: bool) -> Iterator[Progress]:
-    """Shows progress. With ``--json`` it shows none, and output of a task file goes to stderr."""
+    """Shows progress. With ``--json``, shows no progress, and sends the output of a task file to stderr."""
     with ExitStack() as stack:
         if as_json:
             stack.enter_context(redirect_stdout(sys.stderr))

@@ -1,4 +1,4 @@
-"""The task files that `tilewright new` writes: a complete one for a kind of kernel, or one for an existing kernel."""
+"""The task files that `tilewright new` writes: complete tasks for kinds of kernels, and tasks for existing kernels."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ task = tw.Task(
 '''
 
 KERNELS = {"elementwise": ELEMENTWISE, "in place": ELEMENTWISE, "norm": NORM, "cross entropy": NORM}
-"""Kind of task → the kernel to start from. All other kinds start from a matrix product."""
+"""Maps a kind of task to the kernel to start from. All other kinds start from a matrix product."""
 
 HEADING = '''"""A task to start from, for a kernel of the kind "{kind}".
 
@@ -199,11 +199,10 @@ task = tw.Task(
 
 
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
-    """Returns the text of a task file for the kernel ``wanted`` of ``file``. None means its first kernel.
+    """Returns the text of a task file for the kernel ``wanted`` of ``file``. For None, uses the first kernel.
 
     task: path of the task file.
-    Raises RequestError if ``file`` has no kernel, no kernel ``wanted``, or kernels of two languages and ``wanted`` is
-    None.
+    Raises RequestError if ``file`` has no such kernel, or if ``wanted`` is None and the kernels are in two languages.
     """
     language, parameters = _chosen(file, wanted)
     listed = _listed(file.path, parameters.kernel, language)

@@ -6,9 +6,9 @@ from tilewright.cli.shared import AsJson, print_json
 
 
 def specialists(as_json: AsJson = False) -> None:
-    """Lists the specialists: domain, words that name it, results, requirements, and whether this machine meets them.
+    """Lists the specialists with their domains, words, results and requirements, and shows which of them work here.
 
-    Then prints the rules by which `tilewright route` chooses among them.
+    Then prints the rules by which `tilewright route` chooses a specialist.
 
     Example: `tilewright specialists`
     """

@@ -31,8 +31,8 @@ REPLACEMENTS = {
 def replace_what_stdout_lacks() -> None:
     """Makes stdout replace the characters that its encoding lacks, instead of raising UnicodeEncodeError.
 
-    For example, Latin-1 lacks →, and UTF-8 cannot encode the surrogates in an undecodable file name. stderr needs no
-    change: Python escapes such characters there.
+    For example, Latin-1 has no arrow, and UTF-8 cannot encode the surrogates in an undecodable file name. stderr needs
+    no change: Python escapes such characters there.
     """
     codecs.register_error(ERRORS, _replacement)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -79,7 +79,7 @@ def progress(quiet: bool) -> Iterator[Progress]:
 
 
 class _Lines:
-    """Prints one line every `SECONDS_BETWEEN_LINES` seconds. Short work therefore prints none."""
+    """Prints one line every `SECONDS_BETWEEN_LINES` seconds. Short work therefore prints nothing."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

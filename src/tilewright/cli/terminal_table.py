@@ -95,9 +95,7 @@ class TerminalTable:
         return [at for at, different in enumerate(values) if len(different) == 1 and not self.columns[at].always]
 
     def _layout(self, shown: list[int], width: int) -> tuple[list[int], list[int], dict[int, int]]:
-        """Returns the columns that stay, the columns that move under their rows, and the width of each column by its
-        index.
-        """
+        """Returns the columns that stay, the columns that move under their rows, and the width of each column."""
         wide = {at: self._width(at) for at in shown}
         below: list[int] = []
         while sum(wide[at] + GAP for at in shown) - GAP > width and any(self.columns[at].spare for at in shown):

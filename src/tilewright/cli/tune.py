@@ -40,7 +40,7 @@ def tune(
 ) -> None:  # fmt: skip
     """Finds the best configuration for each workload, with its evidence.
 
-    With a GPU, the candidates that are predicted to be fastest are verified and raced. Without one, times are
+    With a GPU, the candidates that are predicted to be fastest are verified and raced. Without a GPU, times are
     predicted, not measured.
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`

@@ -43,7 +43,7 @@ def _speed_of_light(bound: Bound, measured: bool) -> Cell:
 
 
 def _best(result: WorkloadResult, show_all: bool) -> list[Text]:
-    """Describes the best configuration, in the form that ``--config`` takes, with its time, reason, gain and ties."""
+    """Describes the best configuration as ``--config`` takes it, with its time and reason, its gain and its ties."""
     if result.best is None:
         return [Text.assemble("best: ", ("none", "red"), f"; {result.reason}")]
     best = result.best
@@ -82,7 +82,7 @@ def _noise(result: WorkloadResult) -> list[Text]:
 
 
 def _half_width(interval_us: tuple[float, float]) -> str:
-    """Formats half the width of the interval; `NOTHING` if it is infinite, because the samples are too few."""
+    """Formats half the width of the interval; `NOTHING` if the width is infinite, because of too few samples."""
     half = (interval_us[1] - interval_us[0]) / 2
     return f"{half:.2g}" if math.isfinite(half) else NOTHING
 

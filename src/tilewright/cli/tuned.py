@@ -183,8 +183,8 @@ def verify(
 ) -> None:  # fmt: skip
     """Races the stored winners again on this machine, for example after a driver or a compiler changed.
 
-    Exit code 0 if the verdict is `holds` for all entries that can be raced here, 1 if one `drifted` or is `wrong`, 3 if
-    none can be raced.
+    Exit code 0 if all entries that can be raced here have the verdict `holds`. Exit code 1 if one entry has `drifted`
+    or `wrong`, 3 if no entry can be raced.
 
     Example: `tilewright tuned verify --json`
     """

@@ -2,10 +2,10 @@
 
 On sm_90 an accumulator is in the registers of the threads that issue the product, in every iteration of its loop. A
 kernel with too large accumulators has to spill, and takes up to ten times as long to compile as the winner. So `tune`
-and the search in the user's process do not compile such candidates at first. They compile them only if every correct
+and the search in the user's process do not compile such candidates at first. They are compiled only if every correct
 candidate has at least `LEAST_STACK` bytes of stack. The shipped configuration is always compiled. In
-examples/matmul.py, 11 of 40 configurations are skipped, and this saves half of the compilers' processor time (15 of 31
-s on a machine with 2 cores, 2026-11-22).
+examples/matmul.py, 11 of 40 configurations are skipped. This saves 15 of 31 s of the compilers' processor time (a
+machine with 2 cores, 2026-11-22).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from tilewright.compile.skipped import NotCompiled
 from tilewright.errors import ToolFailed
 from tilewright.hardware.architectures import WARP
 from tilewright.languages.base import Language, Lowered
-from tilewright.records import Failed
 from tilewright.task.task import Launch
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import KernelEntry, Op
 
 LEAST_STACK = 640
-"""Bytes of stack per thread. The recorded candidates whose accumulators do not fit have at least this much stack
-(matmul on an H200; they are 1.9 to 9.2 times slower than the best)."""
+"""Bytes of stack per thread. All recorded candidates whose accumulators do not fit have at least this much stack. They
+are 1.9 to 9.2 times slower than the best candidate (matmul on an H200)."""
 SMALLEST = 1 << 15  # elements; the accumulators in smaller tiles always fit
 REGISTERS = 254  # per thread: 255, less one for the address of the stack
 WORKER_WARPS = 4  # if no hint sets it; all sm_90 product kernels in bench/recorded/ use 4
@@ -34,17 +34,17 @@ LEAVES = ("continue", "break")
 
 
 @dataclass(frozen=True)
-class HasToSpill(Failed):
+class HasToSpill(NotCompiled):
     """A candidate that was not compiled, because its accumulators cannot fit."""
 
 
 UNFIT = HasToSpill(
-    "compile", f"not compiled: its accumulators need more than {REGISTERS} registers per thread, so it has to spill"
+    "compile", f"not compiled: its accumulators need more than {REGISTERS} registers per thread, so the kernel spills"
 )
 
 
 def entry_of(lowered: Lowered) -> KernelEntry | None:
-    """Decodes the Tile IR of a kernel; None if it cannot be read."""
+    """Returns the decoded Tile IR of a kernel; None if it cannot be read."""
     try:
         return read_bytecode(lowered.code).entry()
     except (ToolFailed, LookupError):
@@ -54,9 +54,9 @@ def entry_of(lowered: Lowered) -> KernelEntry | None:
 class Accumulators:
     """Finds the candidates that have to spill. ``read``: decodes a kernel.
 
-    Reading a kernel takes as long as its front end, so few kernels are read: those whose two largest constants could be
-    the extents of a too large tile. If one candidate of a kernel has no matrix products, its other candidates are not
-    read.
+    Reading a kernel takes as long as the front end. So a kernel is read only if its two largest constants could be the
+    extents of a too large tile. If one candidate of a kernel has no matrix products, the other candidates of this
+    kernel are not read.
     """
 
     def __init__(self, read: Callable[[Lowered], KernelEntry | None] = entry_of) -> None:
@@ -64,7 +64,7 @@ class Accumulators:
         self._without: set[str] = set()
 
     def unfit(self, language: Language, launch: Launch, lowered: Lowered) -> bool:
-        """Whether the accumulators of a candidate cannot fit."""
+        """Returns whether the accumulators of a candidate cannot fit into registers."""
         name = language.kernel_name(launch.kernel)
         if lowered.arch != "sm_90" or not lowered.is_tile_ir or name in self._without:
             return False
@@ -79,8 +79,10 @@ class Accumulators:
 
 
 def needs_unfit(stack_bytes: Iterable[int]) -> bool:
-    """Returns whether candidates that have to spill should be compiled too. ``stack_bytes``: the stack per thread of
-    each correct candidate."""
+    """Returns whether candidates that have to spill should be compiled, too.
+
+    stack_bytes: the stack per thread of each correct candidate.
+    """
     return min(stack_bytes, default=LEAST_STACK) >= LEAST_STACK
 
 
@@ -102,8 +104,9 @@ def accumulator_words(entry: KernelEntry) -> int:
 
 
 def registers(entry: KernelEntry, arch: str) -> int:
-    """Returns the total number of registers of the threads in a cluster that issue products. The hints in the code set
-    the number of these threads.
+    """Returns the total number of registers of the threads in a cluster that issue products.
+
+    The hints in the code determine how many threads issue products.
     """
     hints = {**entry.hints.get("default", {}), **entry.hints.get(arch, {})}
     warps = hints.get("num_worker_warps_per_cta", WORKER_WARPS) * hints.get("num_cta_in_cga", 1)
@@ -111,5 +114,5 @@ def registers(entry: KernelEntry, arch: str) -> int:
 
 
 def _extent(value: object) -> bool:
-    """Whether ``value`` can be an extent of a tile: a power of two."""
+    """Returns whether ``value`` can be an extent of a tile: a power of two."""
     return type(value) is int and value > 0 and not value & (value - 1)

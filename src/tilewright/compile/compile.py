@@ -1,8 +1,8 @@
 """Compiles candidates: the front end runs in the calling thread, the compilers run as parallel child processes.
 
-The front end holds Python's global lock for 10 to 50 ms per candidate, so more threads would not make it faster. It
-feeds a pool of threads, each of which waits for one compiler (`compile.pool`). An error in a candidate fails that
-candidate only. No GPU, driver or torch is needed.
+The front end holds Python's global lock for 10 to 50 ms per candidate, so more threads would not make it faster. A pool
+of threads gets the front end's results, and each thread waits for one compiler (`compile.pool`). An error in a
+candidate fails only this candidate. No GPU, driver or torch is needed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compile.pool import CompilerPool
+from tilewright.compile.skipped import CompileLimit
 from tilewright.errors import TaskError, TilewrightError, ToolFailed, choices, in_task
 from tilewright.hardware.architectures import Board
 from tilewright.languages import is_kernel, language_of
@@ -26,11 +27,11 @@ BUDGET_SECONDS = 10.0
 """Processor time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
 _TILE = re.compile("tile|block", re.IGNORECASE)
 WARP_HINTS, WARPS = ("num_worker_warps", "num_warps"), 4
-"""The names of the hints that set the number of a kernel's warps, and the number to assume if the compiler chooses."""
+"""The hints that set the number of a kernel's warps, and the number of warps to assume if the compiler chooses."""
 
 
 class Stopped(Exception):
-    """Raised when ``stopped`` of `compile_all` returned True."""
+    """The caller stopped `compile_all`: the argument ``stopped`` returned True."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def compile_all(
     on_done: Callable[[Compiled], None] = lambda compiled: None,
     stopped: Callable[[], bool] = lambda: False,
     unfit: bool = True,
+    limit_of: Callable[[Unit], CompileLimit | None] | None = None,
 ) -> list[Compiled]:
     """Compiles every unit; the results are in the order of the units.
 
@@ -82,6 +84,7 @@ def compile_all(
     on_done: called in this thread as units finish, for progress.
     stopped: called between units. Once it returns True, the compilers are ended and Stopped is raised.
     unfit: False skips units whose accumulators cannot fit, but never a configuration that a task ships.
+    limit_of: returns the limit of a unit's compiler as it is now. A unit over it is a `NotCompiled`.
     """
     each_task = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
@@ -93,7 +96,8 @@ def compile_all(
         done[index] = Compiled(units[index], built, code)
         on_done(done[index])
 
-    with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all) as pool:
+    limit = None if limit_of is None else lambda index: limit_of(units[index])
+    with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all, limit_of=limit) as pool:
         for index in _longest_first(units):
             if stopped():
                 raise Stopped
@@ -159,8 +163,10 @@ def refuse_broken_tools(compiled: Sequence[Compiled]) -> None:
 
 
 def remember(task: Task, compiled: Sequence[Compiled]) -> int:
-    """Stores the cubins of one task where its launches find them, so that a worker need not compile. Returns how
-    many."""
+    """Stores the cubins of one task where its launches find them, so that a worker need not compile.
+
+    Returns the number of stored cubins.
+    """
     built = [each.built for each in compiled if isinstance(each.built, Built)]
     if not built:
         return 0
@@ -180,7 +186,7 @@ def effort(constants: Iterable[tuple[str, object]]) -> float:
 
 
 def _longest_first(units: Sequence[Unit]) -> list[int]:
-    """Returns the indices of the units: workload by workload, and within each workload the slowest to compile first."""
+    """Returns the indices of the units, workload by workload. Within a workload, the slowest to compile are first."""
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
     order = [(position[unit.workload.name], -effort(unit.configuration.items())) for unit in units]
     return sorted(range(len(units)), key=order.__getitem__)
@@ -209,7 +215,7 @@ def _launched(task: Task, unit: Unit) -> tuple[Launch, dict[str, Value]] | Faile
 
 
 def _mixed(launch: Launch, language: Language, hints: Mapping[str, Value]) -> str | None:
-    """Describes the part of a launch that belongs to another language; None if there is no such part."""
+    """Returns a message about a hint or argument that belongs to another language; None if there is none."""
     known = [hint.name for hint in language.hints]
     if known and (foreign := [name for name in hints if name not in known]):
         return f"'{foreign[0]}' is no hint of language '{language.name}'; {choices(foreign[0], known)}"
@@ -217,6 +223,6 @@ def _mixed(launch: Launch, language: Language, hints: Mapping[str, Value]) -> st
         if is_kernel(arg) and language_of(arg).name != language.name:
             return (
                 f"the launch passes a kernel of language '{language_of(arg).name}' to one of '{language.name}'; "
-                "fix: one launch, one language"
+                "fix: use only one language in a launch"
             )
     return None

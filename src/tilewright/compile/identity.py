@@ -1,5 +1,7 @@
-"""The digest of all code that a run's results depend on. An interrupted run is continued only if its digest is the
-same."""
+"""The digest of all code on which a run's results depend.
+
+An interrupted run is continued only if the digest has not changed.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,10 @@ from tilewright.task.task import Task
 
 
 def code_of(task: Task, workloads: Sequence[Workload], board: Board) -> str:
-    """Returns the SHA-256 of the task's code: its functions, editable files and space, and the launches of its shipped
-    configuration.
+    """Returns the SHA-256 of the task's functions, editable files and space, and of its shipped launches.
 
-    The functions include their helpers and constants, from any module. Each workload has one launch: kernel, grid,
-    arrays and bytecode.
+    The functions include their helpers and constants, from any module. Each workload has one launch, which consists of
+    kernel, grid, arrays and bytecode.
     """
     space = task.space
     parts = [repr((space.constants, space.hints, space.shipped, space.include, space.only))]

@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, as_completed
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tilewright.compile.accumulators import UNFIT, Accumulators, HasToSpill, entry_of
+from tilewright.compile.skipped import CompileLimit
 from tilewright.languages.base import Identity, Language, Lowered
 from tilewright.machine_code.cubin import MachineCodeError
 from tilewright.records import Built, Failed, MachineCode
 from tilewright.task.task import Launch
 from tilewright.tileir.read.tree import KernelEntry
+from tilewright.tools import child
 from tilewright.tools.child import ToolPool
 
 Outcome: TypeAlias = tuple[Built | Failed, MachineCode | Failed]
+POLL_SECONDS = 0.1
+"""How often the pool looks for compilers that are over a limit."""
 
 
 class CompilerPool:
-    """Threads that each wait for one compiler, and threads that read the cubins. Candidates are known by index.
+    """Threads that each wait for one compiler, and threads that read the cubins with nvdisasm (called readers).
 
-    Each start of nvdisasm costs 0.25 s or more of processor time, and each cubin that it reads 0.02 s. So few readers
-    run while all compilers do, and a reader reads its share of the waiting cubins in one run. Cores without a compiler
-    are for readers. Equal bytecode is compiled once.
+    Candidates are known by index. Equal bytecode is compiled once. A start of nvdisasm costs 0.25 s or more of
+    processor time, and each cubin costs 0.02 s more. So few readers run while all compilers run, and a reader reads
+    many waiting cubins in one run. Cores without a compiler are for readers.
 
     read: returns the machine code of each cubin, or a `MachineCodeError`.
     entry_of: decodes Tile IR.
+    limit_of: returns the limit of a candidate's compiler as it is now; None if it has none. A limit may be set while
+        compilers run.
     """
 
     def __init__(
         self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[MachineCode | MachineCodeError]],
         entry_of: Callable[[Lowered], KernelEntry | None] = entry_of,
+        limit_of: Callable[[int], CompileLimit | None] | None = None,
     ) -> None:  # fmt: skip
         self.seconds, self.read, self.accumulators = seconds, read, Accumulators(entry_of)
+        self.limit_of = limit_of
+        self._ended: dict[Hashable, CompileLimit] = {}
         self._unfit: dict[int, tuple[Language, Lowered]] = {}
         self._added: dict[Future[Outcome], list[int]] = {}
         self.jobs, self.compiling, self.reading = jobs, 0, 0
@@ -51,7 +61,10 @@ class CompilerPool:
         self.readers.__exit__(*raised)
 
     def add(self, index: int, language: Language, lowered: Lowered, launch: Launch, *, always: bool = False) -> None:
-        """Compiles a candidate, unless its accumulators cannot fit. ``always``: compiles it even then."""
+        """Compiles a candidate, unless its accumulators cannot fit into registers.
+
+        always: compiles the candidate even if its accumulators cannot fit.
+        """
         new = lowered.identity not in self.seen
         if new and not always and self.accumulators.unfit(language, launch, lowered):
             self._unfit[index] = language, lowered
@@ -59,7 +72,7 @@ class CompilerPool:
             self._submit(index, language, lowered)
 
     def left_out(self) -> dict[int, HasToSpill]:
-        """Returns the candidates that are not compiled, and why."""
+        """Returns the candidates that are not compiled, by index, each with the reason."""
         for index, (language, lowered) in list(self._unfit.items()):
             if lowered.identity in self.seen:  # an identical candidate is compiled anyway
                 del self._unfit[index]
@@ -77,9 +90,27 @@ class CompilerPool:
         index: yields only this candidate and those with the same bytecode.
         """
         wanted = [future for future, indices in self._added.items() if index is None or index in indices]
-        for future in as_completed(wanted):
-            for each in self._added.pop(future):
-                yield each, *future.result()
+        while wanted:
+            self._end_slow(wanted)
+            done = wait(wanted, None if self.limit_of is None else POLL_SECONDS, FIRST_COMPLETED).done
+            wanted = [future for future in wanted if future not in done]
+            for future in done:
+                for each in self._added.pop(future):
+                    yield each, *future.result()
+
+    def _end_slow(self, wanted: Sequence[Future[Outcome]]) -> None:
+        """Ends the compilers that are over the limits of all their candidates."""
+        if self.limit_of is None:
+            return
+        limits: dict[Hashable, CompileLimit] = {}
+        for future in wanted:
+            each = [self.limit_of(index) for index in self._added[future]]
+            known = [limit for limit in each if limit is not None]
+            if len(known) == len(each):
+                limits[future] = max(known, key=lambda limit: limit.seconds)
+        if limits:
+            seconds = {job: limit.seconds for job, limit in limits.items()}
+            child.kill_slow(seconds, lambda job: self._ended.setdefault(job, limits[job]))
 
     def _submit(self, index: int, language: Language, lowered: Lowered) -> None:
         if lowered.identity not in self.seen:
@@ -90,11 +121,14 @@ class CompilerPool:
 
     def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
         try:
-            with self._one_more_compiler():
+            with self._one_more_compiler(), child.doing(outcome) as spent:
                 built = language.assemble(lowered, self.seconds)
+            if isinstance(built, Failed) and outcome in self._ended:
+                built = self._ended[outcome].outcome
             if isinstance(built, Failed):
                 outcome.set_result((built, built))
             else:
+                built = replace(built, processor_seconds=spent.seconds)
                 with self._lock:
                     self.unread.append((built, outcome))
                 self.readers.submit(self._read_waiting)
@@ -112,7 +146,7 @@ class CompilerPool:
                 self.compiling -= 1
 
     def _read_waiting(self) -> None:
-        """Reads until no cubin waits. Ends at once if enough readers run: they take the waiting cubins."""
+        """Reads cubins until no cubin waits. Ends at once if enough other readers run."""
         while waiting := self._share():
             try:
                 self._read(waiting)
@@ -121,7 +155,10 @@ class CompilerPool:
                     self.reading -= 1
 
     def _share(self) -> list[tuple[Built, Future[Outcome]]]:
-        """Takes a reader's share of the waiting cubins, and counts the reader. Empty if enough readers run."""
+        """Takes cubins from the waiting list for one reader, and adds this reader to the count of running readers.
+
+        Returns an empty list if enough readers run.
+        """
         with self._lock:
             enough = min(self.jobs, max(1, self.jobs // 4) + self.jobs - self.compiling)
             size = -(-len(self.unread) // enough) if self.reading < enough else 0

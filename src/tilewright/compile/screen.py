@@ -2,9 +2,9 @@
 
 `tune` and the search in the user's process use the same rules. Many hints change nothing, so candidates with the same
 code and launch are timed once. The other rules compare a candidate with the best predicted one, so some candidates
-always stay. A candidate is not dropped because it spills: of a 4000×4097×2000 product on an H200, 32 of 40 candidates
-spill, and one of these is the fastest. If the instructions are not known, the size of the stack tells which candidates
-spill (`most_stack`).
+always stay. Spills alone are no reason to drop a candidate. For a 4000×4097×2000 product on an H200, 32 of 40
+candidates spill, and the fastest candidate spills, too. If the instructions are not known, the size of the stack shows
+which candidates spill (`most_stack`).
 
 The thresholds were chosen, and are checked, on the races in bench/recorded/: no threshold drops a winner there.
 """
@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from tilewright import records
-from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, launch_of
+from tilewright.compile.skipped import NotCompiled
 from tilewright.hardware.architectures import Occupancy
 from tilewright.hardware.boards import Board
 from tilewright.hardware.executions import Work, occupancy_of
@@ -29,12 +29,12 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 
 RACED = 10
-"""How many of the best predicted candidates are verified and raced, in addition to the shipped one."""
+"""The number of candidates, best predicted first, that are verified and raced in addition to the shipped candidate."""
 ENOUGH_TO_START = 0.3
 """The share of the candidates that must be compiled before the best of them are verified. With a smaller share, most of
 the verified candidates would not be among the best in the end."""
 SLOWER = 2.0
-"""A candidate is out if its predicted time is more than this many times the shortest. In the recorded cases, the
+"""A candidate is not raced if its predicted time is more than this many times the shortest. In the recorded cases, the
 predicted time of the fastest is at most 1.14 times the shortest, even if its kernel was not used for the fit."""
 SPILL_SHARE = 0.10
 """Spills that take less than this share of the predicted time are ignored: spills before and after the loop cost
@@ -42,11 +42,13 @@ little."""
 SPILLS_SLOWER = 1.5
 """`SLOWER` for candidates that spill more than `SPILL_SHARE`."""
 KEEP = 8
-"""At least this many different codes stay, if that many can be launched."""
+"""At least this many different machine codes remain in the race, if that many can be launched."""
 SPILL_BYTES = 128
-"""Bytes of stack per thread. If the instructions are not known, a candidate with more stack counts as spilling. Of the
-158 recorded candidates that spill, those with more are 1.19 to 76 times slower than the best; one with 40 bytes is the
-fastest of its workload."""
+"""Bytes of stack per thread. If the instructions are not known, a candidate with more stack counts as spilling.
+
+158 of the recorded candidates spill. Those with more stack are 1.19 to 76 times slower than the best. A candidate with
+40 bytes is the fastest of its workload.
+"""
 
 Verdict: TypeAlias = Literal["race", "last", "out"]
 
@@ -65,15 +67,15 @@ class ScreenRow:
 
 
 def same_work(code_hash: str, grid: tuple[int, ...], arguments: Iterable[Argument]) -> Hashable:
-    """Returns a key that is equal for launches that do the same work: same machine code, grid and arguments of the
-    code."""
+    """Returns a key that is equal for launches with equal machine code, grid and arguments of the code."""
     return code_hash, grid, tuple((argument, type(argument)) for argument in arguments)
 
 
 def most_stack(stack_bytes: Iterable[int]) -> int:
-    """Returns the most stack per thread, in bytes, of a candidate that is worth a launch, if only headers are known.
+    """Returns the limit of the stack per thread, in bytes. Candidates with more stack are not worth a launch.
 
-    This is `SPILL_BYTES`, or twice the least of ``stack_bytes`` if all candidates spill.
+    The limit is for candidates of which only the headers were read. It is `SPILL_BYTES`, or twice the least of
+    ``stack_bytes`` if all candidates spill.
     """
     least = min(stack_bytes, default=0)
     return SPILL_BYTES if least <= SPILL_BYTES else 2 * least
@@ -85,8 +87,10 @@ def same_code_as(other: object) -> str:
 
 
 def not_raced(place: int, ranked: int, top: int) -> str:
-    """Returns the reason why a candidate is not raced: its rank ``place`` among ``ranked`` candidates is not in the
-    first ``top``."""
+    """Returns the reason, in words, why a candidate is not raced: its rank ``place`` is greater than ``top``.
+
+    ranked: the number of candidates that have a rank.
+    """
     return f"predicted {place}. of {ranked}; the first {top} were raced"
 
 
@@ -117,7 +121,10 @@ def screen(
 
 
 def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Configuration, ...]:
-    """Returns the configurations that race: those with the verdict "race" before "last", then by predicted time."""
+    """Returns the configurations to race: first all with the verdict "race", then all with "last".
+
+    Within one verdict, the shortest predicted time comes first. Duplicates are left out.
+    """
     racing = [
         (result.verdict != "race", result.predicted.us, str(config), config)
         for config, result in screened.items()
@@ -128,7 +135,7 @@ def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Config
 
 @dataclass(frozen=True)
 class _Group:
-    """Rows that do the same work, and therefore take the same time."""
+    """Rows with equal machine code, grid and arguments, which therefore take the same time."""
 
     members: tuple[ScreenRow, ...]
     row: ScreenRow
@@ -164,19 +171,23 @@ _Objection: TypeAlias = tuple[Verdict, str] | None
 
 
 def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound) -> _Objection:
-    """Objects if the tensor instructions are slower than other candidates' instructions, unless memory bounds the
-    workload."""
+    """Returns an objection if the tensor instructions are slower than those of other candidates, else None.
+
+    There is no objection if memory bounds the workload.
+    """
     path = group.row.code.tensor_path
     if bound.kind == "memory" or path == "unknown" or _strength(path) >= strongest:
         return None
     lost = "no tensor instructions" if path == "none" else f"only {path}"
     verdict: Verdict = "out" if path == "none" or times > SLOWER else "last"
-    return verdict, f"{lost}, where others use a faster tensor path"
+    return verdict, f"{lost}, but other candidates use a faster tensor path"
 
 
 def _spills(group: _Group, times: float, most: int) -> _Objection:
-    """Objects to spills by their share of the predicted time. If this share is not known, objects by the size of the
-    stack."""
+    """Returns an objection if spills take a large share of the predicted time, else None.
+
+    If this share is not known, the size of the stack decides.
+    """
     code, share = group.row.code, group.spill_us / group.predicted.us
     if code.unread and code.stack_bytes > most:
         return "last", f"spills: {code.stack_bytes:,} B of stack"
@@ -189,15 +200,15 @@ def _spills(group: _Group, times: float, most: int) -> _Objection:
 
 
 def _unattained(group: _Group) -> _Objection:
-    """Objects to an occupancy hint that requests more CTAs than fit on an SM."""
+    """Returns an objection if an occupancy hint requests more CTAs than fit on an SM, else None."""
     asked = min(row.occupancy or 1 for row in group.members)
     if asked <= group.fits.ctas:
         return None
-    return "last", f"occupancy={asked} asked, {group.fits.ctas} fits: {group.fits.why}"
+    return "last", f"occupancy={asked} requested, but {group.fits.ctas} fits: {group.fits.why}"
 
 
 def _strength(path: records.TensorPath) -> int:
-    """Ranks tensor instructions: none, of one warp, of a warpgroup, on tensor memory."""
+    """Returns the rank of tensor instructions: 0 for none, 1 of one warp, 2 of a warpgroup, 3 on tensor memory."""
     return 0 if path == "none" else 3 if path == "UTCMMA" else 2 if path.endswith("GMMA") else 1
 
 
@@ -206,8 +217,10 @@ def _by_time(group: _Group) -> tuple[float, str, tuple[int, ...]]:
 
 
 def _keep_baseline(groups: Sequence[_Group], shipped: Configuration | None) -> list[_Group]:
-    """Makes the shipped configuration the representative of its group, and makes the group's verdict "last" at
-    worst."""
+    """Returns the groups with the shipped configuration as the representative of its group.
+
+    If the verdict of this group is "out", it becomes "last".
+    """
     kept = []
     for group in groups:
         if baseline := next((row for row in group.members if row.configuration == shipped), None):
@@ -219,11 +232,14 @@ def _keep_baseline(groups: Sequence[_Group], shipped: Configuration | None) -> l
 
 
 def _keep_enough(groups: Sequence[_Group]) -> list[_Group]:
-    """Keeps at least `KEEP` different codes, if that many can be launched, because the prediction may be wrong."""
+    """Returns the groups with at least `KEEP` groups that are not "out", if so many can be launched.
+
+    The verdict of the best dropped groups becomes "last", because the prediction may be wrong.
+    """
     staying = sum(group.verdict != "out" for group in groups)
     dropped = sorted((group for group in groups if group.verdict == "out" and group.fits.ctas), key=_by_time)
     saved = {id(group) for group in dropped[: max(0, KEEP - staying)]}
-    reason = f"kept, because fewer than {KEEP} others remain"
+    reason = f"kept, because fewer than {KEEP} other candidates remain"
     return [group.judged("last", f"{group.reason}; {reason}") if id(group) in saved else group for group in groups]
 
 
@@ -241,8 +257,7 @@ def _us(group: _Group) -> str:
 def screen_compiled(
     task: Task, workload: records.Workload, board: Board, bound: Bound, compiled: Sequence[Compiled]
 ) -> dict[Configuration, Screened | Failed]:
-    """Returns the verdict for each configuration, or its failure if it did not compile, for one workload and GPU
-    model."""
+    """Returns the verdict for each configuration, or the failure if the configuration did not compile."""
     work = work_of(task, workload.dims)
     outcomes: dict[Configuration, Screened | Failed] = {}
     ignored: dict[Configuration, str] = {}
@@ -273,10 +288,10 @@ def work_of(task: Task, dims: Dims) -> Work:
 
 
 def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:
-    """Returns the candidate's row of the result, as it is before the race."""
+    """Returns the candidate for the result of `tune`, without the results of check and race."""
     config = compiled.unit.configuration
     seconds = compiled.built.seconds if isinstance(compiled.built, records.Built) else None
-    if isinstance(screened, HasToSpill):
+    if isinstance(screened, NotCompiled):
         return Candidate(config, "screened", screened.reason)
     if isinstance(screened, Failed):
         return Candidate(config, "failed", f"{screened.stage}: {screened.reason}", compile_seconds=seconds)

@@ -48,8 +48,8 @@ class Executor(ABC):
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
         """Starts the executor for one task. All results are checked against the reference of this task.
 
-        task: ``FILE`` or ``FILE:TASK``. files: absolute path of an editable file → absolute path of the copy to load
-        instead.
+        task: ``FILE`` or ``FILE:TASK``.
+        files: maps the absolute path of an editable file to the absolute path of the copy to load instead.
         """
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Executor(ABC):
 
     @abstractmethod
     def close(self, wait: bool = True) -> None:
-        """Ends the executor. With ``wait``, returns only when it has ended."""
+        """Ends the executor. With ``wait``, returns only after the executor has ended."""
 
     def __enter__(self: Entered) -> Entered:
         return self

@@ -1,2 +1,1 @@
-"""Architectures, GPU models (boards) with their peak rates, the roofline, predicted times, and the GPU of this
-machine."""
+"""Describes architectures and GPU models (called boards), predicts times, and finds the GPU of this machine."""

@@ -51,7 +51,7 @@ class Architecture:
     default_board: str
     """Name of the GPU model that is assumed if only the architecture is known."""
     sources: Mapping[str, str] = field(hash=False, repr=False)
-    """Field → source of its value; "assumed" marks a value that no public document states."""
+    """Maps a field to the source of its value. "assumed" marks a value that no public document states."""
     registers_per_sm: int = 65536
     """32-bit registers."""
     max_registers_per_thread: int = 255
@@ -78,7 +78,7 @@ def _architecture(
     """Makes one row of the table.
 
     shared_kib, ctas, warps: the limits per SM. A CTA can have 1 KiB of shared memory less than the SM.
-    sources: field → source, where the source is not the usual one.
+    sources: maps a field to its source, if the source is not the usual one.
     """
     number = int(name.removeprefix("sm_"))
     # Multicast (TMA writes one tile to several CTAs) is fast on sm_90a, 100, 103, 107 and 110 only, says ptxas 13.4.
@@ -100,7 +100,7 @@ def _architecture(
 
 _SM_88 = {
     "registers_per_sm": "assumed: as every architecture since 5.0",
-    "shared_bytes_per_sm": f"assumed: as sm_86 ({_OCCUPANCY} knows 8.0 and 8.7 as the larger ones; "
+    "shared_bytes_per_sm": f"assumed: as sm_86 ({_OCCUPANCY} lists only 8.0 and 8.7 with a larger size; "
     "tileiras plans the same shared memory for both)",
     "shared_bytes_per_cta": "assumed: as sm_86",
     "reserved_shared_per_cta": "assumed: as sm_86",
@@ -131,7 +131,7 @@ _ROWS = (
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({row.name: row for row in _ROWS})
-"""Name → architecture, for every target of tileiras 13.4."""
+"""Maps a name to its architecture, for every target of tileiras 13.4."""
 
 
 def architecture(name: str) -> Architecture:
@@ -147,7 +147,7 @@ def architecture(name: str) -> Architecture:
         raise RequestError(f"'{name}' is a feature set of {base}, which the compiler chooses itself: write {base}")
     meant = {product.arch for product in BOARDS.values() if name.lower() in product.name.lower().split()}
     if len(meant) == 1:
-        raise RequestError(f"'{name}' is a board, not an architecture: write {meant.pop()}")
+        raise RequestError(f"'{name}' is a GPU model, not an architecture: write {meant.pop()}")
     raise UnknownChoice("architecture", name, ARCHITECTURES)
 
 
@@ -165,9 +165,9 @@ DEFAULT_ARCH = "sm_90"
 def default_board(arch: str) -> Board:
     """Returns the GPU model to assume if only the architecture is known: usually the common data-centre GPU.
 
-    For sm_86, this is A10: RTX 3090 has the same SM but half the tensor rate. For sm_90, it is H200 (we measure on it),
-    for sm_120 RTX 5090 (TileGym tunes for it). No GPU with sm_88 or sm_107 is documented, so these two architectures
-    have the rates of a related GPU.
+    The default for sm_86 is A10, because RTX 3090 has the same SM but half the tensor rate. The default for sm_90 is
+    H200, because Tilewright is measured on it, and for sm_120 RTX 5090, because TileGym tunes for it. No GPU with sm_88
+    or sm_107 is documented, so these two architectures have the rates of a related GPU.
     """
     return BOARDS[architecture(arch).default_board]
 
@@ -189,9 +189,9 @@ _VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
 def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | None = None) -> Board:
     """Returns the model of a GPU by its name in the driver ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
 
-    Unknown GPUs, parts of a GPU (MIG) and variants (laptop, NVL, fewer SMs) get an estimate. The rates of the known
-    model, or else of the default model of ``arch``, are scaled by the number of SMs. The sources of an estimate start
-    with "assumed". Raises UnknownChoice for an unknown name without ``arch``.
+    Unknown GPUs, parts of a GPU (MIG) and variants (laptop, NVL, fewer SMs) get an estimate: the rates of the known
+    model are scaled by the number of SMs. For an unknown name, the default model of ``arch`` is scaled. The sources of
+    an estimate start with "assumed". Raises UnknownChoice for an unknown name without ``arch``.
     """
     if sms <= 0 or memory_bytes <= 0:
         raise RequestError(f"GPU '{gpu_name}' with {sms} SMs and {memory_bytes} bytes: both must be above 0")

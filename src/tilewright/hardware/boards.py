@@ -1,7 +1,7 @@
 """Lists GPU models, here called boards, with the peak rates that their vendors state.
 
 Rates are dense, in TFLOP/s (TOP/s for ``int8``). A datasheet's rate with structured sparsity is halved. Of two rates
-for float16, the table has the rate with float32 accumulation, because tile kernels use that. For float8 on the RTX 50
+for float16, the table has the rate with float32 accumulation, which tile kernels use. For float8 on the RTX 50
 series, the table has the higher rate, because block-scaled matrix products reach it. Bandwidth is in GB/s (10^9 bytes).
 `Board.sources` has the source of every number. Where the source starts with "assumed" or "computed", the vendor did not
 state the number.
@@ -47,13 +47,13 @@ class Board:
     memory_bytes: int
     """Capacity as marketed (1 GB is 10^9 bytes). The driver reports a little less or more."""
     tensor_tflops: Mapping[str, float] = field(hash=False)
-    """dtype → dense tensor-core TFLOP/s (TOP/s for int8)."""
+    """Maps a dtype to its dense tensor-core rate in TFLOP/s (TOP/s for int8)."""
     fp32_tflops: float
     """Float32 rate of the CUDA cores, TFLOP/s."""
     sources: Mapping[str, str] = field(hash=False, repr=False)
-    """Field → source of its number."""
+    """Maps a field to the source of its number."""
     measured: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """``bandwidth_gbs`` → measured GB/s; a dtype → measured TFLOP/s. The source is ``sources["measured"]``."""
+    """Measured rates: GB/s for the key ``bandwidth_gbs``, TFLOP/s for a dtype. Source: ``sources["measured"]``."""
 
     @property
     def sm(self) -> int:
@@ -61,7 +61,7 @@ class Board:
         return int(self.arch.removeprefix("sm_"))
 
     def tflops(self, dtype: str) -> float:
-        """Returns the peak TFLOP/s for ``dtype``: of the tensor cores if they support it, else of the CUDA cores."""
+        """Returns the peak TFLOP/s for ``dtype``: on tensor cores if they support the dtype, else on CUDA cores."""
         if dtype in self.tensor_tflops:
             return self.tensor_tflops[dtype]
         return self.fp32_tflops * FP64_SHARE if dtype == "float64" else self.fp32_tflops
@@ -80,8 +80,10 @@ class Board:
 
 
 def _tensor(half: float, tf32: float, int8: float, **others: float) -> Mapping[str, float]:
-    """Returns the tensor rates of one GPU model by dtype. ``half``: for float16 and bfloat16. ``others``: for fp8, fp4
-    and fp64 if supported."""
+    """Returns the tensor rates of one GPU model by dtype, in TFLOP/s (TOP/s for int8).
+
+    half: the rate for float16 and bfloat16. others: the rates for fp8, fp4 and fp64 if supported.
+    """
     dtypes = {"fp8": ("float8_e4m3fn", "float8_e5m2"), "fp4": ("float4_e2m1fn",), "fp64": ("float64",)}
     rates = {"float16": half, "bfloat16": half, "tfloat32": tf32, "int8": int8}
     return rates | {dtype: rate for path, rate in others.items() for dtype in dtypes[path]}
@@ -91,7 +93,7 @@ def _board(
     name: str, arch: str, sms: int, clock: float, bandwidth: float, l2: int, memory: int, fp32: float,
     tensor: Mapping[str, float], source: str, /, **others: str,
 ) -> Board:  # fmt: skip
-    """Makes one row of the table. ``others``: field → source. ``source`` is the source of all other fields."""
+    """Makes one row of the table. ``others``: sources of some fields. ``source``: the source of all other fields."""
     sources = dict.fromkeys(NUMBERS, source) | others
     return Board(name, arch, sms, clock, bandwidth, l2 * MIB, memory * GB, tensor, fp32, sources)
 
@@ -185,4 +187,4 @@ _ROWS = (
 )  # fmt: skip
 
 BOARDS: Mapping[str, Board] = MappingProxyType({board.name: board for board in _ROWS})
-"""Name → board."""
+"""Maps a name to its GPU model."""

@@ -1,7 +1,7 @@
 """Computes how often the parts of a machine code run in one launch, and other numbers of the launch.
 
-The machine code has no trip counts. `Executions` computes them from the work: how often a loop has to run until the
-whole launch has done its FLOP, stored its output or read its input.
+The machine code has no trip counts. `Executions` computes the trip counts from the work: a loop runs until the whole
+launch has done its FLOP, stored its output or read its input.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DENSE = 50.0
 """FLOP per byte of the workload. Above this, a loop without tensor instructions is assumed to be a matrix product on
 the CUDA cores."""
 FEWEST_RUNS = 0.05
-"""The least number of times that a loop runs per CTA. CTAs that find no work left lower the average below 1."""
+"""The least number of times that a loop runs per CTA, on average. Below 1, because some CTAs find no work left."""
 SHARED_TILE = 0.5
 """Factor for the number of elements in a tile if the warpgroups of a CTA exchange values of the tile."""
 _FLOPS_PER_WARP: Mapping[TensorPath, float] = {
@@ -59,7 +59,7 @@ class Shape:
 
     ctas: int
     resident: int
-    """CTAs on one SM at a time; 1 if none fits, because the screen reports that case."""
+    """CTAs on one SM at a time. It is 1 if no CTA fits, because the screening reports this separately."""
     waves: int
     busy: float
     """The number of CTAs / the number that all waves could hold; at most 1. It is below 1 if the last wave is partly
@@ -69,7 +69,7 @@ class Shape:
 
 
 def shape_of(code: MachineCode, grid: Sequence[int], board: Board) -> Shape:
-    """Returns the number of CTAs of ``code`` over ``grid``, how many fit on an SM, and the waves."""
+    """Returns the distribution of a launch's CTAs over the GPU: number of CTAs, CTAs per SM, and waves."""
     fits = occupancy_of(code, board).ctas
     ctas = math.prod(grid) * max(code.cluster, 1)
     resident = max(1, min(fits, math.ceil(ctas / board.sms)))
@@ -86,11 +86,12 @@ def occupancy_of(code: MachineCode, board: Board) -> Occupancy:
 
 
 class Executions:
-    """How often each part of a code runs in one CTA. Code outside loops runs once; the work gives the runs of each
-    loop.
+    """The number of times that each part of a code runs in one CTA.
+
+    Code outside loops runs once. The runs of each loop are computed from the work.
 
     warps: the warps that compute. In a CTA with more than one warpgroup, tileiras uses one warpgroup for the TMA
-        copies. Its loops run at the same time as the others and are not counted.
+        copies. The loops of this warpgroup run at the same time as the other loops and are not counted.
     """
 
     def __init__(self, code: MachineCode, shape: Shape, work: Work) -> None:
@@ -134,7 +135,7 @@ class Executions:
     def _of_input(self, loop: CodeLoop, runs: Mapping[int, float]) -> float:
         """Returns the iterations of a loop that has no products and no stores.
 
-        They follow from the bytes that it loads, or the float operations that it computes. If a loop has neither, it is
+        The number follows from the bytes that the loop loads, or from its float operations. A loop with neither is
         assumed to run as often as the loop around it.
         """
         read = max(0.0, self.work.bytes - (self.work.written or self.work.bytes / 2)) / self.ctas
@@ -148,8 +149,10 @@ class Executions:
         return runs.get(loop.inside, 1.0) if loop.inside is not None else 1.0
 
     def _stored(self, region: CodeLoop) -> float:
-        """Returns the bytes of the output that a CTA stores in one run of a region. With TMA stores, the stores to
-        shared memory are counted."""
+        """Returns the bytes of the output that a CTA stores in one run of a region.
+
+        With TMA stores, the stores to shared memory are counted instead.
+        """
         if boxes(self.code, "UTMASTG"):
             return (width(region.copies, "STSM") or width(region.copies, "STS")) * self.consumers
         return width(region.copies, *STORES) * self.threads
@@ -158,7 +161,8 @@ class Executions:
 def parts(code: MachineCode) -> tuple[CodeLoop, tuple[CodeLoop, ...]]:
     """Returns the code outside the loops, and the loops.
 
-    Earlier versions recorded no loops. Then an assumed share of the code is one loop with all tensor instructions.
+    Records of earlier versions have no loops. For such records, an assumed share of the code is taken as one loop with
+    all tensor instructions.
     """
     flops = code.tensor_flops or code.tensor_instructions * _FLOPS_PER_WARP.get(code.tensor_path, 0.0)
     if not code.mix:
@@ -184,12 +188,12 @@ def _less(whole: Mapping[str, Number], others: Sequence[Mapping[str, Number]]) -
 
 
 def spills(region: CodeLoop) -> int:
-    """Returns the number of local loads and stores of a region. They are no part of the workload's work."""
+    """Returns the number of local loads and stores of a region, which are not part of the workload's work."""
     return region.mix.get("local load", 0) + region.mix.get("local store", 0)
 
 
 def copies_only(loop: CodeLoop) -> bool:
-    """Whether the loop belongs to the warps that copy through TMA for the others."""
+    """Returns whether the loop belongs to the warps that only copy, through TMA, for other warps."""
     copies = any(kind.startswith(("UTMALDG", "UTMASTG", "UBLKCP")) for kind in loop.copies)
     return copies and not loop.tensor_flops and loop.mix.get("float32", 0) < WARP
 
@@ -206,11 +210,12 @@ def tile_elements(code: MachineCode, shape: Shape) -> float:
 
 
 def staged_share(code: MachineCode, shape: Shape) -> float:
-    """Returns the bytes that are staged for each FLOP: 1 / rows + 1 / columns of the tile that a CTA writes.
+    """Returns the bytes that are staged per FLOP: 1 / rows + 1 / columns of the tile that a CTA writes.
 
     Elements are assumed to have two bytes. A TMA box is 128 bytes wide, so the number of boxes gives the columns. With
-    multicast, a cluster shares one tile. Without TMA, the tile is assumed to be square; its operands come from the L2,
-    too. If special functions stand between products (a softmax), one operand stays on the SM: 1 / rows.
+    multicast, a cluster shares one tile. Without TMA, the tile is assumed to be square, and its operands come from the
+    L2, too. If there are special functions between two products (a softmax), one operand stays on the SM. Then the
+    result is 1 / rows.
     """
     if code.tensor_path not in _WARPGROUP_PATHS:
         return 0.0
@@ -229,8 +234,10 @@ def _stored_boxes(code: MachineCode) -> int:
 
 
 def _copies(code: MachineCode, stores: int) -> int:
-    """Returns the number of copies of the code that stores a tile. A copy has one, two or four TMA stores for each box
-    of a row, because warpgroups may store parts of the rows. So three stores for each box mean two copies.
+    """Returns how often the machine code contains the code that stores a tile.
+
+    Such a code has one, two or four TMA stores for each box of a row, because warpgroups may store parts of the rows.
+    So three stores for each box mean that the code is contained twice.
     """
     return max(1, (stores // _stored_boxes(code)).bit_count())
 
@@ -243,7 +250,7 @@ def consumers(code: MachineCode, shape: Shape) -> int:
 
 
 def _exchanges(code: MachineCode) -> bool:
-    """Whether warpgroups exchange values through shared memory. This is assumed if a loop has an LDS instruction.
+    """Returns whether warpgroups exchange values through shared memory. This is assumed if a loop has an LDS.
 
     wgmma and TMA do not use LDS. A kernel that makes TMA descriptors uses LDS, but before its loops. The assumption
     does not hold for other tensor paths: UTCMMA code loads the address of tensor memory by LDS, and HMMA code loads its

@@ -52,7 +52,7 @@ def count() -> int:
 
 
 def make_context() -> None:
-    """Makes the CUDA context that torch will use. The C code releases the GIL, so other Python threads run on."""
+    """Makes the CUDA context that torch will use. Other Python threads continue meanwhile."""
     context, device, driver = ctypes.c_void_p(), ctypes.c_int(), cuda_driver()
     if driver is not None and detect() is not None and not driver.cuDeviceGet(ctypes.byref(device), 0):
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
@@ -109,7 +109,10 @@ class Monitor:
             self.unavailable = f"NVML does not answer: {error}"
 
     def disturbance(self) -> str | None:
-        """Returns the reason to discard the last round, or None. Also records the clock. Takes microseconds."""
+        """Returns the reason to discard the last round, such as throttling, or None. Also records the clock frequency.
+
+        Takes microseconds.
+        """
         if self._handle is None:
             return None
         try:

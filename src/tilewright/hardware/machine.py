@@ -33,7 +33,10 @@ class Target:
 
 
 def target_of(arch: str | None, gpu: Gpu | None) -> Target:
-    """Returns the target for ``arch``. Without ``arch``: this machine's GPU. Without a GPU: the default GPU model."""
+    """Returns the target for ``arch``.
+
+    The default is this machine's GPU. Without a GPU, the default is the GPU model for `DEFAULT_ARCH`.
+    """
     if gpu is not None and arch in (None, gpu.arch):
         return Target(gpu.board, gpu)
     board = default_board(arch or DEFAULT_ARCH)
@@ -45,7 +48,7 @@ def target_of(arch: str | None, gpu: Gpu | None) -> Target:
 
 
 def machine_of(target: Target) -> Machine:
-    """Returns the record of this machine."""
+    """Returns the record of this machine: its GPU, driver, CPU cores and package versions."""
     return Machine(
         arch=target.board.arch,
         gpu=target.gpu.name if target.gpu else None,

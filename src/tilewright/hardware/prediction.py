@@ -14,8 +14,9 @@ the sum of their powers), which is a little more than the longest term. The last
 The machine code has no trip counts; `executions` computes them from the work. If the instructions were not read, the
 model assumes the full tensor rate and ignores staging and spills: the time is a lower estimate.
 
-bench/fit_predictions.py fits the coefficients to recordings of an H200, and tests them on kernels that were not used
-for the fit; the results are in bench/recorded/README.md. On other GPUs the order is more reliable than the times.
+bench/fit_predictions.py fits the coefficients to recordings of an H200. It also tests the coefficients on kernels that
+were not used for the fit. bench/recorded/README.md has the results. On other GPUs, the predicted order of kernels is
+more reliable than the predicted times.
 """
 
 from __future__ import annotations
@@ -57,12 +58,11 @@ TURN_US = 0.96
 TURNS_OF_WARPS = 0.35
 """Relative extra time of memory without TMA, if an SM has 8 warps. Such warps load, compute and store in turn."""
 ISSUED_SHARE = 0.69
-"""Factor for the time of all instructions other than tensor instructions: the sum of their times at peak rates. It is
-below 1 because units overlap.
+"""Factor for the summed time, at peak rates, of all instructions other than tensor instructions. It is below 1 because
+units overlap.
 """
 NARROW = 1.45
-"""Extra clocks of an SM for a load or store of less than 32 bits per thread, as a multiple of the clocks of a wide
-one."""
+"""Extra clocks of an SM for a narrow load or store (below 32 bits per thread), in clocks of a wide load or store."""
 TOGETHER = 1.94
 """Exponent that combines the time of tensor instructions with the time of all others. With 1 they run one after the
 other; a larger exponent means more overlap.
@@ -77,8 +77,8 @@ CACHE_RATE = 4.56
 """Ratio of the rate of staging tiles from the L2 to the rate of memory. It is fitted, and higher than the L2's real
 rate."""
 SPILLED_L1, SPILLED_L2 = 0.26, 1.23
-"""Time of local loads and stores, relative to the time for as many bytes of memory. The first number applies if all of
-them fit into the caches. The second is added as their footprint outgrows half of the L2."""
+"""Time of local loads and stores, relative to the time for as many bytes of memory. The first number applies if all
+local memory fits into the caches. The second number is added gradually if local memory exceeds half of the L2."""
 OVERLAP, OVERLAP_STRAIGHT = 2.52, 6
 """Exponents that combine memory, compute, staging and latency. The second is for code without TMA and tensor
 instructions."""
@@ -87,7 +87,7 @@ CLOCKS: Mapping[str, float] = {
     "float32": 1, "special function": 8, "conversion": 2, "integer": 2, "uniform": 0.5, "control": 0.5, "tensor": 0,
     "local load": 0, "local store": 0, "global load": 5, "global store": 5,
 }  # fmt: skip
-"""Class of instructions → clocks that a sub-partition (a quarter of an SM) needs for one instruction of a warp.
+"""For each class of instructions, the clocks of a sub-partition (a quarter of an SM) for one instruction of a warp.
 
 The clocks are 32 threads divided by a quarter of the results per clock and SM. These results are from the table of
 arithmetic throughput in the CUDA C Programming Guide (9.0: float32 128, integer and conversion to 16 bits 64, special
@@ -96,9 +96,11 @@ functions 16). Loads and stores take one clock of the whole SM. Other classes ta
 SHARED_BYTES_A_CLOCK = 128
 """Bytes that the shared memory of an SM moves per clock."""
 MMA_SYNC_SHARE: Mapping[tuple[TensorPath, TensorPath], float] = {("HGMMA", "HMMA"): 0.62, ("UTCMMA", "HMMA"): 0.25}
-"""(the architecture's tensor path, the code's older tensor path) → assumed share of the full tensor rate that the code
-reaches. Hopper's share follows Luo et al., arXiv 2402.13499: mma.sync is much slower than wgmma. No recorded kernel
-tests these shares."""
+"""Assumed shares of the full tensor rate, for an architecture's tensor path and a code with an older tensor path.
+
+Hopper's share follows Luo et al., arXiv 2402.13499: mma.sync is much slower than wgmma. No recorded kernel tests these
+shares.
+"""
 _SHARED = ("LDS", "LDSM", "STS", "STSM")
 Term = tuple[float, str]
 """Microseconds, and a string that explains them."""
@@ -113,8 +115,7 @@ def predict(code: MachineCode, grid: Sequence[int], work: Work, board: Board) ->
 
 
 class Launched:
-    """One launch of a compiled code: figures from its machine code and its work, and the terms of the predicted
-    time."""
+    """One launch of a compiled code: its work, facts from its machine code, and the terms of its predicted time."""
 
     def __init__(self, code: MachineCode, grid: Sequence[int], work: Work, board: Board) -> None:
         self.code, self.shape, self.board = code, shape_of(code, grid, board), board
@@ -160,8 +161,10 @@ class Launched:
         return self.together_us() + self.spill_us() + LAUNCH_US
 
     def together_us(self) -> float:
-        """Returns the combined time of memory, compute, staging and latency. It is less than their sum because they
-        overlap."""
+        """Returns the combined time of memory, compute, staging and latency, in µs.
+
+        The terms overlap, so the combined time is less than their sum.
+        """
         terms = (self.memory_us(), self.compute_us(), self.staging_us(), self.latency_us())
         return _power(OVERLAP_STRAIGHT if self.straight else OVERLAP, *terms)
 
@@ -169,8 +172,10 @@ class Launched:
         return self.bytes_us * (1 + TURNS_OF_WARPS * 8 / self.warps_on_sm if self.straight else 1.0)
 
     def compute_us(self) -> float:
-        """Returns the time of tensor and other instructions. Several warps overlap them; a single warpgroup runs one
-        after the other."""
+        """Returns the time of tensor instructions and other instructions, in µs.
+
+        Several warpgroups overlap the two kinds. A single warpgroup runs one kind after the other.
+        """
         tensor, others = self.tensor_us(), self.others_us()
         alone = ONE_AFTER_OTHER * min(tensor, others) / max(1.0, self.warps_on_sm / 4)
         return _power(TOGETHER, tensor, others) + alone
@@ -209,8 +214,10 @@ class Launched:
         yield latency, f"{_us(latency)} latency ({waves} of {_us(latency / shape.waves)}, {ctas} an SM)"
 
     def _longer(self) -> float:
-        """Returns the factor by which the products take longer than ideal: small tiles hide less latency, and the last
-        wave may be partly filled."""
+        """Returns the factor by which the products take longer than at the achievable rate.
+
+        Small tiles hide less latency, and the last wave may be partly filled.
+        """
         return (1 + ALONE * 8192 / self.tile) / self.shape.busy
 
 

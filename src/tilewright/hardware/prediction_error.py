@@ -1,10 +1,10 @@
-"""The errors of predictions. Every predicted time or speed-up that is printed takes its error from here.
+"""The errors of predictions. Every printed prediction of a time or a speed-up takes its error from this module.
 
 An *error factor* is exp(mean |log(predicted / measured)|): the factor by which a prediction is typically too high or
-too low. Many predictions are further off. The *margin* of a kind of change is a predicted difference between two
-versions. Above it, the predicted order of the two was right in 9 of 10 pairs. Both numbers come from kernels that were
-not used to fit the coefficients, recorded on an H200 (`python bench/fit_predictions.py`, bench/recorded/README.md).
-docs/predictions.md explains them.
+too low. Many predictions have a larger error. The *margin* of a kind of change is a predicted difference between two
+versions. In 9 of 10 pairs with a larger difference, the predicted order was right. Both numbers come from kernels that
+were not used to fit the coefficients, recorded on an H200 (`python bench/fit_predictions.py`). bench/recorded/README.md
+and docs/predictions.md explain the numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS: dict[ChangeKind, KindError] = {
 
 
 def times() -> str:
-    """Returns the note below predicted times."""
+    """Returns the note about the typical error that is printed below predicted times."""
     return f"predicted times: typical error a factor of {TIME_FACTOR:g} on an H200 (docs/predictions.md)"
 
 

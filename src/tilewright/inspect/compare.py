@@ -103,7 +103,7 @@ def versions(
 def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_SECONDS) -> VersionComparison:
     """Compiles two versions for one GPU model and compares them.
 
-    seconds: the most wall time of a compilation. If one fails or takes longer, only the Tile IR is compared.
+    seconds: limit of wall time for a compilation. If a compilation fails or takes longer, only the Tile IR is compared.
     Raises RequestError, with the reason, for a version that gives no Tile IR.
     """
     tile_ir, grids = compare_tile_ir(before, after, board)

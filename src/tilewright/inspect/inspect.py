@@ -73,7 +73,7 @@ def inspect(
     config: one configuration or several, as strings or as mappings from knob to value.
     workload: the name of the workload to compile for; by default the task's first.
     jobs: the number of compilers at a time.
-    seconds: the most wall time of each compilation.
+    seconds: limit of wall time for each compilation.
     Raises UnknownChoice for an architecture or a workload that does not exist.
     """
     task = task_of(task)

@@ -1,7 +1,7 @@
-"""Finds the class of a Triton kernel in its Tile IR, and the Tile IR hints to try for this class.
+"""Finds the class of a Triton kernel from its Tile IR, and the hints to try for this class.
 
-The classes and their hints come from NVIDIA's specialist for Triton on Tile IR. ``num_warps`` has no effect in Tile IR,
-so ``num_worker_warps`` is used instead.
+The classes and their hints come from NVIDIA's instructions for optimizing Triton kernels on Tile IR. ``num_warps`` has
+no effect in Tile IR, so ``num_worker_warps`` is used instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REDUCTIONS = {"reduce", "scan"}
 
 @dataclass(frozen=True)
 class KernelClass:
-    """A class of kernels. ``fewest`` and ``most``: how many configurations of hints are worth trying."""
+    """A class of kernels. ``fewest`` and ``most``: limits for the number of configurations of hints to try."""
 
     name: str
     about: str
@@ -31,7 +31,7 @@ class KernelClass:
 
     @property
     def configurations(self) -> tuple[dict[str, Value], ...]:
-        """All combinations of the hints."""
+        """The configurations to try: all combinations of the hints' values."""
         return tuple(dict(zip(self.hints, values, strict=True)) for values in itertools.product(*self.hints.values()))
 
 

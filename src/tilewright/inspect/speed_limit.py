@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tilewright.inspect.work import CountedWork
 
 MARGIN = 0.9
-"""Times below ``MARGIN`` × the limit are refused. The factor is below 1 because real clocks can be higher than stated:
-the tensor rate of an H200 is stated at 1830 MHz, and its clock reaches 1980 MHz."""
+"""Times below ``MARGIN`` × the limit are refused. The factor is below 1 because real clocks can be higher than stated.
+For example, NVIDIA states the tensor rate of an H200 at 1830 MHz, and the clock reaches 1980 MHz."""
 
 
 def fastest_tflops(task: Task, board: Board) -> float:
@@ -59,14 +59,16 @@ class Roofline:
         return 0.0 if self.policy.l2 == "warm" else max(0.0, bytes_ - min(stored, self.board.l2_bytes))
 
     def counted(self, work: CountedWork) -> tuple[float, float] | None:
-        """Returns the bytes (see `cold`) and FLOP of ``work``. Returns None if they were not counted, or if addresses
-        depend on data."""
+        """Returns the bytes (see `cold`) and FLOP of ``work``.
+
+        Returns None if the work was not counted, or if addresses depend on data.
+        """
         if work.counts is None or not work.static:
             return None
         return self.cold(work.bytes, work.written), work.flops
 
     def refused(self, us: float, works: Iterable[tuple[float, float]], tflops: float) -> str | None:
-        """Returns the reason why ``us`` (µs) is too short even for the least work. Returns None if it is long enough.
+        """Returns the reason why ``us`` (µs) is too short even for the least of ``works``; None if it is possible.
 
         On an unknown GPU model, whose rates are estimates, no time is too short.
 
@@ -86,7 +88,7 @@ class Roofline:
     def refusal(self, us: float, works: Sequence[CountedWork]) -> str | None:
         """Returns the reason why ``us`` (µs) is too short for a launch; None if it is long enough.
 
-        The launch must do at least one of ``works``. If none of them is counted, no time is too short.
+        The launch must do at least one of ``works``. If no work is counted, no time is too short.
         """
         counted = [work for work in map(self.counted, works) if work is not None]
         dtypes = {dtype for work in works for dtype in work.dtypes} or {"float32"}
@@ -102,11 +104,12 @@ class SpeedLimit:
     policy: Policy
 
     def refusal(self, workload: str, contestant: Contestant, us: float) -> str | None:
-        """Returns the reason why the time ``us`` (µs) of a contestant is too short for its work; None if it is not.
+        """Returns the reason why the time ``us`` (µs) of a contestant is impossible; None if the time is possible.
 
-        The limit follows from the smallest of three amounts of work: declared by the task, counted in the shipped code,
-        and counted in the contestant's code. Work whose addresses depend on data is not counted. If nothing is counted,
-        no time is refused. Counting is slow, so it is done only if ``us`` is too short for the declared work.
+        The limit follows from the smallest of three amounts of work: the work that the task declares, the work of the
+        shipped code, and the work of the contestant's code. Work whose addresses depend on data is not counted. If no
+        work is counted, no time is impossible. Counting is slow, so work is counted only if ``us`` is too short for the
+        declared work.
         """
         case, tflops = self.task.workload(workload), fastest_tflops(self.task, self.board)
         roofline, arrays = Roofline(self.board, self.policy), self.task.arrays(case.dims)

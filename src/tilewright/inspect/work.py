@@ -36,10 +36,10 @@ from tilewright.verify.tolerance import draw
 
 SAMPLED_BLOCKS = 64
 DRY_ELEMENTS = 1 << 22
-"""The most blocks × elements of the largest tile of addresses. If a kernel has more, the dry run takes a sample of the
-blocks."""
+"""The limit for the number of blocks times the elements of the largest tile of addresses. Above this limit, the dry run
+takes a sample of the blocks."""
 DRY_BLOCKS = 1 << 17
-"""The most blocks of a dry run. With 50 tiles in each block, a dry run of this many blocks takes some seconds."""
+"""The most blocks of a dry run. If each block has 50 tiles, a dry run of this many blocks takes some seconds."""
 DATA_BYTES = 1 << 28
 """The most bytes of inputs for which random data is made."""
 
@@ -67,8 +67,7 @@ class CountedWork:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtypes of the factors in products, the dtype with the most FLOP first. tf32 is called tfloat32, as in a
-        task."""
+        """The dtypes of the factors in products, the dtype with the most FLOP first. tf32 is called tfloat32."""
         products = sorted(self.counts.ops if self.counts else (), key=lambda op: -op.tensor_flop)
         elements = [op.op.tile("lhs").element for op in products if op.tensor_flop]
         return tuple(dict.fromkeys("tfloat32" if each == "tf32" else dtype_of(each).name for each in elements))

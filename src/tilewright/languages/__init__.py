@@ -43,8 +43,7 @@ def language_named(name: str) -> Language:
 
 
 def expect(source: str) -> None:
-    """Starts processes that compiling the kernels of a task file needs and that take long to start. ``source``: the
-    file's text."""
+    """Starts slow compiler processes early, if the kernels of a task file need them. ``source``: the file's text."""
     for language in languages():
         language.expect(source)
 
@@ -58,8 +57,10 @@ def load_front_ends() -> None:
 
 
 def keep_torch_out() -> None:
-    """Prevents imports of torch by the front ends. Only for Tilewright's own processes that compile and never
-    launch."""
+    """Prevents imports of torch by the front ends.
+
+    Call this only in Tilewright's own processes that compile kernels and never launch them.
+    """
     for language in languages():
         language.keep_torch_out()
 

@@ -30,7 +30,7 @@ class DescriptorParameter:
     """A tensor descriptor that the host makes. Its arguments are the tensor's address, extents and strides.
 
     The compiled entry gets a tensor map of 128 bytes, then the extents (int32) and the strides (int64). If the compiler
-    replaced descriptors by pointers, it gets instead of the tensor map: address, extents, strides and ``flags``.
+    replaced descriptors by pointers, the entry gets address, extents, strides and ``flags`` instead of the tensor map.
     """
 
     axes: int
@@ -65,16 +65,16 @@ class Lowered:
 
 @dataclass(frozen=True)
 class ListArgument:
-    """A list of arrays, as a kernel gets it: a table of 64-bit integers in memory. The launch fills the table first.
+    """A list of arrays as one argument of a kernel: the address of a table of 64-bit integers in memory.
 
-    An `ArraySpec` in a row of the table means the address of the array with that name.
+    The launch fills the table before the kernel runs. An `ArraySpec` in a row is replaced by the array's address.
     """
 
     rows: tuple[tuple[int | ArraySpec, ...], ...]
 
 
 Hints: TypeAlias = Mapping[str, Value]
-"""Compiler hint → value; None lets the compiler choose."""
+"""Maps a compiler hint to its value. None lets the compiler choose."""
 Argument: TypeAlias = int | float | ArraySpec | ListArgument
 """An argument of the compiled entry: a number, or an array or list, which is passed as its address."""
 
@@ -94,8 +94,8 @@ class Waits(Protocol):
 class Language(ABC):
     """One kernel language. Its folder or entry point sets ``LANGUAGE`` to an instance.
 
-    Every language must implement `recognises`, `lower` and `assemble`. They return an error in one candidate as a
-    `Failed` with a stage and one line. They raise `CompilerMissing` if the compiler is not installed.
+    Every language must implement `recognises`, `lower` and `assemble`. `lower` and `assemble` return an error in one
+    candidate as a `Failed` with a stage and one line, and raise `CompilerMissing` if the compiler is not installed.
     """
 
     name: str
@@ -119,17 +119,18 @@ class Language(ABC):
         """
 
     def tile_ir_of(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> Lowered | Failed:
-        """Returns the launch as Tile IR bytecode, for the interpreter and for counting its work. Default: a
-        `Failed`."""
-        return Failed("tool", f"the interpreter reads Tile IR, and language '{self.name}' writes none")
+        """Returns the launch as Tile IR bytecode, for the interpreter and for the count of work. Default: `Failed`."""
+        return Failed("tool", f"the interpreter needs Tile IR, which language '{self.name}' does not produce")
 
     def stand_in(self, hints: Hints) -> str:
-        """Says in words how the code of `tile_ir_of` differs from the compiled code. Default: "", because both are the
-        same."""
+        """Returns, in words, how the code of `tile_ir_of` differs from the compiled code; "" if there is no difference.
+
+        Default: "".
+        """
         return ""
 
     def waits(self, lowered: Lowered) -> Waits | None:
-        """Returns where the threads of a block wait in the compiled code. Default: None (unknown)."""
+        """Returns the places in the compiled code where the threads of a block wait. Default: None (unknown)."""
         return None
 
     @abstractmethod
@@ -143,8 +144,10 @@ class Language(ABC):
         return str(getattr(kernel, "__name__", ""))
 
     def entry_name(self, launch: Launch, hints: Hints, config: Configuration, arch: str) -> str:
-        """Returns the exact name of the compiled entry of a launch. Arrays may be on a device. Default: lowers the
-        launch."""
+        """Returns the exact name of the compiled entry of a launch, whose arrays may be on a device.
+
+        Default: lowers the launch to find the name.
+        """
         lowered = self.lower(launch, hints, config, arch)
         return lowered.symbol if isinstance(lowered, Lowered) else ""
 
@@ -161,7 +164,7 @@ class Language(ABC):
         return ()
 
     def remember(self, built: Sequence[Built]) -> int:
-        """Stores cubins where the language's own launch finds them, and returns how many. Default: stores none."""
+        """Stores cubins where the language's own launch finds them. Returns the number stored. Default: stores none."""
         return 0
 
     def ignored(self, hints: Hints) -> Mapping[str, str]:
@@ -180,8 +183,10 @@ class Language(ABC):
         raise MachineError(f"language '{self.name}' does not say how to launch a kernel: add a `runner` method to it")
 
     def expect(self, source: str) -> None:  # noqa: B027
-        """Starts processes that compiling needs and that take long to start, if a task file with this text may need
-        them. Returns at once. Default: does nothing."""
+        """Starts slow compiler processes early, if a task file with this ``source`` may need them.
+
+        Returns at once. Default: does nothing.
+        """
 
     def load_front_end(self) -> None:  # noqa: B027
         """Loads the modules that `lower` imports, so that forks of this process have them. Default: does nothing."""

@@ -1,7 +1,7 @@
 """Kernels of another process, as data. The rest of the package uses them like any other kernel.
 
-The other process has the kernel object and runs its front end. This process gets the code, the arguments of the
-compiled entry and the hints of the decorator. It compiles, interprets or launches the code.
+The other process has the kernel object and runs the front end. This process gets the code, the arguments of the
+compiled entry and the hints of the decorator, and compiles, interprets or launches the code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.task.task import Launch
 
 @dataclass(frozen=True, eq=False)
 class DescribedKernel:
-    """The kernel of one launch."""
+    """The data of a kernel of another process, for one launch."""
 
     language: Language
     """The language that compiles the kernel."""
@@ -34,7 +34,7 @@ class DescribedKernel:
 
 
 class Described(Language):
-    """Compiles the kernels that another process described."""
+    """The language of the kernels that another process described. Passes the code on to the kernel's own language."""
 
     def __init__(self, language: Language) -> None:
         self.language, self.name, self.hints = language, language.name, language.hints

@@ -1,16 +1,16 @@
 """Decides whether a test became slower: compares the medians of whole runs, for each test and direction.
 
-One run is not enough: the median of the same code changes by several percent from run to run, and the deviation within
-one record does not show this. If there are too few runs, the verdict says how many more are needed.
+One run is not enough, because the median of the same code changes by several percent from run to run. The deviation
+within one record does not show this. If there are too few runs, the verdict says how many more are needed.
 
 Runs before and after a change are not paired, so `stats.ratio_interval` does not apply. The interval here is computed
 from ranks. It assumes that a change multiplies every time by one factor, and that without a change the runs could have
 come in any order. It does not assume a normal distribution. Of the m·n ratios after/before, the k-th smallest and the
-k-th largest enclose the factor. k is the largest number with P(U <= k - 1) <= tail, and U counts the pairs with
-after < before (H. B. Mann and D. R. Whitney 1947; the interval is L. E. Moses's, in M. Hollander and D. A. Wolfe,
-Nonparametric Statistical Methods, 2nd ed. 1999, section 4.3). With ties, the interval covers the factor even more
-often. The most extreme split of m and n runs has the probability 1 / C(m + n, m). So 95 % needs C(m + n, m) >= 40, for
-example 4 and 4 runs, or 3 and 5.
+k-th largest enclose the factor. U counts the pairs with after < before (H. B. Mann and D. R. Whitney 1947). k is the
+largest number with P(U <= k - 1) <= tail. The interval is L. E. Moses's (M. Hollander and D. A. Wolfe, Nonparametric
+Statistical Methods, 2nd ed. 1999, section 4.3). With ties, the interval covers the factor even more often. The most
+extreme split of m and n runs has the probability 1 / C(m + n, m). So 95 % needs C(m + n, m) >= 40, for example 4 and 4
+runs, or 3 and 5.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tilewright.race.stats import Array, Interval
 
 CONFIDENCE = 0.95
 FEWEST = 3
-"""The fewest runs on each side. The formula would allow 1 run against 40. But then one disturbance, such as another
-program on the GPU during the single run, would decide the verdict."""
+"""The fewest runs on each side. The formula would allow 1 run against 40. But then one disturbance of the single run,
+such as another program on the GPU, would decide the verdict."""
 
 Verdict: TypeAlias = Literal["faster", "slower", "no difference shown", "not enough runs", "new"]
 Key: TypeAlias = tuple[str, str, str]
@@ -132,7 +132,7 @@ def _differences(run: SuiteRun, old: Sequence[SuiteRun]) -> Iterator[str]:
 
 
 def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Returns an interval of the factor between two groups of positive times; below 1, ``after`` is faster.
+    """Returns a confidence interval of the factor between two groups of positive times. Below 1, ``after`` is faster.
 
     Its centre is the median of all ratios (J. L. Hodges and E. L. Lehmann 1963). If the groups are too small for the
     confidence, the interval is (0, inf).
@@ -152,7 +152,7 @@ def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: flo
 def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, int]:
     """Returns the numbers of further runs ``(after, before)`` that an interval needs, with the smallest sum.
 
-    Of equal sums, prefers runs on one side only, and runs of the new code, because the old code may be gone.
+    If several pairs have the smallest sum, prefers runs on one side only, and then runs of the new code.
     """
     needed = 2.0 / (1.0 - confidence)
     most = math.ceil(needed)
@@ -179,7 +179,7 @@ def _rank(m: int, n: int, tail: float) -> int:
 
 
 def _ways(m: int, n: int) -> list[int]:
-    """Returns, for each U from 0 to m·n, the number of the C(m + n, m) splits with this U (a Gaussian binomial)."""
+    """Returns the number of splits of m + n runs with each U from 0 to m·n (coefficients of a Gaussian binomial)."""
     ways = [1] + [0] * (m * n)
     for i in range(1, m + 1):
         for u in range(m * n, n + i - 1, -1):  # multiplies by 1 - q^(n + i)

@@ -22,7 +22,7 @@ StepName: TypeAlias = Literal[
     "baseline", "backup", "prerequisites", "implement", "validate", "correctness", "finish"
 ]  # fmt: skip
 STEPS: tuple[StepName, ...] = get_args(StepName)
-"""The steps of a change, in order. `coordinate.plan.ABOUT` describes each of them."""
+"""The steps of a change, in order. `coordinate.plan.ABOUT` describes each step."""
 StepEnd: TypeAlias = Literal["done", "failed", "left out"]
 AgentMode: TypeAlias = Literal["user-specified", "autopilot"]
 MeasurementKind: TypeAlias = Literal["baseline", "profile", "outputs", "race", "operations", "effect"]
@@ -72,10 +72,10 @@ class AgentMeasurement:
     change: str = ""
     """The id of the change. "" if the measurement is about the whole program."""
     values: Mapping[str, float] = field(default_factory=dict)
-    """Name and unit of each value, such as ``step before, µs`` → the value."""
+    """The values by name and unit, such as ``step before, µs``."""
     ratio: Interval | None = None
     samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Version → its times in µs, in the order of the rounds."""
+    """The times of each version in µs, in the order of the rounds."""
     verdict: str = ""
     """The result in one or two words: faster, slower, tied, equal, different and so on."""
     reason: str = ""
@@ -96,7 +96,7 @@ class AgentFinding:
     item: str = ""
     """The item that the finding became; "" if it was dismissed."""
     dismissed: str = ""
-    """The reason why it was dismissed."""
+    """The reason why the finding was dismissed; "" if it became an item."""
     evidence: str = ""
     """The id of the measurement, or ``file:line``."""
 
@@ -135,9 +135,9 @@ class AgentChange:
     delegation: str = ""
     """The text of the delegation to the specialist."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Absolute path → the whole new text."""
+    """The whole new text of each changed file, by absolute path."""
     before: Mapping[str, str] = field(default_factory=dict)
-    """Absolute path → the whole text before the change. New files are left out."""
+    """The whole text of each file before the change, by absolute path. New files are left out."""
     diff: str = ""
     ran: tuple[str, ...] = ()
     """Patterns of the names of operations and kernels that run more often with the change."""
@@ -201,7 +201,7 @@ class AgentParts:
 
     @property
     def kept(self) -> tuple[AgentChange, ...]:
-        """Returns the changes that were kept: those whose seven steps are done."""
+        """Returns the kept changes: all seven steps of a kept change are done."""
         return tuple(
             change for change in self.changes
             if change.texts and [step.state for step in self.steps_of(change.id)] == ["done"] * len(STEPS)

@@ -98,7 +98,7 @@ class AgentLedger(RunLedger[AgentRun, AgentParts]):
             insert(connection, "run_events", row | {"final": dump({"effect": effect, "proof": proof})})
 
     def load(self, name: str) -> tuple[AgentRun, AgentParts]:
-        """Returns a run with everything that it has stored. ``name``: its name, a beginning of it, or ``latest``."""
+        """Returns a run with all its records. ``name``: the run's name, a beginning of the name, or ``latest``."""
         run = self.run(name)
         with self._reading() as connection:
             return run, self._parts(connection, run.run)

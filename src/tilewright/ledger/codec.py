@@ -1,11 +1,11 @@
 """Converts records to strict JSON and back. `to_json` uses the values, `from_json` the type hints of the record.
 
-* A record becomes an object with all its fields. A `Configuration` becomes an object, knob → value, in its own order. A
+* A record becomes an object with all its fields. A `Configuration` becomes an object with its knobs in their order. A
   tuple becomes a list, and a NumPy scalar a Python number.
 * JSON has no infinity and no NaN. They become ``{"$float": "inf"}`` (``"-inf"``, ``"nan"``). To keep this unambiguous,
   a mapping whose only key is ``$float`` is refused.
 * A field with the hint `Json` or `Any` is read as lists and dictionaries.
-* Other values (bytes, sets, keys that are not text) are refused.
+* Other values, such as bytes and sets, are refused. Keys that are not text are refused, too.
 
 Every error is a `ValueError` of one line that names the field.
 """

@@ -43,12 +43,12 @@ class Schema:
     variable: str = "TILEWRIGHT_HOME"
     """The environment variable or option that selects another file. Errors suggest it."""
     journal: Literal["WAL", "DELETE"] = "WAL"
-    """With DELETE the file can be read in a read-only folder and over a network."""
+    """The journal mode of SQLite. With DELETE, the file can be read in a read-only folder and over a network."""
     busy_seconds: float = BUSY_SECONDS
     migrations: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Version → the statements that lead to the next version."""
+    """Maps a version to the statements that update a file from this version to the next."""
     earlier: Mapping[str, str] = field(default_factory=dict)
-    """The table of an earlier kind of file → the error for such a file."""
+    """Maps a table that only an earlier kind of file has to the error for such a file."""
 
     @property
     def elsewhere(self) -> str:
@@ -93,7 +93,7 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Iterator[None]:
-    """Commits the changes of the block. If the block fails or is interrupted, rolls all of them back."""
+    """Commits the changes of the block. If the block fails or is interrupted, undoes all its changes."""
     try:
         connection.execute(f"BEGIN {kind}")
         yield
@@ -131,7 +131,7 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Switches to the write-ahead log. SQLite does not wait for other processes here, so this function does."""
+    """Switches to the write-ahead log. SQLite does not wait for other processes here, so this function waits."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -176,7 +176,10 @@ def text_of(moment: datetime) -> str:
 
 
 class DatabaseFile:
-    """The file at ``path``. The first use opens it; leaving the context or `close` closes it. For one thread only."""
+    """The file at ``path``, for one thread only. The first use opens the file.
+
+    `close`, or the end of the ``with`` block, closes the file.
+    """
 
     def __init__(self, path: Path, schema: Schema):
         self.path = path.absolute()
@@ -235,7 +238,10 @@ class DatabaseFile:
 
 
 def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value]) -> int | None:
-    """Inserts a row (column → value), and returns its number. Lone surrogates, which SQLite refuses, become escapes."""
+    """Inserts a row, and returns its number. ``row`` maps columns to values.
+
+    SQLite refuses lone surrogates, so the row stores them as escapes.
+    """
     marks = ", ".join("?" * len(row))
     values = [each.encode("utf-8", "backslashreplace").decode() if isinstance(each, str) else each
               for each in row.values()]  # fmt: skip
@@ -308,6 +314,6 @@ def make_private(folder: Path) -> None:
 
 
 def key_of(parts: Mapping[str, Encodable]) -> str:
-    """Returns the SHA-256 (hex) of the parts; their order does not matter. A run with an equal key can be resumed."""
+    """Returns the SHA-256 (hex) of ``parts`` in any order. A run with an equal key can be resumed."""
     text = json.dumps(to_json(parts), allow_nan=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

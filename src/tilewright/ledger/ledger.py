@@ -7,10 +7,10 @@
 
 * An iteration is appended in one transaction with all its data, even if it was reverted or crashed. `kill -9` loses at
   most the running iteration; `resume` finds the others.
-* The loading of a version is recorded before it starts. A version that was being loaded when the process was killed is
-  not loaded again.
+* The loading of a version is recorded before the loading starts. A version that was being loaded when the process was
+  killed is not loaded again.
 * SQLite refuses to change or delete a row (`tables.py`).
-* Two processes may write different runs. If both append to one run, the second is refused.
+* Two processes may write different runs. If both append to one run, the second process is refused.
 * ``perf_results.md`` (`perf_results.py`), JSON Lines (`runs.write_jsonl`) and the report are made from the ledger.
 
 The file is ``ledger.db``. The files of a run are in ``runs/RUN/`` in the same folder.
@@ -36,7 +36,7 @@ Row = dict[str, Value]
 
 SAMPLES = "samples_us"
 TIMED = {"measured": "candidate", "incumbent": "incumbent", "baseline": "baseline"}
-"""Field of a `WorkloadOutcome` → the version that was timed."""
+"""Maps a field of a `WorkloadOutcome` to the name of the version whose times it has."""
 _COLUMNS = ("n", "entry", "optimization", "site", "value", "correctness", "status", "risk", "gain", "reason")
 """Fields of an `Iteration` that are columns of the same name."""
 

@@ -54,7 +54,7 @@ class Attempt:
     reason: str
     code: MachineCode | None = None
     measured: Mapping[str, MeasuredTime] = field(default_factory=dict)
-    """Name of the workload → the time. ``predicted`` has the same keys."""
+    """The measured time of each workload, by name. ``predicted`` has the same keys."""
     predicted: Mapping[str, PredictedTime] = field(default_factory=dict)
     diff: str = ""
 
@@ -67,7 +67,7 @@ class ToConfirm:
     """The predicted speed-up: baseline's time / time with this change, geometric mean over the workloads."""
     kind: ChangeKind
     patch: str
-    """A file with all changes up to this one."""
+    """A file with all changes up to this change."""
     command: str
     """The command that measures the patch on a machine with a GPU."""
 
@@ -120,7 +120,7 @@ class Iteration:
 
 
 def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
-    """Returns the iterations whose changes are in the branch: those that were kept, and not reverted later."""
+    """Returns the iterations whose changes are in the branch: kept, and not reverted later."""
     undone = {iteration.commit for iteration in iterations if iteration.status == "revert"}
     return [iteration for iteration in iterations[1:] if iteration.status == "keep" and iteration.commit not in undone]
 
@@ -150,7 +150,7 @@ class Metrics:
 
     @property
     def us(self) -> float | None:
-        """The measured time in µs, else the predicted time: a run has only one of them."""
+        """The time in µs: measured in a measured run, otherwise predicted."""
         time = self.measured or self.predicted
         return time.us if time else None
 
@@ -160,7 +160,7 @@ class BaseRun:
     """The fields that all runs of `tune` and `optimize` have. ``run`` and ``started`` are set when the run begins."""
 
     key: str
-    """A later run with the same key can resume this one (`file.key_of`)."""
+    """The key (`file.key_of`). If this run is unfinished, a later command with the same key resumes the run."""
     task: str
     machine: Machine
     measured: bool
@@ -195,7 +195,7 @@ class RunRecord(BaseRun):
     baseline: tuple[Metrics, ...]
     options: Mapping[str, Json] = field(default_factory=dict)
     noise: Mapping[str, Interval] = field(default_factory=dict)
-    """Workload → the A/A ratio of this machine: the same code raced against itself."""
+    """The A/A ratio of this machine for each workload: the same code raced against itself."""
     environment: Mapping[str, Json] = field(default_factory=dict)
     branch: str | None = None
     base_commit: str | None = None

@@ -54,7 +54,7 @@ def default_path() -> Path:
 class LedgerFile(DatabaseFile):
     """The ledger at ``path`` (default: `default_path`).
 
-    note: gets a line of text when a run is resumed or an old file cannot be read.
+    note: a function that gets a line of text when a run is resumed, or when an old file cannot be read.
     variable: the environment variable or option that errors suggest, to select another file.
     Every method may raise `StorageError`, and methods that take a run may raise `UnknownChoice`.
     """
@@ -87,7 +87,8 @@ class LedgerFile(DatabaseFile):
         return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
 
     def find(self, name: str) -> tuple[str, str]:
-        """Returns the whole name of a run, and its command. ``name``: its name, a beginning of it, or ``latest``."""
+        """Returns the whole name of a run, and its command. ``name``: the name, a beginning of the name, or
+        ``latest``."""
         with self._reading() as connection:
             row = row_of(connection, name, self.command)
             return row["id"], row["command"]
@@ -166,7 +167,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
             return count, finish_of(connection, self.present) is not None
 
     def run(self, name: str) -> Run:
-        """Returns a run. ``name``: the run's name, a beginning of it, or ``latest``."""
+        """Returns a run. ``name``: the run's name, a beginning of the name, or ``latest``."""
         with self._reading() as connection:
             row = row_of(connection, name, self.command)
             return self._record(row, finish_of(connection, row["id"]))
@@ -235,10 +236,10 @@ def _overview(row: sqlite3.Row) -> RunOverview:
 
 
 def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whole: bool = False) -> sqlite3.Row:
-    """Finds a run by its name, by a beginning that only this run has, or by ``latest`` for the newest.
+    """Returns the row of a run. ``name``: its name, a beginning of its name, or ``latest`` for the newest run.
 
     whole: accepts only whole names.
-    Raises `UnknownChoice` if there is none, and `RequestError` if there are several.
+    Raises `UnknownChoice` if no run matches, and `RequestError` if several runs match.
     """
     runs = connection.execute(f"SELECT * FROM runs WHERE ? IN (command, '') {_NEWEST_FIRST}", (command,)).fetchall()
     matches = [row for row in runs if row["id"].startswith(name)] if name else []
@@ -277,7 +278,8 @@ def insert_run(connection: sqlite3.Connection, run: BaseRun, command: str, kerne
 
 
 def _read_old(path: Path) -> list[tuple[TuneRun, list[tuple[Row, list[Row]]], Row | None]] | None:
-    """Reads an old results file: each run, the rows of its workloads with their candidates, and the row of its end.
+    """Reads the runs of an old results file. A run has the rows of its workloads and candidates, and the row of its
+    end.
 
     Returns None if the file belongs to another program.
     """

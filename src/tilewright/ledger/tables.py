@@ -44,8 +44,8 @@ _RUNS = {
         "run = NEW.run AND n = NEW.n AND version = NEW.version AND workload = NEW.workload",
     ),
 }
-"""Name of a table → its columns in SQL, and a condition in SQL that finds the rows which a new row would replace. If it
-finds one, a trigger refuses the new row, which the condition calls ``NEW``.
+"""Maps the name of a table to its columns in SQL, and to a condition in SQL. The condition finds the rows that the new
+row ``NEW`` would replace. If there is such a row, a trigger refuses the new row.
 
 ``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` and so on. ``samples.us`` are the
 times in microseconds in the order of the rounds. A ``record`` has no data that is in other tables.

@@ -1,7 +1,7 @@
 """The runs of `tune` in the append-only ledger: every candidate of every workload.
 
     runs ─┬─ run_events                   started, resumed, finished
-          └─ workloads ─── candidates     one row each, also for those that failed
+          └─ workloads ─── candidates     one row each, also for a failed candidate
 
 * A workload is saved in one transaction as soon as it is done. If the process ends early, the ledger has only whole
   workloads, and `TuneLedger.resume` finds them.

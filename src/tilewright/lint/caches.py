@@ -164,7 +164,7 @@ class CoveredByKey:
     def _follows_for_callers(self, parameter: ast.Name, ignored: set[str], depth: int) -> bool:
         """Returns whether the key determines ``parameter`` in every call in the file.
 
-        It does if the call computes ``parameter`` only from values that it also passes as parts of the key.
+        The key determines it if the call computes ``parameter`` only from values that are also parts of the key.
         """
         owner = owner_of_parameter(self.file, parameter)
         calls = [passed_by(call, owner) for call in self.file.calls_of(owner)[0]] if owner is not None else []

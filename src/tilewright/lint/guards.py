@@ -1,8 +1,11 @@
 """Distinguishes code that runs on every call of a function from code that runs only on a cache miss.
 
-Code runs on a miss after `key not in cache`, after `cache.get(key)` returned None, and after `if key in cache: return
-…`. It also does in the handler of a KeyError, and in the body of a function under `functools.cache`. Code in a function
-runs only on a miss if all calls of that function in the file do.
+Code runs only on a miss in these places:
+
+- after `key not in cache`, after `cache.get(key)` returned None, and after `if key in cache: return …`;
+- in the handler of a KeyError;
+- in the body of a function under `functools.cache`;
+- in a function whose calls in the file all run only on a miss.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = fr
 
 
 def _after_a_hit(file: SourceFile, block: list[ast.stmt], child: ast.AST) -> ast.AST | None:
-    """Returns the test of an ``if`` before ``child`` that leaves the block on a hit, or a ``try`` that does so."""
+    """Returns the test of an ``if``, or the ``try``, that leaves ``block`` before ``child`` on a hit; else None."""
     for statement in block:
         if statement is child:
             return None
@@ -84,7 +87,7 @@ def _catches_key_error(handler: ast.ExceptHandler) -> bool:
 
 
 def _when_missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
-    """Returns two flags: ``test`` is true only on a cache miss; ``test`` is false only on a cache miss."""
+    """Returns whether ``test`` is true only on a cache miss, and whether it is false only on a cache miss."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         when_true, when_false = _when_missed(file, test.operand)
         return when_false, when_true

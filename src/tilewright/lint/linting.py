@@ -22,7 +22,7 @@ from tilewright.source.source_file import SourceFile
 ROOT = "ROOT"
 """The name of the working directory in SARIF."""
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<rules>[^\]]*)\])?")
-"""The comment that suppresses a finding: on its line, or alone on the line above it."""
+"""The comment that suppresses a finding: on the finding's line, or alone on the line above."""
 SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
@@ -53,9 +53,9 @@ def lint_paths(
 
     select: names or codes of the only rules to use; may include rules that are off by default.
     ignore: names or codes of rules to skip.
-    compile: also load task files, and compare the machine code that their hints give for ``arch`` (default: sm_90).
+    compile: whether to load task files, too, and compare the machine code of their hints for ``arch`` (default: sm_90).
 
-    Raises RequestError if a path does not exist or has no Python file, UnknownChoice if a rule does not exist.
+    Raises RequestError if a path does not exist or has no Python file, and UnknownChoice if a rule does not exist.
     """
     wanted = (named(select) if select else {rule for rule in rules() if rule.by_default}) - named(ignore)
     files = tuple(_files(paths))
@@ -134,8 +134,8 @@ MOST = 60
 class InventoryItem:
     """One kernel, launch, search, search space or registered operation in a file.
 
-    ``name`` is the name of the kernel (for a definition, with the hints), of the operation, or of the function or
-    variable that makes the search space.
+    name: the name of the kernel or the operation. For the definition of a kernel, with its hints. For a search space,
+        the name of the function or variable that makes the space.
     """
 
     what: What

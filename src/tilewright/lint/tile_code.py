@@ -19,7 +19,7 @@ SHAPE_AT = {
     "load": (2, "shape"), "full": (0, "shape"), "zeros": (0, "shape"), "ones": (0, "shape"), "arange": (0, "size"),
     "reshape": (1, "shape"),
 }  # fmt: skip
-"""Operation → position and name of the argument that is the tile's shape."""
+"""Maps an operation to the position and the name of the argument that is the tile's shape."""
 
 
 @remembered

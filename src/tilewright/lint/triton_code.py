@@ -29,7 +29,7 @@ POINTERS = {
     "make_block_ptr", "advance", "make_tensor_descriptor", "multiple_of", "max_contiguous", "max_constancy", "cast",
     "to",
 }  # fmt: skip
-"""Functions whose result points to where their first argument points. ``to`` is a method."""
+"""Functions whose result points to the same data as their first argument. ``to`` is a method."""
 UNSAFE_TWICE = {"atomic_add", "atomic_xor"}
 """Atomic operations whose result changes if a launch runs twice. The other atomic operations give the same result."""
 
@@ -40,7 +40,7 @@ END: Place = (1 << 30, 0)
 
 
 class Pointers:
-    """The pointers in one Triton function, each with the parameters that it may come from."""
+    """The pointers in one Triton function, each with the parameters from which it may come."""
 
     def __init__(self, file: SourceFile, kernel: TritonKernel) -> None:
         self.file = file
@@ -134,7 +134,7 @@ def updates(file: SourceFile, kernel: TritonKernel) -> dict[str, ast.Call]:
 
 
 def _changes(file: SourceFile, kernel: TritonKernel, depth: int) -> tuple[dict[str, ast.Call], set[str]]:
-    """Returns the parameters that a function updates, and those that it overwrites."""
+    """Returns the parameters that a function updates, and the parameters that it overwrites."""
     known = _known(file)
     if kernel.node not in known and depth:
         known[kernel.node] = ({}, set())  # for functions that call themselves
@@ -190,8 +190,8 @@ def _accessed(
 def _updated(file: SourceFile, used: _Used, root: str, load: ast.Call, store: ast.Call) -> bool:
     """Returns whether ``store`` changes data that ``load`` has read, so that a second launch would read other data.
 
-    A load does not count if it is under a condition on the counter of a loop around it, because the first iteration may
-    skip the load.
+    A load under a condition on the counter of a surrounding loop does not count, because the first iteration may skip
+    the load.
     """
     if _address(load) != _address(store) or _end(load) > _end(store) or exclusive(file, load, store):
         return False
@@ -212,8 +212,7 @@ def _address(call: ast.Call) -> str:
 
 
 def _end(call: ast.Call) -> Place:
-    """Returns the place where a call ends. A load among the arguments of a store ends before the store, and runs before
-    it."""
+    """Returns the place where a call ends. A load among the arguments of a store ends, and runs, before the store."""
     return call.end_lineno or 0, call.end_col_offset or 0
 
 

@@ -16,7 +16,7 @@ from tilewright.source.values import called_name
 
 COUNTED = {"range", "static_range", "arange"}
 SHAPED = {"zeros": 0, "full": 0, "make_block_ptr": 4, "make_tensor_descriptor": 3}
-"""Operation → the position of its shape among the arguments."""
+"""Maps an operation to the position of its shape among the arguments."""
 
 
 def missing_constants(file: SourceFile, kernel: TritonKernel, key: set[str]) -> list[str]:
@@ -104,7 +104,7 @@ def _meant(file: SourceFile, value: ast.expr, depth: int = DEPTH) -> ast.expr:
 
 
 def _aliases(file: SourceFile, value: ast.expr) -> Iterator[ast.expr]:
-    """Yields an expression, and the names that it is a copy of: for ``a`` after ``a = b``, also ``b``."""
+    """Yields an expression, and the expressions of which it is a copy: for ``a`` after ``a = b``, also ``b``."""
     yield value
     bindings = file.bindings(value.id, value) if isinstance(value, ast.Name) else ()
     if len(bindings) == 1 and bindings[0].kind == "value" and isinstance(bindings[0].value, ast.Name):

@@ -1,5 +1,4 @@
-"""Finds offsets of pointers in Triton kernels that are computed with 32 bits although they grow with the size of a
-tensor."""
+"""Finds pointer offsets in Triton kernels that are computed in 32 bits, although they grow with a tensor's size."""
 
 from __future__ import annotations
 
@@ -22,19 +21,18 @@ COMBINED = {"cdiv", "minimum", "maximum", "min", "max", "where", "multiple_of", 
 class _Kind:
     """The origin and the width of an integer in a kernel.
 
-    ``is_wide``: whether it has 64 bits; None if the text does not show the width.
+    is_wide: whether the integer has 64 bits; None if the text does not show the width.
     """
 
     is_wide: bool | None = False
     from_program: bool = False
-    """Whether it depends on a program id, directly or as the counter of a loop whose range depends on one."""
+    """Whether the integer depends on a program id, or is the counter of a loop whose range depends on a program id."""
     from_launch: bool = False
-    """Whether it depends on an integer argument of the launch."""
+    """Whether the integer depends on an integer argument of the launch."""
     is_product: bool = False
-    """Whether it contains a product of a factor that depends on a program id and a factor that depends on an integer
-    argument of the launch."""
+    """Whether the integer contains a product of a factor with `from_program` and a factor with `from_launch`."""
     is_tile: bool = False
-    """Whether it is a tile, with many elements."""
+    """Whether the value is a tile, which has many elements."""
 
     def with_(self, other: _Kind) -> _Kind:
         is_wide = True if self.is_wide or other.is_wide else None if None in (self.is_wide, other.is_wide) else False
@@ -48,8 +46,8 @@ class _Kind:
 
     @property
     def as_divisor(self) -> _Kind:
-        """The part of this kind that the right operand of ``//``, ``%`` or ``-`` passes on to the result: the width,
-        and whether it is a tile."""
+        """The properties that the right operand of ``//``, ``%`` or ``-`` passes on to the result: width and
+        `is_tile`."""
         return _Kind(self.is_wide, is_tile=self.is_tile)
 
 
@@ -132,7 +130,7 @@ class Offsets:
                 yield from self._added_to(last[1], last[0], depth - 1)
 
     def _summands(self, node: ast.expr, before: Place, depth: int = DEPTH) -> Iterator[tuple[ast.expr, Place]]:
-        """Yields the summands of an offset, also those that are assigned to a variable first."""
+        """Yields the summands of an offset, including summands that are first assigned to a variable."""
         last = None
         if isinstance(node, ast.Name) and self._counts(node) is None:
             last = self.pointers.last(node.id, before)

@@ -37,8 +37,8 @@ FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
 REGISTERS, CLUSTER = 0x2F, 0x3D
 """Numbers of two ``nv.info`` attributes. nvdisasm prints the attributes' names."""
 RESERVED_SHARED_BYTES = 1024
-"""Bytes that the driver reserves in each CTA's shared memory. From sm_90 on, the ELF section includes them:
-``.nv.shared.k`` has 5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
+"""Bytes that the driver reserves in each CTA's shared memory. From sm_90 on, the ELF section includes these bytes. For
+example, ``.nv.shared.k`` has 5120 bytes when ``ptxas -v`` prints 4096 (sm_90, 100, 120; equal on sm_80)."""
 DISASSEMBLY_SECONDS = 15.0
 """Limit of processor time for one run of nvdisasm."""
 FIX = "pip install --force-reinstall nvidia-cuda-nvdisasm"
@@ -46,7 +46,10 @@ HEADERS_ONLY = "only the headers of the cubin were read"
 
 
 def headers(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, ...]:
-    """Like `read_all`, without the instructions. Takes 1 ms per cubin; starts no process."""
+    """Returns the facts in the headers of cubins, without the instructions, or the error for a broken cubin.
+
+    Takes 1 ms per cubin and starts no process.
+    """
     parsed = map(_parsed, cubins)
     return tuple(each if isinstance(each, MachineCodeError) else _header(each, HEADERS_ONLY) for each in parsed)
 
@@ -59,10 +62,10 @@ def read(cubin: bytes) -> MachineCode:
 
 
 def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, ...]:
-    """Like `read`, for many cubins. Returns an error for a broken cubin. Starts nvdisasm once per architecture.
+    """Returns the facts about the kernel in each cubin, or the error for a broken cubin.
 
-    Without a working nvdisasm the instructions are missing, and `MachineCode.unread` says why. ``threads`` is 0 if the
-    code does not fix the number of threads.
+    Starts nvdisasm once per architecture. Without a working nvdisasm the instructions are missing, and
+    `MachineCode.unread` has the reason. ``threads`` is 0 if the code does not fix the number of threads.
     """
     outcomes: list[Cubin | MachineCode | MachineCodeError] = [_parsed(cubin) for cubin in cubins]
     for sm in sorted({each.sm for each in outcomes if isinstance(each, Cubin)}):
@@ -74,8 +77,10 @@ def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, .
 
 
 def _header(cubin: Cubin, unread: str) -> MachineCode:
-    """Returns the facts that are known without the instructions. The number of instructions includes the padding at the
-    end."""
+    """Returns the facts that the headers state.
+
+    The number of instructions follows from the size of the code, so it includes the padding at the end.
+    """
     return MachineCode(
         symbol=cubin.kernel.name, sm=cubin.sm, **_launch(cubin), code_hash=_hash(cubin), local_loads=0, local_stores=0,
         instructions=len(cubin.code()) // INSTRUCTION_BYTES, tensor_path="unknown", tensor_instructions=0, copies={},
@@ -106,8 +111,10 @@ def _described(cubin: Cubin, listing: Sequence[Instruction]) -> MachineCode:
 
 
 def _region(counts: Counter[str], inside: int | None) -> CodeLoop:
-    """Describes a part of the code from the number of its opcodes. ``inside``: index of the loop around it; None if
-    there is none."""
+    """Returns the facts about a part of the code.
+
+    counts: the number of instructions by opcode. inside: the index of the loop around this part, None if there is none.
+    """
     copies: Counter[str] = Counter()
     for opcode, count in counts.items():
         if kind := _copy_kind(opcode):
@@ -118,8 +125,10 @@ def _region(counts: Counter[str], inside: int | None) -> CodeLoop:
 
 @functools.cache
 def _tensor_flops(opcode: str) -> float:
-    """Returns the FLOP of one tensor instruction per warp, from the shape in its name; 0 for other opcodes and without
-    a shape."""
+    """Returns the FLOP of one tensor instruction per warp, from the shape in the opcode.
+
+    Returns 0 for other opcodes, and for opcodes without a shape.
+    """
     base, _, modifiers = opcode.partition(".")
     if not _TENSOR.fullmatch(base):
         return 0.0
@@ -169,7 +178,7 @@ def _hash(cubin: Cubin) -> str:
     """Returns the SHA-256 of the instructions and launch properties. Cubins with the same hash behave alike.
 
     The symbol's name, relocated addresses and debug text (with source lines and hints) are left out. The CPU code that
-    tileiras packs beside the kernel is included, so only compare cubins that were made for the same kind of host.
+    tileiras packs beside the kernel is included. So compare only cubins that were made for the same kind of host.
     """
     digest = hashlib.sha256(repr((cubin.sm, sorted(_launch(cubin).items()))).encode())
     for data in (cubin.code(), *_literals(cubin), *cubin.host_code()):
@@ -207,7 +216,7 @@ def _tensor_path(counts: Mapping[str, int]) -> tuple[TensorPath, int]:
 _BY_WIDTH = {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDGSTS", "STAS"}
 _BY_MATRICES = {"LDSM", "STSM"}
 _KEPT = dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAREDG"), r"\dD|MULTICAST") | dict.fromkeys(("LDTM", "STTM"), r"x\d+")
-"""Opcode → pattern of the modifiers that `_copy_kind` keeps."""
+"""Maps an opcode to the pattern of the modifiers that `_copy_kind` keeps."""
 _PLAIN = {"RED": "RED", "REDG": "RED", "ATOM": "ATOM", "ATOMG": "ATOM", "ATOMS": "ATOMS"}
 _PLAIN |= {name: name for name in ("UBLKCP", "UBLKRED", "UTCCP")}
 
@@ -216,8 +225,8 @@ _PLAIN |= {name: name for name in ("UBLKCP", "UBLKRED", "UTCCP")}
 def _copy_kind(opcode: str) -> str | None:
     """Returns the kind of copy with its width in bits per thread (32 if the opcode has none); None for other opcodes.
 
-    ``LDG.E.128`` → ``LDG.128``, ``LDSM.16.M88.4`` → ``LDSM.128``, ``UTMALDG.2D.MULTICAST.2CTA`` →
-    ``UTMALDG.2D.MULTICAST``, ``LDTM.16dp32bit_t0_t15.x32`` → ``LDTM.x32``.
+    For example, returns ``LDG.128`` for ``LDG.E.128``, ``LDSM.128`` for ``LDSM.16.M88.4``, ``UTMALDG.2D.MULTICAST`` for
+    ``UTMALDG.2D.MULTICAST.2CTA``, and ``LDTM.x32`` for ``LDTM.16dp32bit_t0_t15.x32``.
     """
     base, *modifiers = opcode.split(".")
     if base in _BY_WIDTH:
@@ -257,7 +266,7 @@ def _places() -> Iterator[Path]:
 
 
 def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[Instruction] | Exception]:
-    """Returns the instructions of each piece of code, padding included, or an error for one that cannot be read."""
+    """Returns the instructions of each code, with the padding at the end, or an error if the code cannot be read."""
     try:
         found = _instructions(sm, b"".join(codes))
     except (ToolFailed, OSError) as error:
@@ -306,8 +315,8 @@ _FIELD = re.compile(r"\s*(?:- )?(\w+):\s*(.*)")
 def remarks(yaml_text: str) -> tuple[Remark, ...]:
     """Returns the remarks of ``tileiras --remarks=all --remark-format=yaml``, sorted by line, without repetitions.
 
-    The text is not read as YAML, because tileiras does not escape quotes. tileiras repeats a remark up to three times,
-    and the reason of a failure up to a thousand times.
+    The text is not read as YAML, because tileiras does not escape quotes. Repetitions are frequent: tileiras writes a
+    remark up to three times, and the reason of a failure up to a thousand times.
     """
     documents = re.split(r"^--- !", yaml_text, flags=re.MULTILINE)[1:]
     unique = dict.fromkeys(_remark(document) for document in documents)
@@ -328,7 +337,7 @@ def _remark(document: str) -> Remark:
 
 
 def _remark_text(tag: str, fields: Mapping[str, Sequence[str]]) -> str:
-    """Returns ``MMA Tensor-core SM90 [64, 128, 16]`` or ``failure: Failed to select TMA load instruction: …``."""
+    """Returns a remark as text: ``MMA Tensor-core SM90 [64, 128, 16]`` or ``failure: Failed to select TMA load …``."""
     sentence = fields.get("Remark", [""])[0]
     if tag != "Passed":
         reasons = dict.fromkeys(re.sub(r"^loc\(.*\): ", "", reason) for reason in fields.get("Reason", []))
@@ -379,7 +388,7 @@ _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in CLASSES)
 def instruction_mix(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts the instructions of each class, in the order of `CLASSES`, then ``other``. Empty classes are omitted.
 
-    counts: opcode → number of instructions.
+    counts: the number of instructions by opcode.
     """
     found: Counter[str] = Counter()
     for opcode, count in counts.items():

@@ -1,7 +1,7 @@
 """Reads the container of a cubin, a 64-bit little-endian ELF file: sections, kernel symbol and ``nv.info`` attributes.
 
-NVIDIA does not document the numbers of attributes and flags. The numbers here are those that ``nvdisasm`` and
-``readelf -SW`` show for cubins of tileiras 13.4 and ptxas 13.4 (ABI version 8).
+NVIDIA does not document the numbers of attributes and flags. The numbers here were read from the output of ``nvdisasm``
+and ``readelf -SW`` for cubins of tileiras 13.4 and ptxas 13.4 (ABI version 8).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Cubin:
     sections: tuple[Section, ...]
     kernel: KernelSymbol
     attributes: Mapping[int, bytes]
-    """The ``nv.info`` attributes of the kernel: number → payload."""
+    """The payloads of the kernel's ``nv.info`` attributes, by the number of the attribute."""
     parameters: tuple[int, ...]
     """The sizes of the kernel's parameters in bytes, in order."""
 
@@ -77,7 +77,7 @@ class Cubin:
         """Returns the CPU code that tileiras packs beside the kernel; empty for cubins of ptxas.
 
         Its function ``__CUDA_TILEIR_FUNC_ON_ARGUMENTS_CHANGE_0`` depends on tile and cluster, and seems to fill in the
-        TMA descriptors. So this code affects what the kernel does. The code does not contain the kernel's name.
+        TMA descriptors. So this code affects the kernel's behaviour. The code does not contain the kernel's name.
         """
         packed = self.section(".nv.host")
         if packed is None:
@@ -107,7 +107,7 @@ def _parse(image: bytes) -> Cubin:
     machine, flags = struct.unpack_from("<H", image, 18)[0], struct.unpack_from("<I", image, 48)[0]
     if (wide, order, machine) != (2, 1, MACHINE_CUDA):
         raise MachineCodeError(f"not a cubin: an ELF file for machine {machine}, not CUDA ({MACHINE_CUDA})")
-    # The program headers are the end of the file, so a cubin that was cut off lacks some of them.
+    # The program headers are the end of the file, so a truncated cubin lacks some program headers.
     start, (size, count) = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<HH", image, 54)
     if start + size * count > len(image):
         raise MachineCodeError(f"the cubin is truncated: {len(image)} bytes, at least {start + size * count} expected")
@@ -164,8 +164,10 @@ def _kernel_attributes(sections: tuple[Section, ...], kernel: KernelSymbol) -> d
 
 
 def _parameters(sections: tuple[Section, ...], kernel: KernelSymbol) -> tuple[int, ...]:
-    """Returns the size of each parameter. Each has an entry: index, ordinal, offset, and a word with the size from bit
-    18."""
+    """Returns the size of each parameter in bytes, in order.
+
+    A parameter's entry consists of index, ordinal, offset, and a word that has the size from bit 18 on.
+    """
     data = next((section.data for section in sections if section.name == ".nv.info." + kernel.name), b"")
     entries = (struct.unpack_from("<IHHI", payload) for number, payload in _attributes(data) if number == PARAMETER)
     return tuple(word >> 18 for _, ordinal, _, word in sorted(entries, key=lambda entry: entry[1]))

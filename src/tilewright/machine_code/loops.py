@@ -23,7 +23,7 @@ _WAITS = ("SYNCS", "NANOSLEEP", "WARPSYNC", "BAR", "ATOM", "LD")
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction. ``target``: the index of the instruction to which it branches; None if unknown or no branch."""
+    """One instruction. ``target``: the index of the branch target; None if it is unknown or this is no branch."""
 
     opcode: str
     target: int | None = None
@@ -31,7 +31,7 @@ class Instruction:
 
     @classmethod
     def of(cls, listed: Mapping[str, object]) -> Instruction:
-        """Reads an instruction as ``nvdisasm -json`` lists it."""
+        """Reads an instruction from one entry of the output of ``nvdisasm -json``."""
         opcode = str(listed["opcode"])
         if not opcode.startswith(("BRA", "EXIT", "RET")):
             return _plain(opcode)
@@ -41,8 +41,7 @@ class Instruction:
         return cls(opcode, target, "predicate" in listed or _CONDITION.match(operands) is not None)
 
     def moved(self, by: int) -> Instruction:
-        """Returns this instruction for code that begins ``by`` instructions later: its ``target`` is smaller by
-        ``by``."""
+        """Returns this instruction with a ``target`` that is smaller by ``by``, for code that begins later."""
         return self if self.target is None or not by else replace(self, target=self.target - by)
 
     @property
@@ -58,8 +57,10 @@ opcodes.
 
 @dataclass(frozen=True)
 class LoopSpan:
-    """A loop. ``own``: the indices of its instructions, without the instructions of inner loops. ``inside``: the index
-    of the loop around it in the list of loops; None if there is none.
+    """A loop.
+
+    own: the indices of the loop's instructions, without the instructions of inner loops.
+    inside: the index of the surrounding loop in the list of loops; None if there is none.
     """
 
     own: tuple[int, ...]

@@ -2,8 +2,9 @@
 
     proposal → texts of each value → versions on disk → compiled in parallel → variants
 
-A value is dropped if its code equals the incumbent's or an earlier value's, does not load, does not compile, cannot be
-launched, or is predicted to be far slower. Each dropped value leaves an `Attempt` with the reason.
+A value is dropped if its code is equal to the code of the incumbent or of an earlier value. A value is also dropped if
+its code does not load, compile or launch, or is predicted to be far slower. Each dropped value leaves an `Attempt` with
+the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ HOPELESS = 4.0
 """A variant that is predicted to take more than this many times the incumbent's time is dropped. In the recorded
 configurations, no prediction is above 3.2 times the measured time (bench/recorded, 2026-11-22)."""
 MOST_VARIANTS = 32
-"""The most variants of one proposal that are judged: those with the shortest predicted times."""
+"""The most variants of one proposal that are judged. They have the shortest predicted times."""
 
 Identity = tuple[Hashable, ...]
 Request = tuple[Value, str, Mapping[Path, str]]
@@ -61,10 +62,10 @@ class Variant:
     task: Task
     """The baseline's task with this version's launch and space."""
     codes: Mapping[str, MachineCode]
-    """Name of the workload → the machine code."""
+    """The machine code for each workload, by name."""
     grids: Mapping[str, tuple[int, ...]]
     arguments: Mapping[str, tuple[Argument, ...]]
-    """Name of the workload → the arguments of the compiled entry."""
+    """The arguments of the compiled entry for each workload, by name."""
     predicted: Mapping[str, PredictedTime]
     compiled: tuple[Compiled, ...] = field(repr=False)
     kind: ChangeKind = "form"
@@ -143,7 +144,7 @@ class Builder:
         return [variant for variant in made if isinstance(variant, Variant)], dropped
 
     def build_one(self, name: str, texts: Mapping[Path, str]) -> Variant:
-        """Builds a version that has to compile, such as the untouched code. Raises RequestError if it does not.
+        """Builds a version that has to compile, such as the untouched code. Raises RequestError for any failure.
 
         The loading is not recorded: a run without this version could not continue.
         """
@@ -214,8 +215,7 @@ def apply_values(proposal: Proposal, texts: Mapping[Path, str], label: str) -> t
 
 @contextmanager
 def _noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
-    """Runs code of a version or an entry: an exception in the ``with`` block drops the value, but does not end the
-    loop."""
+    """Adds ``value`` to ``dropped`` if code of a version or an entry raises in the ``with`` block. The loop goes on."""
     try:
         yield
     except MachineError:

@@ -61,9 +61,9 @@ class Bookkeeping:
     misses: int = 0
     """Iterations in a row that kept nothing."""
     missed: Counter[str] = field(default_factory=Counter)
-    """Name of an entry → how many of its sites were reverted since the last kept change."""
+    """The number of each entry's sites that were reverted since the last kept change, by the entry's name."""
     stop: str | None = None
-    """The reason why the loop ends after the last iteration. None if it continues."""
+    """The reason why the loop ends after the last iteration. None if the loop continues."""
     _kept: int = 0
     """Changes kept so far."""
     built: int = 0

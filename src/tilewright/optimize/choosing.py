@@ -1,4 +1,4 @@
-"""Ranks the changes to try next: priority for the kernel's bound × expected effect × success in earlier runs.
+"""Ranks the changes to try next by priority for the kernel's bound, expected effect, and success in earlier runs.
 
 A *site* is a place in the source where a playbook entry can make its change. Every proposal has its reasons as text. A
 change that leaves the machine code unchanged costs no iteration, because `attempting.py` compiles before an iteration
@@ -21,10 +21,10 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 PLACE_WEIGHT = 0.85
-"""An entry has a rank n for each kind of bound (memory, balanced or compute). Its weight is this number to the power n
-- 1. So rank 1 has 2.7 times the weight of rank 7."""
+"""An entry has a rank n for each kind of bound (memory, balanced or compute). The weight of rank n is this number to
+the power n - 1. So rank 1 has 2.7 times the weight of rank 7."""
 NO_PLACE = 9
-"""The rank of an entry that declares none for the kernel's bound."""
+"""The rank of an entry that declares no rank for the kernel's bound."""
 PRIOR_TRIES = 2.0
 """The expected effect that an entry declares has the weight of this many earlier tries."""
 AGAIN = 0.5
@@ -38,7 +38,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Tries:
-    """How often a site was tried, and how many changes had been kept at the last try."""
+    """The number of tries of a site, and the number of changes that had been kept at the last try."""
 
     times: int
     kept: int
@@ -56,9 +56,10 @@ class Proposal:
     """A description of the site. A number is added if several sites have the same description."""
     risk: Risk
     values: Callable[[], Sequence[Value]]
-    """Returns the values to try. Called only for a chosen proposal, because finding values may need compilations."""
+    """A function that returns the values to try. It is called only for a chosen proposal, because finding values may
+    need compilations."""
     apply: Callable[[Value], Mapping[Path, str]]
-    """Returns all editable texts after the change. Raises `NotApplicable` if the value does not fit."""
+    """A function that returns all editable texts after the change. Raises `NotApplicable` if the value does not fit."""
     score: float
     why: str
     """The reasons for the score."""
@@ -71,17 +72,17 @@ class Past:
     """The data about earlier tries on which the ranking depends."""
 
     history: Mapping[str, EntryHistory]
-    """Name of an entry → its success in earlier runs on kernels of the same bound and architecture."""
+    """The success of each entry in earlier runs on kernels of the same bound and architecture, by the entry's name."""
     tried: Mapping[Key, Tries]
     """The tries of this run."""
     kept: int
-    """How many changes were kept so far. A site is tried again only after a further change was kept."""
+    """The number of changes kept so far. A site is tried again only after a further change was kept."""
     lossy: bool
     """Whether entries that change the rounding by design may be proposed."""
     lowered: Collection[str]
     """Entries whose last kept change gained under 5 %."""
     missed: Mapping[str, int]
-    """Name of an entry → how many of its sites were reverted since the last kept change."""
+    """The number of each entry's sites that were reverted since the last kept change, by the entry's name."""
 
 
 def proposals(

@@ -3,26 +3,26 @@
     captures of paired samples → intervals of the ratios → a verdict per workload → keep, revert or not decided
 
 A *capture* loads the code of all versions anew, captures it in fresh graphs and times it for a few rounds. Some noise
-is constant within a capture (the place of the code in memory, the making of a graph) or correlated in time. It makes
-the rounds of a capture alike, so a capture counts once, however many rounds it has.
+is constant within a capture (the place of the code in memory, the making of a graph) or correlated in time. Such noise
+makes the rounds of a capture alike, so a capture counts once, however many rounds it has.
 
 A ratio is the candidate's time over the incumbent's: below 1 is faster. The ratio of a capture is the median over its
 rounds. The interval is a confidence interval of the median over captures (`race.stats`). It assumes no distribution,
 only that captures are independent.
 
-- The noise floor (*floor*) of a workload is the possible difference between captures of one kernel on this machine: the
-outer bound
-  of the A/A interval of the same captures, but at least `FLOOR`. Differences within the floor are ignored.
-- A workload is *slower* if its interval lies above 1 + floor, or the interval of its ratio to the baseline lies above
-  1 + `WORSE`. One slower workload reverts the candidate.
+- The noise floor (*floor*) of a workload is the possible difference between captures of one kernel on this machine. It
+  is the outer bound of the A/A interval of the same captures, but at least `FLOOR`. Differences within the floor are
+  ignored.
+- A workload is *slower* if its interval lies above 1 + floor. It is also slower if the interval of its ratio to the
+  baseline lies above 1 + `WORSE`. One slower workload reverts the candidate.
 - A gain is *proven* if the interval of the overall ratio, or that of one workload, lies below 1 - floor. The overall
   ratio is the geometric mean over the workloads in the same capture.
-- A candidate is *kept* if a gain is proven, and every workload is proven to be at most `WORSE` slower than with the
-  incumbent and with the baseline.
+- A candidate is *kept* if a gain is proven, and no workload may be slower by more than `WORSE`, compared with the
+  incumbent and with the baseline. The second condition must be proven, too.
 - There is *no gain* if every ratio lies above 1 - floor and above 1 - `SMALL`, with the error probability `MISSED`.
   This reverts the candidate.
-- Otherwise it is *not decided*. A candidate that is not decided after the last *look*, which is an interim analysis of
-the samples, is not kept.
+- Otherwise the candidate is *not decided*. A *look* is an interim analysis of the samples. A candidate that is not
+  decided after the last look is not kept.
 
 The claims of gain at all looks share one error budget (`ERROR`, by Bonferroni). So an identical candidate is kept at
 most once in a hundred decisions, even without the floor. The size of a gain is the centre of the overall interval.
@@ -82,7 +82,7 @@ Verdict: TypeAlias = Literal["faster", "slower", "same", "undecided"]
 
 @dataclass(frozen=True)
 class Paired:
-    """Times of one workload in µs, in the same rounds: candidate, incumbent, a second copy of it, and baseline."""
+    """Times of one workload in µs, in the same rounds: candidate, incumbent, a copy of the incumbent, and baseline."""
 
     candidate_us: Sequence[float] = field(repr=False)
     incumbent_us: Sequence[float] = field(repr=False)
@@ -114,12 +114,12 @@ class Paired:
 
 @dataclass(frozen=True)
 class Following:
-    """How the loop continues after a decision."""
+    """The continuation of the loop after a decision."""
 
     lower_priority: bool
     """True if the gain was under 5 %. The entry's next site is then less promising."""
     stop_reason: str | None
-    """Why the loop ends; None to go on."""
+    """The reason why the loop ends; None if it continues."""
     misses: int
     """Iterations in a row that kept nothing, including this one."""
 
@@ -128,7 +128,7 @@ class Following:
 class WorkloadDecision:
     """The verdict on one workload.
 
-    ratio: candidate's time / incumbent's time. no_gain: a gain larger than the noise floor is ruled out.
+    ratio: candidate's time / incumbent's time. no_gain: whether a gain above the noise floor is ruled out.
     verdict: ``same`` if neither faster nor slower is proven, and a loss of more than 2 % is ruled out.
     """
 
@@ -147,7 +147,7 @@ class WorkloadDecision:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether the candidate is kept. ``reason`` is one line for the ledger."""
+    """The decision whether a candidate is kept. ``reason`` is one line for the ledger."""
 
     status: Literal["keep", "revert"]
     decided: bool

@@ -1,9 +1,9 @@
 """Ends a run of `optimize`: checks on hostile data, measures again, writes the patch, and names the limiting cause.
 
-If the kernel ends far from its bound, the machine code or the launch may show the cause: spills, no tensor cores, too
-few blocks, or a time that is mostly launch. If none of these applies and changes were tried without gain, the cause is
-*scheduling*: the order in which the compiler or the hardware runs instructions and blocks. Without machine code, or if
-no change failed, the cause is *unknown*. For *scheduling* and *unknown*, a person is asked to look.
+If the kernel ends far from its bound, the machine code or the launch may show the cause. Such causes are spills, no
+tensor cores, too few blocks, and a time that is mostly launch. If no such cause applies and changes were tried without
+gain, the cause is *scheduling*. This is the order in which compiler or hardware runs instructions and blocks. Without
+machine code, or if no change failed, the cause is *unknown*. For *scheduling* and *unknown*, a person is asked to look.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FinalTime:
 
 @dataclass(frozen=True)
 class Escalation:
-    """Why the kernel is not faster, on the workload that is furthest from its bound."""
+    """The cause that limits the kernel on the workload that is furthest from its bound."""
 
     cause: Cause
     why: str
@@ -79,8 +79,8 @@ WHERE_TO_LOOK: Mapping[Cause, tuple[str, ...]] = {
 def revert_incorrect_changes(run: Bookkeeping, baseline: Variant, checker: VariantChecker) -> str:
     """Reverts kept changes until the code is correct on hostile shapes and data. The last change is reverted first.
 
-    If the untouched code is wrong on these, too, nothing more is reverted, and the result is a note that says so.
-    Otherwise the note is "".
+    If the untouched code is also wrong on these shapes and data, nothing more is reverted. The result is then a note
+    about this, otherwise "".
     """
     while still_kept(run.iterations):
         run.setup.progress("check", 0, None, "hostile shapes and data")

@@ -1,4 +1,4 @@
-"""The main path of `tilewright optimize`: it tries one change at a time, and keeps it if it is correct and faster.
+"""The main path of `tilewright optimize`: tries one change at a time, and keeps it only if it is correct and faster.
 
     choose → apply → compile → screen → verify → race → confirm → decide → commit → record → keep or restore
 
@@ -47,17 +47,17 @@ def optimize(
     """Changes the kernel step by step, and keeps each change that is correct and faster.
 
     task: a task, or ``FILE[:TASK]``.
-    arch: an architecture such as ``sm_90``; the default is this machine's GPU. For another one, times are predicted.
+    arch: an architecture such as ``sm_90``; default: this machine's GPU. For other architectures, times are predicted.
     workloads: one name or several; the default is all workloads.
     policy: how the races measure.
     limits: fields of `Options`, such as ``iterations=5``.
-    seed: seed of the inputs; None draws and records one.
-    ledger: the ledger of all attempts; the default is the one in `ledger.file.home`.
+    seed: seed of the inputs; for None, a seed is drawn and recorded.
+    ledger: the ledger of all attempts; the default is the ledger in `ledger.file.home`.
     fresh: starts a new run. Otherwise an interrupted run with the same key is continued.
     session: a worker process that is already starting (`executors.local.local`).
     proposers: sources of changes that are asked before the playbook.
-    Raises RequestError for a wrong argument or task (Incorrect if the untouched kernel is wrong), and MachineError if
-    git, a compiler, the GPU or the ledger cannot be used.
+    Raises RequestError for a wrong argument or task, and its subclass Incorrect if the untouched kernel is wrong.
+    Raises MachineError if git, a compiler, the GPU or the ledger cannot be used.
     """
     task = task_of(task)
     options, policy = replace(options or Options(), **limits), policy or Policy()

@@ -86,7 +86,7 @@ class OptimizeRequest:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The entries to try: those for the language of the task's kernel.
+        """The entries to try, which are for the language of the task's kernel.
 
         Raises RequestError if ``only`` names an entry for another language.
         """

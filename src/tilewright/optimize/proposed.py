@@ -1,6 +1,6 @@
 """Changes from a person or a model instead of the playbook. They must pass the same gate.
 
-optimize(…, proposers=[proposer])   # proposer.propose(seen) → Change | None, called before every iteration
+optimize(…, proposers=[proposer])   # proposer.propose(seen) returns a Change or None before every iteration
 tilewright optimize FILE --change faster.patch --change rewritten.py
 """
 
@@ -30,10 +30,10 @@ class Change:
     name: str
     rationale: str
     texts: Mapping[Path, str]
-    """Path of the user's file → the whole new text, for each changed file."""
+    """The whole new text of each changed file, by the path of the user's file."""
     risk: Risk = "lossless"
     unusable: str = ""
-    """Why the change does not fit the incumbent; empty if it does."""
+    """The reason why the change does not fit the incumbent; empty if the change fits."""
 
 
 @dataclass(frozen=True)

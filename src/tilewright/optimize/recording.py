@@ -1,4 +1,4 @@
-"""Makes the records of a run for the ledger and git: the run, its commit messages, and the changes of the code."""
+"""Makes the records of a run for the ledger and git: the run, commit messages, and differences of the code."""
 
 from __future__ import annotations
 

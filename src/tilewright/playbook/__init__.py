@@ -10,7 +10,7 @@ from tilewright.plugins import plugins
 
 
 def catalogue() -> tuple[Entry, ...]:
-    """Returns all entries, sorted by their ``order``: those in the folder `entries` and the installed plug-ins.
+    """Returns all entries, sorted by their ``order``: entries in the folder `entries`, and installed plug-ins.
 
     A plug-in is an entry point of the group ``tilewright.playbook``. `optimize/choosing.py` decides which entry is
     tried first. Raises RequestError for an installed entry that cannot be used.

@@ -144,13 +144,13 @@ class Site:
         raise self.refused(source, missing)
 
     def function(self, source: Source) -> Function:
-        """Returns the function that contains this site. Raises `NotApplicable`."""
+        """Returns the function that contains this site. Raises `NotApplicable` if there is none."""
         if self.kernel not in source.functions:
             raise self.refused(source, f"there is no function {self.kernel}")
         return source.functions[self.kernel]
 
     def function_here(self, source: Source) -> Function:
-        """Returns the function that begins at this site. Raises `NotApplicable`."""
+        """Returns the function that begins at this site. Raises `NotApplicable` if there is none."""
         return self.node(source, [self.function(source)], f"{self.kernel} does not begin here")
 
     def refused(self, source: Source, reason: str) -> NotApplicable:
@@ -165,9 +165,10 @@ class Site:
 class KernelFacts:
     """The facts about the incumbent, the version that an entry may change.
 
-    ``task`` ships the incumbent's configuration. ``bounds`` and ``codes`` are keyed by the workload's name: the bounds
-    follow from the baseline's counted work, and the machine code belongs to the shipped configuration. ``count``
-    returns the counted work of the incumbent's Tile IR for a workload, and counts only once.
+    task: the task; it ships the incumbent's configuration.
+    bounds: the bound of each workload by name, from the baseline's counted work.
+    codes: the machine code of the shipped configuration for each workload, by name.
+    count: returns the counted work of the incumbent's Tile IR for a workload. Counts each workload only once.
     """
 
     task: Task
@@ -216,7 +217,7 @@ class Entry(ABC):
 
     @abstractmethod
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        """Returns the whole text of the file with exactly this change. Raises `NotApplicable` if it is impossible."""
+        """Returns the whole text of the file with exactly this change. Raises `NotApplicable` if that is impossible."""
 
     def change(self, source: Source, site: Site, value: Value) -> str:
         """Returns the text that `apply` returns, with new lines broken to under 120 characters where possible."""
@@ -241,7 +242,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "H-ftz": "flush_to_zero", "H-approx": "approximate", "I": "swizzle", "J": "tokens", "K": "batching",
     "L": "proposed", "bounds": "check_bounds", "hoist": "hoisting", "rows": "rows_per_tile",
 }  # fmt: skip
-"""The name in ledgers of earlier versions → the present name."""
+"""Maps an entry's name in ledgers of earlier versions to the present name."""
 
 
 def present_name(entry: str) -> str:

@@ -32,7 +32,7 @@ def without_block_pointers(name: str, text: str) -> str:
 def patch_without_block_pointers(texts: Mapping[Path, str]) -> str:
     """Returns a patch of all files for ``git apply`` in the present folder; "" if no file has block pointers.
 
-    Raises as `without_block_pointers`.
+    Raises the errors of `without_block_pointers`.
     """
     patch: list[str] = []
     for path, text in texts.items():

@@ -34,7 +34,7 @@ def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[A
 
 
 def plugin_of(kind: str, folder: str, attribute: str, name: str) -> Any:
-    """Returns the plug-in called ``name``. If there is none, raises UnknownChoice, which lists all of this ``kind``."""
+    """Returns the plug-in called ``name``. Otherwise raises UnknownChoice, which lists all plug-ins of this kind."""
     for plugin in plugins(folder, attribute):
         if plugin.name == name:
             return plugin
@@ -50,5 +50,8 @@ def _shipped(folder: str, attribute: str) -> tuple[Any, ...]:
 
 @cache
 def _installed(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoint, ...]:
-    """The entry points of a group by name. Reading the metadata of all packages on ``path`` takes 4 ms or more."""
+    """Returns the entry points of a group, sorted by name.
+
+    The result is cached, because reading the metadata of all packages on ``path`` takes 4 ms or more.
+    """
     return tuple(sorted(metadata.entry_points(group=group), key=lambda point: point.name))

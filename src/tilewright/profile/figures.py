@@ -1,4 +1,4 @@
-"""The records of a profile. Each number cites the lines of the trace that it comes from (`sources`)."""
+"""The records of a profile. Each number cites the lines of the trace from which it was computed (`sources`)."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class NameRow:
 
 @dataclass(frozen=True, kw_only=True)
 class GapRow:
-    """One gap between the activities ``before`` and ``after``. ``at_us``: its start, in µs after the start of the first
-    activity."""
+    """One gap between the activities ``before`` and ``after``. ``at_us``: the start of the gap, in µs after the start
+    of the first activity."""
 
     at_us: float
     us: float
@@ -84,7 +84,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class TimeLine:
-    """The activities of one step, for each stream of the GPU and for the host. ``lanes``: name → bars."""
+    """The activities of one step. ``lanes``: the bars of the host and of each stream, by name."""
 
     name: str
     us: float
@@ -100,7 +100,7 @@ class GpuProfile:
     rank: int | None
     board: str
     figures: Mapping[str, Figure]
-    """Name (``compute``, ``idle``, ``host late`` and so on) → figure."""
+    """The figures by name: ``compute``, ``idle``, ``host late`` and so on."""
     kernels: tuple[NameRow, ...]
     """All activities by name. The name with the longest total time is first."""
     gaps: tuple[GapRow, ...]

@@ -1,7 +1,7 @@
 """Finds causes of lost time in a profile: numbers beyond a threshold, their meaning, and advice.
 
-Each rule is one function. It takes a GPU and its trace, and yields its findings: one for each hot kernel in
-`hot_kernels`, at most one in the other rules.
+Each rule is one function. A rule takes a GPU and its trace, and yields findings. `hot_kernels` yields one finding for
+each hot kernel. Every other rule yields at most one finding.
 """
 
 from __future__ import annotations

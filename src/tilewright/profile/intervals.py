@@ -57,7 +57,7 @@ def common(one: Times, other: Times) -> Times:
 
 
 def gaps(times: Times, start: int, end: int) -> Times:
-    """Returns the times from ``start`` to ``end`` that are not in ``times``. ``times`` must lie between them."""
+    """Returns the times from ``start`` to ``end`` that are not in ``times``. No time may lie outside this range."""
     starts = np.concatenate(([start], times[:, 1]))
     ends = np.concatenate((times[:, 0], [end]))
     some = ends > starts

@@ -239,7 +239,7 @@ def as_text(value: object) -> str:
 
 
 def nanoseconds(value: object) -> int | None:
-    """Converts a time in µs, as `JsonStream` yields it, to whole nanoseconds. Returns None if it is not a number."""
+    """Converts a time in µs, as `JsonStream` yields it, to whole nanoseconds. Returns None for any other value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

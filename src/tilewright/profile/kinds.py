@@ -19,7 +19,7 @@ CATEGORIES = {
     "cuda_runtime": "call", "cuda_driver": "call", "runtime": "call",
     "user_annotation": "annotation", "cuda_profiler_range": "counters",
 }  # fmt: skip
-"""Category of an event, in lower case → how Tilewright uses the event. Traces before torch 1.12 have the categories
+"""Maps the category of an event, in lower case, to its use in Tilewright. Traces before torch 1.12 have the categories
 Kernel, Memcpy, Memset and Runtime."""
 
 COMMUNICATION = re.compile(

@@ -1,7 +1,7 @@
 """Measures the hot kernels with Nsight Compute, the heaviest method of `ladder`.
 
-The program runs again under ``ncu``, which runs each chosen launch several times. It measures the use of the compute
-units and of the memory in percent of their peaks. These numbers show which resource limits the kernel.
+The program runs again under ``ncu``, which runs each chosen launch several times. ``ncu`` measures the use of the
+compute units and of the memory in percent of their peaks. These numbers show which resource limits the kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REASONS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """One launch measured by Nsight Compute: metric → value. The value is None if the counter is absent or NaN."""
+    """One launch measured by Nsight Compute. The value of a metric is None if the counter is absent or NaN."""
 
     kernel: str
     values: Mapping[str, float | None]
@@ -101,8 +101,10 @@ def base_name(kernel: str) -> str:
 
 
 def measured(profile: Profile, texts: Mapping[str, str]) -> Profile:
-    """Returns the profile with the output of Nsight Compute (``--csv --page raw``). ``texts``: name to cite →
-    output."""
+    """Returns the profile with the counters that Nsight Compute measured.
+
+    texts: the output of ``ncu --csv --page raw``, by the name that the figures cite.
+    """
     rows = [row for file, text in texts.items() for row in launches(file, text)]
     if not rows:
         text = "\n".join(texts.values())

@@ -1,6 +1,6 @@
 """Implements `tilewright.profile`: reads traces and shows how the GPUs spend their time.
 
-traces → split each GPU's time → find causes of its gaps → tables → findings
+The steps are: read the traces, split each GPU's time, find the causes of its gaps, make tables, and find lost time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Splits the time of one GPU into computation, exposed communication, exposed copies and idle time.
 
-The time of a GPU runs from the start of its first activity to the end of its last. The four parts add up to it.
+The time of a GPU runs from the start of its first activity to the end of its last. The four parts add up to this time.
 Communication is exposed while nothing computes. A copy is exposed while nothing computes or communicates.
 
 A gap is idle time between two activities. The activity after a gap has a cause:

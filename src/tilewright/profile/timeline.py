@@ -1,5 +1,4 @@
-"""Makes the time line of one step: the activities on each stream of a GPU, and the calls of the host at the same
-time."""
+"""Makes the time line of one step: activities on each stream of a GPU, and simultaneous calls of the host."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from tilewright.profile.split import Launches
 from tilewright.profile.trace import NONE, Events, KinetoTrace, ProfilerStep
 
 MOST_BARS = 600
-"""The most bars of one kind on one lane. Activities become one bar if the time between them is less than the step's
-length divided by this number."""
+"""The most bars of one kind in one row of the time line. Activities become one bar if the time between them is less
+than the step's length divided by this number."""
 
 
 def timeline(trace: KinetoTrace, table: Events, launches: Launches) -> TimeLine:

@@ -113,10 +113,10 @@ class KinetoTrace:
     steps: tuple[ProfilerStep, ...]
     counted: tuple[Counted, ...]
     boards: Mapping[int, str]
-    """Number of a GPU → its name."""
+    """The names of the GPUs, by number."""
     rank: int | None
     events: int
-    """Number of all events, including those that are skipped."""
+    """The number of all events, including skipped events."""
 
     def devices(self) -> Iterator[int]:
         yield from map(int, np.unique(self.activities.device))
@@ -207,7 +207,7 @@ class _TraceReader:
 
 
 def _field(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns a field that should be an object; an empty object if it is not one."""
+    """Returns a field that should be an object. Returns an empty object for any other value."""
     value = values.get(name)
     return value if isinstance(value, dict) else {}
 

@@ -23,8 +23,9 @@ class EventTimer:
     """Queues launches on the current stream, each between two CUDA events.
 
     Before each timed launch the L2 is flushed. Without a ``flush``, the kernel runs once untimed, which warms the L2.
-    events: makes an event; with ``external=True``, for a graph.
-    launch: queues the launch with the given index. refresh: restores that launch's inputs and outputs, untimed.
+    events: makes an event. With ``external=True``, a graph can record the event.
+    launch: queues the launch with the given index.
+    refresh: restores the inputs and outputs of the launch with the given index, untimed.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class EventTimer:
         after.record()
 
     def microseconds(self, order: Sequence[int]) -> list[float]:
-        """Returns the latest time of each launch in ``order``, in µs. The launches must have ended."""
+        """Returns the time of the last run of each launch in ``order``, in µs. The launches must have ended."""
         return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
 
     def close(self) -> None:
-        """Frees the graphs before their events; the other order crashes in the driver (torch 2.11)."""
+        """Frees the graphs, then their events. The opposite order crashes in the driver (torch 2.11)."""
         try:
             for graph in self.graphs:
                 graph.reset()

@@ -14,9 +14,9 @@ paired ratios (`rules.look`) whether a candidate is
   enough: if the leader is 0.8 % slower than the fastest, such a candidate may be 1.8 % slower.
 - given up: it is so near the tie band that the remaining rounds cannot prove a tie.
 
-The winner is the most preferred of the leader and the tied: the shipped one, else the cheapest, else the lowest index.
-Candidates that are dropped or given up cannot win. The race is settled once the most preferred of the candidates that
-can still win is tied.
+The winner is the most preferred candidate among the leader and the tied candidates. The order of preference is: the
+shipped candidate, then the cheapest, then the lowest index. Candidates that are dropped or given up cannot win. The
+race is settled when the most preferred of all candidates that can still win is tied.
 
 All comparisons and looks of a race share one error budget, 1 - confidence (`stats.tail_per_look`). With that confidence
 the fastest is not dropped, and the winner of a settled race is within the tie band of the fastest. If a race uses up
@@ -116,7 +116,10 @@ class RaceOutcome:
 
 @dataclass(frozen=True)
 class Budget:
-    """At most ``rounds`` rounds and ``seconds`` of wall time. ``fewest`` rounds run even if they take longer."""
+    """The limits of a timing: at most ``rounds`` rounds and ``seconds`` of wall time.
+
+    The first ``fewest`` rounds run even if the seconds are over.
+    """
 
     rounds: int
     seconds: float
@@ -139,7 +142,7 @@ class Rounds:
 
     @property
     def samples_us(self) -> tuple[tuple[float, ...], ...]:
-        """The samples of each candidate, in µs. Candidates that ran in all rounds have samples paired by position."""
+        """The samples of each candidate, in µs. If a candidate ran in all rounds, sample r belongs to round r."""
         columns = np.array(self.rows).reshape(len(self.rows), self.n).T
         return tuple(tuple(column[np.isfinite(column)].tolist()) for column in columns)
 
@@ -153,7 +156,7 @@ class Rounds:
         self.rows.append(row)
 
     def ended(self, budget: Budget, seconds: float) -> Stop | None:
-        """Returns why timing ends now; None if it goes on. ``seconds``: time since the first round began."""
+        """Returns the reason to end the timing now; None if it continues. ``seconds``: time since the first round."""
         if len(self.rows) >= budget.rounds:
             return "rounds"
         if len(self.disturbances) > budget.rounds:
@@ -214,7 +217,7 @@ class _Status:
 
 
 class _Race:
-    """The rounds of one race, and what the looks decided so far."""
+    """The rounds of one race, and the decisions of all looks so far."""
 
     def __init__(self, rounds: Rounds, policy: Policy, preferred: Sequence[int], planned: Plan) -> None:
         self.rounds, self.policy, self.preferred, self.planned = rounds, policy, preferred, planned
@@ -223,7 +226,7 @@ class _Race:
         self.on_look: OnLook = lambda rounds, live, leader: None
 
     def crashed(self, crash: CandidateCrashed) -> None:
-        """Removes the crashed candidate. Candidates that were dropped while it was the leader are timed again."""
+        """Removes the crashed candidate. Candidates that were dropped by comparison with it are timed again."""
         self.rounds.live.remove(crash.index)
         self.out[crash.index] = _Status("failed", f"failed after {len(self.rounds.rows)} rounds: {crash.reason}")
         for index in [index for index, status in self.out.items() if status.against == crash.index]:
@@ -235,7 +238,7 @@ class _Race:
         return len(self.rounds.rows) in self.planned.looks and self.look()
 
     def look(self) -> bool:
-        """Judges the rounds of all live candidates, and drops slow ones. Returns whether the race is settled."""
+        """Judges the rounds of all live candidates, and drops slow candidates. Returns whether the race is settled."""
         rounds = self.rounds
         times = np.array(rounds.rows)
         times = times[np.isfinite(times[:, rounds.live]).all(axis=1)]
@@ -257,7 +260,7 @@ def race(
 ) -> RaceOutcome:  # fmt: skip
     """Races candidates 0..n-1 and chooses the winner by the rules in the docstring of this module.
 
-    cost: one tuple for each candidate; of tied candidates the one with the smallest tuple wins.
+    cost: one tuple for each candidate. Among tied candidates, the candidate with the smallest tuple wins.
     noise: the A/A check of this machine; only copied into the result.
     on_look: called after each look.
     now: returns the time in seconds.
@@ -298,11 +301,11 @@ def _status(i: int, seen: Look | None, policy: Policy) -> _Status:
     if seen is None:
         return _Status("undecided", "undecided: no round was completed")
     if i == seen.leader:
-        return _Status("leader", f"smallest median of those left after {seen.rounds} rounds")
+        return _Status("leader", f"smallest median of the remaining candidates after {seen.rounds} rounds")
     band = f"{policy.tie_band:.1%}"
     text = f"after {seen.rounds} rounds: {seen.ratios[i]} × the leader's time"
     if i in seen.tied:
-        return _Status("tied", f"tied {text}, and within {band} of all that are left", seen.ratios[i])
+        return _Status("tied", f"tied {text}, and within {band} of all remaining candidates", seen.ratios[i])
     open_ = "the budget could not prove a tie" if i in seen.given_up else "neither proven tied nor slower"
     return _Status("undecided", f"undecided {text}; {open_} (tie band {band})", seen.ratios[i])
 
@@ -332,7 +335,10 @@ def aa_check(
     clock: Clock, index_a: int, index_b: int, rounds: int, rng: np.random.Generator,
     *, warmup: int = 0, tie_band: float = 0.01, confidence: float = 0.99,
 ) -> Noise:  # fmt: skip
-    """Times two copies of one kernel against each other. Raises Disturbed after ``rounds`` disturbed rounds."""
+    """Times two copies of one kernel against each other, and returns the noise.
+
+    Raises Disturbed after ``rounds`` disturbed rounds.
+    """
     pair = Rounds(max(index_a, index_b) + 1, (index_a, index_b))
     interleaved(clock, pair, Budget(rounds, math.inf, rounds), rng, warmup=warmup)
     if len(pair.rows) < rounds:

@@ -1,5 +1,4 @@
-"""The rules of a race as pure functions: the policy, when to judge the samples, and what each interim judgement (a
-*look*) decides.
+"""The rules of a race as pure functions: the policy, the plan of interim judgements (*looks*), and their decisions.
 
 `protocol.race` runs the clock.
 """
@@ -18,16 +17,17 @@ from tilewright.race.stats import Array, Interval
 from tilewright.records import Json, MachineCode
 
 SCREEN_ROUNDS = 6
-"""The fewest samples with a distribution-free 95 % interval. So screened-out candidates have an interval too."""
+"""The least number of samples that has a distribution-free 95 % interval. So screened-out candidates also have one."""
 SCREEN_RATIO = 1.5
 GIVE_UP_TAIL = 1e-3  # probability of giving up a candidate wrongly; this costs only a tie
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How a race measures, and when it stops. Every record of a measurement contains its policy.
+    """The settings of a race: how it measures, and when it stops. Every record of a measurement contains its policy.
 
-    max_rounds: 1000 instead of 500 takes 30 to 40 % longer; repeated races then differ 35 to 55 % less (simulated).
+    max_rounds: 1000 rounds instead of 500 take 30 to 40 % longer. The results of repeated races then differ 35 to 55 %
+        less (simulated).
     """
 
     l2: Literal["cold", "warm"] = "cold"
@@ -54,7 +54,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Plan:
-    """When a race looks at its samples. ``tail``: the error probability of each comparison."""
+    """The planned looks of a race. ``tail``: the error probability of each comparison."""
 
     looks: tuple[int, ...]  # numbers of rounds, ascending; planned before the race, since each look costs confidence
     tail: float
@@ -76,8 +76,10 @@ def _looks(policy: Policy, first: int) -> tuple[int, ...]:
 
 
 def cost_of(code: MachineCode | None) -> tuple[int, ...]:
-    """Returns the cost of a configuration, to sort by: CTAs per cluster, registers per CTA, bytes of shared memory per
-    CTA, number of instructions."""
+    """Returns the cost of a configuration as a sort key.
+
+    The key is: CTAs per cluster, registers per CTA, bytes of shared memory per CTA, number of instructions.
+    """
     if code is None:
         return (1 << 30,)
     return (code.cluster, code.registers * code.threads, code.shared_bytes, code.instructions)
@@ -92,7 +94,7 @@ def preference(n: int, cost: Sequence[tuple[int, ...]], shipped: int | None) -> 
 
 @dataclass(frozen=True)
 class Look:
-    """What one look decides about the live candidates, by index."""
+    """The decisions of one look about the live candidates, by index."""
 
     rounds: int  # number of rounds in which all live candidates ran
     leader: int
@@ -104,8 +106,10 @@ class Look:
 
 
 def look(times: Array, live: Sequence[int], policy: Policy, tail: float) -> Look:
-    """Judges paired times. Each claim is wrong with a probability of at most ``tail``. ``times``: µs, shape (rounds,
-    candidates), finite in the columns of the live candidates."""
+    """Judges paired times. Each claim in the result is wrong with a probability of at most ``tail``.
+
+    times: µs, shape (rounds, candidates), finite in the columns of the live candidates.
+    """
     limit, rounds = 1.0 + policy.tie_band, len(times)
     leader = live[stats.fastest(times[:, list(live)])]
     others = {i: times[:, i] / times[:, leader] for i in live if i != leader}
@@ -126,14 +130,16 @@ def look(times: Array, live: Sequence[int], policy: Policy, tail: float) -> Look
 
 
 def settled(seen: Look, live: Sequence[int], preferred: Sequence[int]) -> bool:
-    """Tells whether the winner is final: of the candidates that can still win, the most preferred is tied."""
+    """Tells whether the winner is final: the most preferred candidate that can still win is tied."""
     can_win = [i for i in preferred if i in live and i not in seen.dropped | seen.given_up]
     return bool(can_win) and can_win[0] in seen.tied
 
 
 def _hopeless(ratios: Array, policy: Policy, tail: float) -> bool:
-    """Tells whether a tie cannot be proven, even after ``max_rounds`` rounds with the lowest plausible median. Without
-    this, a candidate at 1.01 × the leader's time would keep a race running until its budget ends."""
+    """Tells whether a tie cannot be proven any more, even if all remaining rounds have the lowest plausible median.
+
+    Without this rule, a candidate at 1.01 × the leader's time would keep a race running until its budget ends.
+    """
     at_best = float(stats.bounds(ratios, GIVE_UP_TAIL)[0])
     final = stats.expected_half_width(stats.spread(ratios), policy.max_rounds, tail)
     return at_best + final > 1.0 + policy.tie_band

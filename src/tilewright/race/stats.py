@@ -1,9 +1,9 @@
 """Distribution-free statistics of kernel times.
 
 Kernel times are skewed, have outliers and drift with the clock of the chip. So this module uses medians. For every
-distribution a sample lies below the median with probability 1/2. The number of n independent samples below the median
-is therefore binomial, and the order statistics x(k) and x(n+1-k) enclose the median, except if fewer than k samples lie
-on one side of it:
+distribution, a sample lies below the median with probability 1/2. So the number of samples below the median, among n
+independent samples, is binomial. The order statistics x(k) and x(n+1-k) enclose the median, unless fewer than k samples
+lie on one side of the median:
 
     P(x(k) <= median <= x(n+1-k)) >= 1 - 2 P(Bin(n, 1/2) <= k - 1)
 
@@ -37,8 +37,10 @@ from tilewright.records import Json, MeasuredTime
 Array: TypeAlias = NDArray[np.float64]
 
 MAD_TO_SIGMA = 1.4826
-"""Converts a median absolute deviation to a standard deviation of the normal law: 1 / 0.67449, where 0.67449
-is the upper quartile of that law (P. J. Huber, Robust Statistics, 1981, section 5.1)."""
+"""Converts a median absolute deviation to a standard deviation of the normal law: 1 / 0.67449.
+
+0.67449 is the upper quartile of that law (P. J. Huber, Robust Statistics, 1981, section 5.1).
+"""
 
 
 @lru_cache(maxsize=65536)
@@ -54,14 +56,19 @@ def rank(n: int, tail: float) -> int:
 
 
 def fewest(tail: float) -> int:
-    """Returns the fewest samples that bound a median on one side with error probability ``tail``: the least n with 2^-n
-    <= tail."""
+    """Returns the least number of samples that bounds a median on one side with error probability ``tail``.
+
+    This is the least n with 2^-n <= tail.
+    """
     return max(1, math.ceil(-math.log2(tail)))
 
 
 def bounds(samples: ArrayLike, tail: float) -> tuple[Array, Array]:
-    """Returns a lower and an upper bound of the median along the first axis. ``tail``: the error probability of each.
-    ``samples``: positive, shape (n, …). The bounds have the shape (…), and are 0 and infinity if n is too small."""
+    """Returns a lower and an upper bound of the median along the first axis.
+
+    samples: positive, shape (n, …). tail: the error probability of each bound.
+    The bounds have the shape (…). If n is too small, the bounds are 0 and infinity.
+    """
     x: Array = np.asarray(samples, dtype=np.float64)
     n = x.shape[0]
     k = rank(n, tail)
@@ -74,9 +81,9 @@ def bounds(samples: ArrayLike, tail: float) -> tuple[Array, Array]:
 def paired_bounds(ratios: ArrayLike, tail: float) -> tuple[float, float]:
     """Returns a lower and an upper bound of the centre of paired ratios, by the signed-rank test of their logarithms.
 
-    The test is exact if the two sides of a pair are in random order: then the ratio of two equal versions is as likely
-    to be r as 1 / r. Unless outliers are frequent, its bounds are closer than those of `bounds`, which uses the signs
-    alone (Hollander and Wolfe 1999, section 3.3). They are 0 and infinity if there are too few ratios.
+    The test is exact if the two sides of a pair are in random order. Then the ratios r and 1 / r of two equal versions
+    are equally likely. The interval is narrower than the interval of `bounds`, which uses the signs alone, unless
+    outliers are frequent (Hollander and Wolfe 1999, section 3.3). With too few ratios, it is 0 to infinity.
 
     ratios: positive, shape (n,).
     tail: the error probability of each bound.
@@ -107,8 +114,11 @@ def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
 
 
 def expected_half_width(sigma: float, n: int, tail: float) -> float:
-    """Estimates the distance between a median of ``n`` samples and its bounds. ``sigma``: spread of one sample.
-    The estimate is the large-sample error of the median under a normal law (David and Nagaraja 2003, section 10.3)."""
+    """Estimates the distance between the median of ``n`` samples and its bounds (`bounds`).
+
+    sigma: the spread of one sample. The estimate is the large-sample error of the median under a normal law (David and
+    Nagaraja 2003, section 10.3).
+    """
     return NormalDist().inv_cdf(1.0 - tail) * math.sqrt(math.pi / 2.0) * sigma / math.sqrt(n)
 
 
@@ -143,9 +153,12 @@ def spread(samples: ArrayLike) -> float:
 
 
 def tail_per_look(confidence: float, candidates: int, looks: int) -> float:
-    """Returns the error probability of each one-sided comparison, so that a whole race keeps ``confidence``. At each
-    look, two claims about each candidate may be wrong: that it is too slow, and that it is within the tie band of the
-    fastest. The sum of their errors bounds the error of the race (C. E. Bonferroni 1936)."""
+    """Returns the error probability of each one-sided comparison, so that a whole race keeps ``confidence``.
+
+    At each look, two claims about each candidate may be wrong. One claim is that the candidate is too slow, the other
+    claim is that it is within the tie band of the fastest. The sum of the error probabilities of all claims bounds the
+    error of the race (C. E. Bonferroni 1936).
+    """
     return (1.0 - confidence) / (2 * max(1, candidates) * max(1, looks))
 
 
@@ -184,7 +197,7 @@ def noise_of(
     sample_spread = spread(np.asarray(a_us) / np.asarray(b_us)) / 2**0.5  # a ratio has the noise of two samples
     biased = ratio.decided and (ratio.low > 1.0 + tie_band / 2 or ratio.high < 1.0 - tie_band / 2)
     why = f"two copies of one kernel differ by {ratio.centre - 1.0:+.2%} ({ratio})"
-    why += f"; one sample spreads {sample_spread:.2%}"
+    why += f"; spread of a sample {sample_spread:.2%}"
     if not ratio.decided:
         why = f"{len(a_us)} rounds are too few for an interval"
     elif biased:

@@ -22,8 +22,7 @@ def number(value: float | None) -> str:
 
 
 def between(interval: tuple[float, float] | None) -> str:
-    """Formats an interval. Returns `NOTHING` if there is none, or if it is infinite because there were too few
-    samples."""
+    """Formats an interval. Returns `NOTHING` without an interval, or for an infinite interval of too few samples."""
     if interval is None or not all(map(math.isfinite, interval)):
         return NOTHING
     return f"{number(interval[0])} to {number(interval[1])}"

@@ -329,7 +329,8 @@ def mix(report: OptimizeEvidence) -> Markup | None:
 
 
 def mixes(report: OptimizeEvidence) -> list[tuple[Mapping[str, int], Mapping[str, int], list[int]]]:
-    """Groups the workloads that have equal mixes. Returns for each group: mix before, mix after, indices."""
+    """Groups the workloads that have equal mixes. Returns for each group: the mix before, the mix after, and the
+    indices of the workloads."""
     groups: list[tuple[Mapping[str, int], Mapping[str, int], list[int]]] = []
     for n, change in enumerate(report.workloads):
         before, after = change.before.mix, change.after.mix

@@ -26,7 +26,7 @@ class Speedup:
     low: float | None = None
     high: float | None = None
     ids: tuple[str, ...] = ()
-    """The ledger ids of the numbers from which it was computed (see `sourced`)."""
+    """The ledger ids of the numbers from which the speed-up was computed (see `sourced`)."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class OptimizeEvidence:
 
     @property
     def before_ms(self) -> float | None:
-        """Geometric mean of the workloads' times before the run, in ms. `after_ms`: the same after the run."""
+        """The geometric mean of the workloads' times before the run, in ms."""
         return _mean_ms(change.before for change in self.workloads)
 
     @property
@@ -203,7 +203,7 @@ def settings(values: Encodable, at: str, name: str = "") -> Iterator[tuple[str, 
 
 
 def fields_of(record: object, at: str, *names: str) -> Iterator[tuple[str, Sourced]]:
-    """Flattens the fields of the record at ``at`` as `settings` does."""
+    """Flattens fields of a record into pairs, as `settings` does. ``at``: the ledger id of the record."""
     for name in names:
         yield from settings(getattr(record, name), f"{at}/{name}", name)
 

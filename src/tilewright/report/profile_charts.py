@@ -14,7 +14,7 @@ COLOURS = {
     "compute": "mix0", "exposed communication": "mix1", "communication": "mix1", "exposed copy": "mix2", "copy": "mix2",
     "host late": "mix5", "dependency": "mix7", "unknown": "mix6", "launch": "mix4", "wait": "mix3",
 }  # fmt: skip
-"""Kind of time or activity → its class in the style sheet."""
+"""Maps a kind of time or activity to its class in the style sheet."""
 PARTS = ("compute", "exposed communication", "exposed copy", "host late", "dependency", "unknown")
 """The parts of the bar. The last three are parts of the idle time."""
 LEGEND = {
@@ -57,7 +57,7 @@ def _box(colour: str, corner: tuple[float, float], size: tuple[float, float], wo
 
 
 def timeline(line: TimeLine) -> Markup:
-    """Draws the lanes of one step below each other. The host is first, then each stream."""
+    """Draws a row of bars for the host, and below it a row for each stream of the GPU."""
     x = Axis(0.0, max(line.us, 1e-3), LEFT, WIDE - RIGHT)
     height = len(line.lanes) * LANE + BOTTOM
     grid = [svg.line("grid", (x(at), x(at)), (4, height - BOTTOM + 4)) for at in x.ticks()]

@@ -189,7 +189,7 @@ def call_rows(rows: Sequence[NameRow]) -> list[list[str]]:
 
 
 def split_rows(profile: Profile) -> list[list[str]]:
-    """Returns a row for each GPU: its time, the parts of this time, and the share of idle time with a late host."""
+    """Returns a row for each GPU: its time, the parts of its time, and the late host's share of its idle time."""
     names = ("time", *SPLIT, "host late of idle")
     return [[gpu.label, *(shown(gpu.figures[name]) for name in names)] for gpu in profile.gpus]
 

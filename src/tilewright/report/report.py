@@ -25,7 +25,7 @@ VIEWS: Mapping[type, tuple[Callable[..., str], Callable[..., str]]] = {
     TuneEvidence: (tune_views.markdown, tune_views.page),
     AgentEvidence: (agent_views.markdown, agent_views.page),
 }
-"""Type of a run's evidence → the functions that return its report as Markdown and as a page."""
+"""Maps the type of a run's evidence to two functions. They return the report as Markdown and as a page."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Text of a report with the source of its numbers: the *ledger ids*, which are places in the records of a run.
+"""Text of a report with the source of its numbers, the *ledger ids*. An id is a place in the records of a run.
 
-``iteration/3/outcomes/0/measured/us`` is that field in the record of iteration 3, as ``report --jsonl`` writes it. In a
+The id ``iteration/3/outcomes/0/measured/us`` names a field in the record of iteration 3 (see ``report --jsonl``). In a
 name, ``~1`` means ``/`` and ``~0`` means ``~`` (JSON Pointer). A profile has no ledger: its ids are places in the
 trace, such as ``trace.json:4711:3``. The page shows the ids as a tooltip of the number (`markup.tag`).
 """
@@ -18,7 +18,7 @@ LEDGER = "ledger"
 
 
 class Sourced(str):
-    """Text with ``ids``, the ledger ids of its numbers. ``value``: the shown value; None if it is only text."""
+    """Text with ``ids``, the ledger ids of its numbers. ``value``: the shown value; None for text without a number."""
 
     ids: tuple[str, ...]
     value: Json
@@ -35,7 +35,7 @@ def citing(text: str, *parts: object) -> Sourced:
 
 
 def joined(parts: Iterable[str], between: str) -> Sourced:
-    """Joins texts. The result has all their ids."""
+    """Joins the texts in ``parts``. The result has all ids of ``parts``."""
     parts = tuple(parts)
     return citing(between.join(parts), *parts)
 

@@ -54,8 +54,8 @@ class Axis:
 
 
 def around(values: Iterable[float], start: float, end: float) -> Axis:
-    """Returns an axis around positive values, with some space. It is logarithmic if they span more than a factor of
-    5."""
+    """Returns an axis around positive values, with some space. The axis is logarithmic if the largest value is more
+    than 5 times the smallest."""
     numbers = list(values)
     low, high = min(numbers), max(numbers)
     if high > 5 * low:

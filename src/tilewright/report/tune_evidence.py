@@ -65,8 +65,7 @@ class TunedWorkload:
         return self.result.best is not None and candidate.configuration == self.result.best.configuration
 
     def is_shipped(self, candidate: Candidate) -> bool:
-        """Returns whether the candidate is the shipped one, or has the same machine code and was raced instead of
-        it."""
+        """Returns whether the candidate is the shipped one, or was raced in its place because of equal machine code."""
         shipped = next((other for other in self.candidates if other.configuration == self.result.shipped), None)
         if shipped is None or shipped.status != "duplicate" or shipped.code is None or candidate.code is None:
             return candidate.configuration == self.result.shipped

@@ -93,7 +93,7 @@ def _header(words: TuneWords) -> list[str]:
 
 
 def _rows(workload: TunedWorkload) -> Iterator[tuple[Candidate, str, list[str], list[str]]]:
-    """Yields for each candidate: the candidate, its name, its roles (best, shipped today), and its other cells."""
+    """Yields the rows of candidates: the candidate, its name, its roles (best, shipped today), and the other cells."""
     for candidate in workload.candidates:
         named = knobs(candidate.configuration, workload.varying) or "the only one"
         name = Sourced(named, f"{workload.at_of(candidate)}/configuration")
@@ -137,7 +137,7 @@ def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
 
 
 def _shown(workload: TunedWorkload) -> Iterator[Sequence[Child]]:
-    """Yields the rows of the table. The reason is below the name, because a column of its own would be too narrow."""
+    """Yields the rows of the table. The reason is below the name, because a separate column would be too narrow."""
     for candidate, name, roles, (*cells, reason) in _rows(workload):
         kind = {"raced": "keep", "failed": "crash", "wrong": "crash"}.get(candidate.status, "revert")
         badges = [tag("span", candidate.status, class_=f"badge {kind}"), " "]

@@ -1,5 +1,5 @@
-"""The report of a Triton kernel's move to Tile IR in two steps: first the source gets a form for Tile IR, then hints
-are tuned.
+"""The report of a Triton kernel's move to Tile IR. In the first step the source gets a form for Tile IR; in the second,
+hints are tuned.
 
 Every value comes from the ledger, and a cell names the ledger ids from which it was computed (see `sourced`). Without a
 GPU, values that only a GPU can measure are `NOT_MEASURED`. The report is the same on Ampere, Hopper and Blackwell.
@@ -36,7 +36,7 @@ HOW: Mapping[str, Callable[..., Any]] = {
     "waits": lambda command: "to confirm on a GPU",
     "patch": lambda run: f"runs/{run}/changes.patch",
 }
-"""Name of a computation → the function that computes a cell's value from the values at its ids."""
+"""The functions that compute a cell's value from the values at its ids, by the name of the computation."""
 
 
 Row = Sequence[str]
@@ -91,8 +91,8 @@ class _Steps:
         self.details = details
 
     def cell(self, how: str, *ids: str, missing: str = NOT_STORED) -> Sourced:
-        """Computes a cell from the values that the ledger stores at ``ids``. It has no value if one of them is
-        missing."""
+        """Computes a cell from the values that the ledger stores at ``ids``. If one of these values is missing, the
+        cell has no value."""
         try:
             values = [stored_at(self.details.records, each) for each in ids]
         except (LookupError, TypeError):  # the record lacks this part
@@ -193,7 +193,7 @@ class _OptimizeSteps(_Steps):
         return None
 
     def _status(self, iteration: Iteration) -> Sourced:
-        """Returns the status of an iteration: ``keep``, ``revert``, ``crash``, or that it waits for a GPU."""
+        """Returns the status of an iteration: ``keep``, ``revert``, ``crash``, or a phrase for waiting for a GPU."""
         if iteration.to_confirm is not None:
             return self.cell("waits", f"iteration/{iteration.n}/to_confirm/command")
         return self.cell("", f"iteration/{iteration.n}/status")
@@ -225,7 +225,7 @@ def _route(text: str) -> str | None:
 
 
 def _result(tried: Sequence[Iteration]) -> Iteration | None:
-    """Returns the last kept change; else the best change that waits for a GPU; else the last correct one."""
+    """Returns the last kept change; else the best change that waits for a GPU; else the last correct change."""
     kept = [each for each in tried if each.status == "keep"]
     waiting = [(each.to_confirm.speedup, -each.n, each) for each in tried if each.to_confirm is not None]
     correct = [each for each in tried if each.correctness == "PASS" and each.outcomes]

@@ -34,7 +34,7 @@ class RunWords:
         self.subtitle = Sourced(said, "run/run", "run/where", "run/started")
 
     def typical(self, speedup: Sourced) -> Sourced:
-        """Returns a speed-up as text. A predicted one has its error factor."""
+        """Returns a speed-up as text. A predicted speed-up is followed by its error factor."""
         return (
             citing(f"{speedup} ({prediction_error.typical()})", speedup) if self.predicted and speedup.ids else speedup
         )

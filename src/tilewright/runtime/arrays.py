@@ -34,7 +34,7 @@ class LiveArray(Protocol):
     def numpy(self) -> npt.NDArray[np.generic]: ...
     def __getitem__(self, place: slice) -> LiveArray: ...
     def __getattr__(self, operation: str) -> Callable[..., LiveArray]:
-        """Returns another operation of the tensor. All that Tilewright uses return a tensor."""
+        """Returns another method of the tensor. Every method that Tilewright uses returns a tensor."""
 
 
 class CudaArrayInterface(TypedDict, total=False):

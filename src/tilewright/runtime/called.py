@@ -66,16 +66,16 @@ def observed(name: str, attributes: tuple[str, ...] = ()) -> Callable[[Callable[
 
 
 def _is_compiling() -> bool:
-    """Whether torch.compile traces the function now. Then nothing is recorded, because torch.compile would trace the
-    recording, too."""
+    """Returns whether torch.compile is tracing the function. Then nothing is recorded, because torch.compile would also
+    trace the recording."""
     import torch
 
     return bool(torch.compiler.is_compiling())
 
 
 def described(value: Any) -> dict[str, Any]:
-    """Describes an argument: a tensor's dtype, shape and layout, or the text of a plain value. Empty for other
-    values."""
+    """Describes an argument: a tensor's dtype, shape and layout, or the text of a plain value. Returns an empty
+    dictionary for other values."""
     import torch
 
     if isinstance(value, torch.Tensor):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # every Python process of the program runs this
 
 
 VARIABLE = "TILEWRIGHT_COPIED"
-"""The name of an environment variable with two lines: the folder of the user's tree, and the folder of the copy."""
+"""An environment variable. Its value has two lines: the folder of the user's tree, and the folder of the copy."""
 
 
 def install() -> None:
@@ -50,7 +50,7 @@ def _open_own_files(copy: str) -> None:
 
 
 def save_to_own_files(torch: Torch) -> None:
-    """Makes `torch.save` write to files of the copy. It opens files in C++, so redirecting `open` is not enough."""
+    """Makes `torch.save` write to files of the copy. torch opens files in C++, so redirecting `open` is not enough."""
     plain, copy = torch.save, os.environ[VARIABLE].split("\n")[1]
 
     def save(obj: Any, f: File | IO[bytes], *args: Any, **kwargs: Any) -> None:
@@ -79,7 +79,7 @@ def _make_own(file: File, copy: str, keep: bool) -> None:
 
 
 def _moved(path: str, root: str, copy: str) -> str:
-    """Returns the same path in the copy, if the path is in the user's tree and exists in the copy; else ``path``."""
+    """Returns the path in the copy of a file in the user's tree. Returns ``path`` itself if there is no such copy."""
     if path != root and not path.startswith(root + os.sep):
         return path
     moved = copy + path[len(root) :]
@@ -87,7 +87,7 @@ def _moved(path: str, root: str, copy: str) -> str:
 
 
 class TilewrightCopied:
-    """An import finder that lets the other finders find a module, and returns its copy if it is in the user's tree."""
+    """An import finder that lets the other finders find a module. For a module in the user's tree, returns its copy."""
 
     def __init__(self, root: str, copy: str) -> None:
         self.root, self.copy = root, copy

@@ -69,7 +69,7 @@ def on_stream(stream: Stream) -> AbstractContextManager[object]:
 
 
 def device_of(value: CallValue) -> int | None:
-    """Returns the index of the GPU that holds an array, or the first array of a list; None for any other value."""
+    """Returns the index of the GPU that holds an array or the first array of a list; None for any other value."""
     if isinstance(value, (list, tuple)):
         return next((device for device in map(device_of, value) if device is not None), None)
     if hasattr(value, "get_device"):

@@ -1,7 +1,7 @@
 """The key of a tuned launch: all facts that may change which configuration is the fastest.
 
 A key is a dictionary of named, readable parts. The store looks up the digest of the key. Three facts are left out,
-because a launch cannot read them: the values in the arrays, the clock rates of the GPU, and what other programs run.
+because a launch cannot read them: the values in the arrays, the clock rates of the GPU, and its load by other programs.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def array_part(tensor: object) -> dict[str, Json]:
 def flag_part(value: object, by_value: bool = True) -> Json:
     """Returns the part of the key for an argument that is not an array.
 
-    For an integer, boolean, string, None, enumeration or dtype, and for a tuple or frozen dataclass of these, the part
-    is the value, because a flag such as ``is_causal`` may change which configuration is fastest. For a float and any
-    other argument, it is the name of the type, because a number such as ε does not change the fastest configuration.
-    With ``by_value=False``, it is always the name of the type.
+    A flag such as ``is_causal`` may change which configuration is fastest. So the part is the value for an integer,
+    boolean, string, None, enumeration or dtype, and for a tuple or frozen dataclass of such values. A number such as
+    eps does not change the fastest configuration. So the part is the name of the type for a float and for any other
+    argument. With ``by_value=False``, the part is always the name of the type.
     """
     kind = type(value).__qualname__
     if not by_value:

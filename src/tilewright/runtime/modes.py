@@ -29,9 +29,9 @@ Container: TypeAlias = Mapping[Any, Text]
 class Mode(str, Enum):
     """The tuning mode: what the first call with a new key does.
 
-    NOW: the call tunes, then launches the winner. BACKGROUND: the call launches the shipped configuration. Another
-    thread tunes, and later calls launch the winner. STORED: the call launches the configuration in the store or the
-    config file, else the shipped one. It never
+    NOW: the call tunes, then launches the winner.
+    BACKGROUND: the call launches the shipped configuration. Another thread tunes, and later calls launch the winner.
+    STORED: the call launches the configuration in the store or the config file, else the shipped one. It never
         searches.
     OFF: the call launches the shipped configuration, whatever is stored.
     """
@@ -53,8 +53,8 @@ def from_name(name: object, where: str) -> Mode:
 
 
 def from_values(values: tuple[Text | None, ...], default: Mode) -> Mode:
-    """Returns the mode that these values of the variables in `NAMES` select, else ``default``. None: the variable is
-    not set. Raises `RequestError` for a value that is not known."""
+    """Returns the mode that these values of the variables in `NAMES` select, else ``default``. The value None means
+    that the variable is not set. Raises `RequestError` for a value that is not known."""
     variable, *switches = (None if value is None else os.fsdecode(value) for value in values)
     for name, given in zip(SWITCHES, switches, strict=True):
         value = (given or "").strip().lower()

@@ -1,7 +1,7 @@
 """Keeps a digest of all bits, and values at evenly spaced places, for each tensor of an observed program.
 
-This is computed on the tensor's device, in blocks. So a large tensor on a GPU needs little memory and no copy. Also
-changes parameters by their rounding error (`nudge`), which shows how much an output may differ.
+Both are computed on the tensor's device, in blocks. So a large tensor on a GPU needs little memory and no copy. The
+module also changes parameters by their rounding error (`nudge`), which shows how much an output may differ.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _not_finite(tensor: Tensor) -> int:
 
 
 def _digest(tensor: Tensor) -> int:
-    """Returns a sum modulo 2^64: the bits of each element times an odd number that depends on its position. If one
-    element changes, the sum changes. The order of the additions does not matter."""
+    """Returns a sum modulo 2^64: the bits of each element times an odd number that depends on the element's position.
+    If one element changes, the sum changes. The order of the additions does not matter."""
     import torch
 
     flat = _real(tensor).reshape(-1)

@@ -1,7 +1,7 @@
 """Seeds the random numbers of a program that is observed, so that two runs of it can be compared.
 
-The startup hook calls `install` after the program has imported `random` or `numpy.random`. If the program sets a seed
-itself, it does so later, and its seed replaces this one. `observing` seeds torch.
+The startup hook calls `install` after the program has imported `random` or `numpy.random`. If the program itself sets a
+seed later, the program's seed replaces this seed. `observing` seeds torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Runs in a program that is raced: after each slice of some steps, the program waits until it is its turn again.
+"""Runs in a program that is raced: after each slice of some steps, the program waits for its next turn.
 
-The parent process gives turns through two named pipes. It writes a byte to `GO` for each slice. The program writes a
-line to `DONE`: first what a step is and the device, then the time of each slice. When the parent is gone, the program
-ends.
+The parent process gives turns through two named pipes. It writes a byte to `GO` for each slice. The program writes
+lines to `DONE`: first the unit of a step and the device, then the time of each slice. When the parent is gone, the
+program ends.
 """
 
 from __future__ import annotations

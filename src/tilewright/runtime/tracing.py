@@ -6,8 +6,8 @@ step is a step of an optimizer. The trace includes the steps before the first wa
 program with fewer steps is recorded until it ends, or until a time limit. Later steps are timed by CUDA events, without
 the profiler. Each process writes its own trace.
 
-The profiler starts and stops only once. torch 2.13 crashes at a second start if a `record_function` is open that was
-opened before, as in the step of an optimizer.
+The profiler starts and stops only once. torch 2.13 crashes at a second start if a `record_function` is still open, as
+in the step of an optimizer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TraceRecorder:
             after_seconds(seconds, lambda: guarded(self._stop))
 
     def finish(self) -> None:
-        """Writes the trace if it is still recorded, and the times of the later steps."""
+        """Ends a running recording and writes its trace. Also writes the times of the later steps."""
         self._stop()
         if us := self._times.us()[self.last :]:
             self._write("steps.json", lambda path: path.write_text(json.dumps(us)))

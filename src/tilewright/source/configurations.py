@@ -1,9 +1,9 @@
 """Reads the configurations in a Python file from its syntax, without running the file.
 
-For Triton, `read` finds each ``triton.Config(…)`` and the kernel whose ``@triton.autotune`` uses it, also through
-variables, comprehensions, loops and functions that return lists. For cuTile, `read` finds `Space`, and
-``SimpleNamespace(…)`` and dictionaries with a tile size. If only running the file can decide a condition, both branches
-are taken, and a note says so.
+For Triton, `read` finds each ``triton.Config(…)`` and the kernel whose ``@triton.autotune`` uses it. The configuration
+may pass through variables, comprehensions, loops and functions that return lists. For cuTile, `read` finds `Space`, and
+``SimpleNamespace(…)`` and dictionaries with a tile size. If a condition is known only when the file runs, both branches
+are read, and a note says so.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class _ConfigurationReader:
         return walk
 
     def _reached(self, start: ast.expr) -> list[ast.AST]:
-        """Returns ``start``, and the functions and assigned values that it refers to, directly or indirectly."""
+        """Returns ``start`` and all functions and assigned values to which it refers, directly or indirectly."""
         nodes: list[ast.AST] = [start]
         for node in nodes:
             for name in self._file.every(ast.Name, node):

@@ -18,7 +18,7 @@ WRAPPERS = {"list", "tuple", "sorted", "reversed"}
 """Functions whose result has the same elements as their argument."""
 
 Record: TypeAlias = dict[str, ast.expr]
-"""One configuration: field → the expression of its value."""
+"""One configuration: the expression of the value of each field."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class HintedKernel:
     kernel: ast.expr | None
     hints: Mapping[str, ast.expr] | None
     keeps: bool
-    """Whether hints that the call does not set keep their value, as with `replace_hints`."""
+    """Whether the new kernel keeps the values of hints that the call does not set, as with `replace_hints`."""
 
 
 @remembered
@@ -89,9 +89,9 @@ def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
 
 
 def kernels_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> tuple[KernelSource, ...]:
-    """Returns the kernels that an expression may mean, through names, conditional expressions and changed hints.
+    """Returns all kernels to which an expression may refer, through names, conditions and calls that change hints.
 
-    Returns nothing if the text does not show all of these kernels.
+    Returns an empty tuple if the text does not show all of them.
     """
     if not depth:
         return ()
@@ -161,8 +161,10 @@ def tasks(file: SourceFile) -> list[ast.Call]:
 
 
 def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:
-    """Yields the expressions that launches and searches may pass for ``what``, which is ``"grid"`` or
-    ``"arguments"``."""
+    """Yields the expressions that launches and searches may pass as the grid or the arguments.
+
+    what: ``"grid"`` or ``"arguments"``.
+    """
     given = [launch.grid if what == "grid" else launch.arguments for launch in launches(file)]
     for search in searches(file):
         given += returned(file.function(search.grid_fn if what == "grid" else search.args_fn))
@@ -174,7 +176,10 @@ def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:
 
 
 def given_hints(file: SourceFile, hints_fn: ast.expr | None) -> set[str] | None:
-    """Returns the hints that ``hints_fn`` may set; None if the text does not show them. Empty without ``hints_fn``."""
+    """Returns the names of the hints that ``hints_fn`` may set; empty without ``hints_fn``.
+
+    Returns None if the text does not show all of these hints.
+    """
     if hints_fn is None:
         return set()
     function = file.function(hints_fn)
@@ -250,7 +255,7 @@ def _record(file: SourceFile, node: ast.AST | None) -> Record | None:
 
 
 def _parts(file: SourceFile, node: ast.AST | None, is_list: bool) -> Iterator[tuple[ast.AST | None, bool]]:
-    """Yields the values or parts of an expression, each with True if it is itself a list of configurations."""
+    """Yields the values or parts of an expression, each with a flag: True if the part is a list of configurations."""
     match node:
         case ast.Name():
             yield from ((value, is_list) for value in file.values(node))

@@ -1,9 +1,9 @@
 """Hashes a kernel's code: its source, the source of its helpers, and the constants that they use.
 
-The names in the kernel's syntax tree, including `module.name` and `object.name`, are resolved as the front end resolves
-them at compile time. The hash contains the source of each function and the value of each constant. Comments and layout
-do not change the hash. The source of the packages in `_VERSIONED` is omitted: users of the hash add the packages'
-versions.
+The names in the kernel's syntax tree, including `module.name` and `object.name`, are resolved in the same way as by the
+front end. The hash contains the source of each function and the value of each constant. Comments and layout do not
+change the hash. The source of the packages in `_VERSIONED` is omitted. Instead, callers add the versions of these
+packages to their keys.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _VERSIONED = ("builtins", "cuda.tile", "numpy", "scipy", "torch", "triton")
 
 Chains: TypeAlias = tuple[tuple[str, ...], ...]
 _PARSED: dict[int, tuple[CodeType | type, Chains, str]] = {}
-"""id of a code object or a class → the object, the names in it (`_chains`), and its text.
+"""Maps the id of a code object or a class to the object, the names in the object (`_chains`), and the object's source.
 
-The key is an id because equal code objects may have different decorators. The value holds the object, so that no other
-object gets the same id. To find a class, Python parses the whole file, which takes 0.1 s for `typing.Any`. This happens
-once per process.
+The key is an id because equal code objects may have different decorators. The object is kept in the value, so that no
+other object gets the same id. The cache saves time: to find a class, Python parses the whole file (0.1 s for
+`typing.Any`).
 """
 
 
@@ -102,7 +102,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yields the dotted names and the values from outside a function's body that the function uses, sorted by name."""
+    """Yields the dotted name and the value of each object that a function uses from outside its body, by name."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)
@@ -136,8 +136,10 @@ def _contents(value: Any) -> Any:
 
 
 def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Yields all names in a tree, with their attributes: ``a.b.c`` as ("a", "b", "c"). Leaves out the parameters of
-    lambdas and the variables of comprehensions, for example in decorators."""
+    """Yields all names in a tree, with their attributes: ``a.b.c`` as ("a", "b", "c").
+
+    Leaves out the parameters of lambdas and the variables of comprehensions.
+    """
     inner, own = set[ast.AST](), set[ast.AST]()
     for node in ast.walk(tree):  # the walk gives ``a.b`` before ``a``, and a lambda before its body
         if node in inner:
@@ -156,7 +158,7 @@ def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 
 
 def _own_names(node: ast.AST) -> Iterator[ast.Name]:
-    """Yields each name in a lambda or comprehension that is one of its own parameters or variables."""
+    """Yields each use of a lambda's own parameters, or of a comprehension's own variables."""
     own: set[str] = set()
     if isinstance(node, ast.Lambda):
         own = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}

@@ -11,11 +11,12 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def exports(path: Path, text: str | None = None) -> frozenset[str] | None:
-    """Returns the names that a module has after it was loaded. ``text``: the module's source, if it differs from the
-    file's content.
+    """Returns the names that a module has after it was loaded.
 
-    Returns None if the text does not show them: it has ``from … import *``, a ``__getattr__``, or makes names with
-    ``globals``, ``exec`` or ``setattr``. Raises RequestError if the file cannot be read as Python.
+    text: the module's source, if it differs from the content of the file.
+
+    Returns None if the text does not show all names: it has ``from … import *``, has a ``__getattr__``, or makes names
+    with ``globals``, ``exec`` or ``setattr``. Raises RequestError if the file cannot be read as Python.
     """
     file = SourceFile.requested(path) if text is None else SourceFile(path, text)
     made = {"globals", "exec", "setattr", "vars", "__dict__", "modules"}
@@ -29,7 +30,7 @@ def exports(path: Path, text: str | None = None) -> frozenset[str] | None:
         node = waiting.pop()
         if isinstance(node, DEFINITIONS):
             names.add(node.name)
-            continue  # what is inside has names of its own
+            continue  # names inside a function or class do not belong to the module
         if isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -1,9 +1,9 @@
-"""Reads the hints with which a search's caller launches the kernel, from the caller's source.
+"""Reads the hints with which the caller of a search launches the kernel, from the caller's source.
 
 Some code, such as TileGym's attention, searches without ``hints_fn`` and then launches
 ``kernel.replace_hints(occupancy=2)``. The search would time a kernel that is never launched, so trials get these hints,
-too. But the hints must be certain: after the search, the caller sets them once, to literal integers, and never uses the
-kernel without them.
+too. The hints are used only if they are certain. After the search, the caller must set them once, to literal integers,
+and must never use the kernel without them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FRAMES = 4
 
 @dataclass(frozen=True)
 class HintedSearch:
-    """One call of a search. ``hints``: those with which the kernel is launched after the call."""
+    """One call of a search. ``hints``: the hints with which the kernel is launched after the call."""
 
     first_line: int
     last_line: int
@@ -36,8 +36,7 @@ class HintedSearch:
 
 
 def launched_hints(caller: FrameType | None, kernel: Any) -> Mapping[str, int]:
-    """Returns the hints with which ``caller`` launches ``kernel`` after its search; empty if they are not known for
-    certain."""
+    """Returns the hints with which ``caller`` launches ``kernel`` after its search; empty if they are not certain."""
     frame = caller
     for _ in range(FRAMES):
         if frame is None:
@@ -95,7 +94,7 @@ def _hints_after(file: SourceFile, kernel: str, end: int) -> tuple[tuple[str, in
 
 
 def _literal(hinted: HintedKernel) -> tuple[tuple[str, int], ...] | None:
-    """Returns the hints, sorted by name; None if one is not a literal integer."""
+    """Returns the hints, sorted by name; None if a hint is not a literal integer."""
     if hinted.hints is None:
         return None
     values = {name: value.value if isinstance(value, ast.Constant) else None for name, value in hinted.hints.items()}

@@ -1,6 +1,6 @@
-"""Takes from a Python file only the top-level statements that a kernel needs, directly or indirectly.
+"""Finds the top-level statements of a Python file that a kernel needs, directly or indirectly.
 
-With these statements, a kernel of a program can be loaded without running the program.
+These statements alone load a kernel of a program without running the program.
 """
 
 from __future__ import annotations

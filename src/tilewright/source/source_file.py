@@ -50,10 +50,11 @@ def not_text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Binding:
-    """The node ``place`` gives a name its value.
+    """One way in which a name gets its value.
 
-    ``value`` is the assigned expression, or the function or class. If the kind is "part", ``value`` is the whole
-    expression that is unpacked into several names.
+    place: the node that gives the value, such as an assignment.
+    value: the assigned expression, the function or the class. If the kind is "part", the whole expression that is
+        unpacked into several names.
     """
 
     kind: BindingKind
@@ -121,7 +122,7 @@ class SourceFile:
         return tuple(node for node in self.nodes if isinstance(node, Named))
 
     def every(self, kind: type[Node], inside: ast.AST | None = None) -> Iterator[Node]:
-        """Yields all nodes of one class: in the whole file, in text order; or below ``inside``, breadth first."""
+        """Yields all nodes of one class, in the whole file (in text order) or below ``inside`` (breadth first)."""
         nodes: Iterable[ast.AST] = self.nodes if inside is None else ast.walk(inside)
         return (node for node in nodes if isinstance(node, kind))
 
@@ -140,7 +141,7 @@ class SourceFile:
             child = parent
 
     def within(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """Yields the nodes around ``node`` like `above`, but only those inside the innermost named function."""
+        """Yields the same pairs as `above`, but only for nodes inside the innermost named function."""
         return takewhile(lambda pair: not isinstance(pair[0], Named), self.above(node))
 
     def scope(self, node: ast.AST) -> Scope:
@@ -153,8 +154,10 @@ class SourceFile:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines of the text, split so that they match the tree's line numbers. Unlike `str.splitlines`, Python does
-        not end a line at a form feed."""
+        """The lines of the text, with the same line numbers as in the syntax tree.
+
+        Unlike `str.splitlines`, Python does not end a line at a form feed.
+        """
         return self.text.split("\n")
 
     # Names --------------------------------------------------------------------------------------------
@@ -230,10 +233,11 @@ class SourceFile:
         return tuple(self._bindings.get(self.tree, {}).get(name, ()))
 
     def values(self, node: ast.AST | None, depth: int = DEPTH) -> tuple[ast.AST, ...]:
-        """Returns all values that ``node`` may have: for a name, the expressions, functions or classes bound to it.
+        """Returns all values that ``node`` may have.
 
-        The only value of any other expression is the expression itself. Empty for None, and if the text does not show
-        one of the values, as for a parameter.
+        The values of a name are the expressions, functions or classes that are bound to the name. The only value of any
+        other expression is the expression itself. The result is empty for None, and if the text does not show all
+        values (for example of a parameter).
         """
         if not isinstance(node, ast.Name):
             return () if node is None else (node,)
@@ -250,7 +254,7 @@ class SourceFile:
         return values[0] if len(values) == 1 else None
 
     def function(self, node: ast.AST | None) -> Function | None:
-        """Returns the function that is the only value of an expression; None if it has another value."""
+        """Returns the function that is the only value of an expression; None if there is another value."""
         value = self.value(node)
         return value if isinstance(value, Function) else None
 
@@ -277,7 +281,7 @@ class SourceFile:
 
 
 def source_of_object(thing: CodeType | type) -> SourceFile | None:
-    """Returns the source of a function's code or of a class of this process, with the line numbers of its file.
+    """Returns the source of a function's code, or of a class of this process, with the file's line numbers.
 
     None if there is no source (typed in or generated), or if the source is only a part of a statement (a lambda).
     """
@@ -291,7 +295,7 @@ def source_of_object(thing: CodeType | type) -> SourceFile | None:
 def _lines_of_function(thing: CodeType | type) -> tuple[list[str], int] | None:
     """Returns the result of `inspect.getsourcelines` for the code of a ``def``; None for other code.
 
-    `inspect` itself would resolve the path of every loaded module for code, which takes 30 ms.
+    This function is faster: `inspect` would resolve the path of every loaded module, which takes 30 ms.
     """
     if isinstance(thing, type):
         return None

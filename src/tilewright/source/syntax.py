@@ -25,8 +25,10 @@ Expression = cst.BaseExpression
 Line = cst.SimpleStatementLine
 Replacement: TypeAlias = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]
 Changes: TypeAlias = Mapping[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]]
-"""Node → its replacement. One statement may be replaced by several statements, or by none. If the replacement is a
-function, it is called after the changes inside the node, with the changed node."""
+"""Maps a node to its replacement. A statement may be replaced by several statements, or by none.
+
+If the replacement is a function, the function is called with the node, after the changes inside the node.
+"""
 
 
 class _Parsed:
@@ -45,12 +47,12 @@ class _Parsed:
 
     @property
     def order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
-        """All nodes in the order of the text, and node → the slice of this list that holds the node's subtree."""
+        """All nodes in the order of the text, and for each node the slice of this list that holds its subtree."""
         return self._walked[:2]
 
     @cached_property
     def _walked(self) -> tuple[list[cst.CSTNode], dict[cst.CSTNode, tuple[int, int]], dict[cst.CSTNode, cst.CSTNode]]:
-        """The parts of `order`, and node → its parent. All of them come from one walk.
+        """The parts of `order`, and the parent of each node. All results come from one walk.
 
         Two walks would give different nodes, because libcst makes a new node for each list of children.
         """
@@ -153,7 +155,7 @@ class Source:
         return {name: function for name, function in self.functions.items() if name in reached}
 
     def called_by(self, names: Iterable[str]) -> set[str]:
-        """Returns ``names`` and the names of all functions of this file that they call, directly or indirectly."""
+        """Returns ``names`` and the names of all functions of this file that these functions call, also indirectly."""
         open_ = list(names)
         reached = set(open_)
         while open_:
@@ -175,7 +177,7 @@ class Source:
         return next((name for name, origin in self._file.imports.items() if origin == "cuda.tile"), "cuda.tile")
 
     def origin(self, called: str) -> str:
-        """Returns the full name behind a name of this file: ``cuda.tile.load`` for ``ct.load``."""
+        """Returns the full name of a name in this file: ``cuda.tile.load`` for ``ct.load``."""
         first, _, rest = called.partition(".")
         return f"{self._file.imports.get(first, first)}.{rest}".rstrip(".")
 
@@ -196,8 +198,10 @@ class Source:
         return tuple(map(str, cuda.tile.__all__))
 
     def spelled(self, name: str) -> str:
-        """Returns the text by which this file can refer to ``name`` of cuda.tile: ``ct.load``, or an imported ``load``;
-        else ""."""
+        """Returns the text by which this file can refer to ``name`` of cuda.tile: ``ct.load``, or an imported ``load``.
+
+        Returns "" if the file cannot refer to it.
+        """
         imported = self._file.imports
         if self.tile_module in imported or "cuda" in imported.values():
             return f"{self.tile_module}.{name}"
@@ -272,7 +276,10 @@ def keywords(call: cst.Call) -> dict[str, cst.BaseExpression]:
 
 
 def with_argument(call: cst.Call, name: str, value: str | None, place: int | None = None) -> cst.Call:
-    """Returns the call with the argument ``name`` (or at position ``place``) set to ``value``; None removes it."""
+    """Returns the call with one argument set to ``value``. The value None removes the argument.
+
+    name, place: the argument's keyword, and its position (from 0) if it may be passed by position.
+    """
     new = None if value is None else cst.parse_expression(value)
     args = list(call.args)
     at = next((index for index, arg in enumerate(args) if _is_argument(arg, index, name, place)), None)

@@ -41,7 +41,10 @@ class Tuner:
         return {name for configuration in listed for name, _ in configuration.fields}
 
     def names(self, file: SourceFile, position: int, keyword: str) -> dict[str, ast.expr] | None:
-        """Returns the names in a list of parameters, such as ``key``; None if the text does not show all of them."""
+        """Returns the expressions in a list of parameter names, such as ``key``, by the name.
+
+        position, keyword: the list's argument in the call. Returns None if the text does not show all names.
+        """
         written = argument(self.call, position, keyword)
         given = file.value(written)
         if written is None or (isinstance(given, ast.Constant) and given.value is None):
@@ -55,7 +58,7 @@ class Tuner:
 class TritonKernel:
     """A function decorated with ``@triton.jit``.
 
-    computed: parameter → the function that computes it in ``@triton.heuristics``, for heuristics above the tuner.
+    computed: maps a parameter to the function that computes its value, for ``@triton.heuristics`` above the tuner.
     computed_late: the parameters that heuristics below the tuner compute. The tuner's key cannot contain these.
     """
 
@@ -78,7 +81,7 @@ class TritonLaunch:
     kernel: TritonKernel
     passed: Mapping[str, ast.expr]
     is_whole: bool
-    """Whether the text shows all arguments. It does not if one is passed by a star (``*args``)."""
+    """Whether the text shows all arguments. Arguments that are passed by a star (``*args``) are not shown."""
 
 
 def _written(parameter: ast.arg) -> str:

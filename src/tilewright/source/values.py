@@ -37,7 +37,7 @@ class Unread:
 Known: TypeAlias = "Value | Unread | list[Known] | tuple[Known, ...] | dict[Value, Known]"
 """The value of an expression. Tuples and sets in the file become lists."""
 Names: TypeAlias = Mapping[str, "Known | ast.expr"]
-"""Name → its value, or the expression that is assigned to the name."""
+"""Maps a name to its value, or to the expression that is assigned to the name."""
 NO_NAMES: Names = MappingProxyType({})
 
 _OPERATIONS: Mapping[type, Callable[..., Any]] = {
@@ -115,7 +115,7 @@ def looped(
 
 
 def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    """Maps each name that the statements assign exactly once to its expression."""
+    """Returns the assigned expression of each name that the statements assign exactly once."""
     walked = (node for statement in body for node in ast.walk(statement))
     stores = Counter(node.id for node in walked if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     values: dict[str, ast.expr] = {}

@@ -1,1 +1,1 @@
-"""The space of configurations, its templates, and seeds from an analytic model."""
+"""The space of configurations, templates for it, and additional configurations (seeds) from an analytic model."""

@@ -1,4 +1,4 @@
-"""Gets optional seeds for a matmul from NVIDIA's analytic model (extra ``heuristics``; proprietary licence).
+"""Gets seeds for a matmul from NVIDIA's analytic model, if the extra ``heuristics`` is installed (proprietary licence).
 
 A seed is a tile that the model ranks high. The package ``nvidia-matmul-heuristics`` needs no GPU. A second query in the
 same process crashes (version 0.1.0.27), so each query runs in a child process, `_heuristics_query.py`. The model's
@@ -35,7 +35,7 @@ QUERY_SECONDS = 30.0
 PRECISIONS: Mapping[str, str] = {
     "bfloat16": "TST", "float16": "TST", "float8_e4m3fn": "QST", "float8_e5m2": "RST", "int8": "BII",
 }  # fmt: skip
-"""dtype → letters of the input, accumulator and output types, as in cuBLAS.
+"""Maps a dtype to the letters of the input, accumulator and output types, as in cuBLAS.
 
 A query for float16 uses the letters of bfloat16, which has the same size and rate. For 4096³ on an H200 the package
 predicts 267 µs for HSH and 156 µs for TST; only TST is near the hardware (0.1.0.27, 2026-11-21).
@@ -49,7 +49,7 @@ GPUS: tuple[tuple[str, str], ...] = (
     ("A100 PCIE", "A100_PCIE_80GB"), ("A100", "A100_SXM_80GB"), ("A30", "A30_PCIE"), ("A40", "A40_PCIE"),
     ("A10", "A10_PCIE"), ("RTX A6000", "RTX_A6000"), ("RTX 3090", "RTX_3090"),
 )  # fmt: skip
-"""Words of a marketing name → the package's name. The first entry whose words all occur is taken."""
+"""Maps words of a marketing name to the package's name. The first entry whose words all occur is taken."""
 
 
 class Answer(TypedDict):
@@ -74,9 +74,9 @@ class Seed:
         """Returns the points of cuTile that correspond to this seed. In cuTile, one element of the grid is a whole
         cluster.
 
-        The first point is the tile without a cluster. The second is the same tile, shared by the CTAs of the cluster:
-        256x128, for example, spills only without a cluster. The third is a larger tile for the whole cluster, so that
-        each CTA gets the model's tile.
+        The first point is the tile without a cluster. The second point is the same tile, shared by the CTAs of the
+        cluster. (For example, 256x128 spills only without a cluster.) The third point is a larger tile for the whole
+        cluster, so that each CTA gets the model's tile.
         """
         m, n, k = self.tile
         along_m, along_n = self.cluster
@@ -94,7 +94,7 @@ def missing() -> str | None:
 
 
 def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -> tuple[Seed, ...]:
-    """Returns the model's best tiles for the row-major product C[m, n] = A[m, k] · B[k, n], the best predicted first.
+    """Returns the model's best tiles for the row-major product C[m, n] = A[m, k] · B[k, n], best first.
 
     dtype: a key of `PRECISIONS`.
     gpu: a marketing name such as ``"NVIDIA H200"``.
@@ -144,7 +144,7 @@ def with_seeds(
 
 
 def gpu_name(marketing: str) -> str:
-    """Returns the package's name of a GPU: ``"NVIDIA H100 80GB HBM3"`` → ``"H100_SXM"``. Raises `UnknownChoice`."""
+    """Returns the package's name of a GPU: ``"H100_SXM"`` for ``"NVIDIA H100 80GB HBM3"``. Raises `UnknownChoice`."""
     words = set(re.split(r"[\s_-]+", marketing.upper()))
     for wanted, name in GPUS:
         if marketing == name or words >= set(wanted.split()):

@@ -3,8 +3,8 @@
     advise("matmul").reason          what is worth searching, in one line
     advise("matmul").space(90)       a `Space` for sm_90 with the values that others tuned
 
-The advice follows the published tuning guides, except for two points that machine code contradicts: an occupancy hint
-often changes nothing, and ``num_ctas`` does change memory-bound kernels.
+The advice follows the published tuning guides. Machine code contradicts the guides in two points: an occupancy hint
+often changes nothing, and ``num_ctas`` changes memory-bound kernels.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def advise(kind: str) -> Advice:
     if known.bound == "compute" and known.fused:
         return Advice(known, "compute-bound and fused: twice the registers, so small tiles")
     if known.bound == "compute" and len(known.tuned) > 1:
-        return Advice(known, "compute-bound: tile sizes decide reuse, hints the overlap")
+        return Advice(known, "compute-bound: tile sizes decide the reuse of data, hints decide the overlap")
     if known.bound == "compute":
         return Advice(known, "compute-bound, but the problem fixes the tiles")
     why = "balanced" if known.bound == "balanced" else "memory-bound: no tile is shared between CTAs"

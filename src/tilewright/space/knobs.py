@@ -1,9 +1,9 @@
 """Defines the valid values of knobs, parses values, and lists the neighbours of a value.
 
 A knob is a *constant* (passed to the kernel) or a *hint* (passed to the compiler), as the task declares it. A constant
-counts as a tile size if its name is TILE or BLOCK, alone or followed by ``_``, ``SIZE``, a digit or one letter
-(TILE_M, BLOCK_SIZE, TILEK; any case). A tile size must be a power of two: cuda-tile 1.7.0 raises TypeCheckingError for
-others.
+counts as a tile size if its name begins with TILE or BLOCK, in any case. After this word, the name ends or has one of
+``_``, ``SIZE``, a digit or one last letter (TILE_M, BLOCK_SIZE, TILEK). A tile size must be a power of two: cuda-tile
+1.7.0 raises TypeCheckingError for other sizes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def hints() -> Mapping[str, Hint]:
 
 
 CLUSTER_ARCHITECTURES = frozenset({90, 100, 103, 107, 110})
-"""Architectures on which ``num_ctas`` above 1 is useful. sm_80 to 89 ignore it. sm_120 and 121 have no multicast, and
-one kernel of six did not compile there."""
+"""Architectures on which ``num_ctas`` above 1 is useful. sm_80 to sm_89 ignore the hint. sm_120 and sm_121 have no
+multicast, and one kernel of six did not compile there."""
 
 _TILE_NAME = re.compile(r"(TILE|BLOCK)(_|SIZE|\d|[A-Z]?$)", re.IGNORECASE)
 
@@ -64,7 +64,7 @@ def tile_problem(name: str, value: Value) -> str | None:
 
 
 def hint_problem(name: str, value: Value) -> str | None:
-    """Returns why the compiler does not accept the value for this hint, or None."""
+    """Returns the reason why the compiler does not accept the value for this hint; None if it accepts the value."""
     hint = hints()[name]
     if value is None or any(type(value) is type(each) and value == each for each in hint.values):
         return None
@@ -72,7 +72,7 @@ def hint_problem(name: str, value: Value) -> str | None:
 
 
 def cluster_problem(num_ctas: Value, arch: int) -> str | None:
-    """Returns why this ``num_ctas`` is useless on ``arch``, or None."""
+    """Returns the reason why this ``num_ctas`` is useless on ``arch``; None if it is useful."""
     if num_ctas in (None, 1) or arch in CLUSTER_ARCHITECTURES:
         return None
     if arch < 90:
@@ -121,8 +121,8 @@ def spell(value: Value) -> str:
 def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
     """Returns the values of a constant next to ``value``; none if the constant has one known value.
 
-    Booleans flip. Powers of two halve and double, from half the smallest to twice the largest known value. Other values
-    step to the adjacent known values.
+    Next to a boolean is the other boolean. Next to a power of two are its half and its double, within half the smallest
+    and twice the largest known value. Next to any other value are the adjacent known values.
     """
     if len(known) < 2:
         return ()
@@ -171,8 +171,10 @@ def _adjacent(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def check_value(where: str, value: object) -> None:
-    """Raises SpaceError for a value that a configuration or its string form cannot contain. ``where``: for the
-    message."""
+    """Raises SpaceError for a value that a configuration or its string form cannot contain.
+
+    where: the position of the value in the declaration, for the message.
+    """
     if value is not None and not isinstance(value, (bool, int, float, str)):
         raise SpaceError(f"{where}: {value!r} is a {type(value).__name__}; use int, float, bool or str")
     if isinstance(value, float) and not math.isfinite(value):

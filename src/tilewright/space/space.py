@@ -1,4 +1,4 @@
-"""Defines the space of a kernel's configurations: which may be tried, in which order, and why others may not.
+"""Defines the space of a kernel's configurations: their order, their constraints, and reasons for forbidden ones.
 
 The search, the command line and the launch wrapper check all constraints with `Space.allows`. The rules of every space:
 
@@ -64,14 +64,17 @@ class Predicate:
 
 
 def _parameters(function: Callable[..., bool], text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns two lists of parameter names: without a default, and with a default (which may bind a loop variable)."""
+    """Returns the names of the parameters without a default, and of the parameters with a default.
+
+    A default may bind a loop variable, so such a parameter need not be a knob.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
-        raise SpaceError(f"where: '{text}' does not tell its parameter names; wrap it in a lambda") from error
+        raise SpaceError(f"where: the parameter names of '{text}' are not known; wrap it in a lambda") from error
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise SpaceError(f"where: '{text}' must name each parameter; '{parameter}' names none")
+            raise SpaceError(f"where: '{text}' must name each parameter, so it cannot have '{parameter}'")
     required = tuple(p.name for p in parameters if p.default is p.empty)
     return required, tuple(p.name for p in parameters if p.default is not p.empty)
 
@@ -88,7 +91,7 @@ def describe(function: Callable[..., bool]) -> str:
 
 
 def _lambda_source(code: CodeType) -> str | None:
-    """Returns the source of the lambda's body, or None if it cannot be found. Spacing may differ."""
+    """Returns the source of a lambda's body, perhaps with other spacing; None if the source cannot be found."""
     try:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except SyntaxError:
@@ -109,8 +112,8 @@ def _same_code(node: ast.Lambda, code: CodeType) -> bool:
 class Space:
     """The knobs of a kernel and the constraints between them.
 
-    constants: knob → values, passed to the kernel.
-    hints: hint in `knobs.hints` → values, passed to the compiler. None lets the compiler choose.
+    constants: maps a knob to its values, which are passed to the kernel.
+    hints: maps a hint in `knobs.hints` to its values, which are passed to the compiler. None lets the compiler choose.
     shipped: the configuration in production today, with a value for every knob.
     where: predicates. Their parameters are knobs, workload dimensions or ``arch`` (an int such as 90).
     include: extra points. Missing knobs take their shipped values.
@@ -175,8 +178,10 @@ class Space:
         return next(self._problems(config, arch, dims), None)
 
     def dropped(self, arch: int, dims: Mapping[str, Value]) -> tuple[str, ...]:
-        """Returns a line for each declared value that no configuration for ``sm_<arch>`` has. The line says why, such
-        as ``TILE=1000 is not a power of two of at least 1; …``."""
+        """Returns a line for each declared value that no configuration for ``sm_<arch>`` has.
+
+        The line has the reason, such as ``TILE=1000 is not a power of two of at least 1; …``.
+        """
         tried = self.configurations(arch, dims)
         reasons = []
         for name, values in self._declared().items():
@@ -205,7 +210,7 @@ class Space:
     def chosen(self, given: Choice | Sequence[Choice] | None) -> tuple[Configuration, ...]:
         """Returns the configurations that a caller gives; () for None. Missing knobs take their shipped values.
 
-        given: a string for `parse`, a mapping of knob to value, or a list of these.
+        given: a string as for `parse`, a mapping of knob to value, or a list of strings and mappings.
         """
         listed = () if given is None else (given,) if isinstance(given, (str, Mapping)) else given
         return tuple(

@@ -3,8 +3,8 @@
 The rows come from TileGym and its tuning guide, as ``MxNxK/num_ctas/occupancy/num_worker_warps/swap_ab``. A field is
 missing, or is ``-``, where the source gives no value. `AXES` lists the names of the sizes before the first slash.
 
-A row is corrected if the machine code of a plain row-major bf16 matmul shows that it is bad (cuda-tile 1.7.0, tileiras
-13.4.92, compiled by 2026-11-21). Spills are counted as STL instructions in the output of nvdisasm.
+A row is corrected if it gives bad machine code for a plain row-major bf16 matmul (cuda-tile 1.7.0, tileiras 13.4.92,
+compiled by 2026-11-21). Spills are counted as STL instructions in the output of nvdisasm.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "fp8 matmul": ("M",),
     "grouped gemm": ("N", "K"),
 }
-"""Template → the axes of its sizes. A template that is not listed has ``("M", "N")``."""
+"""Maps a template to the axes of its sizes. A template that is not listed has ``("M", "N")``."""
 
 
 def _product(ms: tuple[int, ...], ns: tuple[int, ...]) -> str:
@@ -97,7 +97,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         "sm_120": "",
     },
 }
-"""Template → group of architectures → rows, in the order of the source."""
+"""The rows of each template, by group of architectures, in the order of the source."""
 
 _SPILLS_120 = "820 spill stores; 128x128x64 compiles without spills"
 
@@ -119,7 +119,7 @@ CORRECTIONS: dict[tuple[str, str], dict[str, tuple[str | None, str]]] = {
         "128x128x64/1/1": ("128x128x64/1/1", "kept: 255 registers, but 2 spill stores only on sm_80")
     },
 }
-"""(template, group) → row of the source → (row to try instead, or None to drop the row; reason)."""
+"""For each (template, group): maps a row of the source to a replacement (None drops the row) and the reason."""
 
 _CLEAN = "no spill on sm_90"
 _WARPS = "no spill on sm_90 with num_worker_warps 8"
@@ -149,7 +149,7 @@ ADDED: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         for row in WRITTEN["dual gemm"]["pre-Hopper"].split()
     ),
 }
-"""(template, group) → pairs of a row that the source lacks and the reason to try the row."""
+"""For each (template, group): pairs of a row that the source lacks, and the reason to try the row."""
 
 HINT_FIELDS = ("num_ctas", "occupancy", "num_worker_warps", "swap_ab")
 """The fields after the sizes, in the order of the notation."""
@@ -176,13 +176,14 @@ def template(name: str, arch: int) -> tuple[Configuration, ...]:
 def place(
     space: Space, points: Iterable[Mapping[str, Value]], arch: int, dims: Mapping[str, Value]
 ) -> tuple[Configuration, ...]:
-    """Turns points with M, N, K, BLOCK, swap_ab and hints into the configurations that the space allows.
+    """Converts points with M, N, K, BLOCK, swap_ab and hints to configurations that the space allows.
 
     The compiler chooses the hints that a point lacks. Constants that a point lacks take their shipped values. A size or
     an occupancy is ignored if the space has no such knob. A point is skipped if the space lacks another knob that the
-    point sets (num_ctas above 1, num_worker_warps, swap_ab). Occupancy 1 and num_ctas 1 become None, the compiler's
-    choice, if the space lists None but not 1. Both give the same machine code (a matmul and six kernels on sm_80, 90,
-    100 and 120, tileiras 13.4.92, 2026-11-21).
+    point sets (num_ctas above 1, num_worker_warps, swap_ab).
+
+    If the space lists None (the compiler's choice) but not 1, an occupancy or num_ctas of 1 becomes None. The machine
+    code is the same (a matmul and six kernels on sm_80, 90, 100 and 120, tileiras 13.4.92, 2026-11-21).
     """
     names = knob_names(space)
     placed = (_place(space, point, names) for point in points)
@@ -191,7 +192,7 @@ def place(
 
 
 def knob_names(space: Space) -> dict[str, str]:
-    """Maps the sizes of a template (M, N, K, BLOCK), and ``swap_ab``, to the constants of a space with a usual name.
+    """Maps the sizes of a template (M, N, K, BLOCK) and ``swap_ab`` to constants of a space, by usual names.
 
     Usual names for M are TILE_M, TILE_SIZE_M, BLOCK_M, BLOCK_SIZE_M, TILEM, BLOCKM and TILE_SIZEM, in any case. N and K
     have such names too. Usual names for BLOCK are BLOCK, BLOCK_SIZE, TILE and TILE_SIZE.
@@ -217,7 +218,7 @@ def _place(space: Space, point: Mapping[str, Value], names: Mapping[str, str]) -
 
 
 def read(name: str, text: str) -> Configuration:
-    """Reads a row of the template ``name``: ``"256x128x64/2/1"`` → M=256, N=128, K=64, num_ctas=2, occupancy=1."""
+    """Reads a row of the template ``name``: ``256x128x64/2/1`` is M=256, N=128, K=64, num_ctas=2, occupancy=1."""
     tile, *hints = text.split("/")
     sizes = zip(AXES.get(name, ("M", "N")), map(int, tile.split("x")), strict=True)
     values: dict[str, Value] = dict(sizes)

@@ -44,7 +44,7 @@ class Specialist(ABC):
     """Specialists with small numbers are listed first."""
     aliases: tuple[str, ...] = ()
     domain: str
-    """The subject of its questions, in one line."""
+    """The subject of the specialist's questions, in one line."""
     returns: str
     """What the specialist measures and returns, in one line."""
     names: tuple[str, ...] = ()
@@ -58,12 +58,13 @@ class Specialist(ABC):
     writes_kernels = False
     """Whether the domain is a kernel language."""
     stated: str = ""
-    """The hardware that the compiler's vendor names, if that is stricter than the results of compiling."""
+    """The hardware that the compiler's vendor names, if Tilewright also compiles for other hardware."""
 
     @property
     def works(self) -> bool:
-        """Whether the specialist can answer. A specialist that cannot is still listed. Questions are routed to it, and
-        its result says what it lacks.
+        """Whether the specialist can answer on this machine.
+
+        A specialist that cannot answer is still listed and gets questions. Its answer then names its missing needs.
         """
         return type(self).answer is not Specialist.answer
 
@@ -75,7 +76,7 @@ class Specialist(ABC):
     def answer(self, delegation: Delegation) -> SpecialistAnswer:
         """Answers a delegation with measured values.
 
-        Default: raises MachineError, for a specialist that is listed and routed to, but cannot work yet.
+        Default: raises MachineError. This is for a specialist that gets questions but cannot work yet.
         """
         missing = "; ".join(f"{need.what}: {need.detail}" for need in self.needs() if not need.met)
         raise MachineError(f"specialist '{self.name}' cannot answer here: {missing or 'this version has no way to'}")

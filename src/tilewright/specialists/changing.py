@@ -14,16 +14,16 @@ from tilewright.specialists.delegation import Delegation
 from tilewright.specialists.proposal import NoProposal, ProgramProposal
 
 _FINDING = re.compile(r"(?:[0-9a-f]{8}-)?([a-z][a-z0-9-]*?)(?:-\d+)?-gpu\d+")
-"""The id of a finding: eight digits of the trace's digest, the kind, a number, the GPU."""
+"""The id of a finding: eight digits of the trace's digest, the kind, a number, and the GPU."""
 LOSSY_ALLOWED = re.compile(r"\blossy\b|lower precision (is )?allowed|rounding may differ", re.IGNORECASE)
 
 
 def proposed_changes(delegation: Delegation, *, lossy: bool = False) -> tuple[ProgramProposal, ...] | NoProposal:
     """Returns a proposal for each change that the delegation names and that applies to its program.
 
-    Each proposal makes one change at all of its sites. Its texts are made from the present files: call this again after
-    a proposal was kept. If the delegation names no change, the changes that can remedy its findings are proposed.
-    Without findings, all lossless changes are proposed.
+    Each proposal makes one change at all of its sites. Its texts are made from the present files. So call this function
+    again after a proposal was kept. If the delegation names no change, the changes that can remedy its findings are
+    proposed. Without findings, all lossless changes are proposed.
 
     lossy: whether changes of the rounding may be proposed if the delegation does not name them.
     """

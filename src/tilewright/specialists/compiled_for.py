@@ -17,7 +17,7 @@ COMPILED_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "triton": tuple(name for name in ARCHITECTURES if name != "sm_88"),
     "tileir": tuple(ARCHITECTURES),
 })  # fmt: skip
-"""Specialist → architectures. Tilewright has no compiler for a specialist that is not listed."""
+"""The architectures of each specialist, by name. Tilewright has no compiler for a specialist that is not listed."""
 
 
 def compiles(specialist: str, arch: str) -> bool | None:

@@ -1,4 +1,4 @@
-"""CUDA graphs: capture and replay of a model's launches. Listed and routed to, but not implemented yet."""
+"""CUDA graphs: capture and replay of a model's launches. This specialist gets questions, but cannot answer yet."""
 
 from __future__ import annotations
 

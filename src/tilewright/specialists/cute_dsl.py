@@ -1,4 +1,4 @@
-"""CuTe DSL: kernels in the Python language of CUTLASS 4. It is neither Triton nor Tile IR."""
+"""CuTe DSL: kernels in the Python language of CUTLASS 4. CuTe DSL is neither Triton nor Tile IR."""
 
 from __future__ import annotations
 

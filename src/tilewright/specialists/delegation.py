@@ -97,7 +97,7 @@ def light_measure(workload: str, before: tuple[Bound, float], after: tuple[Bound
 
 @dataclass(frozen=True)
 class SpecialistAnswer:
-    """The result of a specialist. ``findings``: id → text of each finding."""
+    """The result of a specialist. ``findings``: the text of each finding, by id."""
 
     outcome: Outcome
     summary: str
@@ -110,5 +110,5 @@ class SpecialistAnswer:
 
 
 def handed_on(delegation: Delegation, answer: SpecialistAnswer) -> Delegation:
-    """Returns the next delegation of a plan. If it has no file of its own, it gets the file that was just written."""
+    """Returns the next delegation of a plan. A delegation without a file gets the file that was just written."""
     return delegation if delegation.file or not answer.file else replace(delegation, file=answer.file)

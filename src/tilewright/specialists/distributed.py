@@ -1,4 +1,5 @@
-"""Distributed: communication between GPUs, and partitioning of a model. Listed, but not implemented yet."""
+"""Distributed: communication between GPUs, and partitioning of a model. This specialist gets questions, but cannot
+answer yet."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class KernelSpecialist(Specialist):
-    """Makes the kernel of a task faster, or writes one.
+    """Makes the kernel of a task faster, or writes a new kernel.
 
     The delegation's ``file`` names the task, as ``FILE[:TASK]``, or a reference over arrays, as ``FILE.py:FUNCTION``.
     Without a file, the delegation's task names the operation.
@@ -27,7 +27,7 @@ class KernelSpecialist(Specialist):
     language: str
     """The name of the language in which the task's kernel must be written."""
     from_references = True
-    """Whether it can write new kernels."""
+    """Whether the specialist can write new kernels."""
     only: tuple[str, ...] = ()
     """The playbook's entries to try. Empty: all entries of the language."""
 
@@ -65,8 +65,8 @@ class KernelSpecialist(Specialist):
     def propose(self, delegation: Delegation) -> tuple[ProgramProposal, ...] | NoProposal:
         """Proposes faster versions of the program's own kernels, or else kernels for its functions of torch operations.
 
-        Without a GPU, changes are only stored. The result contains the paths of their files, and says that a GPU has to
-        confirm them.
+        Without a GPU, changes are only stored. The result contains the paths of the stored files, and says that a GPU
+        has to confirm the changes.
         """
         from tilewright.specialists.hot.proposing import proposals
 
@@ -101,7 +101,7 @@ def _measures(before: Metrics, after: Metrics, run: str) -> Iterator[Measure]:
 
 
 def _on_tile_ir(result: Optimized) -> str:
-    """Compares the routes of a Triton kernel on its first workload if Tile IR was tried. Otherwise returns nothing."""
+    """Compares the routes of a Triton kernel on its first workload if Tile IR was tried. Otherwise returns ""."""
     tried = [each for each in result.iterations if each.entry == "tile_ir_route" and each.outcomes]
     if result.record.language != "triton" or not tried:
         return ""

@@ -1,4 +1,4 @@
-"""Finds out whether needs of specialists are met, without importing a compiler or torch."""
+"""Returns whether this machine meets the needs of specialists, without importing a compiler or torch."""
 
 from __future__ import annotations
 

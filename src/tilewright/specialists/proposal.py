@@ -29,16 +29,16 @@ class ProgramProposal:
     name: str
     """The name of the change, such as ``scaled_dot_product_attention``."""
     rationale: str
-    """The reason why it should help, in one sentence."""
+    """The reason why the change should help, in one sentence."""
     texts: Mapping[Path, str]
-    """Absolute path of a user's file → its whole new text. The file may be new."""
+    """The whole new text of each file, by the absolute path of the user's file. A file may be new."""
     risk: Risk
     site: str
     """The place of the change, as ``file:line``."""
     ran: tuple[str, ...] = ()
     """Patterns of the names of operations or kernels that appear, or appear more often, when the changed code runs."""
     impact: Impact = "Medium"
-    """How much such a change usually gains."""
+    """The usual gain of such a change."""
     gone: tuple[str, ...] = ()
     """Patterns of names that disappear, or appear less often, when the changed code runs."""
 

@@ -36,7 +36,7 @@ class SearchSpace:
     """The configurations to choose from, without duplicates. The shortest predicted time is first."""
     predicted: Mapping[Configuration, PredictedTime]
     baseline: Configuration | None
-    """The shipped configuration, or one with the same machine code. None if neither is in ``ranked``."""
+    """The shipped configuration, or a configuration with the same machine code; None if ``ranked`` has neither."""
     top: int
     """The number of configurations that the user asked for."""
     measured: bool

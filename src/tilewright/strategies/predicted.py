@@ -13,8 +13,8 @@ class Predicted(Strategy):
     def search(self, space: SearchSpace) -> Search:
         """Yields the ``top`` configurations with the shortest predicted times.
 
-        If times are measured, adds the baseline. Otherwise, if all these configurations are wrong, yields more
-        configurations, one at a time, until one is not wrong.
+        If times are measured, adds the baseline. If times are predicted and all yielded configurations are wrong,
+        yields more configurations, one at a time, until a configuration is not wrong.
         """
         first = space.ranked[: space.top]
         if space.measured:

@@ -1,8 +1,9 @@
 """Loads the task from a Python file, such as ``examples/matmul.py`` or ``ops.py:attention``.
 
-A file may be loaded as an edited copy. Each copy is a separate module, so one process can hold several versions. A copy
-runs as if it were the original: the original's folder is importable, ``__file__`` names the original, and relative
-imports reach the installed package. Only the code and the source that `inspect` reads come from the copy.
+An edited copy may be loaded instead of a file. Each copy is a separate module, so one process can hold several
+versions. A copy runs as if it were the original: the original's folder is importable, ``__file__`` names the original,
+and relative imports reach the installed package. Only two things come from the copy: the code, and the source that
+Python's `inspect` returns.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tilewright.errors import (
 from tilewright.task.task import Task
 
 EXTRAS = {"triton": "tilewright[triton]"}
-"""Module of a kernel language → the extra that installs it."""
+"""Maps a module of a kernel language to the extra that installs the module."""
 
 
 @dataclass
@@ -43,7 +44,7 @@ class _Loading:
     path: Path
     files: Mapping[str, str]
     modules: dict[Path, ModuleType] = field(default_factory=dict)
-    named: dict[str, Path] = field(default_factory=dict)  # names in the task file → files
+    named: dict[str, Path] = field(default_factory=dict)  # the file of each name in the task file
 
 
 _LOADING: ContextVar[_Loading | None] = ContextVar("_LOADING", default=None)
@@ -53,7 +54,7 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     """Loads a task.
 
     where: ``FILE`` or ``FILE:TASK``. TASK is the task's name, or the variable that holds the task.
-    files: absolute path of an editable file → absolute path of the copy to load instead.
+    files: maps the absolute path of an editable file to the absolute path of the copy to load instead.
     Raises TaskError if the file cannot be imported, has no task, or has several tasks and ``where`` names none of them.
     Raises CompilerMissing if the file imports a kernel language that is not installed.
     """
@@ -86,7 +87,7 @@ def file_named(where: str) -> tuple[str, str]:
 
 
 def task_of(task: Task | str | os.PathLike[str]) -> Task:
-    """Returns a Task unchanged. Loads the task if ``task`` is ``FILE`` or ``FILE:TASK``."""
+    """Returns the task: ``task`` itself if it is a `Task`, or the task that ``FILE`` or ``FILE:TASK`` names."""
     return task if isinstance(task, Task) else load_task(os.fspath(task))
 
 
@@ -97,7 +98,7 @@ def editable(where: str | os.PathLike[str]) -> ModuleType:
 
     Call this in the task file, outside any function. The module is loaded again under a private name. While `optimize`
     tries a version of the file, the version is loaded instead. Code that imports the module by its own name gets the
-    original. A decorator that registers an implementation runs a second time.
+    original. So a decorator that registers an implementation runs twice.
     """
     loading, caller = _LOADING.get(), sys._getframe(1).f_globals.get("__file__")
     folder = loading.path.parent if loading else Path(caller).resolve().parent if caller else Path.cwd()
@@ -110,7 +111,7 @@ def editable(where: str | os.PathLike[str]) -> ModuleType:
     if loading is None:
         return _executed(path, None, "edit", package)
     if path == loading.path:
-        raise TaskError(f"editable('{name}') is the task file itself, which is editable without it")
+        raise TaskError(f"editable('{name}') is the task file itself, which is always editable; fix: remove this call")
     loading.named[name] = path
     if path not in loading.modules:
         loading.modules[path] = _executed(path, loading.files.get(str(path)), "edit", package)
@@ -124,7 +125,7 @@ def editable_files(task: Task) -> tuple[Path, ...]:
 
 
 def where_is(task: Task) -> str:
-    """Returns the ``where`` with which `load_task` loads this task in another process."""
+    """Returns ``FILE:TASK``, with which `load_task` loads this task in another process."""
     return f"{file_of(task)}:{task.name}"
 
 
@@ -132,7 +133,7 @@ def file_of(task: Task) -> Path:
     """Returns the file from which the task was loaded, or else the file of its launch function."""
     file = task.file or _file_of_code(task.launch)
     if not file.is_file():
-        raise TaskError(f"task '{task.name}' is in no file, but a kernel is compiled from a file; fix: write one")
+        raise TaskError(f"task '{task.name}' is in no file, but a kernel is compiled from a file; fix: write a file")
     return file
 
 
@@ -155,7 +156,7 @@ def _chosen(tasks: dict[str, Task], wanted: str, file: str) -> Task:
     if not tasks:
         raise TaskError(
             f"{file} holds no task: bind a tilewright.Task to a name, e.g. task = tilewright.Task(...), "
-            f"or have a task file written for a kernel in it: tilewright new {file}"
+            f"or let Tilewright write a task file for a kernel in it: tilewright new {file}"
         )
     if len(names) > 1:
         raise TaskError(f"{file} holds {len(names)} tasks ({', '.join(names)}): name one, e.g. {file}:{names[0]}")

@@ -1,9 +1,9 @@
 """The task that a user writes: a kernel, its tensors, reference, launch, space and workloads.
 
-A task is data and functions. Tilewright passes arguments to the functions *by name*: a parameter called ``M`` gets the
-dimension M of the workload, ``a`` the tensor declared as ``a``, ``config`` the configuration and ``hardware`` the
-`hardware.Board`. Tensors are specifications, not arrays, so that a task compiles on a machine without a GPU and runs on
-larger, strided or hostile data. `examples/matmul.py` shows every part.
+A task is data and functions. Tilewright passes arguments to the functions *by name*. A parameter called ``M`` gets the
+dimension M of the workload, and ``a`` gets the tensor declared as ``a``. A parameter called ``config`` gets the
+configuration, and ``hardware`` gets the GPU model (`hardware.Board`). Tensors are specifications, not arrays. So a task
+compiles on a machine without a GPU, and runs on larger, strided or hostile data. `examples/matmul.py` shows every part.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Returned = TypeVar("Returned")
 class Launch(Declaration):
     """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order.
 
-    An argument may be a list of arrays. cuda-tile 1.7 cannot capture such a launch: tune the task with ``--launch
-    eager``.
+    An argument may be a list of arrays. cuda-tile 1.7 cannot capture such a launch in a CUDA graph, so tune the task
+    with ``--launch eager``.
 
-    in_place: output → the input whose memory it may share. `Task.launched` sets what the task declares.
+    in_place: maps an output to the input whose memory the output may share. `Task.launched` takes it from the task.
     """
 
     kernel: Any
@@ -56,19 +56,19 @@ class Launch(Declaration):
 class Task(Declaration):
     """A kernel to tune, and everything needed to build, verify and time it.
 
-    In this list, a → b means: a function that takes a and returns b.
-
-    reference: NumPy arrays of the inputs, and dimensions → the output, or a tuple of outputs in the order of
-        declaration. Float inputs arrive as float64, integers as int64, booleans as bool.
-    launch: tensors, dimensions, ``config``, ``hardware`` → `Launch`.
-    flops: dimensions → the least number of floating-point operations.
-    bytes_moved: dimensions → the least number of bytes. By default each input is read once, each output written once.
+    reference: takes NumPy arrays of the inputs, and dimensions. Returns the output, or a tuple of outputs in the order
+        of declaration. Float inputs arrive as float64, integers as int64, booleans as bool.
+    launch: takes tensors, dimensions, ``config`` and ``hardware``. Returns a `Launch`.
+    flops: takes dimensions. Returns the least number of floating-point operations.
+    bytes_moved: takes dimensions. Returns the least number of bytes. By default, each input is read once and each
+        output is written once.
     independent: dimensions along which the outputs do not depend on one another (rows of a product, heads of an
         attention). Large outputs are checked by slices along these dimensions.
-    trusted: tensors on the device → outputs. A correct implementation in the declared precision. Its error against the
-        float64 reference sets the error that a candidate may have.
+    trusted: a correct implementation in the declared precision. Takes tensors on the device, and returns the outputs.
+        Its error against the float64 reference determines the allowed error of a candidate.
     edit: the files that `optimize` may change: the task file, or names given to `editable`.
-    serves: dimensions → whether the kernel supports them. By default it supports all positive extents that compile.
+    serves: takes dimensions. Returns whether the kernel supports them. By default, the kernel supports all positive
+        extents that compile.
     layouts: names in `LAYOUTS` of the memory layouts that the kernel supports besides row-major and aligned.
     special_values: whether the kernel supports infinities and NaN among the inputs.
     deterministic: whether equal inputs give bit-identical outputs in any order of the blocks.
@@ -126,8 +126,8 @@ class Task(Declaration):
         """Raises TaskError if an output does not fit the input that it overwrites or updates."""
         if spec.in_place_of and spec.updates:
             raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}' and updates '{spec.updates}': keep "
-                            "in_place_of if the kernel has an argument for each of the two tensors, updates if it has "
-                            "one argument for both")  # fmt: skip
+                            "in_place_of if the kernel has an argument for each of the two tensors, or updates if it "
+                            "has one argument for both")  # fmt: skip
         source = spec.in_place_of or spec.updates
         if source is None:
             return
@@ -178,7 +178,7 @@ class Task(Declaration):
 
     @contextmanager
     def _naming_workload(self, dims: Dims) -> Iterator[None]:
-        """Adds the name of the workload to the message of a TaskError that is raised inside the block."""
+        """Adds the name of the workload to the message of a TaskError that is raised inside the ``with`` block."""
         try:
             yield
         except TaskError as error:
@@ -192,8 +192,10 @@ class Task(Declaration):
         return self.inputs[name].distribution.under(dims, name)
 
     def promises(self, dims: Dims) -> bool:
-        """Returns whether the task supports ``dims``: no tensor is empty, inputs can be drawn, and ``serves``
-        agrees."""
+        """Returns whether the task supports ``dims``.
+
+        This is so if no tensor is empty, inputs can be drawn, and ``serves`` returns True.
+        """
         arrays = self.arrays(dims)
         if any(0 in array.shape for array in arrays.values()):
             return False
@@ -202,7 +204,7 @@ class Task(Declaration):
         return self.serves is None or _answer(self.serves, dims, bool, f"serves of task '{self.name}'")
 
     def launched(self, config: Configuration, dims: Dims, tensors: Mapping[str, Any], board: Board) -> Launch:
-        """Returns the launch of ``config``. ``tensors``: name → an `ArraySpec` or an array on the device."""
+        """Returns the launch of ``config``. ``tensors``: an `ArraySpec` or an array on the device for each name."""
         offered = {**dims, **tensors, "config": config, "hardware": board}
         with self._naming_workload(dims):
             launch = call_by_name(self.launch, offered, f"launch of task '{self.name}'")
@@ -218,7 +220,7 @@ class Task(Declaration):
 
     @property
     def in_place(self) -> dict[str, str]:
-        """Output → the input that the deployed kernel overwrites with this output."""
+        """Maps an output to the input that the deployed kernel overwrites with this output."""
         return {name: output.in_place_of for name, output in self.outputs.items() if output.in_place_of}
 
     def _refuse_sharing(self, launch: Launch, tensors: Mapping[str, Any]) -> None:
@@ -233,8 +235,8 @@ class Task(Declaration):
             memory = _memory(tensors[name])
             if passed[memory] > given[memory] == 1:
                 raise TaskError(
-                    f"launch of task '{self.name}' passes output '{name}' {passed[memory]} times, but must not share "
-                    "memory that the kernel writes; fix: pass it once, or declare a second tensor (in_place_of)"
+                    f"launch of task '{self.name}' passes output '{name}' {passed[memory]} times, but no arguments may "
+                    "share memory that the kernel writes; fix: pass it once, or declare a second tensor (in_place_of)"
                 )
 
     def work(self, dims: Dims) -> float:
@@ -280,8 +282,10 @@ def _answer(function: Callable[..., Any], dims: Dims, as_: Callable[[Any], Retur
 
 
 def call_by_name(function: Callable[..., Returned], offered: Mapping[str, Any], what: str) -> Returned:
-    """Calls ``function``. Each parameter gets the value of the same name in ``offered``. ``what``: the name of the
-    function in messages."""
+    """Calls ``function``, and returns its result. Each parameter gets the value of the same name in ``offered``.
+
+    what: the name of the function in messages.
+    """
     arguments = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:

@@ -27,14 +27,16 @@ ITEM_BYTES: Mapping[str, int] = {
 ALIGNED_TO = 256
 """Bytes. GPU memory is allocated at multiples of this number."""
 DIVISOR = 16
-"""A launch compiles other code if the base address (bytes), an extent (elements) or a stride (bytes) is divisible by
-16. Observed with cuda-tile 1.7.0 on an H200. Triton does the same for addresses and integers."""
+"""Compilers specialise code for addresses (bytes), extents (elements) and strides (bytes) that this number divides.
+
+Observed with cuda-tile 1.7.0 on an H200. Triton does the same for addresses and integers.
+"""
 
 LAYOUTS = ("transposed", "sliced", "misaligned")
 """Memory layouts that a task may allow. Transposed: the last two axes are swapped in memory. Sliced: the array consists
 of rows of a wider array. Misaligned: the array begins one element after an aligned address."""
 ORDERS: Mapping[str, str] = {"large": "first", "tiny": "last", "mixed signs": "any", "constant rows": "even"}
-"""Kind of hostile data → order of the steps between offsets. The longest steps come ``first``, ``last`` or in ``any``
+"""Order of the steps between offsets, by kind of hostile data. The longest steps come ``first``, ``last`` or in ``any``
 order; ``even`` steps are equal. For other kinds of data the steps are random."""
 
 
@@ -73,10 +75,9 @@ class OffsetSteps:
         return ends.reshape(shape)
 
     def _room(self, shape: tuple[int, ...], last: int) -> tuple[int, int, int] | None:
-        """Returns what the lengths of the steps must satisfy; None if no such steps exist.
+        """Returns the number of steps, the sum of n over all steps, and the largest n of one step.
 
-        Each step has the length ``least + n * step``. The result is the number of steps, the sum of n over all steps,
-        and the largest n that one step may have.
+        A step has the length ``least + n * step``. Returns None if no such steps exist.
         """
         count = (shape[-1] if shape else 0) - self.starts
         if count < 1 or (beyond := last - count * self.least) < 0 or beyond % self.step:
@@ -102,8 +103,10 @@ def _steps(count: int, units: int, cap: int, order: str, rng: np.random.Generato
 
 @dataclass(frozen=True)
 class Distribution:
-    """How random input is drawn. For ``normal``, a is the mean and b the standard deviation. For other kinds, a and b
-    are the limits."""
+    """The distribution from which an input is drawn.
+
+    For ``normal``, a is the mean and b the standard deviation. For other kinds, a and b are the limits.
+    """
 
     kind: str
     a: float
@@ -143,7 +146,7 @@ D = TypeVar("D", bound="Declaration")
 
 
 class Declaration:
-    """The base class of records in a task file. An unknown option raises a TaskError that lists the known ones."""
+    """The base class of records in a task file. An unknown option raises a TaskError that lists the known options."""
 
     def __new__(cls: type[D], *_: object, **options: object) -> D:
         known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
@@ -194,7 +197,7 @@ def offsets(
     last: the last number, or an expression of dimensions.
     starts: whether the first number is 0. Otherwise the first number is the end of the first step.
     step, least, most: each difference is a multiple of ``step`` from ``least`` to ``most``.
-    like: recorded integers to use instead of drawn ones, if the last of them equals ``last``.
+    like: recorded integers to use instead of drawn integers, if the last recorded integer equals ``last``.
     """
     if step < 1 or least < 0 or least % step or (most is not None and (most < least or most % step)):
         raise TaskError(f"offsets: least={least} and most={most} must be multiples of step={step}, least up to most")
@@ -223,14 +226,14 @@ class _Shaped(Declaration):
 
 @dataclass(frozen=True)
 class Tensor(_Shaped):
-    """An input."""
+    """An input of the kernel."""
 
     distribution: Distribution = Distribution("normal", 0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Output(_Shaped):
-    """An output.
+    """An output of the kernel.
 
     in_place_of: an input that the deployed kernel overwrites. The search uses a separate buffer, because a trial must
         not read the output of the previous trial.
@@ -285,7 +288,7 @@ class Descriptor:
 
 
 def descriptor(array: Any, block_shape: Sequence[int], padding: str = "zero") -> Descriptor:
-    """Describes an argument as Triton's `TensorDescriptor.from_tensor` does."""
+    """Makes the tensor descriptor of an array for a launch, with the arguments of `TensorDescriptor.from_tensor`."""
     return Descriptor(array, list(block_shape), padding)
 
 

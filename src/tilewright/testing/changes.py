@@ -5,7 +5,7 @@
         changed = {"two workers": (BEFORE, AFTER)}     # whole files, before and after
         left = {"no workers": "DataLoader(data)\\n"}    # whole files that the change must not touch
 
-Write your own test that runs both texts and compares their results. No test needs a GPU.
+Write your own test that runs both versions of a file and compares their results. No test needs a GPU.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tilewright.testing.rules import ODD
 
 
 def module_of(text: str) -> ReadModule:
-    """Returns source text as a file of a program."""
+    """Returns ``text`` as a parsed file of a program."""
     return ReadModule(Path("program.py"), text)
 
 
 class ChangeContract:
-    """Tests one change: on texts that it changes, and on texts that it must not touch."""
+    """Tests one change, on files that the change must edit and on files that the change must not touch."""
 
     change: ClassVar[ProgramChange]
     changed: ClassVar[Mapping[str, tuple[str, str]]]

@@ -2,11 +2,12 @@
 
     class TestOccupancy(EntryContract):
         entry = ENTRY
-        examples = {"scale": SCALE}        # task files in which the entry finds at least one site
-        elsewhere = {"hinted": HINTED}     # task files in which it finds none
+        examples = {"scale": SCALE}        # task files in which the entry finds at least one site to change
+        elsewhere = {"hinted": HINTED}     # task files in which the entry finds no site
 
-The tests cover each site and value that the entry offers in its examples. Write your own tests of the new text, and of
-the new kernel's results; `loaded` and `facts_of` help there. No test needs a GPU.
+A site is a position in the source where the entry can make its change. The tests cover each site and value that the
+entry offers in its examples. Write your own tests of the changed source and of the new kernel's results, with the help
+of `loaded` and `facts_of`. No test needs a GPU.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def codes_of(task: Task, on: Board = H200) -> dict[str, MachineCode]:
 
 
 def facts_of(task: Task, on: Board = H200) -> KernelFacts:
-    """Returns the facts that `optimize` would have about an incumbent with this task."""
+    """Returns the facts that `optimize` would have if this task were its best version so far."""
     workloads = task.selected(None)
 
     @cache
@@ -70,7 +71,7 @@ def facts_of(task: Task, on: Board = H200) -> KernelFacts:
 
 
 def values_of(site: Site) -> tuple[Value, ...]:
-    """Returns the values of a site; calls the site's ``search`` if it has one."""
+    """Returns the values to try at a site. Calls the site's ``search`` function if there is one."""
     return site.search() if site.search is not None else site.values
 
 
@@ -221,7 +222,7 @@ def _known_task(text: str) -> Task:
 
 
 def _statements(text: str) -> Mapping[str, list[str]]:
-    """Maps the syntax tree of each simple statement to its texts. Lines after the first keep their indentation."""
+    """Maps the syntax tree of each simple statement to its source texts. Later lines keep their indentation."""
     texts: dict[str, list[str]] = defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):

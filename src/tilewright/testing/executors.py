@@ -7,7 +7,7 @@
         def make(self) -> Executor:
             return Slurm("debug")
 
-The kit runs only the steps that your test names. It needs a GPU only if these steps do.
+The kit runs only the steps that your test names. It needs a GPU only if these steps need a GPU.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from tilewright.worker.messages import Lost, Step
 
 
 class ExecutorContract(ABC):
-    """Tests one executor. ``broken_task``: a task that does not load. If it is None, the test that needs it is
-    skipped."""
+    """Tests one executor.
+
+    broken_task: a task that does not load. With None, the test of such a task is skipped.
+    """
 
     task: str
     broken_task: str | None = None

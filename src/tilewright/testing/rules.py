@@ -37,7 +37,7 @@ def _parsed(text: str) -> SourceFile:
 
 
 class RuleContract:
-    """Tests one rule on a file with mistakes and a file without."""
+    """Tests one rule, on a file with mistakes and on a file without mistakes."""
 
     rule: ClassVar[Rule]
     bad: ClassVar[str]

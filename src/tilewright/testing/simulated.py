@@ -89,7 +89,7 @@ class SimulatedClock:
     true_us: Sequence[float]
     noise: NoiseModel = field(default_factory=NoiseModel)
     seed: int = 0
-    crash_at: Mapping[int, int] = field(default_factory=dict)  # candidate → the round, from 0, in which it crashes
+    crash_at: Mapping[int, int] = field(default_factory=dict)  # the round (from 0) in which a candidate crashes
     rounds: int = field(default=0, init=False)
     launches: list[int] = field(default_factory=list, init=False)  # launches of each candidate so far
     elapsed_us: float = field(default=0.0, init=False)
@@ -120,14 +120,14 @@ class SimulatedClock:
 
 
 class ReplayedClock:
-    """Replays the rounds of a recorded race, in a random order and with repetitions (drawn with replacement).
+    """Replays rounds of a recorded race. Each round is drawn at random, so a recorded round may occur several times.
 
-    samples_us: ``samples_us[i][r]`` is the time of candidate i in recorded round r, in µs; nan (or no element) if the
-        candidate did not run in this round.
+    samples_us: ``samples_us[i][r]`` is the time of candidate i in recorded round r, in µs. If the candidate did not run
+        in this round, the time is nan or missing.
 
-    A new round is asked for some of the candidates. It is drawn from the recorded rounds in which all of these
-    candidates ran, so that the times of one round stay together. If there is no such round, the time of each candidate
-    is drawn separately.
+    A new round times some of the candidates. The clock draws one of the recorded rounds in which all of these
+    candidates ran, so that the times of one round stay together. If there is no such round, the clock draws the time of
+    each candidate separately.
     """
 
     def __init__(self, samples_us: Sequence[Sequence[float]], seed: int = 0):

@@ -3,7 +3,7 @@
     class TestSparsity(SpecialistContract):
         specialist = SPECIALIST
 
-Its examples must be routed to it, among the installed specialists. No test needs a GPU.
+The examples of the specialist must be routed to this specialist, not to another installed one. No test needs a GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNRELATED = ("train ticket booking app", "a cute cat", "Why is my Django page sl
 
 
 def delegation_to(specialist: Specialist) -> Delegation:
-    """Makes a small delegation about a file that does not exist."""
+    """Returns a small delegation (a request to the specialist) about a file that does not exist."""
     return Delegation(specialist.name, specialist.examples[0], "one step of no_such_file.py", ("latency in µs",),
                       file="no_such_file.py")  # fmt: skip
 

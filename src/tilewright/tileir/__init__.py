@@ -1,1 +1,1 @@
-"""Reads and runs Tile IR on a CPU, watches the memory, counts the work, and compares two versions of a kernel."""
+"""Reads, runs and checks Tile IR on a CPU, counts the work, and compares two versions of a kernel."""

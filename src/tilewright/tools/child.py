@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,10 +35,11 @@ KEEPER_SECONDS = 10.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_running: set[int] = set()
-"""Process group ids of the running tools."""
+_running: dict[int, Hashable] = {}
+"""Process group id of each running tool → the job for which it runs (see `doing`)."""
+_thread = threading.local()
 _hung: dict[str, ToolFailed] = {}
-"""Path of a tool that did not end in time → the error. Such a tool is not run again."""
+"""Maps the path of a tool that did not end in time to the error. Such a tool is not run again."""
 _lock = threading.Lock()
 
 
@@ -105,11 +106,13 @@ def run(
 
 
 def finished(tool: str, folder: Path, returncode: int, used: float, seconds: float) -> Finished:
-    """Returns what a tool wrote to the files ``stdout`` and ``stderr`` in ``folder``.
+    """Returns the result of a tool, with the content of the files ``stdout`` and ``stderr`` in ``folder``.
 
     used, seconds: the processor time that the tool used, and its budget.
     Raises ToolFailed if the budget is used up.
     """
+    if (spent := getattr(_thread, "spent", None)) is not None:
+        spent.seconds += used
     if returncode == -signal.SIGXCPU or used >= seconds:  # ``used`` includes the tool's own children
         raise ToolFailed(f"{tool} took longer than its budget of {seconds:g} s of processor time")
     texts = ((folder / name).read_bytes().decode("utf-8", "backslashreplace") for name in ("stdout", "stderr"))
@@ -117,7 +120,7 @@ def finished(tool: str, folder: Path, returncode: int, used: float, seconds: flo
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tuple[int, float, bool]:
-    """Waits at most ``wall`` seconds for a tool, then kills its process group.
+    """Waits at most ``wall`` seconds for the end of a tool, and then kills the tool's process group.
 
     Returns the exit code, the processor time in seconds, and whether the tool ended by itself.
     """
@@ -149,14 +152,14 @@ def _ended(process: subprocess.Popen[bytes], seconds: float, wall: float) -> tup
 def running(group: int) -> Iterator[None]:
     """Registers a process group. Kills it at the end of the block, in `kill_all`, or when this process is killed."""
     with _lock:
-        _running.add(group)
+        _running[group] = getattr(_thread, "job", None)
     try:
         with kept(f"kill {group}"):
             yield
     finally:
         _kill(group)
         with _lock:
-            _running.discard(group)
+            _running.pop(group, None)
 
 
 def _limit(pid: int, seconds: float) -> None:
@@ -204,6 +207,47 @@ class ToolPool(ThreadPoolExecutor):
             time.sleep(0.01)
 
 
+@dataclass
+class Spent:
+    """The processor time of the tools of a job, in seconds."""
+
+    seconds: float = 0.0
+
+
+@contextmanager
+def doing(job: Hashable) -> Iterator[Spent]:
+    """Makes ``job`` the job of the tools that this thread starts in the block, for `kill_slow`. Adds up their time."""
+    _thread.job, _thread.spent = job, Spent()
+    try:
+        yield _thread.spent
+    finally:
+        _thread.job = _thread.spent = None
+
+
+def kill_slow(limits: Mapping[Hashable, float], on_kill: Callable[[Hashable], object]) -> None:
+    """Kills the tools that used more processor time than the limit of their job, in seconds.
+
+    on_kill: called with the job before its tool is killed.
+    """
+    with _lock:
+        limited = {group: job for group, job in _running.items() if job in limits}
+    for group, job in limited.items():
+        if _used(group) > limits[job]:
+            on_kill(job)
+            _kill(group)
+
+
+def _used(pid: int) -> float:
+    """Returns the processor time of a process and its children, in seconds; 0 if it has ended."""
+    used = 0.0
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        used += sum(_used(int(child)) for child in children)
+    return used
+
+
 def kill_all() -> None:
     """Kills every running tool, for example after Ctrl-C."""
     with _lock:
@@ -213,7 +257,7 @@ def kill_all() -> None:
 
 
 def _kill(group: int) -> None:
-    with _lock:  # a group that left `_running` has ended, and its number may belong to another process
+    with _lock:  # a group that is no longer in `_running` has ended, and another process may have its number
         if group in _running:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
@@ -224,8 +268,9 @@ def _kill(group: int) -> None:
 
 @dataclass
 class _Keeper:
-    """The pipe to the keeper process (see `keeper`). This process starts ``starter``, which forks the keeper and
-    ends.
+    """The pipe to the keeper process (see `keeper`).
+
+    starter: the child process that forks the keeper and then ends.
     """
 
     starter: subprocess.Popen[bytes] | None = None
@@ -249,7 +294,7 @@ class _Keeper:
             os.close(read)
 
     def settle(self) -> None:
-        """Waits for the starter to end. Otherwise an ``os.wait`` of the user's program could return the starter."""
+        """Waits for the end of ``starter``. Otherwise ``os.wait`` in the user's program could return this process."""
         if self.starter is not None:
             with suppress(subprocess.TimeoutExpired):
                 self.starter.wait(KEEPER_SECONDS)

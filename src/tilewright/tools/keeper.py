@@ -2,8 +2,8 @@
 
 The keeper is a process of its own. It reads duties from its standard input: ``+ kill 123`` adds a duty, ``- kill 123``
 removes it. A duty is ``kill GROUP`` or ``remove FOLDER``. When the Tilewright process has ended, the keeper carries out
-the remaining duties. PR_SET_PDEATHSIG cannot replace the keeper: it does not end the children of a tool, and a process
-with threads cannot set it safely between fork and exec.
+the remaining duties. PR_SET_PDEATHSIG cannot replace the keeper, because it does not end the children of a tool. Also,
+a process with threads cannot set it safely between fork and exec.
 """
 
 import os

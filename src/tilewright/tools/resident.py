@@ -1,8 +1,8 @@
-"""Runs jobs in forks of one long-lived process. This is for a compiler that is a Python package and slow to import.
+"""Runs jobs in forks of one long-lived process, for a compiler that is a Python package and slow to import.
 
 The process (`resident_server`) imports the package once. Each job runs in its own fork and its own folder. A crash, a
-hang or a memory leak therefore ends with its job, and a killed job does not stop the others. Budgets are those of
-`child`.
+hang or a memory leak therefore ends with its job, and a killed job does not stop other jobs. Budgets are in processor
+time, as in `child`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ START_SECONDS = 120.0
 
 
 class Resident:
-    """A child process that does jobs. It lives as long as this process.
+    """A child process that does jobs until this process ends.
 
     module: a file with two functions. ``prepare()`` imports the modules that every job needs. ``work(folder)`` does one
         job.
     path: folders to import from, before the interpreter's own.
-    name: the name of the process in messages. fix: what the user can do if it does not start.
+    name: the name of the process in messages.
+    fix: advice for the user if the process does not start, for messages.
     """
 
     def __init__(self, module: Path, path: tuple[Path, ...], name: str, fix: str) -> None:

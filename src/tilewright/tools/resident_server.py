@@ -1,9 +1,9 @@
 """The process of `resident`: imports a package once, and does each job in a fork of itself.
 
 This file runs as a script and imports nothing of tilewright. Its arguments are the number of the control socket and the
-settings. A request is one packet that carries a socket for two replies. The first reply is the process group of the
-job, sent at the start. The second says how the job ended. When the control socket is closed, the process ends all jobs
-and itself.
+settings. A request is one packet that carries a socket for two replies. The first reply, at the start, is the process
+group of the job. The second reply tells how the job ended. When the control socket is closed, the process ends all jobs
+and then itself.
 """
 
 from __future__ import annotations

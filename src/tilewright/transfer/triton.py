@@ -1,10 +1,10 @@
 """Translates configurations of a Triton kernel for the same kernel in cuTile, and back.
 
-Tile sizes get new names (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M). Other constants of the kernel and ``num_ctas``
-are kept: in both languages, one element of the grid is one cluster of ``num_ctas`` CTAs. (Triton launches gridX ×
-num_ctas CTAs; `ct.bid` in cuTile is the number of the cluster.) Other fields have no equivalent; see `NO_CUTILE` and
-`NO_TRITON`. Each field of the input is in the output, or in `Transferred.dropped` with a reason. Configurations that
-become equal are merged.
+Tile sizes get new names: BLOCK_SIZE_M becomes TILE_SIZE_M, and BLOCK_M becomes TILE_M. Other constants of the kernel
+and ``num_ctas`` are kept: in both languages, one element of the grid is one cluster of ``num_ctas`` CTAs. (Triton
+launches gridX * num_ctas CTAs; `ct.bid` in cuTile is the number of the cluster.) Other fields have no equivalent; see
+`NO_CUTILE` and `NO_TRITON`. Each field of the input is in the output, or in `Transferred.dropped` with a reason.
+Configurations that become equal are merged.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ NO_CUTILE: Mapping[str, str] = {
     "enable_persistent": "a cuTile kernel is persistent if its own code is",
     "waves_per_eu": _AMD, "matrix_instr_nonkdim": _AMD, "kpack": _AMD, "schedule_hint": _AMD,
 }  # fmt: skip
-"""Fields of Triton without an equivalent in cuTile → the reason."""
+"""The fields of Triton without an equivalent in cuTile, each with the reason."""
 NO_TRITON: Mapping[str, str] = {
     "occupancy": "Triton has no such option; only its Tile IR backend takes it",
     "num_worker_warps": "not the total of warps, so num_warps is not derived from it",
     "opt_level": "an option of cuTile's compiler",
 }
-"""Fields of cuTile without an equivalent in Triton → the reason."""
+"""The fields of cuTile without an equivalent in Triton, each with the reason."""
 _WITHOUT: Mapping[Target, Mapping[str, str]] = {"cutile": NO_CUTILE, "triton": NO_TRITON}
 SUGGESTED: Mapping[Target, Mapping[str, tuple[int | None, ...]]] = {
     "cutile": {"num_worker_warps": (None, 4, 8), "occupancy": (None, 1, 2, 4)},
     "triton": {"num_warps": (4, 8), "num_stages": (2, 3, 4)},
 }
-"""Target → values to try for fields that were not transferred. They are shown, but not added to configurations."""
+"""Values to try for fields that were not transferred, by target. They are shown, but not added to configurations."""
 FieldValue: TypeAlias = "Known | Callable[..., None]"
 """The value of a field. Triton's ``pre_hook`` is a function."""
 Fields: TypeAlias = Sequence[tuple[str, FieldValue]]
@@ -89,7 +89,7 @@ class Transferred:
 
     @property
     def back(self) -> dict[str, str]:
-        """The names for a transfer back to the first language: new name → old name."""
+        """Maps each new name to the old name, for a transfer back to the first language."""
         used = self.values()
         return {new: old for old, new in self.renamed.items() if new in used}
 
@@ -98,7 +98,8 @@ class Transferred:
         return SUGGESTED[self.to]
 
     def space(self) -> Space:
-        """Returns a space of cuTile with the configurations. The first that has every field becomes the shipped one.
+        """Returns a space of cuTile with the configurations. The first configuration that has every field becomes the
+        shipped configuration.
 
         Raises `RequestError` if no configuration has every field.
         """
@@ -132,10 +133,10 @@ def transfer(
     """Translates configurations of the other language into the language ``to``.
 
     configs: ``triton.Config`` objects, mappings, `Written` from a file, or objects such as a ``SimpleNamespace``.
-    names: parameter → new name, for parameters that should not get the usual name.
-    arch: the architecture; configurations whose ``num_ctas`` it does not allow are dropped.
+    names: the new names of parameters that should not get the usual name.
+    arch: the architecture. Configurations with a ``num_ctas`` that this architecture does not allow are dropped.
 
-    Raises `UnknownChoice` for an unknown target, architecture or parameter, `RequestError` for two equal new names.
+    Raises `UnknownChoice` for an unknown target, architecture or parameter, and `RequestError` for two equal new names.
     """
     target = next((known for known in TARGETS if known == to), None)
     if target is None:
@@ -217,8 +218,7 @@ class _Transfer:
         return tuple(origins), tuple(map(tuple, origins.values()))
 
     def _ending_problem(self, name: str, value: FieldValue) -> str | None:
-        """Returns the reason why the whole configuration of a field must be dropped. None or "" if there is no such
-        reason."""
+        """Returns why a field forces the whole configuration to be dropped; None or "" if the field does not."""
         if name in _WITHOUT[self.to]:
             return None
         if isinstance(value, Unread):
@@ -231,7 +231,7 @@ class _Transfer:
         return problem and f"{name}: {problem}"
 
     def _field_problem(self, name: str, value: FieldValue) -> str:
-        """Returns the reason why a field cannot be transferred; "" if it can."""
+        """Returns why a field cannot be transferred; "" if it can be transferred."""
         if name in (without := _WITHOUT[self.to]):
             return without[name]
         if name in ("num_ctas", "occupancy"):
@@ -251,7 +251,8 @@ def _plain(value: FieldValue) -> Value:
 
 
 def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Maps old names to new ones, which are the same for all configurations. Also returns notes about the names."""
+    """Maps old names to new names. The new names are the same for all configurations. Also returns notes about the
+    names."""
     every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in _WITHOUT[to]]
     for name in names:
         if name not in every:
@@ -276,7 +277,7 @@ def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> t
 
 
 def _usual(name: str, to: Target) -> str:
-    """Returns the usual name in the other language: BLOCK… → TILE…, TILE… → BLOCK…, XBLOCK → TILE_X, BM → TILE_M."""
+    """Returns the usual name in the language ``to``. For cuTile, BLOCK_M becomes TILE_M, and XBLOCK becomes TILE_X."""
     if name in knobs.hints():
         return name
     if to == "cutile":

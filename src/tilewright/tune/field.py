@@ -8,11 +8,13 @@ from dataclasses import replace
 from tilewright.compile.accumulators import HasToSpill, needs_unfit
 from tilewright.compile.compile import Compiled
 from tilewright.compile.screen import candidate_of, not_raced, ranking, screen_compiled
+from tilewright.compile.skipped import CompileLimit, compile_limit
 from tilewright.errors import MachineError
 from tilewright.progress import BEST
 from tilewright.race.rules import cost_of
 from tilewright.records import (
     Bound,
+    Built,
     Candidate,
     Checked,
     Configuration,
@@ -27,11 +29,12 @@ from tilewright.tune.judge import Judge
 from tilewright.tune.run import TuneRequest
 from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult
 
-NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
+NOT_ASKED = Checked("unverified", "not among the candidates with the shortest predicted times, so not compared")
 _PREDICTED = {
-    "correct": "the shortest predicted time of those that the interpreter finds correct; predicted, not measured",
-    "correct on reduced shapes": "the shortest predicted time of those that the interpreter finds correct on reduced "
-    "shapes; predicted, not measured",
+    "correct": "the shortest predicted time of the candidates that the interpreter finds correct; predicted, not "
+    "measured",
+    "correct on reduced shapes": "the shortest predicted time of the candidates that the interpreter finds correct on "
+    "reduced shapes; predicted, not measured",
     "unverified": "the shortest predicted time; predicted, not measured, and not verified: ",
 }
 
@@ -66,14 +69,14 @@ class Field:
     def screened(
         cls, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled], judge: Judge
     ) -> Field:
-        """Decides from the machine code which candidates to verify and race."""
+        """Returns the field of the compiled candidates. The machine code decides which of them to verify and race."""
         screened = screen_compiled(request.task, workload, request.target.board, bound, compiled)
         return cls(request, workload, bound, compiled, screened, judge)
 
     # Verify ---------------------------------------------------------------------------------------
 
     def verify(self, batch: Sequence[Configuration], *, ahead: bool) -> bool:
-        """Verifies the candidates of ``batch``. Returns whether each of them has a verdict.
+        """Verifies the candidates of ``batch``. Returns whether all candidates of the batch have a verdict.
 
         ahead: True while compilers are running. Then at most one new candidate is verified, because a better one may be
             compiled meanwhile.
@@ -134,16 +137,24 @@ class Field:
             config = by_name[finisher.name]
             self.candidates[config] = _finished(self.candidates[config], finisher)
 
+    @property
+    def compile_limit(self) -> CompileLimit | None:
+        """The limit for the compilers that still run, judged by the candidates raced so far; None before a race."""
+        built = {config: each.built for config, each in self.compiled.items() if isinstance(each.built, Built)}
+        spent = {config: each.processor_seconds for config, each in built.items() if each.processor_seconds}
+        measured = {config: each.measured for config, each in self.candidates.items() if config in spent}
+        timed = [(time.us, spent[config]) for config, time in measured.items() if time is not None]
+        return compile_limit(timed, list(spent.values()))
+
     def _contestant(self, config: Configuration) -> Contestant:
         source = self.judge.source(self.compiled[config])
         return Contestant(str(config), source, cost_of(self.candidates[config].code))
 
     @property
     def needs_unfit(self) -> bool:
-        """Whether the candidates that were not compiled, because their accumulators cannot fit in registers, are
-        needed.
+        """Whether to compile also the candidates whose accumulators cannot fit into registers.
 
-        They are needed if no correct candidate has less stack.
+        This is needed if no correct candidate has a small stack (`accumulators.needs_unfit`).
         """
         if not any(isinstance(each.built, HasToSpill) for each in self.compiled.values()):
             return False
@@ -172,7 +183,7 @@ class Field:
             checks = (self.candidates[config].checked for config in self.tried)
             unverified = next((each.reason for each in checks if each and each.verdict == "unverified"), "")
             return self._result(
-                None, f"unverified: {unverified}" * bool(unverified) or "no candidate compiled, ran and was right"
+                None, f"unverified: {unverified}" * bool(unverified) or "no candidate compiled, ran and was correct"
             )
         reason = str(race.record["why"])
         return replace(self._result(best, reason), tied=tied, race={**race.record, "seed": seed})
@@ -180,7 +191,7 @@ class Field:
     def _predicted(self) -> WorkloadResult:
         """Returns the result without a GPU: the correct candidate with the shortest predicted time.
 
-        If none is correct, takes the unverified one with the shortest predicted time.
+        If no candidate is correct, takes the unverified candidate with the shortest predicted time.
         """
         for verdict in ("correct", "correct on reduced shapes", "unverified"):
             for config in self.tried:

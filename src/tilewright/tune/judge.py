@@ -1,5 +1,5 @@
-"""Defines the judges, which verify and race candidates. With a GPU, the worker process is the judge; without one, the
-Tile IR interpreter is."""
+"""Defines the judges, which verify and race candidates. With a GPU, the judge is the worker process. Without a GPU, the
+judge is the Tile IR interpreter."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Interpreted:
             return self.checker.of(self.checker.task.workload(workload), contestant.source.configuration)
 
     def race(self, workload: str, contestants: Sequence[Contestant], *, baseline: Contestant | None = None) -> None:
-        """Does nothing."""
+        """Does nothing, because nothing is timed without a GPU."""
 
 
 class MeasuringJudge(RaceClient):
@@ -66,7 +66,7 @@ class MeasuringJudge(RaceClient):
         self._sources: dict[tuple[str, Configuration], Source] = {}
 
     def source(self, compiled: Compiled) -> Source:
-        """Returns the object by which the worker launches a candidate. It is made once and kept."""
+        """Returns the object by which the worker launches a candidate. The object is made once and kept."""
         key = compiled.unit.workload.name, compiled.unit.configuration
         if key not in self._sources:
             self._sources[key] = source_of(self.task, compiled, self.policy)
@@ -78,8 +78,10 @@ Judge: TypeAlias = MeasuringJudge | Interpreted
 
 @contextmanager
 def judge_of(request: TuneRequest, executor: Executor | None, progress: Progress) -> Iterator[Judge]:
-    """Makes the judge for a request. ``executor``: the default is a worker process on this machine, which ends with the
-    judge."""
+    """Yields the judge for a request.
+
+    executor: runs the steps. None starts a worker process on this machine, which ends with the ``with`` block.
+    """
     task, seed = request.task, secrets.randbits(31) if request.seed is None else request.seed
     if request.target.measured:
         with Local(process=early.early_worker()) if executor is None else nullcontext(executor) as opened:

@@ -23,7 +23,7 @@ PREDICTED = "predicted"
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """The arguments of `tune` that its result depends on."""
+    """The arguments of `tune` on which the result depends."""
 
     task: Task
     target: Target
@@ -102,8 +102,10 @@ class TuningRun:
         return [workload for workload in self.request.workloads if workload.name not in self.done]
 
     def begin(self) -> None:
-        """Writes a new run to the ledger. Call it after the first workload was prepared: a refused request then leaves
-        no run."""
+        """Writes a new run to the ledger. Call this after the first workload was prepared.
+
+        So a request that is refused in the preparation leaves no run in the ledger.
+        """
         if self.ledger is not None and self._key:
             self.name, self._key = self.ledger.begin(self._record()).run, ""
 

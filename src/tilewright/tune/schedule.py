@@ -1,9 +1,10 @@
-"""Verifies and races one workload while others compile.
+"""Verifies and races one workload while compilers still run.
 
 A second thread runs the compilers. The caller's thread takes the workloads one by one. It verifies the best candidates
-of a workload before all of them have compiled, and races them once most have compiled. Candidates that compile last
-mostly spill, so they rarely change the result. If they do not change it, nothing is verified or raced again, because
-the judge remembers its results.
+of a workload before all candidates have compiled, and races them when most candidates have compiled. The last
+candidates to compile mostly spill, so they rarely change the choice of candidates. If the choice stays the same,
+nothing is verified or raced again, because the judge remembers its results. After the first race, compilers that take
+much longer than those of the fastest candidates are ended (`compile.skipped`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from tilewright.compile.accumulators import HasToSpill
 from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
 from tilewright.compile.screen import ENOUGH_TO_START
+from tilewright.compile.skipped import CompileLimit
 from tilewright.progress import Progress
 from tilewright.records import Workload
 from tilewright.strategies.base import Batch, Search, batches
@@ -34,8 +36,7 @@ ENOUGH_TO_RACE = 0.7
 
 @dataclass(frozen=True)
 class Arrived:
-    """The candidates of one workload whose outcome is known so far (compiled, failed or skipped), in the order of the
-    space."""
+    """The candidates of one workload that are already compiled, failed or skipped, in the order of the space."""
 
     so_far: list[Compiled]
     expected: int
@@ -60,8 +61,9 @@ def compiled_of(arrived: list[Compiled]) -> int:
 
 
 class Schedule:
-    """A context manager that compiles ``units`` in a second thread. If the block ends early, the compilers are
-    ended.
+    """A context manager that compiles ``units`` in a second thread.
+
+    If the ``with`` block ends early, the compilers are ended.
     """
 
     def __init__(self, task: Task, units: list[Unit], jobs: int, seconds: float, progress: Progress) -> None:
@@ -72,6 +74,7 @@ class Schedule:
         self._place = {(unit.workload.name, unit.configuration): at for at, unit in enumerate(units)}
         self._changed = threading.Condition()
         self._left = threading.Event()
+        self._limits: dict[str, CompileLimit] = {}
         self._again = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._compile, name="compilers")
@@ -93,10 +96,10 @@ class Schedule:
         self._raise()
 
     def compiled(self, workload: Workload, judge: Judge, *, ahead: bool) -> Iterator[Arrived]:
-        """Yields the compiled candidates of a workload repeatedly, as more arrive. The last time, yields all of them.
+        """Yields the compiled candidates of a workload repeatedly, each time with more candidates. Finally yields all.
 
-        ahead: whether to begin before all have arrived. If the judge had no work since the last time, waits for more
-            candidates.
+        ahead: whether to begin before all candidates have compiled. If the judge had nothing to do since the last
+            yield, waits for more candidates.
         """
         expected = sum(unit.workload == workload for unit in self.units)
         more_than = int(ENOUGH_TO_START * expected) if ahead else expected - 1
@@ -108,9 +111,20 @@ class Schedule:
             self._again = False
             more_than = -1 if judge.steps > steps else compiled_of(arrived.so_far)
 
+    def limit(self, workload: Workload, limit: CompileLimit | None) -> None:
+        """Limits the compilers of a workload from now on, except that of the shipped configuration."""
+        if limit is not None:
+            self._limits[workload.name] = limit
+
+    def _limit_of(self, unit: Unit) -> CompileLimit | None:
+        is_shipped = unit.configuration == self.task.space.shipped
+        return None if is_shipped else self._limits.get(unit.workload.name)
+
     def compile_unfit(self, workload: Workload) -> None:
-        """Compiles the skipped candidates of a workload in the caller's thread. `compiled` then yields all candidates
-        again."""
+        """Compiles the skipped candidates of a workload in the caller's thread.
+
+        Afterwards, `compiled` yields all candidates again.
+        """
         arrived = self._arrived[workload.name]
         units = [compiled.unit for compiled in arrived if isinstance(compiled.built, HasToSpill)]
         others = [compiled for compiled in arrived if not isinstance(compiled.built, HasToSpill)]
@@ -144,7 +158,7 @@ class Schedule:
         try:
             compile_all(
                 self.task, self.units, jobs=self.jobs, seconds=self.budget, on_done=on_done,
-                stopped=self._left.is_set, unfit=False,
+                stopped=self._left.is_set, unfit=False, limit_of=self._limit_of,
             )  # fmt: skip
         except Stopped:
             pass

@@ -56,11 +56,11 @@ def tune(
     """Finds the best configuration for each workload.
 
     task: a task, or ``FILE[:TASK]``.
-    arch: an architecture such as ``sm_90``; the default is this machine's GPU. For another one, times are predicted.
+    arch: an architecture such as ``sm_90``; the default is this machine's GPU. Other architectures get predicted times.
     workloads: names, or one name; the default is all workloads of the task.
     policy: how the races measure.
     top: the number of configurations, best predicted first, that are verified and raced.
-    strategy: name of the search strategy that chooses them.
+    strategy: name of the search strategy that chooses these configurations.
     seeds: a source of configurations in addition to the space; one of `heuristics.SEEDS`.
     jobs: the number of compilers at a time; the default depends on the number of cores.
     seconds: processor time for the compiler of one candidate.
@@ -100,6 +100,7 @@ def tune(
                     if verified and compiled.enough_to_race:
                         raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
                         field.note(raced)
+                        schedule.limit(workload, field.compile_limit)
                 if compiled.all and field.needs_unfit:
                     schedule.compile_unfit(workload)
             refuse_broken_tools(compiled.so_far)
@@ -156,7 +157,9 @@ def _bound(request: TuneRequest, workload: Workload) -> Future[Bound]:
 
 
 def _jobs(measured: bool) -> int:
-    """Returns how many compilers run at a time: one per core. If the worker process verifies meanwhile, it gets one
-    core."""
+    """Returns how many compilers run at a time: one per core.
+
+    If the worker process verifies meanwhile and there are more than 4 cores, one core is left for it.
+    """
     cores = os.cpu_count() or 1
     return cores - 1 if measured and cores > 4 else cores

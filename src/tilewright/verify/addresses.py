@@ -69,7 +69,7 @@ def huge(task: Task, dims: Dims, tiles: Tiles) -> dict[str, Value] | None:
 
 
 class Reaching:
-    """Computes the addresses that launches of one task access, and tests whether they lie within the tensors."""
+    """Computes the addresses that launches of one task access, and tests whether the addresses lie in the tensors."""
 
     def __init__(self, task: Task, board: Board) -> None:
         self._launcher = Launcher(task, replace(board, sms=MANY_SMS))

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]  # a NumPy array of any dtype; also a torch tensor in functions that take `Tensors`
-NamedArrays = Mapping[str, Array]  # the name of a task's tensor → its elements
+NamedArrays = Mapping[str, Array]  # the elements of a task's tensors, by name
 
 CHUNK = 1 << 22  # elements that are compared at a time on a device; a comparison then needs about 200 MB
 HOST_CHUNK = 1 << 13
-"""The elements that are compared at a time on the host. Their arrays stay in the caches and below 128 KiB, above which
-malloc maps new pages for each array. So a comparison is ten times faster."""
+"""The number of elements that are compared at a time on the host. Their arrays stay in the caches and below 128 KiB.
+For larger arrays, malloc maps new pages for each array. So a comparison in small pieces is ten times faster."""
 Result = TypeVar("Result")
 
 
@@ -28,17 +28,17 @@ class Arrays:
     """Operations on NumPy arrays."""
 
     def each(self, function: Callable[..., Result], *arrays: Array) -> Iterable[Result]:
-        """Returns the results for flat pieces of arrays of one shape, in row-major order."""
+        """Applies ``function`` to flat pieces of ``arrays``, which have equal shapes. Returns the results in order."""
         flat = [np.asarray(array).reshape(-1) for array in arrays]
         places = range(0, max(1, flat[0].size), HOST_CHUNK)  # an empty array is one piece
         return (function(*(array[at : at + HOST_CHUNK] for array in flat)) for at in places)
 
     def wide(self, piece: Array) -> Array:
-        """Converts to float64."""
+        """Returns the elements in float64."""
         return np.asarray(piece, np.float64)
 
     def equal(self, a: Array, b: Array) -> Array:
-        """Compares elements. Equal dtypes are compared directly, because float64 cannot represent every integer."""
+        """Returns a mask of equal elements. Equal dtypes are not converted: float64 cannot represent every integer."""
         return np.equal(a, b) if a.dtype == b.dtype else np.equal(self.wide(a), self.wide(b))
 
     def whole(self, array: Array) -> bool:

@@ -27,9 +27,9 @@ RUNS: Mapping[str, str] = {
     "in place": "in place, as deployed",
     "addresses": "a dry run beyond 2³¹ elements: addresses without data",
     "own shape": "the workload's full size: every address of the grid, and the values that some blocks store",
-    "caches": "fresh contents at the same addresses, the same at others, one element changed",
+    "caches": "new contents at the same addresses, the same contents at other addresses, one element changed",
 }
-"""Way to run a case → its description."""
+"""Maps each way to run a case to its description."""
 NOT_BY_THE_ENGINE = ("addresses", "own shape")
 """The ways of `RUNS` that only the interpreter can run, even if the engine is the GPU."""
 
@@ -38,7 +38,7 @@ FIELDS = ("data", "layout", "run", "seed")
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a check. ``str(case)`` is its string form, without ``why``; `parse` reads that string."""
+    """One case of a check. ``str(case)`` is the string form of all fields except ``why``; `parse` reads this string."""
 
     dims: tuple[tuple[str, Value], ...]
     data: str = "declared"
@@ -110,7 +110,7 @@ def _chosen(what: str, given: str, known: tuple[str, ...]) -> str:
 
 
 def _written(value: Value) -> str:
-    """Formats a value. A string is quoted if it could be read as a number or contains a separator."""
+    """Formats a dimension's value. A string is quoted if it looks like a number or contains a separator."""
     if isinstance(value, str):
         plain = re.fullmatch(r"[A-Za-z_][\w.-]*", value, re.ASCII) and _read(value) == value
         return value if plain else "'" + quote(value, safe="")

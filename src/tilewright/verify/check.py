@@ -2,8 +2,9 @@
 
     plan → compile → run → judge → minimise → report
 
-Each case runs and is judged (`examining`) before the next case begins. `schedule` has the time limits, and the tools
-that work beside the cases. `InterpreterChecker` checks many candidates and versions of one task with the interpreter.
+Each case runs and is judged (`examining`) before the next case begins. `schedule` keeps the time limits, and starts the
+tools that work at the same time. `InterpreterChecker` checks many candidates and versions of one task with the
+interpreter.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def check(
     case: the only case to run; by default all planned cases.
     seed: for the inputs, the random shapes and the order of the blocks.
     quick: checks only reduced workloads with small integers.
-    seconds: no case begins later than this, except the first.
+    seconds: after this time, no case begins, except the first case.
 
     Raises TaskError if a reference fails, does not depend on its inputs, or is not the gradient of the forward
     reference. Raises UnknownChoice for an unknown engine, and NoGpu if ``engine`` is ``gpu`` and there is no GPU.
@@ -129,9 +130,11 @@ class InterpreterChecker:
     def check(
         self, version: Task, workloads: tuple[Workload, ...], *, quick: bool, seconds: float, own_shapes: bool = False
     ) -> Checked:
-        """Checks the shipped configuration of a version of the task. Raises TaskError as `of` does.
+        """Checks the shipped configuration of a version of the task.
 
         own_shapes: also checks at the workloads' full size, which ``seconds`` does not limit.
+
+        Raises TaskError if the task's reference fails or does not depend on its inputs.
         """
         scope = Scope(workloads=workloads, seed=self.seed, quick=quick, seconds=seconds)
         own = OwnShapes(version, self.board) if own_shapes else None

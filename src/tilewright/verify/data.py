@@ -29,7 +29,7 @@ WOBBLE = 2.0**-6  # the spread of nearly constant rows, relative to the value
 FAR_FROM_ZERO = "far from zero"
 LARGE_ROWS = "large rows"
 FARTHEST = 4e4  # large rows are this many times the declared scale; less if the dtype would overflow
-OUTLIER = 1e4  # one value in every second row is this many times the rest
+OUTLIER = 1e4  # one value in every second row is this many times as large as the other values
 FAR = 2.0**-10  # the deviation of data far from zero, relative to the mean; more if the dtype is coarser
 FOR_SPECIAL = 16  # an array of this many elements has at least one special value of each sign
 WHOLE = 4  # the largest magnitude of small integers, whose products are exact in every float dtype
@@ -68,7 +68,7 @@ def rounded(values: Array, dtype: str) -> Array:
         return np.asarray(values).astype(kind)
     largest = float(limits(dtype).max)
     values = np.asarray(values, np.float64)
-    if dtype == "float8_e8m0fnu":  # its values are powers of two, without zero and sign
+    if dtype == "float8_e8m0fnu":  # this dtype has only powers of two, without zero and sign
         values = np.maximum(np.abs(values), float(limits(dtype).smallest_normal))
     with np.errstate(over="ignore"):
         return np.where(np.isfinite(values), np.clip(values, -largest, largest), values).astype(kind)
@@ -120,7 +120,7 @@ class _Drawing:
 
     def large(self) -> Array:
         a, b = self.how.a, self.how.b
-        if self.bounded:  # within an eighth of the range from one of its ends
+        if self.bounded:  # near one end of the range: at most an eighth of the range away
             inward = self.rng.uniform(0, 1 / 8, self.shape)
             top = self.half() if a < 0 else np.ones(self.shape, bool)
             return np.where(top, b - inward * (b - a), a + inward * (b - a))
@@ -186,8 +186,8 @@ class _Drawing:
     def large_rows(self) -> Array:
         """Draws rows far below or far above zero, at `FARTHEST` times the scale.
 
-        Masks that use a finite number such as -10000 instead of infinity then fail. Only one input of a case is drawn
-        in this way.
+        A kernel whose mask is a finite number such as -10000 instead of infinity then gives wrong results. Only one
+        input of a case is drawn in this way.
         """
         if self.bounded:
             return self.far_from_zero()
@@ -197,8 +197,8 @@ class _Drawing:
     def one_magnitude(self) -> Array:
         """Draws rows whose values have equal magnitude.
 
-        Then every value is the largest of its row. A kernel that scales by the row's maximum reaches the limit of its
-        format in every element.
+        Then the magnitude of every value is the maximum of its row. A kernel that scales by the row's maximum reaches
+        the limit of its number format in every element.
         """
         rows = draw(self.how, (*self.shape[:-1], 1) if self.shape else (), self.rng)
         return rows * np.where(self.half(), -1.0, 1.0)
@@ -230,8 +230,10 @@ class _Drawing:
         return self.rng.integers(low, min(high, int(np.ceil(self.how.a)) + 2 * WHOLE) + 1, self.shape)
 
     def special_places(self) -> tuple[Array, Array]:
-        """Draws two masks of elements for special values: a 128th of the elements each, at least one if there are
-        `FOR_SPECIAL` elements. In a smaller array, such as a scale, one special value could hide all other elements.
+        """Draws two masks of elements for special values, each with a 128th of the elements.
+
+        An array of `FOR_SPECIAL` elements has at least one special element of each mask. A smaller array, such as a
+        scale, may have none, because one special value could hide all other elements.
         """
         drawn = self.rng.random(self.shape)
         first, second = drawn < 1 / 128, drawn >= 127 / 128

@@ -1,4 +1,4 @@
-"""Defines the engine of a check. It runs the kernel with the interpreter or on a GPU.
+"""Defines the engine of a check, which runs the kernel with the interpreter or on a GPU.
 
 An engine copies the bytes of the padded buffers (`images`) to its own memory, runs the kernel there, and copies the
 bytes back. It does not judge the outputs.
@@ -23,12 +23,12 @@ NO_ALIAS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How an engine runs a kernel."""
+    """The options with which an engine runs a kernel."""
 
     launches: int = 1
     seed: int = 0  # sets the order of the blocks, if the engine can
     poison: int = 0xFF  # the byte that fills memory before anything is written
-    alias: Mapping[str, str] = field(default_factory=dict)  # output → input whose memory it shares, if in place
+    alias: Mapping[str, str] = field(default_factory=dict)  # in a run in place: the input that an output overwrites
     changed_padding: Location | None = None  # a load whose undefined elements are not ``poison``
 
 
@@ -37,7 +37,7 @@ ONCE = RunOptions()
 
 @dataclass(frozen=True)
 class Ran:
-    """The outcome of running a kernel. The outputs of the kernel are in the padded buffers."""
+    """The outcome of a run of a kernel. The outputs of the kernel are in the padded buffers."""
 
     findings: tuple[Finding, ...] = ()
     failed: Failed | None = None  # how the kernel failed

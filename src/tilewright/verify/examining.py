@@ -38,13 +38,16 @@ if TYPE_CHECKING:
 RELAUNCHES = 3
 DRAWN = 1 << 24  # for a dry run with larger tensors, the reference is not tried
 REMEDY = (
-    "'{}' depends on elements that this load leaves undefined (outside the tensor or masked out); give it a padding "
-    "that the result ignores, such as padding_mode=ct.PaddingMode.ZERO"
+    "'{}' depends on elements that this load leaves undefined (outside the tensor or masked out); give the load a "
+    "padding that the result ignores, such as padding_mode=ct.PaddingMode.ZERO"
 )
 CHANGES = 4  # attempts to find an element that changes the expected outputs by more than the allowed error
 
 Compiles = Callable[[Configuration, Dims, Mapping[str, ArraySpec]], Failed | None]
-"""Returns why a launch does not compile; None if it does. An engine alone cannot tell a compiler error from a crash."""
+"""Returns the reason why a launch does not compile; None if the launch compiles.
+
+An engine alone cannot distinguish a compiler error from a crash of the kernel.
+"""
 UNWRITTEN = "memory that nothing wrote"
 
 
@@ -65,7 +68,7 @@ class Result:
 class Examiner:
     """Runs and judges the cases of one task on one engine.
 
-    uncounted: True if the kernels of a run are not known.
+    uncounted: True if the engine cannot tell which kernels ran.
     progress: shows the progress of long cases.
     """
 
@@ -102,7 +105,7 @@ class Examiner:
 
 
 class _CaseRun:
-    """One case that is being run. It has a method for each way to run the case, and keeps the facts found so far."""
+    """One case that is being run, with a method for each way to run it. Keeps the errors and findings so far."""
 
     def __init__(self, examiner: Examiner, configuration: Configuration, case: Case) -> None:
         self.examiner, self.task = examiner, examiner.task
@@ -150,7 +153,7 @@ class _CaseRun:
         inputs = self.drawn()
         once, often = self.outputs(inputs, 0), self.outputs(inputs, 0, launches=RELAUNCHES)
         if self.task.deterministic and (name := differing(once, often)):
-            raise Wrong(f"'{name}' after {RELAUNCHES} launches on the same buffers differs from that after one")
+            raise Wrong(f"'{name}' differs between one launch and {RELAUNCHES} launches on the same buffers")
         return self.judge_values(inputs, once, often)
 
     def in_place(self) -> str:
@@ -167,16 +170,19 @@ class _CaseRun:
 
     def own_shape(self) -> str:
         if (own_shapes := self.examiner.own_shapes) is None:
-            raise Unverified("only the interpreter runs this")
+            raise Unverified("only the interpreter can check a workload's full size")
         case, reference, progress = self.case, self.examiner.reference, self.examiner.progress
         compared = own_shapes.check(self.configuration, case.sizes, case.seed, reference, progress)
         self.error = compared
-        return f"{compared.verdict}; all addresses, and the values of some blocks"
+        return f"{compared.verdict}; checked: all addresses, and the values of some blocks"
 
     def caches(self) -> str:
-        """Detects cached results by four runs. The first is on inputs A, the second on inputs B at the same addresses.
-        The third is on A at other addresses, the fourth at these addresses on A with one changed element. The engine
-        changes the addresses after every second run."""
+        """Detects cached results by four runs. Returns the verdict in words; raises `Wrong` for a cached result.
+
+        The first run has inputs A, the second run has inputs B at the same addresses. The third run has inputs A at
+        other addresses. The fourth run has the addresses of the third run, and A with one changed element. The engine
+        changes the addresses after every second run.
+        """
         inputs, others = self.drawn(), self.drawn(1)
         first, fresh, again = (self.outputs(values, 0) for values in (inputs, others, inputs))
         if self.task.deterministic and (name := differing(first, again)):
@@ -195,8 +201,10 @@ class _CaseRun:
         return drawn(self.task, self.case.sizes, self.case.data, self.case.seed + number)
 
     def one_changed(self, inputs: NamedArrays) -> dict[str, Array] | None:
-        """Returns the inputs with one changed element, which changes the expected outputs. Returns None if no attempt
-        succeeds."""
+        """Returns the inputs with one element changed so that the expected outputs change, too.
+
+        Returns None if no attempt succeeds.
+        """
         case, rng = self.case, np.random.default_rng(self.case.seed)
         before = {name: expected.values for name, expected in self.wanted(inputs).items()}
         others = drawn(self.task, case.sizes, "large", case.seed + 2)
@@ -216,8 +224,10 @@ class _CaseRun:
         self, inputs: NamedArrays, number: int, *, launches: int = 1, alias: Mapping[str, str] = NO_ALIAS,
         poison: int | None = None, changed_padding: Location | None = None,
     ) -> dict[str, Array]:  # fmt: skip
-        """Runs the kernel on fresh memory and returns the outputs. Judges the run, but not the values of the
-        outputs."""
+        """Runs the kernel on fresh memory and returns the outputs, by name.
+
+        Judges the memory and the kernels that ran, but not the values of the outputs.
+        """
         case, byte = self.case, POISONS[number] if poison is None else poison
         images = images_for(self.task, case.sizes, inputs, case.layout, byte)
         options = RunOptions(launches, 2 * case.seed + number, byte, alias, changed_padding)
@@ -251,7 +261,7 @@ class _CaseRun:
             raise Wrong("no kernel ran")
         for name in ran.kernels:
             if name != ran.declared:
-                raise Wrong(f"the kernel '{name}' ran; the launch compiles '{ran.declared}' and nothing else")
+                raise Wrong(f"the kernel '{name}' ran, but the launch compiles only '{ran.declared}'")
         if len(ran.kernels) != launches:
             raise Wrong(f"the kernel ran {len(ran.kernels)} times in {launches} launches")
         if ran.uploads:
@@ -300,7 +310,10 @@ class _CaseRun:
         self, inputs: NamedArrays, first: NamedArrays, second: NamedArrays,
         alias: Mapping[str, str],
     ) -> None:  # fmt: skip
-        """Raises `Wrong` if two runs differ in a bit. A third run shows whether poison or block order is the reason."""
+        """Raises `Wrong` if the outputs of two runs differ in a bit.
+
+        A third run shows whether the poison or the order of the blocks is the reason.
+        """
         if not self.task.deterministic or not (name := differing(first, second)):
             return
         third = self.outputs(inputs, 0, alias=alias, poison=POISONS[1])

@@ -1,9 +1,9 @@
-"""Compares all blocks of a grid in the values that depend on the block number.
+"""Compares all blocks of a grid by the values that depend on the block number.
 
-A kernel that treats one block differently must compute some value differently in this block. Values that addresses
-depend on are computed by the run that follows all addresses. The other values are computed here, by runs without
-memory, in one block for each position along the axes of the grid that a value depends on. Values that also depend on
-data are computed with the same data in all blocks: what still differs is due to the block number.
+A kernel that treats one block differently must compute some value differently in this block. The run that follows all
+addresses computes the values on which addresses depend. This module computes the other values, by runs without memory.
+If a value depends on some axes of the grid only, one block for each position along these axes is enough. Values that
+also depend on data are computed with the same data in all blocks, so only the block number can make them differ.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ POOL = 1 << 20  # elements of a tensor from which data is taken
 
 @dataclass(frozen=True)
 class BlockNumbers:
-    """The values of one launch in which blocks are compared."""
+    """The values of one launch by which its blocks are compared."""
 
     task: Task
     runnable: Runnable
@@ -54,14 +54,19 @@ class BlockNumbers:
 
     @cached_property
     def by_addresses(self) -> dict[str, bool]:
-        """Values that the run of all addresses computes and each block needs, mapped to whether they are telling
-        (`BlockValue`)."""
+        """The values that the run of all addresses computes and that may differ in each block.
+
+        Maps the name of a value to whether the value is telling (`BlockValue`).
+        """
         steering = needed(self.runnable.module.entry())
         return {one.name: one.telling for one in self.values if one.name in steering and self._axes(one) == self._full}
 
     @cached_property
     def others(self) -> Mapping[frozenset[int], dict[str, bool]]:
-        """The other values, by the axes of the grid along which they depend on the block's position."""
+        """The values that are not in `by_addresses`, by the axes of the grid on which the values depend.
+
+        Maps the name of a value to whether the value is telling (`BlockValue`).
+        """
         groups: dict[frozenset[int], dict[str, bool]] = defaultdict(dict)
         for one in self.values:
             if one.name not in self.by_addresses and (axes := self._axes(one)):
@@ -94,7 +99,7 @@ class BlockNumbers:
         return part * (elements / FOLLOWED + sum(one.tensor_flop for one in ops) / TENSOR_FLOP)
 
     def follow(self, decisions: Decisions, seconds: float, on_progress: Callable[[float], None]) -> None:
-        """Adds the decisions by the `others`. Raises `Unverified` if a value cannot be computed."""
+        """Adds the results of the values in `others` to ``decisions``. Raises `Unverified` if a value is unknown."""
         arrays, samples = self.task.arrays(self.dims), Samples(self._data, self.in_parts)
         for axes, names in self.others.items():
             alike = self.alike(axes)
@@ -114,7 +119,7 @@ class BlockNumbers:
             decisions.join(found, alike)
 
     def _data(self, name: str) -> Array | None:
-        """Returns the first elements of a tensor as a launch finds it; None if it holds nothing."""
+        """Returns the first elements that a tensor has before a launch; None if the tensor has no defined values."""
         known = name in self.task.tensors
         source = held_before(self.task, name) if known else None
         return None if source is None else self._inputs[source]

@@ -88,8 +88,10 @@ class Image:
 
 
 def strides_of(shape: tuple[int, ...], layout: str, place: int = 0) -> tuple[int, ...]:
-    """Returns the strides of a ``layout``, in elements. A tensor with one axis is always row-major. ``place``: as in
-    `image_of`."""
+    """Returns the strides of a ``layout``, in elements. A tensor with one axis is always row-major.
+
+    place: the number of the tensor (`place_of`). Sliced views with different numbers have different strides.
+    """
     if layout == "transposed" and len(shape) > 1:
         swapped = row_major((*shape[:-2], shape[-1], shape[-2]))
         return (*swapped[:-2], swapped[-1], swapped[-2])
@@ -99,7 +101,7 @@ def strides_of(shape: tuple[int, ...], layout: str, place: int = 0) -> tuple[int
 
 
 def place_of(task: Task, name: str) -> int:
-    """Returns the position of a tensor, or of the input that it overwrites, among the task's tensors."""
+    """Returns the number of a tensor in the task's order. An output that overwrites an input has the input's number."""
     output = task.outputs.get(name)
     return list(task.tensors).index((output and output.in_place_of) or name)
 
@@ -108,7 +110,7 @@ def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0, place:
     """Makes an image whose bytes are all ``guard``.
 
     shift: extra bytes before the tensor.
-    place: a number from 0; sliced views have other strides for other numbers (`place_of`).
+    place: the number of the tensor (`place_of`). Sliced views with different numbers have different strides.
     """
     strides = strides_of(spec.shape, layout, place)
     item = ITEM_BYTES[spec.dtype]
@@ -121,7 +123,10 @@ def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0, place:
 def images_for(
     task: Task, dims: Dims, inputs: NamedArrays, layout: str, poison: int, *, shift: int = 0
 ) -> dict[str, Image]:
-    """Makes the images of all tensors. Inputs contain data; outputs contain poison, or the input that they update."""
+    """Makes the images of all tensors, by name. Inputs contain data.
+
+    Outputs contain poison, or the data of the input that they update.
+    """
     images = {}
     for name, spec in task.arrays(dims).items():
         guard = poison if name in inputs else poison ^ OUTPUT_GUARD
@@ -134,7 +139,7 @@ def images_for(
 
 
 def too_large(task: Task, dims: Dims, compared: Dims) -> str | None:
-    """Returns why a case with these dimensions does not fit in memory; None if it does.
+    """Returns the reason why a case with these dimensions does not fit in memory; None if it fits.
 
     The estimate counts the tensors, their images, and the float64 arrays for the drawing and for the reference.
 
@@ -151,7 +156,7 @@ def reference_bytes(task: Task, compared: Dims) -> int:
 
 
 def over_share(needed: int, memory: int, whose: str = "this machine") -> str | None:
-    """Returns the reason if ``needed`` bytes are too large a share of ``memory`` (in bytes), else None."""
+    """Returns a reason if ``needed`` bytes are more than the allowed share of ``memory`` (bytes), else None."""
     if needed <= SHARE_OF_MEMORY * memory:
         return None
     return (

@@ -101,6 +101,8 @@ class InterpreterEngine:
 
 
 def _reads_what_it_writes(entry: KernelEntry) -> bool:
-    """Returns whether a load may access memory that the kernel writes. The translator gives a token only to such
-    loads."""
+    """Returns whether any load may access memory that the kernel writes.
+
+    Such a load has a token, because the translator gives tokens only to such loads.
+    """
     return any(op.operands.get("token") for op in entry.walk() if op.name.startswith("load"))

@@ -5,7 +5,7 @@ A run begins on poisoned, guarded memory. After the run, these functions judge i
     judge_memory    was anything written outside the tensors? was an input changed?
     judge_finite    is every element finite? (an element that was not written still contains poison)
     judge_values    is each output near the expected values, relative to the output's scale?
-    judge_whole     if `judge_values` saw only a slice: is every element near the other implementation's?
+    judge_whole     if `judge_values` saw only a slice: is every element near another implementation's element?
 
 Expected values come from the float64 reference (`reference.FloatReference`), or from a run of the shipped configuration
 on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's or torch's (`arrays`). A mistake of
@@ -46,8 +46,7 @@ class RunMemory(Protocol):
         """Describes the first byte outside all tensors that was written; None if there is none."""
 
     def changed(self) -> str | None:
-        """Returns the names of the inputs that were changed although the task does not declare it. Returns None if
-        there are none."""
+        """Returns the names of the inputs that were changed, although the task does not declare this; None if none."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def judge_finite(name: str, out: Array, arrays: Arrays = HOST) -> None:
 
 
 def judge_values(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arrays = HOST) -> Compared:
-    """Returns the worst output. Raises `Wrong` if its error is larger than allowed."""
+    """Returns the output with the largest share of its allowed error. Raises `Wrong` if the share is above 1."""
     worst = compared(wanted, outputs, arrays)
     if not worst.share <= 1:
         raise Wrong(str(worst), worst)
@@ -119,14 +118,14 @@ def judge_values(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arr
 def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST) -> None:
     """Compares every element with ``other``, the output of the implementation called ``whose``.
 
-    Both implementations may have the allowed error.
+    Both outputs may have the allowed error, so their difference may be up to twice as large.
     """
     judge_finite(name, out, arrays)
     if out is other:
         return
     worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst
     if worst > 2 * ((1 + 1 / FACTOR) * wanted.allowed.worst + 1e-12):
-        raise Wrong(f"'{name}' is {worst:.3g} from {whose}'s outside the slices")
+        raise Wrong(f"outside the slices, '{name}' differs by {worst:.3g} from the output of {whose}")
 
 
 def compared(wanted: Mapping[str, Wanted], outputs: NamedArrays, arrays: Arrays = HOST) -> Compared:

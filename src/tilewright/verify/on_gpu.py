@@ -1,4 +1,4 @@
-"""The engine that runs kernels on a GPU. They run in the worker process, because a kernel may crash its process.
+"""The engine that runs kernels on a GPU, in the worker process, because a kernel may crash its process.
 
 The padded buffers (`images`) are passed as files. The worker gets no reference and no expected output; this process
 judges the outputs. If a worker crashes or hangs, the result is a `Failed`, and the session starts another worker for
@@ -25,8 +25,8 @@ from tilewright.worker.session import Session
 
 SILENCE_SECONDS = 60.0  # time limit of one run, which may have to compile the kernel
 PLACES = (0, 0, 1, 1)
-"""The set of addresses that each of four successive runs uses. Two runs use the same addresses and the next two use
-others, so that results which are cached by address are detected. `examining` relies on this order."""
+"""The set of addresses that each of four successive runs uses. Two runs use the same addresses, and the next two runs
+use other addresses. So results that are cached by address are detected. `examining` relies on this order."""
 
 
 class GpuEngine:

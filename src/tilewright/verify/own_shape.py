@@ -1,7 +1,7 @@
 """Checks a launch at a workload's full size (its *own shape*), with the interpreter.
 
-A kernel may be correct on small shapes and wrong on large ones: its grid is limited, its loop stops early, or it
-branches on an extent. Two kinds of runs show this without computing the whole output:
+A kernel may be correct on small shapes and wrong on large shapes. Its grid may be limited, its loop may stop early, or
+the kernel may branch on an extent. Two kinds of runs show this without computing the whole output:
 
 * All blocks of the full grid run without data. Every address must lie within its tensor, and the stores
   together must reach every byte of every output.
@@ -51,15 +51,15 @@ SECONDS = 60.0
 BLOCKS = 4
 """Number of randomly drawn blocks that run on data, besides the first and the last block."""
 HOSTILE = ("large", "rows of zeros", FAR_FROM_ZERO, "outliers")
-"""Kinds of data for the drawn blocks, one kind for each block. Reduced shapes might not show the effect of such data:
-for large shapes, a launch may choose another kernel, or the kernel may branch."""
+"""Kinds of data for the drawn blocks, one kind for each block. Reduced shapes might not show the effect of such data,
+because a launch may choose another kernel for large shapes, or the kernel may branch."""
 MORE_HOSTILE = ("small integers", "tiny", "constant rows", "mixed signs")
-"""More kinds, on which the drawn blocks run once more, as far as `MORE_SECONDS` suffice."""
+"""More kinds of data. The drawn blocks also run on these, if the time of `MORE_SECONDS` allows it."""
 MORE_SECONDS = 2.0
 UNUSUAL = 6
-"""The most blocks that run on data because they branch differently from most blocks."""
+"""The largest number of blocks that run on data because they branch differently from most blocks."""
 MOST_RARE = 32
-"""The most such blocks if their branches are rare. Only as many run as `RARE_SECONDS` suffice for."""
+"""Replaces `UNUSUAL` for blocks with rare branches, if the time of `RARE_SECONDS` allows it."""
 RARE_SECONDS = 5.0
 MOST_RUN = BLOCKS + 2 + UNUSUAL
 WALKED = 2e7
@@ -137,7 +137,7 @@ class OwnShapes:
         poisoned = [one for one in placed if one.name in stored and held_before(self.task, one.name) is None]
         for tensor in poisoned:  # after the values: reading what another block stores is a mistake
             if _overlap(within(walked.counts.loaded_runs, tensor), stored[tensor.name]):
-                raise Unverified(f"blocks read back what they store in '{tensor.name}', which is not followed")
+                raise Unverified(f"blocks read elements of '{tensor.name}' that they store; this cannot be followed")
         return worst
 
     def _runnable(self, configuration: Configuration, dims: Dims) -> Runnable:
@@ -177,7 +177,7 @@ class OwnShapes:
             raise Unverified("blocks depend on one another (atomics), so some of them cannot run alone")
         updated = any(output.updates for output in self.task.outputs.values())
         if updated and counts.stored_bytes > counts.distinct_stored_bytes:
-            raise Unverified("some elements are updated more than once, which one block alone does not show")
+            raise Unverified("some elements are updated more than once, so a block that runs alone has other results")
 
 
 def _walk_seconds(entry: KernelEntry, blocks: int) -> float:

@@ -1,4 +1,4 @@
-"""Runs some blocks of a launch on data, and compares what they store with the float64 reference."""
+"""Runs some blocks of a launch on data, and compares the stored values with the float64 reference."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OnData:
     declared: blocks that run on data as declared.
     hostile: kinds of hostile data, each with the block that runs on it. If the reference has no valid outputs for this
         data, the block runs on data as declared.
-    stored: output → the ranges of its bytes that the whole grid stores.
+    stored: maps an output to the ranges of its bytes that the whole grid stores.
     """
 
     declared: Sequence[int]
@@ -67,7 +67,10 @@ class OwnValues:
     def compared(
         self, runnable: Runnable, dims: Dims, seed: int, reference: FloatReference, chosen: OnData, progress: Progress
     ) -> Compared:
-        """Runs the chosen blocks, and compares what they store."""
+        """Runs the chosen blocks and compares their stored values. Returns the element with the largest error.
+
+        Raises `Wrong` for a mistake of the kernel, `Unverified` if nothing can be compared.
+        """
         arrays = self.task.arrays(dims)
         memory, placed = Memory(watch=False, poison=POISONS[0]), {}
         for name, array in arrays.items():
@@ -88,7 +91,7 @@ class OwnValues:
                     _elements_of(tensor, inputs[source].dtype)[...] = inputs[source]
             if not done:
                 kept = {name: self._left(placed[name], chosen.stored[name]) for name in self.task.outputs}
-                self._of_block(dims, inputs, placed, kept, reference, "no block stores an element that changes", kind)
+                self._of_block(dims, inputs, placed, kept, reference, "an element that no block stores", kind)
             for block in some:
                 ran = run(
                     runnable.module, arguments, runnable.launch.grid, memory, only=(block,), poison=POISONS[0],
@@ -125,11 +128,12 @@ class OwnValues:
     ) -> Compared | str | None:  # fmt: skip
         """Compares the elements that a block stored, and returns the element with the largest error.
 
-        Some elements set the allowed error. If time allows, all others are then compared with the float64 reference,
-        too, and may have twice this error. Returns None if nothing was stored, and the reason if the reference has no
-        valid outputs.
-        stored: output → indices of its stored elements.
-        whose: says in the message of `Wrong` which block stored the elements.
+        A part of the elements sets the allowed error. If time allows, the other elements are also compared with the
+        float64 reference, and may have twice this error.
+
+        stored: maps an output to the indices of its stored elements.
+        whose: the block that stored the elements, in words, for the message of `Wrong`.
+        Returns None if nothing was stored. Returns the reason as a string if the reference has no valid outputs.
         """
         if not any(places.size for places in stored.values()):
             return None
@@ -160,8 +164,7 @@ class OwnValues:
     def _found(
         self, placed: Mapping[str, Allocation], stored: Mapping[str, Array], part: Slice, wanted: Mapping[str, Wanted]
     ) -> dict[str, Array]:
-        """Returns a part of the outputs: the values in memory for the elements that were stored, and the expected
-        values for all others."""
+        """Returns a part of the outputs: memory's values for stored elements, and expected values for all others."""
         outputs = {}
         for name, expected in wanted.items():
             tensor = placed[name]
@@ -174,7 +177,7 @@ class OwnValues:
         return outputs
 
     def _whole(self, dims: Dims, stored: Mapping[str, Array]) -> Slice:
-        """Returns the indices that a block stored, along each independent dimension."""
+        """Returns the slice of the outputs that a block stored: the indices along each independent dimension."""
         indices: dict[str, tuple[int, ...]] = {}
         shapes = self.task.arrays(dims)
         for name, places in stored.items():
@@ -186,7 +189,7 @@ class OwnValues:
         return Slice(indices)
 
     def _left(self, tensor: Allocation, stored: Array) -> Array:
-        """Returns some elements of an updated output that no block stores. All others must be stored."""
+        """Returns some elements of an output that no block stores. Only an updated output may have such elements."""
         if held_before(self.task, tensor.name) is None:
             return np.zeros(0, np.int64)
         ends = np.concatenate([[0], stored.ravel(), [tensor.nbytes]]).reshape(-1, 2) // tensor.element_bytes
@@ -215,7 +218,7 @@ def refuse_long(seconds: float, limit: float, what: str) -> None:
 
 
 def element_named(task: Task, dims: Dims, name: str, byte: int) -> str:
-    """Returns the name of the tensor's element that begins at ``byte`` or contains it."""
+    """Returns the name of the tensor's element that contains the byte ``byte``, such as ``'y'[3, 5]``."""
     array = task.arrays(dims)[name]
     return f"'{name}'[{', '.join(map(str, np.unravel_index(byte // ITEM_BYTES[array.dtype], array.shape)))}]"
 
@@ -246,19 +249,21 @@ def _elements_of(tensor: Allocation, dtype: DType) -> Array:
 
 
 def _elements(runs: Array, tensor: Allocation) -> Array:
-    """Returns the elements of a tensor in ``runs``, as indices into the flat tensor."""
+    """Returns the elements of a tensor whose addresses are in ``runs``, as indices into the flat tensor."""
     spans = within(runs, tensor) // tensor.element_bytes
     return np.concatenate([np.arange(start, end) for start, end in spans]) if len(spans) else np.zeros(0, np.int64)
 
 
 def within(runs: Array, tensor: Allocation) -> Array:
-    """Returns the ranges of ``runs`` in a tensor, from the tensor's first byte."""
+    """Returns the parts of ``runs`` inside a tensor. The new ranges count from the tensor's first byte."""
     return runs[(runs[:, 1] > tensor.address) & (runs[:, 0] < tensor.address + tensor.nbytes)] - tensor.address
 
 
 def _first_foreign(loaded: Array, stored: Array, own: Array) -> int | None:
-    """Returns the first byte that is in ``loaded`` and ``stored``, but not in ``own``; None if there is none. All are
-    disjoint, sorted ranges."""
+    """Returns the first byte that is in ``loaded`` and ``stored``, but not in ``own``; None if there is none.
+
+    All arguments are disjoint, sorted ranges, shape (n, 2).
+    """
     starts = np.concatenate([loaded[:, 0], stored[:, 0], own[:, 1]])  # a part that is foreign begins at one of these
     inside = [np.searchsorted(runs[:, 0], starts, "right") > np.searchsorted(runs[:, 1], starts, "right")
               for runs in (loaded, stored, own)]  # fmt: skip

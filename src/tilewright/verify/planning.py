@@ -1,8 +1,8 @@
 """Plans which cases a check runs. The most useful cases come first, because the time may end before the last case.
 
-First come all workloads, at reduced size and on their declared data. Then comes the shape whose dimensions have the
-most remainders, with every kind of data, every layout and every way to run. Edges and random values of all dimensions
-come last.
+First come all workloads, at reduced size and on their declared data. Then comes the hardest shape, in which the most
+dimensions have a remainder, with every kind of data, every layout and every way to run. Edges and random values of all
+dimensions come last.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Scope:
     case: Case | None = None  # the only case to run; None for all planned cases
     seed: int = 0  # for the inputs, the random shapes and the order of the blocks
     quick: bool = False  # only reduced workloads and small integers
-    seconds: float = SECONDS  # no case begins later, except the first; the others are reported as not run
+    seconds: float = SECONDS  # no case begins after this time, except the first; later cases are reported as not run
 
     def completed(self, task: Task) -> Scope:
         """Returns the scope with empty fields filled in: the task's shipped configuration, and all its workloads."""
@@ -122,9 +122,9 @@ def _hard(task: Task, workload: Workload, tiles: Tiles, seed: int) -> Iterator[S
 
 
 def _deep(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:
-    """Yields one shape for each dimension that is not independent: this dimension has its largest extent.
+    """Yields one shape for each dimension that is not independent. In this shape, the dimension has its largest extent.
 
-    The data has one sign. So a sum fails if its dtype is too narrow for its length.
+    The data has one sign. So a sum fails if its dtype is too narrow for the number of terms.
     """
     for name in dict.fromkeys(name for sizes in tiles.values() for name in sizes if name not in task.independent):
         having = [workload for workload in workloads if name in tiles[workload.name]]
@@ -134,7 +134,7 @@ def _deep(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles],
 
 
 def _edges(task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Tiles], seed: int) -> Iterator[Step]:
-    """Yields edges and random shapes near the smallest reduced shape, once for each set of flags such as ``causal``."""
+    """Yields edge shapes and random shapes near the smallest reduced shape, once for each set of flags (``causal``)."""
     rng, seen = np.random.default_rng(seed), set[tuple[object, ...]]()
     for workload in workloads:
         sizes = tiles[workload.name]

@@ -2,9 +2,9 @@
 
 If the dtypes of the outputs cannot represent the reference's outputs, the case is reported as not applicable.
 
-The reference of a backward task must be the gradient of the forward reference. For a random direction v of one input,
-`check_gradients` compares two derivatives of Σ out · d_out in float64: ⟨d_in, v⟩ from the backward reference, and the
-central difference of the forward reference.
+The reference of a backward task must be the gradient of the forward reference. `check_gradients` compares two
+derivatives of Σ out · d_out in float64, for a random direction v of one input. The first is ⟨d_in, v⟩, from the
+backward reference. The second is the central difference of the forward reference.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ EXACT_UP_TO = 2**20  # integer outputs up to this are exact in float32, in every
 EXACT_FROM = 16  # an output needs this many elements to show that the task maps integers to integers
 DRAWS = 4  # sets of inputs whose outputs must not all be equal; on a small shape two may be equal by chance
 CONDITION = 4.0
-"""The inputs are changed by this many unit roundoffs. The change of the reference is then an error that a kernel may
-have, too, because rounding inside a kernel has at least this effect. If all terms of a sum have the same sign, the
-number is the square root of the sum's length instead. That is the error of a float32 sum which adds one number after
-another.
+"""The number of unit roundoffs by which the inputs are changed. A kernel may have the error that this change causes in
+the reference, because rounding inside a kernel has at least this effect.
 
-Numbers that the reference makes itself cannot be changed. If they also make NumPy compute an output in float64, that
-output is taken to have this many unit roundoffs of error.
+For data of one sign, the number is the square root of the sum's length, if that is larger. A float32 sum that adds one
+number after another has this error. Numbers that the reference makes itself cannot be changed. If such numbers make
+NumPy compute an output in float64, the output is assumed to have an error of this many unit roundoffs.
 """
 PROMOTED = (
-    ", assumed because NumPy computes it in float64; np.arange(N, dtype=x.dtype) and math.sqrt keep float32, and a "
-    "`trusted` replaces it"
+    ", assumed because NumPy computes this output in float64; fix: keep float32 with np.arange(N, dtype=x.dtype) and "
+    "math.sqrt, or declare a `trusted` implementation"
 )
 STEPS = (1e-7, 1e-5)
 """Steps of the central difference, relative to the size of the input. The small step rarely crosses a point without
@@ -51,14 +50,16 @@ DIRECTIONS = 2
 
 
 class Trusting(Protocol):
-    """A source of outputs in the declared precision, such as `trusted.Trusted`."""
+    """The protocol of an object that computes outputs in the declared precision, such as `trusted.Trusted`."""
 
     def outputs(self, dims: Dims, inputs: NamedArrays) -> dict[str, Array] | str: ...
 
 
 class FloatReference:
-    """The float64 reference of one task. ``yardstick``: the name of the implementation whose error sets the allowed
-    error."""
+    """The float64 reference of one task.
+
+    yardstick: the name of the implementation whose error determines the allowed error.
+    """
 
     def __init__(self, task: Task, trusted: Trusting | None = None) -> None:
         self.task, self.trusted = task, trusted
@@ -109,7 +110,7 @@ class FloatReference:
         return error_of(out, ref, negligible=negligible(self.task.outputs[name].dtype), special=special)
 
     def _unfit(self, name: str, value: Array, special: bool) -> str | None:
-        """Returns why an output's dtype cannot hold the expected values; None if it can."""
+        """Returns the reason why an output's dtype cannot hold the expected values; None if it can hold them."""
         dtype = self.task.outputs[name].dtype
         finite = value[np.isfinite(value)]
         if finite.size < value.size and not special:
@@ -127,10 +128,10 @@ class FloatReference:
     def _measured(
         self, dims: Dims, inputs: NamedArrays, values: NamedArrays, special: bool, declared: bool
     ) -> tuple[dict[str, Error], frozenset[str]] | str:
-        """Returns the error of the trusted implementation for each output, or of the reference in float32 if there is
-        none; and the outputs that NumPy computed in float64 instead (`trusted.Single`).
+        """Returns the error of the trusted implementation for each output, or the reason if the case is not applicable.
 
-        If the case is not applicable, returns the reason instead.
+        Without a trusted implementation, the errors are those of the reference in float32. Also returns the names of
+        the outputs that NumPy computed in float64 instead (`trusted.Single`).
         """
         outputs: Mapping[str, Array] | str = self.trusted.outputs(dims, inputs) if self.trusted else "none"
         promoted: frozenset[str] = frozenset()
@@ -149,11 +150,14 @@ class FloatReference:
                 continue
             if declared:
                 raise tolerance.untrustworthy(self.task, name, error)
-            return f"not applicable: {self.yardstick} is itself {error.total:.2g} of its norm off on '{name}'"
+            return f"not applicable: {self.yardstick} differs by {error.total:.2g} of the norm of '{name}' from float64"
         return errors, promoted
 
     def _of_float32(self, name: str, error: Error) -> Error:
-        """Returns the error of an output that NumPy computed in float64, as if it had been computed in float32."""
+        """Returns the error to assume for an output that NumPy computed in float64.
+
+        The result is ``error``, but at least `CONDITION` unit roundoffs of float32 (float64 for a float64 output).
+        """
         dtype = self.task.outputs[name].dtype
         if is_whole(dtype):
             return error
@@ -184,8 +188,8 @@ class FloatReference:
             total = max((error.total for error in errors), default=0.0)
             if tolerance.FACTOR * worst > allowance.worst:
                 if total > max(tolerance.TRUSTED_AT_MOST, CONDITION * self._roundoff(dtype, dtype)):
-                    return f"not applicable: rounding of the inputs changes '{name}' by {total:.2g}"
-                why = f"{tolerance.FACTOR:g} × what rounding of the inputs changes, {worst:.2g}"
+                    return f"not applicable: rounding of the inputs changes '{name}' by {total:.2g} of its norm"
+                why = f"{tolerance.FACTOR:g} × the change that rounding of the inputs causes, {worst:.2g}"
                 total = max(allowance.total, tolerance.FACTOR * total)
                 allowance = Allowance(tolerance.FACTOR * worst, total, why)
             allowed[name] = allowance
@@ -200,9 +204,9 @@ class FloatReference:
     def _perturbed(
         self, inputs: NamedArrays, output: str, condition: float
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Returns the inputs, changed in two ways by rounding errors: with random signs, and all upwards.
+        """Returns the inputs twice, with rounding errors of random signs, and with rounding errors upwards.
 
-        output: the dtype of the output. It sets the roundoff together with the input's dtype.
+        output: the dtype of the output. The roundoff depends on this dtype and on the input's dtype.
         condition: the number of unit roundoffs.
         """
         rng = np.random.default_rng(0)
@@ -230,7 +234,7 @@ class FloatReference:
         return max(min(within(dtype, 0.0), within(output, 0.0)), within(self.task.precision or "", 0.0))
 
     def _exact(self, dims: Dims, inputs: NamedArrays, values: NamedArrays) -> dict[str, Array]:
-        """Returns masks of the elements that must be exact: integers that float32 represents exactly."""
+        """Returns, by output, a mask of the elements that must be exact: integers that float32 represents exactly."""
         single = yardstick(self.task, dims, inputs)
         if isinstance(single, str):
             return {}
@@ -261,7 +265,7 @@ def check_gradients(task: Task, dims: Dims, seed: int) -> None:
         for output, gradient in gradients.items():
             name = output.removeprefix("d_")
             if is_whole(task.tensors[name].dtype):
-                raise TaskError(f"backward of task '{task.name}': '{name}' is whole numbers, it has no gradient")
+                raise TaskError(f"backward of task '{task.name}': '{name}' has integers, which have no gradient")
             size = float(np.sqrt(np.mean(np.square(inputs[name], dtype=np.float64)))) or 1.0
             scale = float(np.linalg.norm(gradient.ravel()))
             for _ in range(DIRECTIONS):
@@ -274,5 +278,5 @@ def check_gradients(task: Task, dims: Dims, seed: int) -> None:
                 if not off[best] <= TOLERANCE:
                     raise TaskError(
                         f"backward of task '{task.name}': along a random direction 'd_{name}' gives {predicted:.6g}, "
-                        f"finite differences of the forward reference {measured[best]:.6g}"
+                        f"finite differences of the forward reference give {measured[best]:.6g}"
                     )

@@ -39,12 +39,12 @@ FIX = "install compute-sanitizer of the CUDA toolkit again"
 PRINTED = 1000  # the most errors that a tool describes; it counts all errors
 PADDING = 4096  # bytes that memcheck puts between allocations
 
-Places = Mapping[str, tuple[int, int]]  # tensor → address of its first element, and size in bytes
+Places = Mapping[str, tuple[int, int]]  # by tensor: address of the first element, and size in bytes
 
 
 @dataclass(frozen=True)
 class Sanitized:
-    """The findings of one tool in a case. ``reason``: why the tool could not watch the case; None if it did."""
+    """The findings of one tool in a case. ``reason``: why the tool could not watch the case; None if it watched it."""
 
     tool: str
     findings: tuple[Finding, ...] = ()
@@ -64,7 +64,7 @@ def find() -> Path | None:
 
 
 def absent() -> str:
-    """Returns why `find` finds nothing."""
+    """Returns the reason why `find` finds no compute-sanitizer."""
     return next((child.not_started(str(path)) for path in _in_toolkits() if path.is_file()), ABSENT)
 
 
@@ -150,13 +150,13 @@ def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
 
 
 def first_complaint(log: str) -> str:
-    """Returns the first line of a log that is neither empty nor the tool's banner."""
+    """Returns the first line of a log, without empty lines and the tool's banner."""
     lines = (line.removeprefix(MARK).strip() for line in log.splitlines())
     return next((line for line in lines if line and not line.startswith("COMPUTE-SANITIZER")), "")
 
 
 def _reports(log: str) -> list[list[str]]:
-    """Splits a log into errors. The first line of an error is indented by one space, the others by more."""
+    """Splits a log into errors. The first line of an error is indented by one space, its other lines by more spaces."""
     reports: list[list[str]] = [[]]
     for text in (line.removeprefix(MARK) for line in log.splitlines() if line.startswith(MARK)):
         if len(text) - len(text.lstrip()) <= 1:
@@ -225,7 +225,7 @@ class Watching:
             self._asked.append(self._pool.submit(sanitize, self.task, configuration, case.sizes, images, tools=(tool,)))
 
     def joined(self, verdict: Verdict) -> Verdict:
-        """Adds the tools' findings to a verdict. Any finding makes it incorrect."""
+        """Waits for the tools, and returns the verdict with their findings. Any finding makes the verdict incorrect."""
         if not self._asked:
             return replace(verdict, tools=(absent(),))
         reports = [report for future in self._asked for report in future.result()]

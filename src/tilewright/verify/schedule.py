@@ -1,4 +1,4 @@
-"""Runs the cases of a check within its limits, and the tools that work at the same time.
+"""Runs the cases of a check within its limits, and other tools at the same time.
 
 The compiler compiles later cases on all cores. compute-sanitizer watches one case in its own processes. The trusted
 implementation runs in a process that has torch.
@@ -46,8 +46,8 @@ ENGINES = ("interpreter", "gpu")
 class Equipment:
     """The engine and the tools of a check of one task. Only the engine is required.
 
-    compiles: tells whether a launch compiles. Without it, a compiler error cannot be told from a crash of the kernel. A
-        failure before the run then counts as a compiler error if no workload has the shape or layout.
+    compiles: tells whether a launch compiles. Without this function, compiler errors and crashes of the kernel look
+        alike. A failure before the run then counts as a compiler error if no workload has the shape or layout.
     """
 
     engine: Engine
@@ -101,13 +101,13 @@ class Compiling:
         self._known: dict[Identity, Built | Failed] = {}
 
     def __call__(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Failed | None:
-        """Returns why the launch does not compile; None if it does."""
+        """Returns the failure of a launch that does not compile; None if the launch compiles."""
         job = self._lowered(configuration, dims, arrays)
         built = self._assembled(job) if self.to_machine_code and not isinstance(job, Failed) else job
         return built if isinstance(built, Failed) else None
 
     def ahead(self, cases: Sequence[tuple[Configuration, Case]]) -> None:
-        """Compiles the launches of all cases on all CPU cores, and puts the cubins into the cache of the front end."""
+        """Compiles the launches of all cases on all CPU cores, and stores the cubins in the front end's cache."""
         if not self.to_machine_code:
             return
         jobs: dict[Identity, Job] = {}
@@ -192,7 +192,7 @@ def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None =
 
 
 def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
-    """Yields cases that are one step simpler: first a plain run, layout or data, then half of one dimension."""
+    """Yields cases that are one step simpler: first a simpler run, layout or data, then half of one dimension."""
     plain, task = Case(()), examiner.task
     too_large = case.run == "own shape" and not PLAIN.allows(task, case.sizes)  # might not fit in memory
     for name in ("run", "layout", "data"):

@@ -44,7 +44,7 @@ DEEP = Limit(elements=1 << 20)  # limits of a run with one dimension at full siz
 
 @dataclass(frozen=True)
 class Moduli:
-    """The sizes, such as a tile size, whose remainders of a dimension must be kept. The largest size is first."""
+    """The sizes, such as a tile size, by which a dimension must keep its remainder. The largest size is first."""
 
     sizes: tuple[int, ...]
     free: bool  # no knob is named after the dimension, and the outputs are independent along it
@@ -117,8 +117,10 @@ def reduced(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN, most: 
 
 
 def _readiness(tiles: Tiles, dims: Dims, following: Mapping[str, int], name: str) -> tuple[bool, bool, float]:
-    """Returns the sort key of a dimension; smaller keys are reduced first. First come free dimensions, then those that
-    keep two tiles."""
+    """Returns the sort key of a dimension. The dimension with the largest key is reduced next.
+
+    The order is: free dimensions, dimensions that keep two tiles, other dimensions.
+    """
     least = tiles[name].least
     return tiles[name].free, following[name] // least >= 2, extent(dims, name) / following[name]
 
@@ -149,7 +151,7 @@ def edges(task: Task, dims: Dims, tiles: Tiles, limit: Limit = ONE_RUN) -> Itera
 def many_tiles(
     task: Task, dims: Dims, tiles: Tiles, rng: np.random.Generator, limit: Limit = ONE_RUN
 ) -> Iterator[dict[str, Value]]:
-    """Yields shapes with one dimension of 9 to 17 tiles. They detect loops and grids that stop early."""
+    """Yields shapes with one dimension of 9 to 17 tiles. Such shapes detect loops and grids that stop early."""
     for name, size in tiles.items():
         extent = int(rng.integers(*MANY_TILES)) * size.least + int(dims[name]) % size.least  # type: ignore[arg-type]
         if _possible(task, changed := {**dims, name: extent}, limit):
@@ -159,8 +161,8 @@ def many_tiles(
 def deep(task: Task, dims: Dims, tiles: Tiles, name: str) -> dict[str, Value] | None:
     """Reduces all dimensions except ``name``; independent dimensions may be reduced to 1.
 
-    ``name`` keeps its extent, or is halved until the run is within `DEEP`. Returns None if it then has at most two
-    tiles.
+    ``name`` keeps its extent, or is halved until the run is within `DEEP`. Returns None if this dimension then has at
+    most two tiles.
     """
     own = extent(dims, name)
     others = {other: Moduli(size.sizes, other in task.independent) for other, size in tiles.items() if other != name}

@@ -1,9 +1,9 @@
 """Measures how far an output is from the float64 reference, and computes the allowed error.
 
 The error of an element is |out − ref| / (|ref| + rms(ref)), so an output of zeros never passes. The allowed error is
-``FACTOR`` times the error of a trusted implementation in the declared precision on the same data, but at least
-``FACTOR`` unit roundoffs of the output's dtype. For large outputs, only slices along the independent dimensions are
-compared. The verdict states the slices.
+``FACTOR`` times the error of a trusted implementation, which runs in the declared precision on the same data. It is at
+least ``FACTOR`` unit roundoffs of the output's dtype. For large outputs, only slices along the independent dimensions
+are compared. The verdict states the slices.
 """
 
 from __future__ import annotations
@@ -66,8 +66,10 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
 
 
 def affordable(task: Task, dims: Dims, flop: float, elements: float) -> bool:
-    """Returns whether a reference of these dimensions stays within the limits. ``elements``: the number of elements of
-    the largest tensor."""
+    """Returns whether a reference with the dimensions ``dims`` stays within the limits.
+
+    flop: the limit of FLOP. elements: the limit of elements of the largest tensor.
+    """
     largest = max(math.prod(array.shape) for array in task.arrays(dims).values())
     return task.work(dims) <= flop and largest <= elements
 
@@ -167,9 +169,9 @@ def sliced_dims(dims: Dims, part: Slice) -> dict[str, Value]:
 
 
 def degenerate(first: NamedArrays, second: NamedArrays) -> str | None:
-    """Returns why a reference proves nothing: its outputs for two sets of inputs are equal, constant or not finite.
+    """Returns the reason why a reference proves nothing; None if the reference is useful.
 
-    Returns None if the reference is useful.
+    A reference proves nothing if its outputs for two sets of inputs are equal, constant or not finite.
     """
     for name in first:
         a, b = first[name], second[name]
@@ -200,7 +202,8 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
     """Compares ``out`` with ``ref`` of the same shape. The dtypes may differ. NaN is not equal to any number.
 
     negligible: differences up to this number count as 0.
-    special: an infinity or NaN is correct where ``ref`` has the same. Such elements do not count for the scale.
+    special: whether an infinity or NaN is correct if ``ref`` has the same value there. Such elements do not count for
+        the scale.
     """
     shape = tuple(ref.shape)
     size = math.prod(shape)
@@ -215,7 +218,11 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
     rms = math.sqrt(squares / size)
 
     def measured(a: Array, b: Array) -> tuple[float, int, Any, Any, float, int]:
-        """Returns the largest scaled distance, its place and elements, the squared distance, and the size."""
+        """Compares two flat pieces, and returns the numbers that `error_of` combines.
+
+        These are the largest scaled distance, its index and its two elements, the summed squares of the distances, and
+        the size of the piece.
+        """
         with np.errstate(all="ignore"):
             distance = _distance(arrays, a, b, negligible, special)
             scale = _scale(arrays, b, special) + rms
@@ -244,7 +251,7 @@ def _scale(arrays: Arrays, ref: Array, special: bool) -> Array:
 def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special: bool) -> Array:
     """Returns |out − ref|. The result is not finite where an operand is not finite.
 
-    Exception: with ``special``, the distance of equal operands is 0.
+    With ``special``, the distance of equal infinities or of two NaN is 0.
     """
     a, b = arrays.wide(out), arrays.wide(ref)
     distance = abs(a - b)
@@ -258,8 +265,8 @@ def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special
 def negligible(dtype: str) -> float:
     """Returns the largest difference that underflow alone can cause: the smallest denormal number of ``dtype``.
 
-    If the denormals of ``dtype`` are denormals in float32, too, returns the smallest normal number, because kernels may
-    flush denormals to zero.
+    Kernels may flush denormals to zero. So the result is the smallest normal number if the denormals of ``dtype`` are
+    also denormals in float32.
     """
     if is_whole(dtype):
         return 0.0
@@ -271,14 +278,14 @@ def negligible(dtype: str) -> float:
 def untrustworthy(task: Task, name: str, error: Error) -> TaskError:
     """Returns the exception for a trusted implementation whose error is above `TRUSTED_AT_MOST`."""
     return TaskError(
-        f"trusted of task '{task.name}': '{name}' is {error.total:.2g} of its norm from the float64 reference; "
-        "one of the two is wrong, and candidates would be allowed the same error"
+        f"trusted of task '{task.name}': '{name}' differs by {error.total:.2g} of its norm from the float64 reference; "
+        "one of the two is wrong, and candidates would be allowed this error"
     )
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """The largest allowed error, in the units of `Error`, and where the numbers come from."""
+    """The largest allowed error, in the units of `Error`, and the source of the numbers."""
 
     worst: float
     total: float

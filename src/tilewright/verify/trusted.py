@@ -28,16 +28,16 @@ from tilewright.worker.session import Session
 
 COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
 SECONDS = 120.0  # wall time of the trusted implementation on one case, on a CPU
-DOUBLE_OVER_SINGLE = 2.0**-29  # unit roundoff of float64 over that of float32: 2⁻⁵³ / 2⁻²⁴
+DOUBLE_OVER_SINGLE = 2.0**-29  # unit roundoff of float64 / unit roundoff of float32: 2⁻⁵³ / 2⁻²⁴
 
 
 @dataclass(frozen=True)
 class Single:
     """The outputs of the reference in float32, rounded to the declared dtypes.
 
-    promoted: the outputs that NumPy returned in float64 nevertheless. It computes in float64 as soon as an array of
-    integers or a scalar of NumPy takes part: ``x + np.arange(N) * 0.01``, ``x / np.sqrt(N)``. Such an output lacks most
-    roundings of a kernel in float32.
+    promoted: the outputs that NumPy returned in float64 nevertheless. NumPy computes in float64 if an operand is an
+        array of integers or a NumPy scalar: ``x + np.arange(N) * 0.01``, ``x / np.sqrt(N)``. Such an output lacks most
+        rounding errors of a float32 kernel.
     """
 
     outputs: Mapping[str, Array]
@@ -104,9 +104,9 @@ class Trusted:
 def yardstick(task: Task, dims: Dims, inputs: NamedArrays) -> Single | str:
     """Returns the float32 reference's outputs, or the reason why there are none.
 
-    Float inputs are first rounded to the precision that the task declares, if that is coarser than float32. If an
-    output is float64, it is the float64 reference plus a small error: the error of the float32 reference, scaled to the
-    roundoff of float64.
+    Float inputs are first rounded to the precision that the task declares, if this is coarser than float32. A float64
+    output is the output of the float64 reference plus a small error. The small error is the error of the float32
+    reference, scaled to the roundoff of float64.
     """
     coarse, precision = dict(inputs), task.precision
     if precision is not None:

@@ -142,15 +142,14 @@ def to_json(verdict: Verdict, where: str, options: Sequence[str] = ()) -> dict[s
 
 
 def all_to_json(verdicts: Sequence[Verdict], where: str, options: Sequence[str] = ()) -> dict[str, Encodable]:
-    """Returns the output of `check --json`: the verdict of the task, which contains the verdict of its backward
-    task."""
+    """Returns the output of `check --json`: the verdict of the task, with the verdict of its backward task inside."""
     first, *others = verdicts
     backward = to_json(others[0], beside(where, others[0]), options) if others else None
     return {**to_json(first, where, options), "verdict": worst(verdicts), "backward": backward}
 
 
 def beside(where: str, verdict: Verdict) -> str:
-    """Returns ``FILE:TASK`` for the verdict's task in the file that ``where`` names."""
+    """Returns ``FILE:TASK`` for the verdict's task, with the file of ``where`` (``FILE`` or ``FILE:TASK``)."""
     file, _, _ = where.rpartition(":")
     return f"{file if file and Path(file).is_file() else where}:{verdict.task}"
 

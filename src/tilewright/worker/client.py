@@ -1,8 +1,8 @@
 """Verifies and races contestants. A contestant is a configuration, or a version of the code.
 
-`tune`, `optimize` and the search in the caller's process use this client to store their results. The executor decides
-about correctness: a worker process compares outputs with a float64 reference, `runtime.search.racing.TrialRunner` with
-the live outputs of the shipped configuration. A contestant that hangs, crashes or is wrong is eliminated with a reason.
+`tune`, `optimize` and the search in the caller's process use this client. The executor decides about correctness. A
+worker process compares outputs with a float64 reference. `runtime.search.racing.TrialRunner` compares outputs with the
+live outputs of the shipped configuration. A contestant that hangs, crashes or is wrong is eliminated with a reason.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class RaceResult:
     eliminated: tuple[Eliminated, ...]
     winner: str | None = None
     record: Mapping[str, Json] = field(default_factory=dict)  # policy, A/A noise, rounds, monitor
-    lost: str = ""  # why nothing could be raced, if the reason is not a contestant
+    lost: str = ""  # why no race ran, if no contestant is the cause
 
 
 def wrong_after(name: str, reason: str) -> Eliminated:
-    """Returns the elimination of a contestant whose outputs were wrong after timing, or whose time cannot be right."""
+    """Returns the elimination of a contestant with wrong outputs after timing, or with an impossible time."""
     return Eliminated(name, reason, Checked("incorrect", reason))
 
 
@@ -81,9 +81,9 @@ class RaceClient:
     """Verifies and races the contestants of one run through an executor.
 
     policy: how to measure.
-    too_fast: returns why a time (µs) of a contestant is impossible on a workload; None if it is possible.
-    first: workload → the contestant with whose outputs other outputs are compared. The default is the first correct
-        contestant, or the task's trusted implementation.
+    too_fast: returns the reason why a time (µs) of a contestant is impossible on a workload; None if it is possible.
+    first: by workload, the contestant whose outputs are the standard for other contestants' outputs. By default, the
+        standard is the task's trusted implementation, or the first correct contestant.
     """
 
     def __init__(
@@ -98,9 +98,10 @@ class RaceClient:
         self._raced: dict[tuple[str, tuple[Contestant, ...]], RaceResult] = {}
 
     def prepare(self, workload: str, seed: int | None = None) -> str:
-        """Prepares inputs and references on the worker. Returns why nothing can be compared, else "".
+        """Prepares inputs and references on the worker. Returns the reason if nothing can be compared, else "".
 
-        The worker keeps them for several workloads. Inputs of another seed than the run's are soon removed.
+        The worker keeps inputs and references for several workloads. Inputs of a seed other than the run's are removed
+        soon.
 
         seed: the default is the seed of the run.
         Raises TaskError if the task is wrong, and MachineError if the worker fails.
@@ -120,8 +121,10 @@ class RaceClient:
         return (workload, contestant.source, self.seed) in self._verified
 
     def verify(self, workload: str, contestant: Contestant, seed: int | None = None) -> Checked | Eliminated:
-        """Compares a contestant's outputs with the references, once per seed. Returns `Eliminated` if the contestant
-        failed."""
+        """Compares a contestant's outputs with the references, only once per seed.
+
+        Returns the verdict, or `Eliminated` if the contestant crashed, hung or could not be launched.
+        """
         key = (workload, contestant.source, self.seed if seed is None else seed)
         if key not in self._verified:
             with timed(self.seconds, "verify"):
@@ -134,11 +137,11 @@ class RaceClient:
         self, workload: str, contestants: Sequence[Contestant], *, baseline: Contestant | None = None,
         policy: Policy | None = None, needs_baseline: bool = False,
     ) -> RaceResult:  # fmt: skip
-        """Races verified contestants. If one hangs, crashes or is wrong at the end, repeats the race without it.
+        """Races verified contestants. Repeats the race without a contestant that hangs, crashes or is wrong at the end.
 
         baseline: the contestant that wins ties.
-        policy: replaces the run's policy. Equal races under the run's policy are run once.
-        needs_baseline: the race ends if the baseline is eliminated.
+        policy: replaces the run's policy. Without it, equal races are run only once.
+        needs_baseline: whether the race ends if the baseline is eliminated.
         """
         key = workload, tuple(contestants)
         if policy is None and key in self._raced:
@@ -182,7 +185,7 @@ class RaceClient:
         check.
 
         seed: seed of the inputs.
-        captures: how often all code is captured anew.
+        captures: the number of times that all code is captured anew.
         """
         self.prepare(workload, seed)
         policy = replace(self.policy, seed=self.seed if seed is None else seed)
@@ -197,7 +200,7 @@ class RaceClient:
         return answer
 
     def _wrong(self, workload: str, racing: Sequence[Contestant], answer: ask.FieldRaced) -> dict[int, str]:
-        """Maps the index of each raced contestant that is wrong to the reason."""
+        """Returns the reasons why raced contestants are wrong, by the index of the contestant."""
         race, wrong = answer.race, {}
         for index, each in enumerate(racing):
             measured = race.measured(index)

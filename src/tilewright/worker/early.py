@@ -1,6 +1,6 @@
 """Starts the worker process before other modules are loaded, because the process needs seconds if it imports torch.
 
-`begin` starts the process before the command line is loaded. `early_worker` gives it to the command.
+`begin` starts the process before the command line is loaded. `early_worker` returns the process to the command.
 """
 
 from __future__ import annotations

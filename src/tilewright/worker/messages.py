@@ -7,8 +7,8 @@
 A message may contain configurations, grids, specifications of arguments, outcomes and the names of files of raw bytes,
 but never a pickle. Output of a kernel does not reach the pipe.
 
-The candidate to judge is a `Source`. A `Configured` is a configuration of the task as it was opened; the worker
-launches it through the task's own launch function. A `Program` is launched through the driver. Edited code reaches the
+The candidate to judge is a `Source`. A `Configured` is a configuration of the opened task; the worker launches it
+through the task's own launch function. A `Program` is launched through the driver. Edited code reaches the
 worker only as a `Program`, so it never runs in the process that judges it.
 """
 
@@ -28,7 +28,7 @@ from tilewright.records import Checked, Configuration, Json, LaunchFacts, Tensor
 Answer = TypeVar("Answer")
 
 _KINDS: dict[str, type[Message]] = {}
-"""The name of each kind of message → its class."""
+"""Maps the name of each kind of message to its class."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Configured:
-    """A configuration of the task as it was opened."""
+    """A candidate that is a configuration of the opened task."""
 
     configuration: Configuration
 
@@ -275,13 +275,13 @@ class RaceField(Step[FieldRaced]):
     """The index of the shipped candidate, which wins ties."""
     policy: Policy
     careful: bool = False
-    """Whether to announce and run the candidates one at a time, to find the one that hangs."""
+    """Whether to announce and run the candidates one at a time, to find the candidate that hangs."""
     answer = FieldRaced
 
 
 @dataclass(frozen=True)
 class TimeRounds(Step[RoundsTimed]):
-    """Times all sources in the same rounds, and a second copy of one of them as an A/A check."""
+    """Times all sources in the same rounds. A second copy of one source is also timed, as an A/A check."""
 
     sources: tuple[Source, ...]
     budget: Budget
@@ -327,12 +327,12 @@ class RunImages(Step[ImagesRan]):
     dims: Mapping[str, Value]
     images: tuple[ImageFile, ...]
     alias: Mapping[str, str]
-    """Output → the input whose memory it shares."""
+    """Maps an output to the input whose memory the output shares."""
     outputs: tuple[str, ...]
     launches: int = 1
     place: int = 0
-    """0 or 1. Images of equal sizes have the same addresses in runs with equal ``place``, and different ones
-    otherwise."""
+    """0 or 1. Images of equal sizes have equal addresses in runs with equal ``place``, and different addresses in runs
+    with different ``place``."""
     profile: bool = False
     """Whether to report the names of the kernels that ran."""
     exact: bool = False
@@ -359,7 +359,7 @@ class ComputeTrusted(Step[TrustedWritten]):
     dims: Mapping[str, Value]
     inputs: tuple[TensorFile, ...]
     files: Mapping[str, str]
-    """Output → file."""
+    """Maps an output to its file."""
     device: str
     answer = TrustedWritten
 
@@ -387,7 +387,7 @@ def send(pipe: IO[str], message: Message) -> None:
 
 
 def receive(pipe: IO[str]) -> Message | None:
-    """Returns the next message, or None if the other side has closed the pipe, perhaps in the middle of a message.
+    """Returns the next message. Returns None if the other side closed the pipe, even in the middle of a message.
 
     Raises ValueError for a line that is not a message.
     """

@@ -35,8 +35,8 @@ from tilewright.worker.messages import (
 def source_of(task: Task, compiled: Compiled, policy: Policy) -> Source:
     """Returns the object by which the worker launches a compiled configuration of its own task.
 
-    Usually this is a `Program`: the worker then needs neither the front end nor the launch function. In three cases it
-    is a `Configured`, and the cubin is stored where the language's own launch finds it:
+    Usually the object is a `Program`: the worker then needs neither the front end nor the launch function. In three
+    cases the object is a `Configured`, and the cubin is stored where the language's own launch finds it:
 
     - an eager launch is timed, which includes the language's own launch;
     - arrays share memory, which is part of the launch's signature;
@@ -92,8 +92,9 @@ def _of_entry(
     arguments: Sequence[Argument], symbol: str, kinds: Sequence[str | DescriptorParameter],
     layouts: Sequence[TensorMapLayout],
 ) -> Iterator[Parameter]:  # fmt: skip
-    """Yields the parameters. ``layouts``: the layouts of the descriptors; empty if the compiler replaced the
-    descriptors by pointers.
+    """Yields the parameters of the compiled entry.
+
+    layouts: the layouts of the descriptors. It is empty if the compiler replaced the descriptors by pointers.
     """
     wanted = sum(1 + 2 * kind.axes if isinstance(kind, DescriptorParameter) else 1 for kind in kinds)
     if wanted != len(arguments):
@@ -137,7 +138,7 @@ def size_of(parameter: Parameter) -> int:
 
 
 def _compare_sizes(parameters: Sequence[Parameter], built: Built) -> None:
-    """Raises ToolFailed if the launch's parameters differ in size from those that the code reads.
+    """Raises ToolFailed if the launch's parameters differ in size from the parameters that the code reads.
 
     Such a launch would read memory out of bounds.
     """

@@ -30,10 +30,10 @@ class Garbled(Message):
 
 
 class Session:
-    """Runs steps in a worker process. After a process is lost, the next step starts another one.
+    """Runs steps in a worker process. After a process is lost, the next step starts a new process.
 
     task: ``FILE`` or ``FILE:TASK``; without a task, the process waits for `open`.
-    files: absolute path of an editable file → absolute path of the copy to load instead.
+    files: maps the absolute path of an editable file to the absolute path of the copy to load instead.
     process: a worker that was started before (`early.early_worker`).
     """
 
@@ -63,7 +63,7 @@ class Session:
             self.open(self.task, self.files)
 
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
-        """Sends the task to a session that was started without one."""
+        """Sends the task to a session that was started without a task."""
         self.task, self.files = task, dict(files or {})
         self._write(OpenTask(task, tuple(self.files.items())))
 
@@ -94,7 +94,7 @@ class Session:
                 else:
                     return self._failed(message, at)
         except BaseException as error:
-            if not isinstance(error, Exception):  # after Ctrl-C, the next step must not receive the answer to this one
+            if not isinstance(error, Exception):  # after Ctrl-C, the next step must not receive the answer to this step
                 self._lost("interrupted")
             raise
 
@@ -149,7 +149,7 @@ class Session:
         words = f": {self._last_words()}" if message is None else f"; it said {message}"
         self.close()
         if message is None and "No module named 'torch'" in words:
-            raise NoGpu("measuring needs torch for the GPU's memory: pip install torch")
+            raise NoGpu("measuring this task needs torch; fix: pip install torch")
         if isinstance(message, said.Refused):
             raise TaskError(message.error)
         raise MachineError(f"the worker process did not start{words}")

@@ -255,7 +255,8 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_another_version_is_noted_and_used(version: str, capsys: pytest.CaptureFixture[str]) -> None:
     age = "older" if version == "3.5.1" else "newer"
     assert cli.main(("check", written(), "--quick")) == 0
-    note = f"note: triton {version} is {age} than those tested (3.6, 3.9); if it fails: pip install 'triton>=3.6,<3.10'"
+    said = f"triton {version} is {age} than the tested versions (3.6, 3.9)"
+    note = f"note: {said}; if it fails: pip install 'triton>=3.6,<3.10'"
     assert capsys.readouterr().err.splitlines().count(note) == 1
     assert versions.needs()[0] is None, "doctor does not say that it works"
 

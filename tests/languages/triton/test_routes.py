@@ -123,7 +123,7 @@ def test_what_tile_ir_lacks_compiles_by_the_ptx_route_and_is_unverified(tmp_path
 def test_a_launch_is_of_one_language(tmp_path: Path) -> None:
     mixed = compiled(written(tmp_path, "given.scaled, (out, x, -1.0, copied)"))
     assert mixed == Failed("launch", "the launch passes a kernel of language 'cutile' to one of 'triton'; "
-                                     "fix: one launch, one language")  # fmt: skip
+                                     "fix: use only one language in a launch")  # fmt: skip
     foreign = compiled(written(tmp_path, "copied, (x, out)", "{'num_warps': (4,)}"))
     said = "'num_warps' is no hint of language 'cutile'; known: occupancy"
     assert isinstance(foreign, Failed) and said in foreign.reason

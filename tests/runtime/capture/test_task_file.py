@@ -318,7 +318,7 @@ def test_a_table_that_nobody_read_is_named(tmp_path: Path) -> None:
     offsets = torch.tensor([0, 8, 24, 32], dtype=torch.int32)
     one = described(kernels.by_sequence, (3, 2), (torch.zeros(32, 16), offsets, torch.zeros(32, 16), 8, 16))
     arguments = tuple(replace(argument, contents=None) for argument in one.arguments)
-    with pytest.raises(RequestError, match="the numbers in 'offsets' are not known, since it is larger than 64 KiB"):
+    with pytest.raises(RequestError, match="'offsets' are not known, since the array is larger than 64 KiB"):
         task_text(Recorded(replace(one, arguments=arguments), 1), tmp_path)
 
 

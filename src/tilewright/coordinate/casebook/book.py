@@ -1,6 +1,4 @@
-"""A casebook is a collection of documented optimisations, the cases. This module joins the shipped cases, cases from
-the ledger, and folders of other people, which are read in place.
-"""
+"""The casebook: joins documented optimisations (cases) from Tilewright, from the ledger, and from other folders."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ QUESTIONS = "casebook_questions.jsonl"
 
 @dataclass(frozen=True)
 class CasebookAnswer:
-    """The cases found for a question. ``trace``: one line that records them."""
+    """The cases found for a question. ``trace``: the line that records question and answer."""
 
     question: str
     matches: tuple[Match, ...]
@@ -42,7 +40,7 @@ class CasebookAnswer:
 
 
 def adapted(case: Precedent) -> str:
-    """Returns in a few words how to use the case. Its remedy must be adapted and verified."""
+    """Returns a short text about how to use the remedy of the case."""
     how = case.section("Apply via") or case.title
     return _quoted(how.partition("\n")[0].strip("-* "))
 
@@ -105,7 +103,7 @@ def remember(answer: CasebookAnswer, folder: Path | None = None) -> None:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many questions were asked, and for how many no case matched."""
+    """The number of questions that were asked, and the number without a matching case."""
 
     questions: int
     without_match: int

@@ -24,7 +24,7 @@ CHOICES = {
     "phase": ("training", "inference", "any"),
 }
 COUNTS = {"bottleneck": (1, 3), "signals": (2, 5), "patterns": (1, 8), "architectures": (1, 20)}
-"""Field → the least and the most values that it may have."""
+"""Maps a field to the least and the greatest number of its values."""
 PATTERNS = ("pipeline", "parallelism", "locality", "vectorization", "fusion", "precision", "batching", "async")
 BOTTLENECKS = (
     "memory-bound", "compute-bound", "latency-bound", "launch-bound", "host-bound", "communication-bound", "copy-bound",
@@ -52,7 +52,8 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Precedent:
-    """One case. ``family`` and ``slug`` name it. ``problems``: the mistakes in its front matter, one line each."""
+    """One case. ``family`` and ``slug`` name the case. ``problems``: the mistakes in its front matter, one line
+    each."""
 
     family: str
     slug: str
@@ -89,7 +90,7 @@ class Precedent:
         return found[1].strip() if found else self.slug.replace("-", " ")
 
     def section(self, name: str) -> str:
-        """Returns the text of a section of the body; "" if it has none."""
+        """Returns the text of a section of the body; "" without this section."""
         found = re.search(rf"^## +{re.escape(name)}\s*\n(.*?)(?=^## |\Z)", self.body, re.MULTILINE | re.DOTALL)
         return found[1].strip() if found else ""
 
@@ -153,7 +154,7 @@ def _measured(value: Json) -> Iterator[Measurement]:
 
 
 def _lacking(entry: Mapping[str, Json]) -> Iterator[str]:
-    """Yields the fields of an entry that are missing or empty, and those that must be numbers but are not."""
+    """Yields the fields of an entry that are missing, empty, or not a number although they must be numbers."""
     for name in MEASURED:
         value = entry.get(name)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -17,6 +17,7 @@ _FENCE = re.compile(r"^(?:---|\.\.\.)[ \t]*$", re.MULTILINE)
 _LONGEST = 1 << 20
 """The most characters of a front matter."""
 _DEEPEST = 20
+_TOO_DEEP = f"more than {_DEEPEST} levels"
 
 
 class FrontMatterError(ValueError):
@@ -51,7 +52,8 @@ def split(text: str) -> tuple[dict[str, Json], str]:
     try:
         fields = _fields(written)
     except yaml.MarkedYAMLError as error:
-        raise _broken(error.problem_mark, error.problem) from error
+        too_deep = "nesting depth" in (error.problem or "")  # a limit of libyaml itself, since PyYAML 6.0.4
+        raise _broken(error.problem_mark, _TOO_DEEP if too_deep else error.problem) from error
     except yaml.YAMLError as error:
         raise FrontMatterError(f"line 1: {' '.join(str(error).split())}") from error
     return fields, text[end.end() :].removeprefix("\n")
@@ -64,14 +66,13 @@ def _broken(mark: Any, problem: str | None) -> FrontMatterError:
 
 def _fields(text: str) -> dict[str, Json]:
     depth = 0
-    for event in yaml.parse(
-        text, Loader=_Loader
-    ):  # reads events, no tree: libyaml builds a tree by recursion, which may crash
+    # events first, no tree: libyaml builds a tree by recursion, which may crash
+    for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):  # aliases can expand a short text to gigabytes
             raise _broken(event.start_mark, "an alias (*), which a case must not have")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
-            raise _broken(event.start_mark, f"more than {_DEEPEST} levels")
+            raise _broken(event.start_mark, _TOO_DEEP)
     loader = _Loader(text)
     try:
         node = loader.get_single_node()

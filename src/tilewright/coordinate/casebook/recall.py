@@ -22,8 +22,7 @@ RANKED_BY = ("signals", "bottleneck", "knobs", "log_markers", "patterns", "archi
 FIELD_BONUS = 0.15
 """Each word of the question that occurs in a field raises the rank by this share."""
 MATCHES, MEDIUM, HIGH = 0.34, 0.5, 0.75
-"""Shares of the weight of all words in the question: the least share that a match must contain, and the least shares
-for medium and for high confidence."""
+"""The least shares of the question's words, by weight: for a match, for medium confidence, and for high confidence."""
 SHOWN = 5
 
 FILE = re.compile(r"[\w./~-]+\.(?:py|ipynb|cu|json|gz|sh|yaml|toml|txt|md)\b", re.IGNORECASE)
@@ -41,7 +40,7 @@ STOP = frozenset(_STOP.split())
 
 @dataclass(frozen=True)
 class Match:
-    """A case that matches, with the confidence. ``coverage``: the share of the question's words in it, by weight."""
+    """A case that matches a question. ``coverage``: the share of the question's words in the case, by weight."""
 
     case: Precedent
     confidence: Confidence

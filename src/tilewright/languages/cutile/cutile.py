@@ -111,7 +111,7 @@ class CuTile(Language):
             if done.returncode != 0:
                 return compiler_failure(done)
             if not cubin.exists() or not cubin.read_bytes().startswith(ELF):
-                return Failed("tool", f"tileiras ended well but wrote no cubin; fix: {REINSTALL}")
+                return Failed("tool", f"tileiras reported success but wrote no cubin; fix: {REINSTALL}")
             text = notes.read_text(errors="replace") if notes.exists() else ""
             key = private.cache_key(tool, lowered.arch, int(opt_level or 0), lowered.code)
             built = Built(lowered.configuration, lowered.arch, cubin.read_bytes(), lowered.symbol, elapsed)
@@ -132,23 +132,25 @@ class CuTile(Language):
 
 
 def _given(hints: Hints) -> dict[str, Value]:
-    """Returns the hints for cuTile. None overrides a value in the kernel's decorator, but ``opt_level`` cannot be
-    None."""
+    """Returns the hints to pass to cuTile, without an ``opt_level`` of None, which cuTile does not accept.
+
+    For other hints, None overrides the value in the kernel's decorator.
+    """
     return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}
 
 
 EXPORTED, FRONT_ENDS = 256, 32
-"""The most bytecodes, and the most kernels' IRs, in the caches. A check lowers one kernel for the same signature
-hundreds of times, and a search lowers it once for each set of hints."""
+"""The sizes of the two caches: the number of bytecodes, and the number of kernels whose IR is kept. A check lowers one
+kernel for the same signature hundreds of times. A search lowers a kernel once for each set of hints."""
 _EXPORTED: dict[tuple[object, ...], bytes] = {}
 _FRONT_ENDS: dict[tuple[object, ...], Callable[[ct.kernel], bytes]] = {}
 
 
 def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: str) -> bytes:
-    """Returns the bytecode of ``kernel`` for a signature. It is cached, because the front end takes 20 ms or more.
+    """Returns the bytecode of ``kernel`` for a signature, from a cache if possible.
 
-    The cache key holds the source of the kernel and its helpers, and the constants that they read. The front end's IR
-    does not depend on hints, so kernels that differ only in hints share it.
+    The front end takes 20 ms or more. The cache key has the source of the kernel and its helpers, and the constants
+    that they read. The front end's IR does not depend on hints, so kernels that differ only in hints share the IR.
     """
     version = bytecode_version(find_tileiras())
     key = (function_of(kernel), source_of(kernel), repr(signature.parameters), signature.symbol, arch, version)
@@ -158,8 +160,10 @@ def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: s
 
 
 def _cached(cache: dict[tuple[object, ...], T], most: int, key: tuple[object, ...], make: Callable[[], T]) -> T:
-    """Returns the value of a key. Makes the value if it is missing; if the cache is full, the oldest value is
-    removed."""
+    """Returns the value of a key in a cache. Calls ``make`` if the value is missing.
+
+    If the cache then has more than ``most`` values, the oldest value is removed.
+    """
     if key not in cache:
         made = make()
         if len(cache) >= most:
@@ -177,8 +181,8 @@ def hinted(kernel: ct.kernel, hints: tuple[tuple[str, Value], ...]) -> ct.kernel
 def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSignature:
     """Returns the signature that a launch with ``args`` would compile for.
 
-    For device arrays, cuda-tile computes it, which needs a driver. For `ArraySpec`s, this module applies the same
-    rules. A GPU test compares the two.
+    For device arrays, cuda-tile computes the signature, which needs a driver. For `ArraySpec`s, this module applies the
+    same rules. A GPU test compares both results.
     """
     arrays = [part for arg in args for part in (arg if isinstance(arg, list) else [arg]) if hasattr(part, "shape")]
     extents = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]  # arrays in lists do not count
@@ -195,8 +199,8 @@ def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSi
 def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compilation.CallingConvention:
     """Returns the calling convention that `ct.launch` uses (observed on an H200, cuda-tile 1.7.0).
 
-    It is version 2 if an extent is a constant of the signature, otherwise version 1. An extent of 1 is always a
-    constant.
+    The convention is version 2 if an extent is a constant of the signature, otherwise version 1. An extent of 1 is
+    always a constant.
     """
     static = any(annotation.static_shape for annotation in private.parameter_annotations(kernel))
     if static or any(extent == 1 for shape in shapes for extent in shape):
@@ -218,7 +222,7 @@ def _kinds(signature: compilation.KernelSignature) -> tuple[str, ...]:
 
 
 def _words(array: ArraySpec) -> list[int | ArraySpec]:
-    """Returns an array as the kernel gets it: its address, its extents, its strides."""
+    """Returns the parameters of the compiled entry for an array: address, extents, strides (elements)."""
     return [array, *array.shape, *array.strides]
 
 
@@ -282,9 +286,9 @@ def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation
 def _may_alias_internally(array: ArraySpec) -> bool:
     """Returns whether `ct.launch` assumes that two indices of the array may share memory.
 
-    It assumes no sharing if, sorted by stride, each stride is at least the previous stride times the previous extent.
-    Axes of extent 1 count too. Observed with `KernelSignature.from_kernel_args`, cuda-tile 1.7.0, on 20,000 random
-    layouts.
+    The axes are sorted by stride. `ct.launch` assumes no sharing if each stride is at least the previous stride times
+    the previous extent. Axes of extent 1 count, too. Observed with `KernelSignature.from_kernel_args`, cuda-tile 1.7.0,
+    on 20,000 random layouts.
     """
     least = 1
     for stride, extent in sorted(zip(array.strides, array.shape, strict=True)):
@@ -297,8 +301,8 @@ def _may_alias_internally(array: ArraySpec) -> bool:
 def bytecode_version(tool: Tool) -> str | None:
     """Returns the newest bytecode version that cuda-tile can write and the compiler can read; None if there is none.
 
-    cuda-tile would choose the same version. Compilers read older versions: tileiras 13.5.37 reads 13.4. With None,
-    cuda-tile starts the compiler to ask for its versions.
+    cuda-tile chooses the same version, but has to start the compiler to find it. Compilers also read older versions:
+    tileiras 13.5.37 reads 13.4.
     """
     readable = [version for version in private.BYTECODE_VERSIONS if version <= tool.version]
     return "{}.{}".format(*readable[-1]) if readable else None
@@ -315,7 +319,7 @@ TOOLKIT_FAILED = 5
 def compiler_failure(done: child.Finished) -> Failed:
     """Returns the first error that tileiras printed, in one line, with its source line if known.
 
-    If tileiras printed no error, it did not refuse the kernel but failed itself. The stage is then ``tool``.
+    If tileiras printed no error, the tool failed and did not refuse the kernel. The stage is then ``tool``.
     """
     lines, code = done.stderr.splitlines(), done.returncode
     for match in filter(None, map(_LOCATED.search, lines)):

@@ -36,9 +36,9 @@ def is_known() -> bool:
 def keep_torch_out() -> None:
     """Loads cuda-tile's front end and prevents its import of torch, which takes 1.3 to 3 s.
 
-    The front end imports torch to recognise torch's dtypes. It remembers for the whole process that there is no torch.
-    So call this only in a process that never launches, and after the task file was loaded. Does nothing if the task
-    file imported torch.
+    The front end imports torch to recognise torch's dtypes. After this call, the front end treats torch as not
+    installed, until the process ends. So call this only in a process that never launches, and after the task file was
+    loaded. Does nothing if the task file imported torch.
     """
     if "torch" in sys.modules or "cuda.tile._compile" in sys.modules or not is_known():
         return
@@ -54,8 +54,8 @@ def front_end(
 ) -> Callable[[ct.kernel], bytes]:
     """Returns a function that takes ``kernel`` with any hints and returns its bytecode.
 
-    The IR is made at the first call. It takes nine tenths of the front end's time and does not depend on the hints.
-    With an unknown cuda-tile, or without a ``version``, the public export is used, which makes the IR at every call.
+    The IR is made at the first call, which takes nine tenths of the front end's time. The IR does not depend on the
+    hints. With an unknown cuda-tile, or without a ``version``, cuda-tile's public export makes the IR at every call.
 
     version: the version of the bytecode.
     """
@@ -133,9 +133,10 @@ def opt_level(kernel: ct.kernel, arch: str) -> int:
 
 
 def decorated_hints(kernel: ct.kernel, arch: str | None = None) -> dict[str, int | None]:
-    """Returns the compiler hints of a kernel object by name, from its decorator and `replace_hints`. The value None
-    means that the compiler chooses. If a hint has a value per architecture, the value is that of ``arch``, else its
-    default.
+    """Returns the compiler hints of a kernel object by name, from its decorator and `replace_hints`.
+
+    None means that the compiler chooses. If a hint has a value per architecture, the result has the value for ``arch``,
+    or else the hint's default value.
     """
     options = kernel._compiler_options
     hints: dict[str, int | None] = {}
@@ -175,7 +176,7 @@ def cache_directory() -> str | None:
 
 
 def store(built: Sequence[Built]) -> int:
-    """Stores cubins in cuTile's disk cache under the keys that a launch looks up; returns how many."""
+    """Stores cubins in cuTile's disk cache under the keys that a launch looks up. Returns the number of cubins."""
     directory = cache_directory()
     if not built or directory is None or not is_known():
         return 0

@@ -1,7 +1,7 @@
 """Finds tileiras in the places where cuda-tile searches: in the pip package, then on PATH, then in CUDA_HOME.
 
-It must be the compiler that cuTile's launches use. Otherwise the launches would not find Tilewright's cubins in the
-cache.
+Tilewright must use the same compiler as cuTile's launches. Otherwise the launches would not find Tilewright's cubins in
+the cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds which pointers of a kernel may point to the same memory. It follows them from the kernel's parameters."""
+"""Finds which pointers of a kernel may point to the same memory, by following them from the kernel's parameters."""
 
 from __future__ import annotations
 
@@ -47,14 +47,17 @@ class Aliases:
         return self._number[self._root(access.operands[0])]
 
     def accessed(self, ops: Sequence[TtirOp]) -> dict[Set, bool]:
-        """Returns each set that these operations access, and whether they write it. Nested operations count, too."""
+        """Maps each set that ``ops`` access to whether ``ops`` write to it. Nested operations count, too."""
         found: dict[Set, bool] = {}
         for access in (inner for op in ops for inner in op.walk() if inner.name in READS | WRITES):
             found[self.of(access)] = found.get(self.of(access), False) or access.name in WRITES
         return found
 
     def _flows(self, op: TtirOp) -> Iterator[tuple[object, object]]:
-        """Yields pairs of values that belong to the same set: one may be equal to the other, or be derived from it."""
+        """Yields pairs of values that belong to the same set.
+
+        The two values may be equal, or one value is derived from the other.
+        """
         unknown = ("array", 0)
         pointers = [value for value in op.operands if _points(value)]
         for result in filter(_points, op.results):
@@ -88,8 +91,9 @@ def _points(value: SsaValue) -> bool:
 
 
 def _positions(op: TtirOp, ends: list[TtirOp]) -> list[list[SsaValue]]:
-    """Returns groups of values that may hold the same value: one group for each value that a loop carries, or for each
-    result of a branch.
+    """Returns groups of SSA values that may be equal at run time.
+
+    There is one group for each value that a loop carries, or for each result of a branch.
     """
     columns: tuple[tuple[SsaValue, ...], ...]
     if op.name == "scf.for":

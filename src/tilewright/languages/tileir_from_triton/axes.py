@@ -1,10 +1,10 @@
 """Computes facts about integers and pointers along each axis of a tile: contiguity, divisibility, constancy.
 
-The definitions are those of Triton's own analysis. Along an axis, ``contiguity`` neighbouring elements increase by one,
-and the first of each such group is a multiple of ``divisibility``. ``constancy`` neighbouring elements are equal. All
-three are powers of two. Divisibility of pointers is in bytes. The facts come from the kernel's signature, from hints
-such as `tl.multiple_of`, and from arithmetic. As in Triton, the rules for division and remainder assume that the
-dividend is not negative.
+The definitions are the same as in Triton's own analysis. Along an axis, the elements form groups of ``contiguity``
+neighbours that increase by one. The first element of each group is a multiple of ``divisibility``. Groups of
+``constancy`` neighbours are equal. All three numbers are powers of two. Divisibility of pointers is in bytes. The facts
+come from the kernel's signature, from hints such as `tl.multiple_of`, and from arithmetic. As in Triton, the rules for
+division and remainder assume that the dividend is not negative.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AxisFacts:
     """The common value of all elements; None if it is unknown."""
 
     def divisible(self, axis: int, group: int) -> int:
-        """Returns the divisibility of the first element of each group of ``group`` elements."""
+        """Returns the number that divides the first element of each group of ``group`` elements along ``axis``."""
         own = self.contiguity[axis]
         return self.divisibility[axis] if own in (1, group) else min(self.divisibility[axis], group)
 
@@ -52,7 +52,7 @@ def same(number: int, kind: ValueType) -> AxisFacts:
 
 
 class Axes:
-    """The facts about the values of a kernel."""
+    """The facts about all integers and pointers of a kernel, by value."""
 
     def __init__(self, function: TtirOp) -> None:
         self.facts: dict[SsaValue, AxisFacts] = {}
@@ -72,10 +72,9 @@ class Axes:
         return self.facts.get(value) or unknown(value.type)
 
     def alignment(self, pointers: SsaValue) -> tuple[int, int, int]:
-        """Returns (bytes, every, axis): along ``axis``, each address at a multiple of ``every`` elements is a multiple
-        of ``bytes``.
+        """Returns (bytes, every, axis) for the axis with the best facts.
 
-        The chosen axis is the axis with the best facts.
+        Along ``axis``, the address of every ``every``-th element is a multiple of ``bytes``.
         """
         facts = self[pointers]
         axis = max(range(len(facts.contiguity)), key=lambda at: (facts.contiguity[at], facts.divisibility[at]))
@@ -122,7 +121,8 @@ class Axes:
     def _region(self, op: TtirOp) -> None:
         """Computes the facts inside an operation with regions.
 
-        A loop is repeated until the facts about its carried values no longer change. Facts can only become weaker.
+        The computation for a loop is repeated until the facts about the carried values no longer change. It ends,
+        because facts can only become weaker.
         """
         if op.name == "scf.for":
             block, carried = op.body(), op.body().arguments[1:]
@@ -168,7 +168,7 @@ class Axes:
 
     @staticmethod
     def _met(one: AxisFacts | None, other: AxisFacts) -> AxisFacts:
-        """Returns the facts about a value that has either ``one`` or ``other``."""
+        """Returns the facts that are true in both cases: for a value described by ``one`` or by ``other``."""
         if one is None or one == other:
             return other
         groups = tuple(map(min, one.contiguity, other.contiguity))
@@ -201,8 +201,10 @@ def _splat(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _expand(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """Inserts an axis. A group along the new axis has one element, so the divisibility along it is the divisibility of
-    the least divisible element.
+    """Returns the facts about a tile with a new axis.
+
+    A group along the new axis has one element. So the divisibility along this axis is the divisibility of the least
+    divisible element.
     """
     facts, axis = operands[0], int(op.attributes["axis"])
     every = min(facts.divisible(at, 1) for at in range(len(facts.contiguity)))
@@ -234,8 +236,10 @@ def _unchanged(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _sum(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """A sum is contiguous where one operand is contiguous and the other is constant. A pointer's offset is in
-    elements."""
+    """Returns the facts about a sum, or about a pointer plus an offset in elements.
+
+    A sum is contiguous where one operand is contiguous and the other operand is constant.
+    """
     left, right = operands
     scale = op.type.bits // 8 if op.name == "tt.addptr" else 1
     if left.value is not None and right.value is not None and not op.type.pointer:
@@ -267,9 +271,10 @@ def _shift(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _quotient(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """All numbers of a group have the same quotient, if the group does not cross a multiple of the divisor.
+    """Returns the facts about a quotient.
 
-    This is so if the group starts at a multiple of the power of two in the divisor.
+    The quotient is constant within a group that does not cross a multiple of the divisor. This is certain if the group
+    starts at a multiple of the largest power of two that divides the divisor, and is not longer than this power.
     """
     left, right = operands
     if right.value == 1:
@@ -285,8 +290,9 @@ def _quotient(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _remainder(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """Returns the facts of a remainder. Inside a group, it increases by one from each number to the next, if the group
-    starts at a multiple of the power of two in the divisor.
+    """Returns the facts about a remainder.
+
+    The remainder increases by one within a group that does not cross a multiple of the divisor (see `_quotient`).
     """
     left, right = operands
     groups = tuple(
@@ -299,7 +305,7 @@ def _remainder(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
 
 
 def _either(op: TtirOp, operands: list[AxisFacts]) -> AxisFacts:
-    """Each element of the result is an element of one of the last two operands."""
+    """Returns the facts about a selection: each element comes from one of the last two operands."""
     left, right = operands[-2:]
     divisors = tuple(min(left.divisible(at, 1), right.divisible(at, 1)) for at in range(len(left.contiguity)))
     constancy = tuple(map(min, left.constancy, right.constancy))

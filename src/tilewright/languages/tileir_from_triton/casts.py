@@ -39,7 +39,7 @@ def between_floats(t: Translation, op: TtirOp) -> Handle:
 
 @translates("arith.bitcast", "tt.bitcast")
 def bitcast(t: Translation, op: TtirOp) -> Handle:
-    """Reads the bits as another type. A boolean takes a byte in memory, so a pointer to booleans may be read as i8."""
+    """Reads the bits as another type. A pointer to booleans may become a pointer to i8: a boolean takes a byte."""
     source = op.operands[0]
     if source.type.pointer:
         return t.emit("PtrToPtr", op.type, t[source])

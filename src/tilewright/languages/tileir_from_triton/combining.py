@@ -1,8 +1,8 @@
 """Finds the neutral elements of a reduction by evaluating its body, because TTIR does not contain them.
 
 A candidate is neutral if combining it with each sample, on either side, gives the sample. If no candidate is neutral,
-finite candidates are tried on finite samples: 1 and 0 are neutral for (a, b) → a · x + b, but 0 times infinity is not
-0.
+finite candidates are tried on finite samples. For example, a = 1 and b = 0 are neutral for a · x + b, but 0 times
+infinity is not 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_OPERANDS = 4
 
 
 def _number(choose: Callable[[float, float], float]) -> Callable[[float, float], float]:
-    """`min` or `max` of two numbers. If one of them is NaN, the result is the other one."""
+    """Returns `min` or `max` of two numbers as a function. If one number is NaN, the result is the other number."""
     return lambda a, b: b if a != a else a if b != b else choose(a, b)
 
 
@@ -97,8 +97,10 @@ def _samples(kind: ValueType) -> tuple[Number, ...]:
 
 
 def evaluated(block: TtirBlock, arguments: Sequence[Number], known: Mapping[SsaValue, Number]) -> tuple[Number, ...]:
-    """Returns the results of the body for these numbers. Raises NotImplementedError for an operation or value not known
-    here."""
+    """Returns the results of the body for these numbers.
+
+    Raises NotImplementedError for an operation or value that this module does not know.
+    """
     values: dict[SsaValue, Number] = {**known, **dict(zip(block.arguments, arguments, strict=True))}
     for op in block.ops:
         if any(one not in values for one in op.operands):

@@ -82,8 +82,8 @@ ERF_BELOW = (
     0.49746925110067538, 1.0,
 )  # fmt: skip
 ERF_FLAT = 3.832506856900711
-"""From this number on, erf is 1. Below, numerator and denominator in x² (highest power first) are those of Eigen's
-rational approximation of erf. Its error is a few units in the last place of f32."""
+"""From this number on, erf is 1. Below, erf is x · `ERF_ABOVE` / `ERF_BELOW`, two polynomials in x² (highest power
+first). This is Eigen's rational approximation. Its error is a few units in the last place of f32."""
 
 
 def erf(e: Expressions, x: Handle) -> Handle:
@@ -99,7 +99,7 @@ def truncated(e: Expressions, x: Handle) -> Handle:
 
 
 def half_away(e: Expressions, x: Handle) -> Handle:
-    """Rounds to the nearest integer; halves are rounded away from zero."""
+    """Generates the nearest integer. Halves are rounded away from zero."""
     size = e.unary("AbsF", x)
     below = e.unary("Floor", size)
     up = e.compare("GREATER_THAN_OR_EQUAL", e.sub(size, below), 0.5)
@@ -107,8 +107,10 @@ def half_away(e: Expressions, x: Handle) -> Handle:
 
 
 def half_even(e: Expressions, x: Handle) -> Handle:
-    """Rounds to the nearest integer; halves are rounded to the even one. From 2**23 (f64: 2**52) on, every number is an
-    integer."""
+    """Generates the nearest integer. Halves are rounded to the even integer.
+
+    From 2**23 (f64: 2**52) on, all numbers are integers.
+    """
     large = 2.0 ** (52 if e.kind.element == "f64" else 23)
     size = e.unary("AbsF", x)
     rounded = e.sub(e.add(size, large), large)
@@ -116,7 +118,7 @@ def half_even(e: Expressions, x: Handle) -> Handle:
 
 
 def log1p(e: Expressions, x: Handle) -> Handle:
-    """log(1 + x), corrected for the rounding error of the sum (Kahan's method)."""
+    """Generates log(1 + x), corrected for the rounding error of the sum (Kahan's method)."""
     sum_ = e.add(x, 1.0)
     exact = e.compare("EQUAL", sum_, 1.0)
     lost = e.div(e.mul(e.unary("Log", sum_), x), e.sub(sum_, 1.0))
@@ -125,7 +127,7 @@ def log1p(e: Expressions, x: Handle) -> Handle:
 
 
 def expm1(e: Expressions, x: Handle) -> Handle:
-    """exp(x) - 1, corrected for the rounding error of exp (Kahan's method)."""
+    """Generates exp(x) - 1, corrected for the rounding error of exp (Kahan's method)."""
     power = e.unary("Exp", x, rounding_mode="FULL")
     less = e.sub(power, 1.0)
     lost = e.div(e.mul(less, x), e.unary("Log", power))
@@ -143,8 +145,11 @@ def arc(e: Expressions, x: Handle, cosine: bool) -> Handle:
 
 
 def test_of(how: str, ordering: str, magnitude: bool) -> Callable[[Expressions, Handle], Handle]:
-    """Tests whether a number is infinite, NaN or finite: compares it with infinity, or with itself. The result is i32,
-    as in libdevice."""
+    """Returns a function that generates a test for infinity, NaN or a finite number.
+
+    The test compares the number's magnitude with infinity (``magnitude``), or the number with itself. Its result is
+    i32, as in libdevice.
+    """
 
     def test(e: Expressions, x: Handle) -> Handle:
         found = e.compare(how, e.unary("AbsF", x), float("inf")) if magnitude else e.compare(how, x, x, ordering)
@@ -172,5 +177,5 @@ COMPOSED: dict[str, Composed] = {
     "fmax": lambda e, x, y: e.extreme("MaxF", x, y), "fmin": lambda e, x, y: e.extreme("MinF", x, y),
     "isnan": NAN, "isnand": NAN, "isinf": INFINITE, "isinfd": INFINITE, "finite": FINITE, "isfinited": FINITE,
 }  # fmt: skip
-"""Name of a libdevice function → the Python function that generates it as operations of Tile IR. The names lack
+"""Maps a libdevice function to the Python function that generates it as operations of Tile IR. The names lack
 libdevice's prefix ``__nv_`` and its suffix ``f`` for float32."""

@@ -96,8 +96,10 @@ EXIT = ""
 
 
 class Lifting:
-    """Generates blocks that branch forwards as nested ``If`` operations. An ``If`` ends where its two sides meet
-    again."""
+    """Generates nested ``If`` operations from blocks that branch forwards.
+
+    An ``If`` ends at the block where its two sides meet again.
+    """
 
     def __init__(self, t: Translation, blocks: Sequence[TtirBlock]) -> None:
         self.t, self.graph = t, {block.label: block for block in blocks}
@@ -122,7 +124,7 @@ class Lifting:
             t.bind(self.graph[label].arguments, passed)
 
     def branch(self, end: TtirOp) -> tuple[str, list[Handle]]:
-        """Generates both sides of a branch. Returns the block where they meet, and the values for its arguments."""
+        """Generates both sides of a branch. Returns the block where the sides meet, and the values of its arguments."""
         t, sides = self.t, branches_of(end)
         meets = next(one for one in self.after(sides[0][0]) if one in self.after(sides[1][0]))
         arguments = self.graph[meets].arguments if meets else ()
@@ -164,7 +166,7 @@ class Lifting:
 
 
 def write_body(t: Translation, blocks: Sequence[TtirBlock]) -> None:
-    """Generates the body of a kernel. Paths that first meet at the end of the kernel meet in `EXIT`, an empty block."""
+    """Generates the body of a kernel. An empty block `EXIT` follows the last block, so that all paths meet there."""
     lifting = Lifting(t, blocks)
     lifting.graph[EXIT] = TtirBlock(EXIT, (), [TtirOp("tt.return", (), (), {})])
     lifting._after[EXIT] = [EXIT]

@@ -31,9 +31,10 @@ def _format(value: SsaValue, is_hex: bool, signed: bool) -> str:
 
 @translates("llvm.intr.assume")
 def assumption(t: Translation, op: TtirOp) -> None:
-    """Generates an assertion for the interpreter. Tile IR's compiler does not need the assumption.
+    """Generates an assertion of the assumption, for the interpreter.
 
-    Triton's compiler uses it, so a false assumption makes the result undefined.
+    Triton's compiler uses the assumption, so a false assumption makes the result undefined. Tile IR's compiler does not
+    need it.
     """
     if t.checks_promises:
         t.emit("Assert", t[op.operands[0]], "tl.assume of a condition that is false")
@@ -41,6 +42,6 @@ def assumption(t: Translation, op: TtirOp) -> None:
 
 @translates("gpu.barrier", "ttg.barrier")
 def barrier(t: Translation, op: TtirOp) -> None:
-    """Generates no barrier, because memory tokens already order the accesses. Marks its place for the interpreter."""
+    """Marks the place of a barrier for the interpreter. Generates no barrier, because tokens order the accesses."""
     if t.checks_promises:
         t.emit("Assert", t.constant(1, ValueType("i1")), BARRIER)

@@ -15,7 +15,7 @@ STRIDE_BYTES = 1 << 40
 """The strides of a descriptor are smaller than this. The hardware requires it. Without this bound the compiler does not
 use TMA if the host passes strides of 64 bits."""
 REDUCTIONS = {1: "ADD", 2: "MIN", 3: "MAX", 6: "AND", 7: "OR", 8: "XOR"}
-"""Number of Triton's `DescriptorReduceKind` → Tile IR's mode for integers."""
+"""Maps the number of Triton's `DescriptorReduceKind` to Tile IR's mode for integers."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def view_of(
 def from_host(t: Translation, kind: ValueType, passed: Sequence[Handle], padding: str, even_rows: bool) -> View:
     """Returns the view of a descriptor that is a parameter of the kernel.
 
-    The address of its tensor is passed instead of the descriptor. As in Triton, the next parameters are the extents
-    (i32) and strides (i64).
+    Instead of the descriptor, the kernel gets the address of the tensor. As in Triton, the next parameters are the
+    extents (i32) and strides (i64).
     """
     base, rank = passed[0], len(kind.shape)
     extents = [t.to_i64(one, I32) for one in passed[1 : 1 + rank]]
@@ -98,7 +98,7 @@ def store(t: Translation, op: TtirOp) -> None:
 
 @translates("tt.descriptor_gather")
 def gather(t: Translation, op: TtirOp) -> Handle:
-    """Loads rows of the tensor. A tile holds their indices. The first column to load is given."""
+    """Loads rows of the tensor. A tile operand has the indices of the rows, a scalar operand has the first column."""
     view, indices = t[op.operands[0]], t.all(op.operands[1:])
     rows = t.emit("MakeGatherScatterView", t.writer.gather_type(view.block, op.type), view.tensor)
     token, bounds = t.tokens.before(op, writes=False), [False, False]
@@ -109,7 +109,7 @@ def gather(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.descriptor_scatter")
 def scatter(t: Translation, op: TtirOp) -> None:
-    """Stores rows of the tensor. A tile holds their indices. The first column to store is given."""
+    """Stores rows of the tensor. A tile operand has the indices of the rows, a scalar operand has the first column."""
     view, value = t[op.operands[0]], op.operands[3]
     rows = t.emit("MakeGatherScatterView", t.writer.gather_type(view.block, value.type), view.tensor)
     token, indices = t.tokens.before(op, writes=True), t.all(op.operands[1:3])
@@ -119,7 +119,7 @@ def scatter(t: Translation, op: TtirOp) -> None:
 
 @translates("tt.descriptor_reduce")
 def reduce(t: Translation, op: TtirOp) -> None:
-    """Combines memory with a block, atomically for each element. The view for it must not have padding."""
+    """Combines memory with a block, atomically for each element. The view of this access must not have padding."""
     view, value, indices = t[op.operands[0]], op.operands[1], t.all(op.operands[2:])
     kind = int(op.attributes["kind"])
     if kind not in REDUCTIONS or (value.type.is_float and kind != 1):

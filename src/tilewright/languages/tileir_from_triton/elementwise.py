@@ -28,12 +28,12 @@ BINARY: dict[str, tuple[str, Attributes]] = {
     "arith.maxnumf": ("MaxF", QUIET), "arith.minnumf": ("MinF", QUIET),
     "arith.maximumf": ("MaxF", LOUD), "arith.minimumf": ("MinF", LOUD),
 }  # fmt: skip
-"""Operation of TTIR → the Tile IR operation on two tiles of the result's type, and its attributes."""
+"""Maps an operation of TTIR to the Tile IR operation on two tiles of the result's type, and its attributes."""
 
 PREDICATES = ("EQUAL", "NOT_EQUAL", *("LESS_THAN", "LESS_THAN_OR_EQUAL", "GREATER_THAN", "GREATER_THAN_OR_EQUAL") * 2)
 """Predicates of ``arith.cmpi`` in MLIR's order. The last four are unsigned."""
 FLOAT_PREDICATES = ("EQUAL", "GREATER_THAN", "GREATER_THAN_OR_EQUAL", "LESS_THAN", "LESS_THAN_OR_EQUAL", "NOT_EQUAL")
-"""Predicates of ``arith.cmpf``: those from 1 on are ordered, those from 8 on unordered. 7 is `ord`, 14 is `uno`."""
+"""Predicates of ``arith.cmpf`` by number: 1 to 7 are ordered (7 is `ord`), 8 to 14 are unordered (14 is `uno`)."""
 
 
 @translates(*BINARY)
@@ -69,7 +69,7 @@ def constant(t: Translation, op: TtirOp) -> Handle:
 
 @translates("ub.poison")
 def poison(t: Translation, op: TtirOp) -> Handle:
-    """Generates an arbitrary value, because every value is allowed."""
+    """Generates an arbitrary value for an undefined value."""
     if op.type.pointer or op.type.descriptor:
         raise Untranslated("an undefined pointer")
     return t.constant(0, op.type)
@@ -99,7 +99,7 @@ def compare_floats(t: Translation, op: TtirOp) -> Handle:
 
 
 def not_a_number(t: Translation, op: TtirOp, ordered: bool) -> Handle:
-    """Tests whether neither operand is a NaN (``ordered``), or whether one is. A NaN differs from itself."""
+    """Generates a test for NaN: with ``ordered``, whether no operand is a NaN, else whether any operand is a NaN."""
     how = ("EQUAL", "ORDERED") if ordered else ("NOT_EQUAL", "UNORDERED")
     left, right = (t.emit("CmpF", op.type, one, one, *how) for one in t.all(op.operands))
     return t.emit("AndI" if ordered else "OrI", op.type, left, right)

@@ -17,14 +17,14 @@ FUNCTIONS: dict[str, tuple[str, Attributes]] = {
     "tanh": ("TanH", {"rounding_mode": "FULL"}), "sqrt": ("Sqrt", NEAREST), "rsqrt": ("Rsqrt", KEEPS),
     "powf": ("FPowF", {}), "fma": ("Fma", NEAREST), "atan2": ("Atan2", {}),
 }  # fmt: skip
-"""Name of an operation without its dialect → the Tile IR operation and its attributes."""
+"""Maps the name of an operation, without its dialect, to the Tile IR operation and its attributes."""
 LIBDEVICE = {
     **{name: name for name in FUNCTIONS}, "fabs": "absf", "abs": "absi", "llabs": "absi", "pow": "powf",
     "fast_exp": "exp", "fast_log": "log", "fast_log2": "log2", "fast_sin": "sin", "fast_cos": "cos",
     "fast_tan": "tan", "fast_pow": "powf", "sqrt_rn": "sqrt", "fsqrt_rn": "sqrt", "dsqrt_rn": "sqrt",
     "fmaf_rn": "fma", "fma_rn": "fma", "fast_tanh": "tanh", "frsqrt_rn": "rsqrt", "drsqrt_rn": "rsqrt",
 }  # fmt: skip
-"""Function of libdevice, without ``__nv_`` and the final ``f`` for float → name in `FUNCTIONS`."""
+"""Maps a function of libdevice, without ``__nv_`` and the final ``f`` for float, to its name in `FUNCTIONS`."""
 AT_ANY_WIDTH = ("absf", "absi")
 TESTS = ("isnan", "isnand", "isinf", "isinfd", "finite", "isfinited")
 """Composed functions whose result is i32."""
@@ -37,7 +37,7 @@ def function(t: Translation, op: TtirOp) -> Handle:
 
 
 def applied(t: Translation, name: str, kind: ValueType, values: list[Handle]) -> Handle:
-    """Applies a function. For 16-bit values it is computed in f32, and the result is rounded once."""
+    """Generates a function. For 16-bit values, the function is computed in f32, and the result is rounded once."""
     operation, attributes = FUNCTIONS[name]
     wide = kind if name in AT_ANY_WIDTH else widened(kind)
     result = t.emit(operation, wide, *(t.convert(value, kind, wide.element) for value in values), **attributes)
@@ -50,7 +50,7 @@ def erf(t: Translation, op: TtirOp) -> Handle:
 
 
 def composed(t: Translation, name: str, kind: ValueType, values: list[Handle]) -> Handle:
-    """Generates a function that needs several operations. For 16-bit values it is computed in f32 and rounded once."""
+    """Generates a function that needs several operations. 16-bit values are computed in f32 and rounded once."""
     wide = widened(kind)
     result = COMPOSED[name](Expressions(t, wide), *(t.convert(value, kind, wide.element) for value in values))
     return t.convert(result, wide, kind.element) if name not in TESTS else result

@@ -1,9 +1,8 @@
 """Makes Triton print a module in MLIR's generic form, in which all operations have the same syntax.
 
-Triton's Python bindings give neither the attributes nor the source places of operations, so the module is read from
-text. Its usual text has a different syntax for each operation, which changes with each release. MLIR prints the generic
-form if the module is not valid. So this module adds an attribute of the wrong type to a copy, which makes the copy
-invalid.
+Triton's Python bindings do not give the attributes and the source places of operations, so TTIR is read from text. The
+usual text of TTIR has a different syntax for each operation, which changes with each release. MLIR prints the generic
+form for invalid TTIR. So an attribute of the wrong type is added to a copy, which makes the copy invalid.
 """
 
 from __future__ import annotations

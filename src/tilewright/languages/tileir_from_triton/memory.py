@@ -11,7 +11,7 @@ VOLATILE: Attributes = {"memory_ordering_semantics": "RELAXED", "memory_scope": 
 UPDATES = {1: "AND", 2: "OR", 3: "XOR", 4: "ADD", 5: "ADDF", 6: "MAX", 7: "MIN", 8: "UMAX", 9: "UMIN", 10: "XCHG"}
 ORDERS = {1: "RELAXED", 2: "ACQUIRE", 3: "RELEASE", 4: "ACQ_REL"}
 SCOPES = {1: "DEVICE", 2: "TL_BLK", 3: "SYS"}
-"""Triton's `RMWOp`, `MemSemantic` and `MemSyncScope` by their codes → Tile IR's names."""
+"""Tile IR's names of Triton's `RMWOp`, `MemSemantic` and `MemSyncScope`, by Triton's codes."""
 
 
 @translates("tt.addptr")
@@ -76,9 +76,9 @@ def grid_dependency(t: Translation, op: TtirOp) -> None:
 
 
 def _atomic(t: Translation, op: TtirOp, name: str, pointers: tuple[Handle], **values: Operand) -> Handle:
-    """Generates an atomic update. An update that orders other accesses waits for all accesses so far.
+    """Generates an atomic update. An update with a memory order waits for all accesses so far.
 
-    Triton's default is an update with acquire and release, which orders other accesses.
+    Triton's default memory order is acquire and release.
     """
     order, scope = ORDERS[int(op.attributes["sem"])], SCOPES[int(op.attributes["scope"])]
     relaxed = order == "RELAXED"

@@ -12,7 +12,7 @@ TF32 = 0
 
 @translates("tt.dot")
 def dot(t: Translation, op: TtirOp) -> Handle:
-    """Generates a · b + c. With tf32 the factors are rounded to tf32 first."""
+    """Generates the matrix product a · b + c. With the precision tf32, a and b are first rounded to tf32."""
     left, right, _ = (value.type for value in op.operands)
     a, b, into = t.all(op.operands)
     if not left.is_float:

@@ -57,7 +57,7 @@ class TtirWords:
             raise ToolFailed(f"TTIR line {line}: '{word}' expected, not '{self.word}'")
 
     def balanced(self) -> str:
-        """Returns a bracket with all text inside it, and moves to the word after it."""
+        """Returns the text from the current opening bracket to its closing bracket, and moves to the next word."""
         start, depth = self.start, 0
         while self.word:
             depth += (self.word in "([{<") - (self.word in ")]}>")
@@ -102,8 +102,7 @@ class Reader(TtirWords):
         return self.op()
 
     def op(self) -> TtirOp:
-        """Reads one operation. Regions are read before the results are named, because regions cannot use these
-        names."""
+        """Reads one operation. Its regions are read before its results get names, because regions cannot use them."""
         names = []
         while self.word.startswith("%"):
             name = self.next()
@@ -293,7 +292,7 @@ def _items(text: str) -> list[str]:
 
 
 def _call(text: str) -> tuple[str, str]:
-    """Splits ``A at B`` at the `` at `` that is outside of all brackets."""
+    """Splits ``A at B`` at the first `` at `` outside of brackets. Without one, returns ``unknown`` as B."""
     depth = 0
     for at, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")

@@ -39,8 +39,11 @@ def _identities(t: Translation, values: Sequence[float], elements: Sequence[Valu
 
 
 def _combined(t: Translation, nested: object, block: TtirBlock, elements: Sequence[ValueType]) -> Sequence[Handle]:
-    """Generates the body. In Triton all left elements are first; in Tile IR each operand has a left and a right
-    element."""
+    """Generates the body of a reduction or scan.
+
+    In Triton, the arguments are first the left elements of all operands, then the right elements. In Tile IR, the left
+    and the right element of each operand are adjacent.
+    """
     count = len(elements)
     with t.writer.block(nested, [kind for kind in elements for _ in range(2)]) as arguments:
         t.bind(block.arguments, [*arguments[::2], *arguments[1::2]])
@@ -71,8 +74,10 @@ def histogram(t: Translation, op: TtirOp) -> Handle:
 
 
 def halved(t: Translation, op: TtirOp, axis: int, block: TtirBlock) -> Sequence[Handle]:
-    """Combines the first half of the tiles with the second half until one element is left. No neutral element is
-    needed."""
+    """Combines the first half of the tiles with the second half until one element is left.
+
+    This needs no neutral element.
+    """
     values, types = t.all(op.operands), [one.type for one in op.operands]
     while (extent := types[0].shape[axis]) > 1:
         shape = tuple(extent // 2 if at == axis else size for at, size in enumerate(types[0].shape))
@@ -91,7 +96,7 @@ def _half(t: Translation, value: Handle, kind: ValueType, axis: int, which: int)
 
 
 def widened_to(t: Translation, block: TtirBlock, shape: tuple[int, ...]) -> TtirBlock:
-    """Generates the body for tiles instead of elements. Values from outside the body are broadcast."""
+    """Returns the body for tiles of ``shape`` instead of elements. Values from outside the body are broadcast."""
     new: dict[SsaValue, SsaValue] = {}
     inside = {*block.arguments, *(result for op in block.ops for result in op.results)}
 

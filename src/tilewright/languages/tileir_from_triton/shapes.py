@@ -46,7 +46,7 @@ def concatenate(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.join")
 def join(t: Translation, op: TtirOp) -> Handle:
-    """Generates the join of two tiles, which adds a last axis of extent two."""
+    """Generates a tile with a new last axis of extent two, from two tiles."""
     kind = op.operands[0].type
     parts = [t.reshape(one, kind.shaped(*kind.shape, 1)) for one in t.all(op.operands)]
     return t.emit("Cat", op.type, *parts, dim=len(kind.shape))
@@ -54,7 +54,7 @@ def join(t: Translation, op: TtirOp) -> Handle:
 
 @translates("tt.split")
 def split(t: Translation, op: TtirOp) -> tuple[Handle, ...]:
-    """The inverse of `join`."""
+    """Generates two tiles from a tile whose last axis has extent two: the elements at index 0, and at index 1."""
     source = op.operands[0]
     part = source.type.shaped(*source.type.shape[:-1], 1)
     zero = t.constant(0, I32)

@@ -46,7 +46,7 @@ class MemoryTokens:
         return distinct[0] if len(distinct) == 1 else self.emit("JoinTokens", TOKEN, distinct)
 
     def before_all(self) -> Handle | None:
-        """Returns a token that stands for all accesses so far; None if the kernel writes no memory.
+        """Returns one token whose wait covers all accesses so far; None if the kernel writes no memory.
 
         An operation across which no access may move waits for this token, such as an atomic update with acquire and
         release.

@@ -77,7 +77,7 @@ class Translation:
             self.bind(op.results, self._promised(op, handles) if self.checks_promises else handles)
 
     def narrow(self, value: SsaValue) -> SsaValue:
-        """Returns the value that was extended to ``value``, or else ``value``."""
+        """Returns the narrower value from which an extension made ``value``; ``value`` itself if there is none."""
         return self._extended.get(value, value)
 
     def bind(self, values: Sequence[SsaValue], handles: Sequence[Handle]) -> None:
@@ -85,7 +85,7 @@ class Translation:
             self.handles[value] = handle
 
     def _promised(self, op: TtirOp, handles: Sequence[Handle]) -> Sequence[Handle]:
-        """Returns the results. If the kernel promises their divisibility, adds an `assume` of it.
+        """Returns the results of an operation. If the kernel promises their divisibility, adds an `assume`.
 
         The assumed divisor is at most `WIDEST_ACCESS`.
         """
@@ -116,7 +116,7 @@ class Translation:
         return self.writer.constant(value, kind)
 
     def spread(self, handle: Handle, kind: ValueType, shape: tuple[int, ...]) -> Handle:
-        """Broadcasts to ``shape``. If the value has fewer axes, new axes are added at the front."""
+        """Broadcasts a value to ``shape``. If the value has fewer axes, new axes are added at the front."""
         if len(kind.shape) < len(shape):
             kind = kind.shaped(*[1] * (len(shape) - len(kind.shape)), *kind.shape)
             handle = self.emit("Reshape", kind, handle)
@@ -132,7 +132,7 @@ class Translation:
         return handle if kind.element == "i64" else self.emit("ExtI", kind.of("i64"), handle, "Signed")
 
     def convert(self, handle: Handle, kind: ValueType, element: str) -> Handle:
-        """Converts between floating-point types."""
+        """Generates the conversion of a floating-point value of type ``kind`` to the element type ``element``."""
         if kind.element == element:
             return handle
         return self.emit("FToF", kind.of(element), handle, "NEAREST_EVEN")

@@ -13,7 +13,7 @@ BITS = {
     "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f8E4M3FN": 8, "f8E5M2": 8, "f16": 16, "bf16": 16, "tf32": 32,
     "f32": 32, "f64": 64,
 }  # fmt: skip
-"""Element types that Tile IR also has → bits of an element in memory."""
+"""The bits of an element in memory, for each element type that Tile IR also has."""
 
 
 @dataclass(frozen=True)

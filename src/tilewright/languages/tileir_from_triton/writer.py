@@ -97,8 +97,10 @@ class Writer:
 
     @contextmanager
     def at(self, place: SourcePlace | None) -> Iterator[None]:
-        """Gives this source place to all operations written inside the ``with`` block. None keeps the place of the
-        outer block."""
+        """Gives a source place to all operations that are written inside the ``with`` block.
+
+        None keeps the source place of the outer block.
+        """
         if place is None:
             yield
         else:
@@ -114,8 +116,10 @@ class Writer:
     def block(
         self, nested: NestedBlockBuilder, types: Sequence[ValueType]
     ) -> AbstractContextManager[tuple[Handle, ...]]:
-        """Returns a context that writes the next block of an operation with regions and yields the block's
-        arguments."""
+        """Returns a context manager that begins the next block of an operation with regions.
+
+        The context manager yields the arguments of the block.
+        """
         block: AbstractContextManager[tuple[Handle, ...]] = nested.new_block([self.type(kind) for kind in types])
         return block
 
@@ -177,8 +181,10 @@ class Writer:
         return self.types.gather_scatter_view(tile.shape, tensor, 0, self.bytecode.PaddingValue.Zero)
 
     def view_types(self, block: ValueType, padding: str) -> tuple[TypeId, TypeId]:
-        """Returns the type of a tensor whose last axis is contiguous, and the type of its view, which may begin
-        anywhere."""
+        """Returns the types of a tensor with a contiguous last axis, and of a view of it.
+
+        The view may begin at any element.
+        """
         dynamic, rank = self.bytecode.DYNAMIC_SHAPE, len(block.shape)
         element, strides = self.type_of_element(block), [*[dynamic] * (rank - 1), 1]
         tensor = self.types.tensor_view(element, [dynamic] * rank, strides, self.bytecode.PtrAttr.Missing)
@@ -217,6 +223,6 @@ def _attribute() -> ModuleType:
 
 
 def _enumeration(annotation: Any) -> type[enum.Enum] | None:
-    """Returns the enumeration in an annotation, which may be optional."""
+    """Returns the enumeration type in an annotation such as ``E`` or ``E | None``; None if there is none."""
     kinds = (annotation, *getattr(annotation, "__args__", ()))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, enum.Enum)), None)

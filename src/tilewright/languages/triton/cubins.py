@@ -32,7 +32,7 @@ def key_of(lowered: Lowered) -> str:
 
 
 def store(built: Sequence[Built]) -> int:
-    """Stores cubins that have a key, and removes the oldest files beyond `KEPT`; returns how many it stored."""
+    """Stores cubins that have a key, and removes the oldest files beyond `KEPT`. Returns the number stored."""
     keyed = [each for each in built if each.cache_key]
     with suppress(OSError):  # the worker then compiles again
         folder().mkdir(parents=True, exist_ok=True)

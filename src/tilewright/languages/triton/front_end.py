@@ -81,8 +81,8 @@ def ttir_of(launch: Launch, hints: Hints, config: Configuration, arch: str) -> T
     """Returns the TTIR of a launch for ``arch``, such as ``sm_90``. An error in the kernel is a `Failed` with its
     source line.
 
-    Below sm_90, Triton's own passes replace tensor descriptors by pointers. To keep descriptors, pass sm_90. Raises
-    CompilerMissing if the installed triton lacks private parts that Tilewright uses.
+    For architectures below sm_90, Triton's own passes replace tensor descriptors by pointers. To keep descriptors, pass
+    sm_90. Raises CompilerMissing if the installed triton lacks private parts that Tilewright uses.
     """
     private = private_parts()
     function, number = jit_function(launch.kernel), architecture(arch).number
@@ -152,11 +152,11 @@ _GENERATED: dict[tuple[object, ...], list[tuple[dict[str, str], tuple[str, str]]
 
 
 def _generated(call: KernelCall, bound: BoundCall, arch: int) -> tuple[str, str]:
-    """Returns the name of the entry and its TTIR. They are cached, because a search lowers a launch more than once.
+    """Returns the name of the entry and its TTIR, from a cache if possible.
 
-    The cache key holds the source of the kernel and of its helpers, and the constants that they read. Of the compiler's
-    options, it holds only those that the front end read. So configurations that differ in ``num_warps`` or
-    ``num_stages`` share one TTIR, unless the kernel reads these options.
+    The cache key has the source of the kernel and of its helpers, and the constants that both read. The key also has
+    the compiler options that the front end read, but no other options. So configurations that differ in ``num_warps``
+    or ``num_stages`` share one TTIR, unless the kernel reads these options.
     """
     key = (call.function, source_of(call.function), repr(bound.types), repr(sorted(bound.constants.items(), key=repr)),
            repr(bound.attributes), arch)  # fmt: skip
@@ -173,14 +173,15 @@ def _generated(call: KernelCall, bound: BoundCall, arch: int) -> tuple[str, str]
 
 PARSES = 20
 MISCOUNTED = "AST constructor recursion depth mismatch"
-"""Part of the message of a wrong SystemError in Python 3.11. `ast.parse` counts the depth of its tree for all threads
-together, so it may fail if another thread parses at the same time (https://github.com/python/cpython/issues/106905)."""
+"""Part of the message of a SystemError that Python 3.11 raises by mistake. `ast.parse` counts the depth of its tree for
+all threads together. So it may fail if another thread parses at the same time
+(https://github.com/python/cpython/issues/106905)."""
 
 
 def _again(made: Callable[[], tuple[str, str]]) -> tuple[str, str]:
     """Calls ``made`` again as long as Python raises the `MISCOUNTED` error, up to `PARSES` times.
 
-    Garbage collection is switched off for this, because it lets another thread run during `ast.parse`.
+    Garbage collection is switched off meanwhile, because a collection lets another thread run during `ast.parse`.
     """
     collects = gc.isenabled()
     try:

@@ -8,7 +8,7 @@ from tilewright.space.knobs import Hint
 
 PTX, TILE_IR = "ptx", "tileir"
 ON_TILE_IR = " on Tile IR"
-"""The end of the names of changes that change both the source and the route (to Tile IR)."""
+"""The suffix in the name of a change that changes both the source and the route (to Tile IR)."""
 ROUTE = Hint("route", (PTX, TILE_IR), f"{PTX}, {TILE_IR}", "any")
 """``ptx``, the default: Triton's own compiler. ``tileir``: translated to CUDA Tile IR, for cuTile's compiler."""
 

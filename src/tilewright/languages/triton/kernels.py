@@ -1,7 +1,7 @@
-"""Reads the kernel of a launch: a `@triton.jit` function, bare or under `@triton.autotune` and `@triton.heuristics`.
+"""Reads the kernel of a launch: a `@triton.jit` function, with or without `@triton.autotune` and `@triton.heuristics`.
 
 Tilewright does the tuning, so an autotuner's own choice is not used. Before a launch, Tilewright does the other work of
-these decorators, as in `Autotuner.run` and `Heuristics.run`: it runs the ``pre_hook`` of the configuration, and
+these decorators, as `Autotuner.run` and `Heuristics.run` do. It runs the ``pre_hook`` of the configuration, and
 computes the values of heuristics.
 """
 
@@ -39,7 +39,7 @@ class KernelCall:
 
 
 def is_triton(kernel: Any) -> bool:
-    """Returns whether a kernel is a `@triton.jit` function, or one under decorators. Does not import triton."""
+    """Returns whether a kernel is a `@triton.jit` function, with or without more decorators. Does not import triton."""
     return _function_in(kernel) is not None
 
 
@@ -92,7 +92,7 @@ def called(kernel: Kernel, args: tuple[Any, ...], options: Given, config: Config
     if missing := [each.name for each in left if not each.has_default and each.name not in keywords]:
         raise TaskError(
             f"kernel '{function.__name__}': neither the launch nor the space has a value for '{missing[0]}'; "
-            "fix: pass it in args, or name a constant of the space so"
+            f"fix: pass it in args, or add a constant '{missing[0]}' to the space"
         )
     if plain := [each.name for each in left if each.name in keywords and not each.is_constexpr]:
         raise TaskError(
@@ -103,7 +103,10 @@ def called(kernel: Kernel, args: tuple[Any, ...], options: Given, config: Config
 
 
 def _pre_hook(autotuner: Autotuner, chosen: Given) -> Callable[[Given], None] | None:
-    """Returns the hook of the `triton.Config` with these values. If there is none, returns the hook that all share."""
+    """Returns the ``pre_hook`` of the `triton.Config` with these values.
+
+    If there is no such `triton.Config`, returns the hook that all of them share; None if their hooks differ.
+    """
     for config in autotuner.configs:
         if all(chosen.get(name, value) == value for name, value in config.all_kwargs().items()):
             hook: Callable[[Given], None] | None = config.pre_hook

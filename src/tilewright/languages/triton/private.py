@@ -1,8 +1,9 @@
 """All uses of triton's private parts.
 
-Triton has no public way to compile for an array that does not exist, nor to stop after TTIR. So this module passes
-array specifications to its binder, and runs its code generator for the types that the binder found. Neither needs torch
-or a GPU. `triton.runtime.cache.triton_key`, which hashes 500 MB, is never called.
+Triton has no public way to compile for an array that does not exist, and no public way to stop after TTIR. So this
+module passes array specifications to Triton's binder, and then runs Triton's code generator for the types that the
+binder found. Both work without torch and without a GPU. `triton.runtime.cache.triton_key`, which hashes 500 MB, is
+never called.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class BoundCall:
     options: CUDAOptions
     """All options of the compiler, including triton's defaults."""
     values: Mapping[str, Any]
-    """Parameter → the argument of the launch or its default."""
+    """Maps a parameter to the argument of the launch, or to its default."""
 
 
 def bind(
@@ -82,7 +83,7 @@ def bind(
 
 
 def _refuse_texts(kernel: JITFunction[FunctionType], args: Sequence[Any]) -> None:
-    """Raises an error for an argument that is a string. The error names the argument; Triton's own error does not."""
+    """Raises an error that names the argument, if an argument is a string. Triton's own error does not name it."""
     for parameter, arg in zip(kernel.params, args, strict=False):
         if isinstance(arg, str) and not parameter.is_constexpr:
             raise TaskError(
@@ -94,9 +95,9 @@ def _refuse_texts(kernel: JITFunction[FunctionType], args: Sequence[Any]) -> Non
 def keep_torch_out() -> None:
     """Prevents the import of torch by the binder of triton 3.6, which takes 1 to 3 s.
 
-    Its first call imports torch to recognise tensors, and remembers for the whole process if there is none. Later
-    versions only look among the loaded modules. So call this only in a process that never launches. Does nothing if
-    torch is loaded.
+    The binder imports torch to recognise tensors. After this call, the binder treats torch as not installed, until the
+    process ends. So call this only in a process that never launches. Does nothing if torch is loaded. Later versions of
+    triton do not import torch.
     """
     if "torch" in sys.modules or not triton.__version__.startswith("3.6."):
         return
@@ -132,10 +133,9 @@ def lower(kernel: JITFunction[FunctionType], bound: BoundCall, arch: int) -> tup
 
 
 def _watched(options: CUDAOptions) -> tuple[CUDAOptions, set[str]]:
-    """Returns a copy of the compiler's options, and a set to which the copy adds the name of each option that is read
-    from it.
+    """Returns a copy of the compiler's options, and a set with the names of the options that were read from the copy.
 
-    Code that reads the copy as a whole, such as ``vars``, counts as reading all options.
+    The set grows with each read. Code that reads the copy as a whole, such as ``vars``, counts as reading all options.
     """
     read, names = set[str](), frozenset(vars(options))
 
@@ -186,13 +186,12 @@ class _NoDevice:
 
 
 _ONE_TARGET = RLock()
-"""A lock, because a process has only one current target. Two threads would restore each other's target."""
+"""A process has only one current target. Without this lock, two threads would restore each other's target."""
 
 
 @contextmanager
 def _target(arch: int) -> Iterator[None]:
-    """Makes ``sm_<arch>`` the current target inside the ``with`` block. Afterwards the previous driver is active
-    again."""
+    """Makes ``sm_<arch>`` triton's current target inside the ``with`` block, and then restores the previous driver."""
     with _ONE_TARGET:
         before = driver._active
         driver.set_active(_NoDevice(arch))
@@ -203,8 +202,10 @@ def _target(arch: int) -> Iterator[None]:
 
 
 class _Dtype:
-    """A dtype as triton's native code reads it. There is one object for each dtype, because triton identifies dtypes by
-    address."""
+    """A dtype with the attributes that triton's native code reads.
+
+    There is one object for each dtype, because triton identifies dtypes by address.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -31,17 +31,16 @@ TYPES = {
     "fp64": "float64", **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-"""Type of a scalar parameter in Triton → its dtype."""
+"""Maps the type of a scalar parameter in Triton to its dtype."""
 
 
 TENSOR_MAP_ELEMENTS = {8: 10, 9: 8, 10: 9}
-"""Code of an element type in Triton's metadata → its code in the driver's CUtensorMapDataType. Only types whose codes
+"""Maps the code of an element type in Triton's metadata to its code in CUtensorMapDataType. Only types whose codes
 differ are listed (TMA_DTYPE_DEVICE_TO_HOST in triton/backends/nvidia/driver.py)."""
 
 
 def lowered(ttir: Ttir, config: Configuration, arch: str) -> Lowered | Failed:
-    """Returns the compiler's input: TTIR with source locations. Two texts that differ only in locations are compiled
-    twice."""
+    """Returns the compiler's input: TTIR with source locations. TTIR with other locations is compiled again."""
     options = tuple((name, json.dumps(value)) for name, value in ttir.options)
     for each in ttir.parameters:
         if not (isinstance(each.argument, Descriptor) or each.type.startswith("*") or each.type in TYPES):
@@ -71,7 +70,7 @@ def assembled(given: Lowered, seconds: float) -> Built | Failed:
 
 @lru_cache(maxsize=16)
 def waits_of(given: Lowered, seconds: float) -> WaitsInPtx | Failed:
-    """Compiles, and reads from the PTX at which places the threads of a block wait for each other."""
+    """Compiles TTIR, and reads from the PTX where the threads of a block wait for each other."""
     made = _compiled(given, seconds)
     if isinstance(made, Failed):
         return made
@@ -79,7 +78,7 @@ def waits_of(given: Lowered, seconds: float) -> WaitsInPtx | Failed:
 
 
 def _compiled(given: Lowered, seconds: float) -> tuple[Built, str] | Failed:
-    """Compiles. Returns the cubin with its facts, and the PTX."""
+    """Compiles TTIR. Returns the cubin with its facts, and the PTX."""
     with child.workplace() as folder:
         (folder / "kernel.ttir").write_bytes(given.code)
         options = {name: json.loads(str(value)) for name, value in given.options}
@@ -126,8 +125,10 @@ _DIAGNOSTIC = re.compile(r'^(?:loc\()?"?(?P<file>[^":\s]+)"?:(?P<line>\d+):\d+\)
 
 
 def _failure(folder: Path, done: child.Finished) -> Failed:
-    """Returns one line: the place where Triton's passes refused the kernel, the error of ptxas, or how the process
-    ended."""
+    """Returns the failure of a compilation, with a reason in one line.
+
+    The reason is the error and place from Triton's passes, the error of ptxas, or the way in which the process ended.
+    """
     for match in filter(None, map(_DIAGNOSTIC.match, done.stderr.splitlines())):
         return Failed("compile", f"{Path(match['file']).name}:{match['line']}: {match['text'].strip()}")
     if (folder / "failed").exists():

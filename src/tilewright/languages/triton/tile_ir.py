@@ -24,7 +24,7 @@ HINTS = ("occupancy", "num_ctas", "num_worker_warps", "num_stages")
 WITH_DESCRIPTORS = "sm_90"
 """The first architecture for which Triton keeps tensor descriptors in TTIR. Tile IR has them on every architecture."""
 EVEN_BYTES = 16
-"""The compiler of toolkit 13.5 stores by TMA only if the rows are known to be multiples of this number of bytes."""
+"""The compiler of toolkit 13.5 stores by TMA only if it knows that the rows are multiples of this number of bytes."""
 TRANSLATED = 256
 """Most translations in the cache. A check lowers one launch hundreds of times."""
 
@@ -34,8 +34,8 @@ def lowered(
 ) -> Lowered | Failed:
     """Returns the launch as Tile IR. If it cannot be translated, the `Failed` names the operation and its source line.
 
-    of_ptx: True if the Tile IR replaces code of Triton's compiler for the interpreter. Then the kernel sees its own
-        ``num_warps``, and the interpreter checks all promises of the kernel to that compiler.
+    of_ptx: True if the interpreter runs the Tile IR instead of the code of Triton's compiler. Then the kernel sees its
+        own ``num_warps``, and the interpreter checks all promises that the kernel makes to Triton's compiler.
     """
     from tilewright.languages.tileir_from_triton.ttir import Untranslated
 
@@ -70,9 +70,10 @@ def _translated(
 
 
 def _descriptors(made: Ttir) -> Iterator[tuple[int, bool, bool]]:
-    """Yields the position of each of the entry's parameters that is a tensor descriptor, with two flags. The first
-    tells whether elements outside the tensor are NaN, the second whether the tensor's last extent is a multiple of 16
-    bytes."""
+    """Yields (position, nan, even) for each parameter of the entry that is a tensor descriptor.
+
+    nan: whether elements outside the tensor are NaN. even: whether the tensor's last extent is a multiple of 16 bytes.
+    """
     at = 0
     for parameter in made.parameters:
         if isinstance(descriptor := parameter.argument, Descriptor):
@@ -86,7 +87,7 @@ def _arrays(made: Ttir, in_place: Mapping[str, str]) -> list[int]:
 
     Tensors with the same name have the same id. An output and its input in ``in_place`` have the same id, too.
 
-    in_place: output → the input whose memory the output may share.
+    in_place: maps an output to the input whose memory the output may share.
     """
     numbers: dict[Value, int] = {}
     names = (argument.name if isinstance(argument, ArraySpec) else None for argument in made.arguments)

@@ -1,5 +1,7 @@
-"""The Triton language: front end in this process, compiler in a long-lived one. Compiling needs neither torch nor a
-GPU."""
+"""The Triton language. The front end runs in this process, the compiler in a long-lived child process.
+
+Compiling needs neither torch nor a GPU.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def untested(version: str) -> str | None:
     if TESTED[0] <= numbers_of(version) <= TESTED[-1]:
         return None
     age = "older" if numbers_of(version) < TESTED[0] else "newer"
-    return f"triton {version} is {age} than those tested ({_tested()}); if it fails: {FIX}"
+    return f"triton {version} is {age} than the tested versions ({_tested()}); if it fails: {FIX}"
 
 
 def failing(version: str, error: BaseException) -> str:
@@ -48,10 +48,10 @@ def _tested() -> str:
 
 
 def needs(environ: Mapping[str, str] = os.environ) -> tuple[bool | None, str, str]:
-    """Checks whether Triton kernels can be compiled, and what is missing for launches by Triton itself.
+    """Returns whether Triton kernels can be compiled, the details in words, and the fix.
 
-    Tilewright does not need the missing things: it launches cubins through the driver. Returns whether all is well
-    (None if triton is not installed or not tested), the details, and the fix.
+    The first value is None if triton is not installed or not tested. The details also name missing packages that only
+    Triton's own launches need. Tilewright does not need them, because it launches cubins through the driver.
     """
     version = installed_version("triton")
     if version is None:

@@ -1,9 +1,10 @@
 """Reads from PTX whether the threads of a block wait for each other between two accesses to global memory.
 
-In Triton's language only `tl.debug_barrier` promises such a wait. A reduction within a warp has none, and Triton's
-passes move loads across reductions and products, which have no side effects. Whether there is a wait depends on the
-layouts, `num_warps` and the architecture. So it is read from the code of Triton's compiler. The two accesses are
+In Triton's language only `tl.debug_barrier` promises such a wait. A reduction within a warp contains no wait. Triton's
+passes move loads across reductions and products, because these have no side effects. The existence of a wait depends on
+the layouts, `num_warps` and the architecture, so this module reads the code of Triton's compiler. The two accesses are
 ordered if every path from the first to the second has a ``bar.sync`` of the whole block. ptxas keeps this order.
+
 Two jumps on the same predicate agree: if a loop is skipped, a later loop with the same bounds is skipped, too.
 """
 
@@ -34,9 +35,13 @@ _HOW: dict[str, How] = {"ld": "reads", "st": "writes", "atom": "updates", "red":
 
 @dataclass(frozen=True)
 class _Step:
-    """One relevant instruction. ``how``: the kind of an access. ``asynchronous``: it may end after later
-    instructions. ``predicate``: what a jump depends on, or what a ``set`` computes; a jump is taken if the predicate is
-    ``taken_if``."""
+    """One relevant instruction.
+
+    how: the kind of an access.
+    asynchronous: whether the access may end after later instructions.
+    predicate: the predicate on which a jump depends, or which a ``set`` computes. A jump is taken if the predicate is
+        ``taken_if``.
+    """
 
     kind: Literal["access", "wait", "jump", "end", "set"]
     how: How = "reads"
@@ -53,7 +58,7 @@ class WaitsInPtx:
 
     text: str = field(repr=False)
     in_cluster: bool = False
-    """Whether several blocks run one program. The barrier of one block does not order accesses of the others."""
+    """Whether several blocks run one program. The barrier of a block does not order the accesses of other blocks."""
 
     def __post_init__(self) -> None:
         self._labels: dict[str, int] = {}
@@ -63,7 +68,7 @@ class WaitsInPtx:
     def between(self, first: tuple[How, Place], second: tuple[How, Place]) -> bool:
         """Returns whether all threads wait between an access of ``first`` and any later access of ``second``.
 
-        Returns False if the PTX does not show it.
+        Returns False if the PTX does not show that they wait.
         """
         starts, ends = self._accesses(*first), self._accesses(*second)
         if not (self._known and starts and ends) or any(self._steps[at].asynchronous for at in starts):
@@ -142,8 +147,11 @@ def _step(line: str, place: Place) -> _Step | None:
 
 
 def _followed(lines: list[str]) -> list[str]:
-    """Returns the predicates that several jumps depend on, and that only one other instruction uses. This instruction
-    computes the predicate and uses no other. Returns at most 8, because each may double the number of paths."""
+    """Returns the predicates on which several jumps depend, and which exactly one other instruction uses.
+
+    This other instruction computes the predicate and uses no other predicate. Returns at most 8 predicates, because
+    each may double the number of paths.
+    """
     jumps = Counter(found[2] for line in lines if (found := _JUMP.match(line)) and found[2])
     together = [_named(line) for line in lines]
     named = Counter(name for names in together for name in names)
@@ -152,7 +160,7 @@ def _followed(lines: list[str]) -> list[str]:
 
 
 def _named(line: str) -> list[str]:
-    """Returns the predicates that an instruction computes or reads, without the predicate that it is conditional on."""
+    """Returns the predicates that an instruction computes or reads, without the predicate that guards it (``@%p``)."""
     return _PREDICATE.findall(_GUARD.sub("", line.partition("//")[0]))
 
 

@@ -90,14 +90,15 @@ def _hints(file: SourceFile, made: cutile.HintedKernel) -> set[str]:
 
 
 def _in_decorator(file: SourceFile, search: cutile.SearchSite, name: str, made: cutile.HintedKernel) -> bool:
-    """Returns whether the kernel's decorator sets the hint ``name`` to the same value, so that all trials had it."""
+    """Returns whether the kernel's decorator sets the hint ``name`` to the same value, so that all trials had this
+    hint."""
     value = (made.hints or {}).get(name)
     hints = [kernel.hints.get(name) for kernel in cutile.kernels_of(file, search.kernel)]
     return bool(hints) and value is not None and all(hint and ast.dump(hint) == ast.dump(value) for hint in hints)
 
 
 def _arms(file: SourceFile, node: ast.AST) -> set[tuple[ast.AST, bool]]:
-    """Returns the ``if`` statements around ``node``, each with whether ``node`` is in its body, not in its ``else``
+    """Returns the ``if`` statements around ``node``. For each: True if ``node`` is in its body, False for its ``else``
     branch."""
     above = file.above(node)
     return {(if_, child in if_.body) for if_, child in above if isinstance(if_, ast.If) and child is not if_.test}
@@ -187,8 +188,8 @@ class HintsOnHotPath(Rule):
 def _launching_function(file: SourceFile, node: ast.AST) -> str:
     """Returns the name of the function around ``node`` if ``node`` runs on every call of the function; otherwise "".
 
-    The function, or a caller of it in this file, must also launch a kernel. If it only makes kernels, another file may
-    cache them.
+    The function, or a caller of it in this file, must also launch a kernel. If the function only makes kernels, another
+    file may cache the kernels.
     """
     owner = file.owner(node)
     return owner.name if owner is not None and _launches(file, owner) and on_every_call(file, node) else ""
@@ -215,9 +216,10 @@ CENTRES = 3
 class NoOpHint(Rule):
     """A searched hint changes no machine code.
 
-    Configurations that differ only in this hint are the same program: the search times it several times and picks
-    noise. In 24 pairs of kernel and architecture, occupancy 16 and 32 never differed from 8, and 1 never from
-    automatic. The rule needs --compile: it varies each hint alone in a few configurations of the first workload.
+    Configurations that differ only in this hint are the same program. The search times this program several times, and
+    noise decides. In 24 pairs of kernel and architecture, occupancy 16 and 32 always gave the code of 8, and occupancy
+    1 the code of automatic. The rule needs --compile: it varies each hint alone in a few configurations of the first
+    workload.
     Fix: remove the hint, or the values that give equal machine code, from the space.
     Sources: tileiras 13.4.
     """
@@ -261,7 +263,8 @@ class NoOpHint(Rule):
 
 
 def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> str:
-    """Returns a string that lists the values of a hint that give equal code; "" if all differ, or if too few compiled.
+    """Returns a string with the values of a hint that give equal code. Returns "" if all differ, or if too few
+    compiled.
 
     rows: one for each configuration in which the hint is varied. A row has the hash of the code of each value, or None
     if the value does not compile. Two values differ if their hashes differ in some row.

@@ -25,7 +25,7 @@ UNREAD_VARIABLES = {
     "TILEIR_OPT_LEVEL": "pass opt_level= to ct.kernel",
     "ENABLE_TILE": "it belongs to Triton's back end",
 }
-"""Environment variable that neither cuda-tile 1.7 nor TileGym 1.5 reads → the fix, for the message."""
+"""Maps an environment variable that neither cuda-tile 1.7 nor TileGym 1.5 reads to the fix in the message."""
 SETS = {"os.environ.setdefault", "os.putenv", "monkeypatch.setenv"}
 ASK_DEVICE = {"torch.cuda.get_device_capability", "torch.cuda.get_device_properties", "torch.cuda.get_device_name"}
 
@@ -52,9 +52,10 @@ class CannotBeRead(Rule):
 class CacheKey(Rule):
     """The key of a tuning cache leaves out values on which the best configuration depends.
 
-    An entry of one call then also serves calls that need other code: TMA and vector width depend on strides and
-    alignment, tiles on sizes, and everything on constants. A key rounded to a power of two merges shapes that differ up
-    to twofold. A cache on disk also needs the GPU model and the toolkit in its key: `cuda:0` names neither.
+    An entry of one call is then also used for calls that need other code. TMA and vector width depend on strides and
+    alignment, and tiles depend on sizes. All code depends on constants. Shapes that a key rounds to the same power of
+    two differ by up to a factor of two. A cache on disk also needs the GPU model and the toolkit in its key, because
+    `cuda:0` names neither.
     Fix: put every size, constant and dtype of the launch into the key, with strides and address % 16 of each tensor.
     Sources: TileGym 1.5.1: ops/cutile/softmax.py; ops/cutile/matmul.py.
     """
@@ -177,7 +178,7 @@ class SwitchAfterCache(Rule):
     """The switch that disables tuning is read after the cache.
 
     A tuned entry in the cache then wins over the switch. A configuration that is chosen while the switch is set is
-    stored as if it had been tuned, and stays after the switch is unset. One file of TileGym 1.5.1 does so.
+    stored as if it had been tuned, and stays after the switch is unset. One file of TileGym 1.5.1 has this mistake.
     Fix: read the switch before the cache and store nothing while the switch is set, or put the switch into the key.
     Sources: TileGym 1.5.1: ops/cutile/fused_neighborhood_attention.py.
     """

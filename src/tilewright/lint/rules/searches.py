@@ -34,8 +34,8 @@ class InPlaceSearch(Rule):
     """Every trial of the search runs on data that the previous trial wrote.
 
     A search launches the kernel hundreds of times. If the kernel reads an array that it also writes, all launches but
-    the first have other inputs: the result is wrong, and the time may be wrong, too. A clone in args_fn is not part of
-    the timed region; it costs about 4 µs of wall time for each sample.
+    the first have other inputs. Then the result is wrong, and the time may be wrong, too. A clone in args_fn is not
+    part of the timed region; it costs about 4 µs of wall time for each sample.
     Fix: in args_fn pass a scratch buffer or `tensor.clone()`; let only the final launch work in place.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """

@@ -122,8 +122,8 @@ class NotAnArgument(Rule):
     """A launch cannot take this argument.
 
     A launch takes arrays, lists of arrays and numbers. None and strings raise TypeError, also in cuda-tile 1.7.
-    Fix: instead of None, pass a tensor of one element and a constant that says whether to use it; instead of a string,
-    pass a number.
+    Fix: replace None by a tensor of one element, and pass a constant that says whether to use the tensor; replace a
+    string by a number.
     Sources: cuda-tile 1.7.
     """
 

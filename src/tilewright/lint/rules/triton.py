@@ -13,7 +13,7 @@ from tilewright.source.triton import TritonKernel, kernels, launches, operation
 
 BLOCK_POINTER = ("make_block_ptr", "advance")
 OTHER_TRITON = re.compile("ascend|npu")
-"""In the name of an imported package, this shows that the file is for Ascend, whose Triton still has block pointers."""
+"""Finds packages for Ascend by their names. The Triton for Ascend still has block pointers."""
 
 
 class BlockPointer(Rule):

@@ -63,10 +63,10 @@ def _is_hooked(file: SourceFile, tuner: Tuner) -> bool:
 class TunerKey(Rule):
     """The tuner's key leaves out constants on which the kernel's code depends.
 
-    Triton 3.9 compiles another kernel for each value of a constant, but launches it with the configuration that was
-    tuned for the first value with this key. That configuration was never timed with the other values, and it may not
-    fit into shared memory. Triton adds the dtype of each tensor to the key, and whether an optional tensor is there,
-    but no other argument.
+    Triton 3.9 compiles another kernel for each value of a constant. But all these kernels get the configuration that
+    was tuned for the first value with this key. That configuration was never timed with the other values, and it may
+    not fit into shared memory. Triton adds the dtype of each tensor to the key, and whether an optional tensor is
+    there, but no other argument.
     Fix: name the constants in key.
     Sources: Triton 3.9: runtime/autotuner.py.
     """
@@ -76,7 +76,7 @@ class TunerKey(Rule):
             key = tuner.names(file, LISTS["key"], "key") if tuner.takes_trials else None
             missing = missing_constants(file, kernel, set(key)) if key is not None else []
             if missing:
-                what = "on which its code depends and which launches vary"
+                what = "on which the kernel's code depends and which differ between launches"
                 message = f"the key of {kernel.node.name} leaves out {_listed(missing)}, {what}: add to key"
                 yield self.at(file, argument(tuner.call, LISTS["key"], "key") or tuner.call, message)
 

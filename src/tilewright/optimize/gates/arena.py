@@ -26,7 +26,7 @@ from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceRes
 from tilewright.worker.messages import Lost
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
-"""Most rounds and seconds of one race. A small error of its ranking is harmless, because the confirmation measures
+"""Most rounds and seconds of one race. A small error of the ranking is harmless, because the confirmation measures
 again."""
 CONFIRM_SECONDS = 3.0
 """Most wall seconds of one confirmation on one workload: 400 rounds of a kernel that takes 1.7 ms. A shorter kernel
@@ -77,8 +77,9 @@ class Confirmation(Paired):
 class Entrant:
     """A version of the kernel that the worker can launch.
 
-    files: absolute path of the user's file → absolute path of this version's copy.
-    contestants: name of a workload → the launch to time."""
+    files: maps the absolute path of the user's file to the absolute path of this version's copy.
+    contestants: the launch to time for each workload, by name.
+    """
 
     name: str
     files: Mapping[str, str]

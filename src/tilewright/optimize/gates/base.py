@@ -26,7 +26,7 @@ from tilewright.verify.check import InterpreterChecker
 CORRECTNESS: Mapping[str, Correctness] = {
     "correct": "PASS", "correct on reduced shapes": "PASS", "incorrect": "FAIL", "unverified": "unverified",
 }  # fmt: skip
-"""Verdict of a check → the value that the ledger stores."""
+"""Maps the verdict of a check to the value that the ledger stores."""
 CHECK_SECONDS = 20.0
 """Time limit for the check of one variant."""
 FULL_CHECK_SECONDS = 60.0
@@ -37,7 +37,7 @@ Attempts = tuple[Attempt, ...]
 
 @dataclass(frozen=True)
 class VerifiedVariants:
-    """All variants of an iteration, sorted by predicted time, and the correct ones among them."""
+    """All variants of an iteration, sorted by predicted time, and the correct variants among them."""
 
     variants: tuple[Variant, ...]
     correct: tuple[Variant, ...]
@@ -51,7 +51,7 @@ class RankedVariant:
     variant: Variant
     ratio: float
     times: Mapping[str, tuple[MeasuredTime, MeasuredTime]] = field(default_factory=dict)
-    """Workload → the times of the variant and of the incumbent; empty if the times are predicted."""
+    """The times of the variant and of the incumbent on each workload; empty if the times are predicted."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Gate(Protocol):
 
     @property
     def noise(self) -> Mapping[str, Interval]:
-        """Workload → ratio of the times of two copies of the baseline on this machine. Empty if nothing is measured."""
+        """The ratio of the times of two baseline copies on each workload; empty if nothing is measured."""
 
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """Returns the metrics of the untouched code for each workload, or the reason why it is not correct."""
@@ -150,7 +150,7 @@ class VariantChecker:
 
 
 def with_outcome(attempts: Sequence[Attempt], variant: Variant, status: AttemptStatus, reason: str) -> Attempts:
-    """Returns ``attempts``, with the attempt for ``variant`` replaced by one with this outcome."""
+    """Returns ``attempts`` with a new outcome for ``variant``."""
     others = [attempt for attempt in attempts if attempt.value != str(variant.value)]
     return (*others, variant.attempt(status, reason))
 

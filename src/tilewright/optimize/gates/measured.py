@@ -3,8 +3,8 @@
     verify every variant → race the correct ones with the incumbent → confirm the fastest → decide
 
 The race only ranks. The best of many noisy times looks faster than it is, so the fastest variant is measured again.
-The decision uses only this confirmation: the interpreter checks the variant on other shapes, and the GPU times it in
-pairs with incumbent and baseline on fresh inputs.
+The decision uses only this confirmation. The interpreter checks the variant on other shapes. The GPU times the variant
+in pairs with incumbent and baseline, on fresh inputs.
 """
 
 from __future__ import annotations

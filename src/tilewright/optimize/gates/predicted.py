@@ -89,7 +89,7 @@ class PredictedGate:
 
     @cached_property
     def _baseline_is_reduced(self) -> bool:
-        """Whether the untouched code cannot be checked at the workloads' full size either."""
+        """Whether the untouched code, too, cannot be checked at the workloads' full size."""
         return self.checker.verdict(self._baseline, own_shapes=True).verdict == "correct on reduced shapes"
 
     def _decision(self, variant: Variant, incumbent: Variant) -> PredictedDecision:

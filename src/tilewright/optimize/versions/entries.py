@@ -86,9 +86,9 @@ class JournalEntry:
 class KnownFile:
     """The states of a file that the journal knows.
 
-    was: as the user left it, when the run first recorded it or after the user's own later change.
-    backup: at the last backup.
-    now: after the last entry.
+    was: the state as the user left it, when the run first recorded the file or after the user's own later change.
+    backup: the state at the last backup.
+    now: the state after the last entry.
     """
 
     was: FileState
@@ -154,7 +154,7 @@ class EntryStore:
         return self._git.line_or_none("rev-parse", "--verify", "--quiet", f"{self._refs}/{name}") or ""
 
     def entries(self, last: str = "") -> tuple[JournalEntry, ...]:
-        """Returns the entries up to ``last``, or up to ``head``. Raises MachineError if one cannot be read."""
+        """Returns the entries up to ``last``, or up to ``head``. Raises MachineError if an entry cannot be read."""
         if not (last := last or self.head()):
             return ()
         lines = self._git("rev-list", "--reverse", "--format=%ct%n%B", last).splitlines()

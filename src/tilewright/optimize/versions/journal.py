@@ -97,7 +97,7 @@ class Journal:
     def open(cls, root: Path, run: str, home: Path) -> Journal:
         """Opens the journal of ``run``, and restores files that a killed process left unfinished.
 
-        The process may belong to this run or to another one in the same repository.
+        The process may belong to this run or to another run in the same repository.
 
         root: the folder of the user's program.
         home: Tilewright's folder, for a private repository.
@@ -161,7 +161,7 @@ class Journal:
         return self.edit_files({Path(path): text})
 
     def edit_files(self, texts: Mapping[Path, str | bytes]) -> str:
-        """Replaces the contents of several files in one entry: path → the whole new text.
+        """Replaces the contents of several files in one entry. ``texts``: the whole new text of each file, by path.
 
         Each text is written as UTF-8 with unchanged line ends. Text that was read with ``surrogateescape`` is written
         with its original bytes.
@@ -177,8 +177,8 @@ class Journal:
         return self._change("edit", wanted)
 
     def apply_patch(self, patch: str | bytes) -> str:
-        """Applies a unified diff in one entry: all of it, or nothing. It may create, remove and rename files and change
-        modes.
+        """Applies a unified diff in one entry: all of it, or nothing. The diff may create, remove and rename files and
+        change modes.
 
         Its paths are relative to the repository's top, as git writes them, or to `root` without a repository. Raises
         `ChangeRefused` if a line of context differs, or a file has no backup.
@@ -249,7 +249,7 @@ class Journal:
         return Recovered(entry.id, tuple(put_back), tuple(left))
 
     def _put_back(self, step: FileStep, temporary: str) -> bool:
-        """Undoes the step of one file if it was done. Returns False if another program has changed the file."""
+        """Undoes the step of one file, if the step was done. Returns False if another program has changed the file."""
         self._tree.discard(step.name, temporary)
         try:
             found = self._tree.read(step.name)

@@ -1,7 +1,7 @@
 """Reads unified diffs, and applies them to file contents in memory. It reads no file of the user.
 
 Git applies a patch only if all of its context matches: all of the patch or nothing. But git silently skips lines that
-it cannot read, such as those after a hunk that is longer than its header says. So `require_complete` checks the hunks
+it cannot read, such as lines after a hunk that is longer than its header says. So `require_complete` checks the hunks
 first.
 """
 
@@ -19,7 +19,7 @@ from tilewright.optimize.versions.user_tree import ABSENT, ChangeRefused, FileCo
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _OUTSIDE = ("--- ", "+++ ", "-- ", "--")
-"""Beginnings of lines outside the hunks that start with + or -: the names of files, and the signature of a mail."""
+"""The lines outside hunks that may start with + or -: names of files, and the signature of a mail."""
 
 FIX = "make the patch anew from the files as they are, e.g. with git diff"
 
@@ -33,7 +33,7 @@ def require_complete(patch: str) -> None:
             _skip_hunk(lines, number, old, new)
         elif line.startswith(("@@", "+", "-", "\\")) and not line.startswith(_OUTSIDE) and not line.startswith("\\ "):
             raise ChangeRefused(
-                f"line {number} of the patch is in no hunk: the header of the hunk before it counts wrongly; fix: {FIX}"
+                f"line {number} of the patch is in no hunk: the previous hunk's header has wrong counts; fix: {FIX}"
             )
         elif line.startswith("GIT binary patch"):
             next((None for _, data in lines if not data), None)

@@ -1,4 +1,4 @@
-"""Finds the git repository for a task's editable files: the user's, or else a private one.
+"""Finds the git repository for a task's editable files: the user's repository, or else a private repository.
 
 The user's repository is used if it contains all the files and ignores none. Otherwise (no repository, a package in
 site-packages, files of two repositories) Tilewright makes a private bare repository. There, a file's path is relative
@@ -27,7 +27,7 @@ NO_WORKTREE = ("not a git repository", "must be run in a work tree")
 class RepositoryPlace:
     """The repository of the editable files.
 
-    names: absolute path of the user's file → its path in the repository.
+    names: maps the absolute path of the user's file to the path in the repository.
     root: the folder on the user's disk to which the paths in the repository are relative.
     """
 

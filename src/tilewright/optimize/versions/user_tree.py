@@ -63,7 +63,7 @@ class FileState:
 class UserTree:
     """The files below ``root``.
 
-    top: ``root`` or a folder above it. Names of files are relative to it. Both are real paths.
+    top: ``root`` or a folder above. Names of files are relative to ``top``. Both folders are real paths.
     closed: real paths of folders whose files are not the user's, such as git's own.
     """
 
@@ -74,8 +74,8 @@ class UserTree:
     def name(self, path: Path | str) -> str:
         """Returns the name of ``path``, which may be relative to ``root``.
 
-        A link in its folders is followed; a link at its end is not. Raises `ChangeRefused` if the path leads out of
-        ``root`` or into a closed folder.
+        A link among the folders of ``path`` is followed; a link at the end of ``path`` is not. Raises `ChangeRefused`
+        if the path leads out of ``root`` or into a closed folder.
         """
         given, shown = Path(self.root, path), in_a_line(path)
         if given.name in ("", "..") or "\0" in str(given):

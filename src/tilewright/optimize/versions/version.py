@@ -16,7 +16,7 @@ from tilewright.ledger.file import storage
 
 @dataclass(frozen=True)
 class KernelVersion:
-    """One version of the editable files. ``files``: absolute path of the user's file → path of this version's copy."""
+    """One version of the editable files. ``files`` maps the absolute path of a user's file to this version's copy."""
 
     name: str
     files: Mapping[str, str]
@@ -24,7 +24,7 @@ class KernelVersion:
 
 def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> KernelVersion:
     """Writes a copy of each editable file into the folder ``name`` below ``folder``. If two files share a name, the
-    copies keep their parent folders. ``texts``: path of the user's file → the text to write."""
+    copies keep their parent folders. ``texts``: the text to write, by the path of the user's file."""
     directory = folder.absolute() / _directory(name)
     files = [Path(os.path.abspath(path)) for path in texts]
     distinct = len({path.name for path in files}) == len(files)
@@ -38,7 +38,7 @@ def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> KernelVer
 
 
 def digest_of(texts: Mapping[Path, str]) -> str:
-    """Returns a digest of a version's code. ``texts``: path of the user's file → its text."""
+    """Returns a digest of a version's code. ``texts``: the text of each file, by the path of the user's file."""
     paired = sorted((str(path), text) for path, text in texts.items())
     return hashlib.sha256(json.dumps(paired).encode()).hexdigest()
 

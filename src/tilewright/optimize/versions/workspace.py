@@ -5,7 +5,8 @@
   commit), ``kept`` (the last kept commit) and ``<n>`` (each attempt).
 * An attempt is committed before it is judged. A revert removes the commit from the branch; its ref stays.
 * Only git restores files. After a kill, `Workspace.open` for the same run goes back to ``kept``. The caller writes its
-  ledger first and calls `keep` or `revert` afterwards. After a kill it may call these again with the ledger's commit.
+  ledger first and calls `keep` or `revert` afterwards. After a kill, the caller may call `keep` or `revert` again with
+  the ledger's commit.
 * Every git command names its worktree. Otherwise git could find the user's checkout above a damaged worktree,
   and reset that checkout.
 """
@@ -98,7 +99,7 @@ class Workspace:
         return re.sub(r"^.*?-perf-|-\d{4}-\d\d-\d\d(-\d+)?$", "", self.branch)
 
     def texts(self) -> Mapping[Path, str]:
-        """Returns the incumbent's source texts: path of the user's file → text."""
+        """Returns the incumbent's source texts, by the path of the user's file."""
         names = self.place.names
         return {path: self._git("cat-file", "--filters", f"{self.kept}:{name}") for path, name in names.items()}
 

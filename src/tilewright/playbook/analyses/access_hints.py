@@ -13,7 +13,7 @@ from tilewright.source.syntax import Expression, Source, argument, dotted, with_
 
 LOADS = ("load", "gather")
 KINDS = (*LOADS, "store", "scatter")
-MOST = 4  # the most accesses of a file that get a site each
+MOST = 4  # the most accesses of a file that get their own sites
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def _is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
     """Returns whether a tile size equals, in each workload, a tensor's extent rounded up to a power of two.
 
     Such a tile holds a whole row, so its size must not change. A tile size named after M, N or K is compared only with
-    the workload's dimension of that name, because a TILE_N of 64 has nothing to do with a head dimension of 64.
+    the workload's dimension of that name. For example, a TILE_N of 64 has nothing to do with a head dimension of 64.
     """
     axis = axis_of(name)
 
@@ -130,7 +130,7 @@ def _first(facts: KernelFacts) -> list[Configuration]:
 
 
 def _around(facts: KernelFacts) -> Iterator[Configuration]:
-    """Yields the template's configurations, then other tile sizes, those nearest to the shipped sizes first."""
+    """Yields the template's configurations, then other tile sizes, the nearest to the shipped sizes first."""
     yield from _templates(facts)
     shipped = facts.task.space.shipped
     sizes = {name: (shipped[name], *tile_values(name, shipped[name], facts)) for name in facts.task.space.constants}
@@ -139,8 +139,8 @@ def _around(facts: KernelFacts) -> Iterator[Configuration]:
 
 
 def _templates(facts: KernelFacts) -> tuple[Configuration, ...]:
-    """Returns the configurations of the template that fits the kernel: for a product (tiles named M, N and K) or
-    attention (M and N)."""
+    """Returns the configurations of the template that fits the kernel. Kernels with tiles named M, N and K are
+    products. Kernels with tiles named M and N are attention."""
     axes = set(templates.knob_names(facts.task.space))
     name = "matmul" if {"M", "N", "K"} <= axes else "fmha" if {"M", "N"} <= axes else None
     if name is None:

@@ -56,6 +56,6 @@ class OneHint(Entry):
 
 
 def hungriest(facts: KernelFacts) -> MachineCode:
-    """Returns the machine code with the most spills among all workloads; of several with equal spills, the code with
-    the most registers."""
+    """Returns the machine code with the most spills among all workloads. If several have equally many spills, returns
+    the code with the most registers."""
     return max(facts.codes.values(), key=lambda code: (code.local_stores, code.registers, code.shared_bytes))

@@ -38,7 +38,7 @@ from tilewright.space import knobs
 LIKELY = (1.0, 0.6, 0.4)
 """The promise of the first, second and third literal that may be the one in effect."""
 OTHER_HINTS = 0.5
-"""The promise of a literal whose hints differ from the launched ones: it is unused, or its hints are overridden."""
+"""The promise of a literal whose hints differ from the launched hints: it is unused, or its hints are overridden."""
 _Loop: TypeAlias = tuple[cst.For, tuple[Known, ...]]  # a loop, and its literal values
 _CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
 

@@ -35,7 +35,7 @@ _PURE_BUILTINS = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "ra
 
 
 def names_read(node: cst.CSTNode) -> set[str]:
-    """Returns the names whose values ``node`` uses, without those that it only assigns."""
+    """Returns the names whose values ``node`` uses. Names that ``node`` only assigns are left out."""
     read, waiting = set[str](), [node]
     while waiting:
         node = waiting.pop()
@@ -73,8 +73,8 @@ def names_assigned(node: cst.CSTNode) -> Counter[str]:
 
 
 def _parts(node: cst.CSTNode, *names: str) -> list[cst.CSTNode]:
-    """Returns the nodes in these fields of a node; by default in all that may hold a name. `CSTNode.children` takes ten
-    times as long, because it makes a new node."""
+    """Returns the nodes in these fields of a node; by default in all fields that may hold a name. `CSTNode.children`
+    takes ten times as long, because it makes a new node."""
     parts: list[cst.CSTNode] = []
     for name in names or _fields(type(node)):
         value = getattr(node, name)
@@ -340,8 +340,8 @@ def _last(name: str, statements: Sequence[cst.BaseSmallStatement]) -> Definition
 def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:
     """Returns the source without the assignments of ``names`` whose values ``function`` no longer reads.
 
-    Also removes assignments whose values only the removed ones read. Keeps all assignments of a name if one of them
-    does more than compute a value.
+    Also removes assignments whose values only removed assignments read. Keeps all assignments of a name if one
+    assignment does more than compute a value.
     """
     pending = sorted(names)
     while pending:

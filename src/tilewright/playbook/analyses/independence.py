@@ -1,8 +1,8 @@
-"""Finds which accesses of a kernel wait for other accesses, and which pairs of them never access the same byte.
+"""Finds which accesses of a kernel wait for other accesses, and which of these pairs never access the same byte.
 
 Tile IR orders memory by tokens: a load waits for the earlier stores that may access the same array. The interpreter
 runs the kernel on every workload, with extents reduced to one or two tiles and an equal remainder. For each access, it
-compares the bytes with those that the awaited access used before in the same block.
+compares its bytes with the bytes that the awaited access used before in the same block.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ORDERED = ("load", "store")
 
 @dataclass(frozen=True)
 class Waiting:
-    """An access at ``place`` waits for the access at ``awaited_place``; at least one of them is a store.
+    """An access at ``place`` waits for the access at ``awaited_place``. At least one of the two is a store.
 
     ``what`` and ``awaited`` are ``load`` or ``store``. ``earlier_iteration``: whether the awaited access is in an
     earlier iteration of a loop around both. ``independent``: whether the two accesses have no common byte in any
@@ -101,7 +101,7 @@ def _of_workload(facts: KernelFacts, workload: Workload) -> list[Waiting] | str:
 
 
 class _Recording(Memory):
-    """A memory that compares each access with the accesses for which it waits: do they touch the same bytes?"""
+    """A memory that compares the bytes of each access with the bytes of the accesses for which it waits."""
 
     def __init__(self, chains: TokenChains) -> None:
         super().__init__(watch=False)
@@ -135,8 +135,8 @@ class _Recording(Memory):
         return found
 
     def _record(self, access: Access, addresses: Array, mask: Array | None, width: int) -> None:
-        """Records the bytes of an access, ``width`` bytes at each address. The key of a byte is its address | block <<
-        48."""
+        """Records the bytes of an access, ``width`` bytes at each address. The key of a byte is ``address | block <<
+        48``."""
         before: Mapping[Op, bool] = self._before.get(access.op, {})
         lanes = len(access.blocks)
         shape = (lanes, *np.broadcast_shapes(addresses.shape, () if mask is None else mask.shape)[1:])

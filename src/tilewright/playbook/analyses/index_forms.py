@@ -26,7 +26,7 @@ Term: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Scalar:
-    """A sum of terms, each with an integer factor: term → factor."""
+    """A sum of terms, each with an integer factor."""
 
     terms: Mapping[Term, int]
 
@@ -168,8 +168,8 @@ class Forms:
         return replace(left, start=Scalar({}))
 
     def _looked_up(self, call: cst.Call, where: cst.CSTNode) -> Form:
-        """Reads ``ct.gather(table, (b, token // PAGE))`` as a scalar load, because all elements of the index tile load
-        the same page id."""
+        """Reads ``ct.gather(table, (b, token // PAGE))`` as a scalar load. All elements of the index tile load the same
+        page id."""
         forms = [self.of(index, where) for index in indices_of(call)]
         spans = [form for form in forms if isinstance(form, Span)]
         if not spans or len(call.args) != 2 or any(not span.same for span in spans):

@@ -1,8 +1,8 @@
 """Rewrites tile code for one row so that it computes several rows: each value of the row gets an axis of rows.
 
-A value that depends on the row's number has the shape ``(1, N)``, ``(N,)`` or, for a statistic of the row, ``()``. The
-new shape is ``(ROWS, N)``, or ``(ROWS, 1)`` for a statistic. Elementwise operations then broadcast as before, and
-reductions run along the last axis. Any other code is refused, with the reason.
+A value that depends on the row's number has the shape ``(1, N)`` or ``(N,)``. A statistic of the row has the shape
+``()``. The new shape is ``(ROWS, N)``, or ``(ROWS, 1)`` for a statistic. Elementwise operations then broadcast as
+before, and reductions run along the last axis. Any other code is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class RowTiles(cst.CSTTransformer):
         return self._with_index(old, new)
 
     def _indexed(self, old: cst.Call, new: cst.Call) -> Expression:
-        """Checks a gather or scatter, which need not change: its indices become tiles because their names do."""
+        """Checks a gather or scatter. The call need not change, because the names in its indices now hold tiles."""
         self._checked(old)
         if not any(self._varies(index) for index in tile_shapes.indices_of(old)):
             raise NotApplicable(f"{self._code(old)} does not depend on the row")

@@ -100,7 +100,7 @@ def _code_broken(text: str, row: int, line: str, tokens: list[BracketToken]) -> 
 
 
 def _tokens(text: str, row: int) -> list[BracketToken]:
-    """Returns the tokens that begin on one line, without those inside an f-string."""
+    """Returns the tokens that begin on one line. Tokens inside an f-string are left out."""
     found: list[BracketToken] = []
     depth = strings = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

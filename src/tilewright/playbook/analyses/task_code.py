@@ -1,8 +1,8 @@
 """Changes the code around a kernel: the task's launch and its grid, the space, and the kernel's parameters.
 
 A new constant of a kernel needs a parameter, an argument in the launch and a knob in the space. So kernel, launch and
-task must be in one file; otherwise `NotApplicable` says which of them is missing. The axes of the grid and their
-product get names, so that the launch can pass them to the kernel and the patch is easy to read.
+task must be in one file; otherwise `NotApplicable` names the missing part. The axes of the grid and their product get
+names. So the launch can pass them to the kernel, and the patch is easy to read.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def own_kernel(facts: KernelFacts, source: Source) -> str:
 def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False) -> Source:
     """Returns the source with the knob ``name`` in its space. ``shipped`` is its value in the shipped configuration.
 
-    ``values`` are added to the values that the space lists for the knob. If empty, the list does not change.
+    ``values`` are added to the values that the space lists for the knob. If there are none, the list does not change.
     """
     space = space_of(source)
     lists = "hints" if hint else "constants"
@@ -99,7 +99,7 @@ def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value
 
 
 def entry_of(node: cst.Dict, name: str) -> cst.BaseExpression | None:
-    """Returns the value of the key ``name`` in a literal dictionary; None if it lacks the key."""
+    """Returns the value of the key ``name`` in a literal dictionary; None without the key."""
     pairs = (element for element in node.elements if isinstance(element, cst.DictElement))
     return next((pair.value for pair in pairs if _text(pair.key) == name), None)
 
@@ -217,7 +217,7 @@ def inserted(statement: str, line: cst.SimpleStatementLine) -> Changes:
 
 
 def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpression | None:
-    """Returns the expression that the launch passes for a parameter of the kernel; None if it is not known."""
+    """Returns the expression that the launch passes for a parameter of the kernel; None if unknown."""
     launch = launch_of(source)
     names = parameters(source.functions[kernel])
     values = _assigned(source, launch, launch.args)
@@ -261,7 +261,7 @@ def extent_of(source: Source, kernel: str, array: str, axis: int) -> str | None:
 
 
 def _assigned(source: Source, launch: LaunchCode, node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Returns the values that a launch assigns to the variable ``node``; ``node`` itself if it is not a name."""
+    """Returns the values that a launch assigns to ``node``. If ``node`` is not a name, returns ``node`` itself."""
     if not isinstance(node, cst.Name) or isinstance(launch.function, cst.Lambda):
         return [node]
     return [

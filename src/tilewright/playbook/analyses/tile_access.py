@@ -1,8 +1,8 @@
 """Replaces a gather or scatter of consecutive elements by a load or store of a tile.
 
-``ct.gather(x, (row, n * TILE + arange(TILE)))`` reads block n of a row: ``ct.load(x, (row, n), (1, TILE))``. A range
-that does not begin at a multiple of its size is loaded from a view that begins there (`Array.slice`). A table entry
-that is the same for all elements is loaded once.
+``ct.gather(x, (row, n * TILE + arange(TILE)))`` reads block n of a row. ``ct.load(x, (row, n), (1, TILE))`` replaces
+it. A range that does not begin at a multiple of its size is loaded from a view that begins there (`Array.slice`). A
+table entry that is the same for all elements is loaded once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Converted:
     def text(self, columns: int | None = None) -> str:
         """Formats the access as Python source. With ``columns``, puts the arguments on lines of their own.
 
-        They share one line if it has at most ``columns`` characters; otherwise each argument gets a line.
+        The arguments share one line of at most ``columns`` characters, if they fit. Otherwise each argument gets a
+        line.
         """
         arguments = ", ".join(self.arguments)
         if columns is not None and len(arguments) + len(INDENT) <= columns:

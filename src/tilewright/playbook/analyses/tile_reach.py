@@ -1,8 +1,8 @@
 """Finds how many elements an access takes along each axis of its array, and whether its last tile ends with the array.
 
 An access may count its tiles with a block id or a loop's variable. The last tile ends exactly with the array if the
-array's extent is a multiple of the tile's. This module finds both extents. It does not prove that the count stops at
-the last tile: the interpreter checks every address when the version is verified.
+array's extent is a multiple of the tile's extent. This module finds both extents. It does not prove that the count
+stops at the last tile: the interpreter checks every address when the version is verified.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.source.syntax import Source, argument, dotted, elements
 
 @dataclass(frozen=True)
 class Reach:
-    """An access that takes ``size`` elements at a time along ``axis`` of ``array``. The names are those in the kernel.
+    """An access that takes ``size`` elements at a time along ``axis`` of ``array``. The names come from the kernel.
 
     The array must have at least ``tiles`` tiles: more than 1 if the access uses a constant tile number.
     """

@@ -28,7 +28,7 @@ ELEMENTWISE = (
 REDUCTIONS = ("sum", "max", "min", "prod")
 FILLED = ("zeros", "ones", "full")
 SHAPED = {**dict.fromkeys(FILLED, 0), "broadcast_to": 1, "load": 2}
-"""Function whose argument is the shape of its result → the position of this argument."""
+"""Maps a function to the position of the argument that is the shape of the function's result."""
 SCALARS = ("bid", "num_blocks", "cdiv", "min", "max", "int", "float", "bool", "abs", "range", "len")
 
 
@@ -65,11 +65,11 @@ class Shapes:
                 return
 
     def of(self, node: Expression) -> Shape | None:
-        """Returns the shape of an expression of the function; None if it is not known."""
+        """Returns the shape of an expression of the function; None if the shape is not known."""
         return self.tile(node).shape
 
     def accessed(self, call: cst.Call) -> Shape | None:
-        """Returns the shape of the tile that is loaded or stored; None if it is not known."""
+        """Returns the shape of the tile that is loaded or stored; None if the shape is not known."""
         stored = argument(call, "tile", 2) if tile_call(self.source, call) == "store" else None
         return self.of(call if stored is None else stored)
 
@@ -77,7 +77,7 @@ class Shapes:
         return self._tile(node) or Tile(None)
 
     def _tile(self, node: Expression) -> Tile | None:
-        """Returns the tile of an expression; None if it depends on a name that the analysis has not reached yet."""
+        """Returns the tile of an expression. Returns None if the expression depends on a name without a tile yet."""
         match node:
             case cst.Name(value=name) if name in self._assigned and name not in self.varying:
                 return self.names.get(name)
@@ -234,7 +234,8 @@ def reduced_axes(call: cst.Call, rank: int) -> set[int] | None:
 
 
 def is_true(node: Expression | None) -> bool | None:
-    """Returns the value of an argument that is True or False: False if it is missing, None if it is no literal."""
+    """Returns the value of a boolean argument. Returns False for a missing argument, and None for any other
+    expression."""
     return False if node is None else {"True": True, "False": False}.get(dotted(node))
 
 

@@ -1,9 +1,9 @@
 """Finds the addresses and masks of the loads and stores in a Triton kernel, from its text.
 
 An address is read as a sum: a pointer, products of integers, and for each axis of the tile a stride times the element's
-position. `Walk` reads the statements in order. If a loop adds the same amount to a pointer in each iteration, the
-pointer is its first value plus the number of iterations times that amount. Values that are not such a sum get the form
-None (`triton_forms`).
+position. `Walk` reads the statements in order. If each iteration of a loop adds the same amount to a pointer, the
+pointer's value is the first value plus the number of iterations times the amount. Values that are not such a sum get
+the form None (`triton_forms`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Statement: TypeAlias = cst.BaseStatement
 class PointerAccess:
     """One load or store through a pointer.
 
-    path: the statements around it, from the outermost to its own statement.
+    path: the statements around the access, from the outermost to the innermost.
     """
 
     call: cst.Call
@@ -70,11 +70,11 @@ class Walk:
     """The names and calls whose values have 64 bits."""
 
     ends: dict[str, tuple[Scalar, Scalar]] = field(default_factory=dict)
-    """For each loop that starts from 0: its variable → its end and its step."""
+    """Maps the variable of each loop that starts from 0 to the end and the step of the loop."""
     highest: dict[str, Scalar] = field(default_factory=dict)
-    """For each loop that counts down: its variable → its first value."""
+    """Maps the variable of each loop that counts down to its first value."""
     quotients: dict[str, tuple[Scalar, Scalar]] = field(default_factory=dict)
-    """For each name or text of a quotient: dividend and divisor."""
+    """Maps each name or text of a quotient to its dividend and divisor."""
 
     def __post_init__(self) -> None:
         self._counter = count(1)
@@ -134,7 +134,7 @@ class Walk:
         self._forget(loop)
 
     def _advanced(self, loop: cst.For) -> dict[str, Form]:
-        """Returns the names to which each iteration adds an amount once, with the amount. The amount is the same in all
+        """Maps names to the amount that every iteration adds to them. It is added once, and is the same in all
         iterations."""
         changed, found = names_assigned(loop.body), {}
         for line in loop.body.body:
@@ -260,8 +260,8 @@ class Walk:
     # Expressions ----------------------------------------------------------------------------------
 
     def value(self, node: Expression) -> Known:
-        """Returns an expression as a `Form` (a sum with a stride for each axis) or a `Mask`, from the present values of
-        its names. Returns None if it is neither."""
+        """Returns an expression as a `Form` or a `Mask`, from the present values of its names. A form is a sum with a
+        stride for each axis. Returns None for any other expression."""
         match node:
             case cst.Integer():
                 return Form(Scalar({(): node.evaluated_value}) if node.evaluated_value else ZERO)

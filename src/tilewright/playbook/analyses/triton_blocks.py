@@ -1,4 +1,4 @@
-"""Reads a load or store through pointers as a load or store of a block, if the text shows that both do the same.
+"""Reads a load or store through pointers as an access to a block, if the text shows that both are equal.
 
 A block has a tensor, with base, shape and strides, and the offsets of its first element. The mask gives the shape: it
 must load or store the elements whose offset along each axis is below one bound. An axis without a mask is as long as
@@ -105,8 +105,8 @@ def _may_be_one(stride: Scalar) -> bool:
 
 
 def _in_loop(walk: Walk, access: PointerAccess, lane: Lane, base: Scalar) -> tuple[Scalar, Scalar] | None:
-    """Returns the offset and the end of an axis without a mask, if a loop takes one block after the other along this
-    axis."""
+    """Returns offset and end of an axis without a mask, along which a loop takes one block after the other. Returns
+    None without such a loop."""
     for name, (end, step) in walk.ends.items():
         turn = Scalar({(name,): 1})
         moved = Scalar({term: factor for term, factor in base.terms.items() if name in term})
@@ -156,8 +156,8 @@ def _pointer(walk: Walk, access: PointerAccess, form: Form) -> str:
 
 
 def tensors_used(source: Source, function: Function) -> tuple[set[str], set[str]]:
-    """Returns two sets of the kernel's parameters: those through which it may read memory, and those through which it
-    may write."""
+    """Returns two sets of the kernel's parameters. The kernel may read memory through parameters of the first set, and
+    write memory through parameters of the second set."""
     given: dict[str, set[str]] = {}
     for statement in source.every(cst.BaseSmallStatement, function.body):  # type: ignore[type-abstract]
         for name in names_assigned(statement):
@@ -200,9 +200,10 @@ def _origins(node: Expression | None, given: dict[str, set[str]]) -> set[str]:
 
 
 def _keep_apart(walk: Walk, access: PointerAccess, axis: int, lane: Lane, text: str) -> None:
-    """Raises `NotApplicable` unless the stored values do not depend on the rows (or columns) that wrap round.
+    """Raises `NotApplicable` if a stored value may depend on the rows (or columns) that wrap round.
 
-    This is shown if the block goes directly into one side of a product, and all stores mask the same rows.
+    No stored value depends on them if the block goes directly into one side of a product, and all stores mask these
+    rows.
     """
     source, function = walk.source, walk.function
     assert lane.wrapped is not None

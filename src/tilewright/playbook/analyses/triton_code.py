@@ -72,10 +72,10 @@ def is_pure(source: Source, node: cst.CSTNode, also: Collection[str] = ()) -> bo
 
 
 def without_dead_names(source: Source, function: str, names: Iterable[str]) -> Source:
-    """Returns the source without assignments that nothing reads: those to ``names``, and those whose values only these
-    read.
+    """Returns the source without assignments to ``names`` that nothing reads.
 
-    ``p += n`` does not count as a read of ``p``.
+    Also removes assignments whose values only the removed assignments read. ``p += n`` does not count as a read of
+    ``p``.
     """
     pending = sorted(names)
     while pending:

@@ -20,9 +20,9 @@ _NUMBERED = re.compile(r"(\w+?)·(\d+)")
 
 @dataclass(frozen=True)
 class Lane:
-    """One axis of a tile of ``size`` elements. Element i adds ``step`` × i.
+    """One axis of a tile, with ``size`` elements. Element i adds ``step * i`` to the sum of a `Form`.
 
-    wrapped: (start, length), if element i adds ``step`` × ((start + i) % length).
+    wrapped: a pair (start, length) if element i adds ``step * ((start + i) % length)`` instead; otherwise None.
     """
 
     step: Scalar
@@ -32,9 +32,9 @@ class Lane:
 
 @dataclass(frozen=True)
 class Form:
-    """An integer or address, or a tile of them: ``start`` plus the products that the axes add.
+    """An integer, an address, or a tile of integers or addresses: ``start`` plus the products that the axes add.
 
-    An axis of one element is None. ``lead`` is the first name of the sum; for an address this is the pointer.
+    An axis of one element is None. ``lead`` is the first name of the sum; in an address, this is the pointer.
     """
 
     start: Scalar
@@ -44,7 +44,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Mask:
-    """True where each index is below its limit."""
+    """A mask: an element is True if each of its indices is below the index's limit."""
 
     parts: tuple[tuple[Form, Scalar], ...]
 
@@ -66,7 +66,7 @@ class Names:
     numbers: Mapping[str, int]
 
     def holds(self, text: str) -> bool:
-        """Returns whether the names in ``text`` have the same values here as where the text was read."""
+        """Returns whether the names in ``text`` have the same values here as at the place where the text was read."""
         plain_names = set(re.findall(r"[^\W\d]\w*", _NUMBERED.sub("", text)))
         numbered = all(self.numbers.get(name) == int(at) for name, at in _NUMBERED.findall(text))
         return numbered and not plain_names & set(self.numbers)

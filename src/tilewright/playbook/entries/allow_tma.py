@@ -1,7 +1,8 @@
-"""Forbids a load or store to use the tensor memory accelerator (TMA), or allows it again.
+"""Forbids or allows the use of the tensor memory accelerator (TMA) for one load or store.
 
 TMA moves a whole tile through shared memory with one instruction. For a store of a few rows, writing the registers
-directly can be faster. Which way is faster differs between kernels, so both are measured. Each costs one compilation.
+directly can be faster. Which of the two is faster depends on the kernel, so both are measured. Each version costs one
+compilation.
 """
 
 from __future__ import annotations

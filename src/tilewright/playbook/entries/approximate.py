@@ -76,14 +76,14 @@ def _quotients(source: Source, function: Function) -> list[cst.BinaryOperation]:
 
 
 def _candidates(source: Source, function: Function) -> list[Expression]:
-    """Returns the operations that could be approximated: first those in loops, then the others, each in the order of
-    the text."""
+    """Returns the operations that could be approximated. Operations in loops come first, then the others, both in the
+    order of the text."""
     found = [*_quotients(source, function), *source.calls(*_ROUNDED, inside=function)]
     return sorted(found, key=lambda node: (not loops_around(source, node), source.place(node)))
 
 
 def _values(source: Source, function: Function, node: Expression, tiles: set[str]) -> tuple[Value, ...]:
-    """Returns the ways to approximate ``node``; empty if it is no operation on tiles, or is approximate already."""
+    """Returns the ways to approximate ``node``; empty if ``node`` is no operation on tiles, or already approximate."""
     if isinstance(node, cst.Call) and argument(node, "rounding_mode") is not None:
         return ()
     quotient = _quotient(source, node)

@@ -25,7 +25,7 @@ from tilewright.source.syntax import Expression, Function, Line, Replacement, So
 ALL = "all block pointers"
 PARTS = ("base", "shape", "strides", "offsets", "block_shape")
 PADDING = {"": "", "zero": "", "nan": ', padding_option="nan"'}
-"""The padding of a load → the padding argument of the descriptor."""
+"""Maps the padding of a load to the padding argument of the descriptor."""
 
 
 class BlockPointersAsDescriptors(Entry):
@@ -68,8 +68,9 @@ class BlockPointersAsDescriptors(Entry):
 class MadeBlockPointer:
     """The variable ``name``, which the statement ``line`` sets to a new block pointer.
 
-    parts: the arguments of ``call``. moved: for each axis that `tl.advance` moves, the variable that will hold its
-    offset. turned: whether the first stride is 1; the descriptor then describes the transposed matrix.
+    parts: the arguments of ``call``.
+    moved: the variable that will hold the offset of each axis that `tl.advance` moves.
+    turned: whether the first stride is 1; the descriptor then describes the transposed matrix.
     """
 
     name: str
@@ -183,7 +184,7 @@ def _block_pointers(source: Source, function: Function) -> dict[str, MadeBlockPo
 
 
 def _steps(source: Source, call: cst.Call, rank: int) -> dict[int, Expression]:
-    """Returns the steps of a `tl.advance` call by axis, without those that are 0."""
+    """Returns the steps of a `tl.advance` call by axis. Steps of 0 are left out."""
     steps = elements(argument(call, "offsets", 1))
     if steps is None or len(steps) != rank:
         raise _refused(source, call, "its steps are not written as a tuple")
@@ -227,7 +228,7 @@ def _offsets(source: Source, call: cst.Call, pointer: MadeBlockPointer) -> list[
 
 
 def _access(source: Source, pointer: MadeBlockPointer, offsets: list[str], call: cst.CSTNode) -> cst.BaseExpression:
-    """Returns a load or store through the descriptor, which replaces ``call``."""
+    """Returns the load or store through the descriptor that replaces ``call``."""
     assert isinstance(call, cst.Call)
     trans = spelled(source, call, "trans")
     where = ", ".join(offsets[::-1] if pointer.turned else offsets)
@@ -262,7 +263,7 @@ def _padding(source: Source, call: cst.Call) -> str:
 def _advanced(
     source: Source, line: Line, call: Expression, pointer: MadeBlockPointer
 ) -> cst.FlattenSentinel[cst.CSTNode]:
-    """Returns the statements that advance the offsets, which replace ``line``."""
+    """Returns the statements that replace ``line``. They advance the offsets."""
     assert isinstance(call, cst.Call)
     steps = _steps(source, call, len(pointer.parts["shape"]))
     if dotted(call.args[0].value) != pointer.name:

@@ -1,4 +1,4 @@
-"""Sets the num_ctas hint: 2 or 4 CTAs of a cluster compute one tile, and load their common data once, by multicast.
+"""Sets the num_ctas hint. Then 2 or 4 CTAs of a cluster compute one tile, and load common data once, by multicast.
 
 The hint helps products with large tiles on sm_90, sm_100 and their relatives. With the hint, the launch has fewer
 independent blocks to spread over the SMs.

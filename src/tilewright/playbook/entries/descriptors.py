@@ -110,7 +110,7 @@ def _fitting(function: Function, facts: KernelFacts, block: Block) -> str:
 
 
 def _misfit(function: Function, facts: KernelFacts, block: Block) -> str:
-    """Returns why a descriptor cannot take the launch's arguments for some shape; "" if it can for all shapes."""
+    """Returns why a descriptor cannot take the launch's arguments for some shape; "" if it fits all shapes."""
     names = parameters(function)
     rest = block.base + -Scalar({(block.pointer,): 1})
     for launch in task_code.served_launches(facts):
@@ -134,8 +134,8 @@ def _misfit(function: Function, facts: KernelFacts, block: Block) -> str:
 
 
 def _number(value: Scalar, given: Mapping[str, object]) -> int | None:
-    """Returns the value of a stride in one launch; None if it depends on a name that is not an integer argument of the
-    launch."""
+    """Returns the value of a stride in one launch. Returns None if the stride depends on anything but integer arguments
+    of the launch."""
     total = 0
     for term, factor in value.terms.items():
         known = [_known(name, given) for name in term]
@@ -176,7 +176,7 @@ def _text(names: Names, value: Scalar) -> str:
 def _with_descriptors(source: Source, kernel: str, blocks: Sequence[Block]) -> Source:
     """Returns the source in which descriptors load and store the blocks. Equal blocks share one descriptor."""
     walk = Walk(source, source.functions[kernel])
-    made: dict[str, str] = {}  # its arguments, with numbered names → the name of the descriptor
+    made: dict[str, str] = {}  # the name of each descriptor, by its arguments with numbered names
     changes: dict[cst.CSTNode, Replacement | Callable[[cst.CSTNode], Replacement]] = {}
     before: dict[Statement, list[cst.BaseStatement | cst.SimpleStatementLine]] = {}
     taken, read = {name.value for name in source.every(cst.Name)}, set[str]()

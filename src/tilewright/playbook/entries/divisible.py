@@ -19,7 +19,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 DIVISORS = (16, 8)
-"""The divisors to claim, the largest first. 16 elements of any dtype are at least 16 bytes, which is the widest access
+"""The divisors to claim, the largest first. 16 elements of any dtype have at least 16 bytes. This is the widest access,
 and the alignment that TMA needs."""
 
 

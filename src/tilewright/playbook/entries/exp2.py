@@ -1,8 +1,8 @@
 """Replaces exp(x) by exp2(x · log₂ e), with the factor folded into an existing operation.
 
 The hardware has an instruction for 2ˣ only, so every exp costs a multiplication by log₂ e. This factor can be folded
-into the scale of the scores, into a constant, or into the subtraction of the maximum, which becomes one fused
-multiply-add. The result rounds differently.
+into the scale of the scores or into a constant. It can also be folded into the subtraction of the maximum, which then
+becomes one fused multiply-add. The result rounds differently.
 """
 
 from __future__ import annotations
@@ -97,12 +97,13 @@ def _exp2(source: Source, call: cst.Call, inside: Expression) -> cst.Call:
 
 
 _KEEPS = ("max", "min", "maximum", "minimum", "where", "reshape", "transpose", "permute", "broadcast_to", "expand_dims")
-"""Functions that keep a common factor: if all operands are multiplied by it, so is the result, infinities included."""
+"""If all operands of these functions have a common factor, so has the result, even if a value is infinite."""
 
 
 @dataclass(frozen=True)
 class ScoreScale:
-    """The multiplication ``place`` of a tile by a scalar ``factor``. Its result, the scores, is called ``name``."""
+    """A multiplication (``place``) of a tile by a scalar (``factor``). The result, the scores, has the name
+    ``name``."""
 
     name: str
     place: cst.BinaryOperation

@@ -12,7 +12,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
 OPERATIONS = ("exp2", "truediv", "rsqrt", "sqrt", "mul", "add", "sub", "sum", "max", "min", "maximum", "minimum")
-"""Functions of cuda.tile 1.7 that take ``flush_to_zero``; those that save most time come first."""
+"""Functions of cuda.tile 1.7 that take ``flush_to_zero``; the functions that save most time come first."""
 MOST_SITES = 6
 
 

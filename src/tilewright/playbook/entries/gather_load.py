@@ -23,7 +23,7 @@ EVERY, LOADS, STORES = "every access", "loads only", "stores only"
 KINDS = {EVERY: ("load", "store"), LOADS: ("load",), STORES: ("store",)}
 PRODUCTS = ("mma", "mma_scaled", "matmul")
 PADDING = {"NEG_ZERO": "-0.0", "POS_INF": 'float("inf")', "NEG_INF": '-float("inf")', "NAN": 'float("nan")'}
-"""Padding mode of a tile load → ``padding_value`` of a gather, whose default is zero."""
+"""Maps the padding mode of a tile load to the ``padding_value`` of a gather. The default of a gather is zero."""
 KNOWN = ("index", "shape", "tile", "padding_mode", "check_bounds", "latency", "allow_tma")
 
 

@@ -1,8 +1,8 @@
 """Moves statements that compute the same value in every iteration of a loop to before the loop.
 
-The front end of cuda-tile 1.7 does most of this itself: the Tile IR is the same with ``scale = ct.load(weight, …)``
-inside the loop or before the loop. It does not move statements under an ``if`` in the loop, so this entry offers only
-these. A moved tile occupies registers during the whole loop.
+The front end of cuda-tile 1.7 moves most statements itself: ``scale = ct.load(weight, …)`` gives the same Tile IR
+inside and before the loop. It does not move statements under an ``if`` in the loop, so this entry offers only such
+statements. A moved tile occupies registers during the whole loop.
 """
 
 from __future__ import annotations

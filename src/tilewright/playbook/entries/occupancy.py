@@ -13,7 +13,7 @@ from tilewright.records import Value
 
 ENOUGH = 4  # CTAs on an SM; more CTAs rarely hide more latency
 ORDER = {"memory": (4, 2, 8, 1), "balanced": (2, 4, 8, 1), "compute": (2, 4, 1)}
-"""Kind of bound → the values to try, the most promising first. The compiler treats 16 and 32 as 8."""
+"""The values to try for each kind of bound, the most promising first. The compiler treats 16 and 32 as 8."""
 
 
 class OccupancyHint(OneHint):

@@ -71,7 +71,7 @@ def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelF
 
 
 def _is_fixed(source: Source, kernel: str, reach: Reach, facts: KernelFacts) -> bool:
-    """Returns whether the task refuses extents along this axis that differ by one from its workloads' extents."""
+    """Returns whether the task refuses extents along this axis that differ by one from the workloads' extents."""
     extent = extent_of(source, kernel, reach.array, reach.axis)
     if extent is None or extent.isdigit():
         return extent is not None

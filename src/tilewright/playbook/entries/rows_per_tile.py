@@ -1,6 +1,6 @@
 """Lets a block compute ROWS rows in one tile instead of one row at a time.
 
-A short row does not give a block enough work: loads wait for one another, and a reduction of one row leaves most of the
+A short row does not give a block enough work. Loads wait for one another, and a reduction of one row leaves most of the
 block idle. The change adds a knob and needs registers, so kernels with long rows become slower. `row_numbers` finds the
 number of the row, and `row_tiles` rewrites the values that depend on this number.
 """
@@ -67,8 +67,8 @@ class RowsPerTile(Entry):
 
 
 def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Source, str | None]:
-    """Returns the source with only the kernel changed, and the length of its row tile as text; None for the length if
-    it loads no tile."""
+    """Returns the source with only the kernel changed, and the length of the row tile as text. The length is None if
+    the kernel loads no tile."""
     function = source.kernels[kernel]
     rows = task_code.fresh_in(source, kernel, "rows")
     tiles = RowTiles(source, function, row.name, rows, knob)
@@ -92,8 +92,8 @@ def _again(source: Source, kernel: str, row: RowNumber) -> RowNumber:
 def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str) -> Source:
     """Returns the source with a new statement, which assigns a tile to the name ``rows``.
 
-    The tile has the numbers of all rows in a group, and the shape (``knob``, 1). The statement comes after the one that
-    computes the number of the group; in a loop over groups, it is the first of the body.
+    The tile has the numbers of all rows in a group, and the shape (``knob``, 1). The statement comes after the
+    statement that computes the group's number. In a loop over groups, it is the first of the body.
     """
     again = _again(source, kernel, row)
     arange, int32 = source.spelled("arange"), source.spelled("int32")
@@ -115,7 +115,7 @@ def _knob(source: Source) -> str:
 
 
 def _values(source: Source, row: RowNumber, size: int | None) -> tuple[int, ...]:
-    """Returns the counts of rows to try: those whose tiles fit into the registers and that divide a block's rows."""
+    """Returns the counts of rows to try. They divide a block's rows, and tiles of so many rows fit into registers."""
     fitting = [rows for rows in ROWS if size is None or rows * size <= ELEMENTS]
     if row.kind == "loop":
         lengths = _knob_values(source, row.length)
@@ -153,9 +153,9 @@ def _elements(facts: KernelFacts, source: Source, kernel: str, width: str | None
 class RowNumber:
     """A variable that numbers rows, and the statement or loop ``node`` that assigns it.
 
-    The kind is ``block`` for a block id along the ``axis`` of the grid. The kind is ``stride`` for the variable of a
-    loop over all rows whose step is the number of blocks. The kind is ``loop`` for a number computed in a ``loop`` over
-    the rows of one block; the constant ``length`` is then the number of these rows.
+    kind: ``block`` for a block id along the ``axis`` of the grid; ``stride`` for the variable of a loop over all rows
+        whose step is the number of blocks; ``loop`` for a number that is computed in a ``loop`` over a block's rows.
+    length: for the kind ``loop``, the name of the constant with the number of a block's rows.
     """
 
     name: str
@@ -206,7 +206,7 @@ def _grid_axis(source: Source, grid: Expression, axis: int) -> Expression:
 def _assigned(
     source: Source, function: Function, line: cst.SimpleStatementLine, name: str, value: Expression
 ) -> RowNumber | None:
-    """Returns the row number that the assignment ``name = value`` computes; None if it is no row number."""
+    """Returns the row number that the assignment ``name = value`` computes; None if the name numbers no rows."""
     if isinstance(value, cst.Call) and tile_call(source, value) == "bid":
         axis = number(argument(value, "axis", 0))
         return RowNumber(name, "block", line, axis) if isinstance(axis, int) else None

@@ -21,7 +21,7 @@ from tilewright.source.syntax import Source, dotted
 from tilewright.task.tensors import ArraySpec
 
 _FACT = re.compile(r"(\w+)\.(shape|strides)\[(\d+)\]")
-Axes = Mapping[str, tuple[int, ...]]  # parameter → axes
+Axes = Mapping[str, tuple[int, ...]]  # the axes of each parameter
 
 
 class StaticShapes(Entry):
@@ -30,7 +30,7 @@ class StaticShapes(Entry):
         name="static shapes",
         what="compiles the kernel for extents (and strides) that all workloads share",
         when="loops or bounds depend on an extent that a model fixes: bounds checks and remainders fall away",
-        when_not="the extent changes from launch to launch: each new one is compiled anew",
+        when_not="the extent changes from launch to launch: each new extent costs a compilation",
         priority={"memory": 7, "balanced": 7, "compute": 8},
         order=230,
         effect=Effect.assumed(0.98, 1.15, kept=1, of=2),

@@ -191,8 +191,7 @@ def _in_order(source: Source, *lines: Line) -> tuple[Line, ...]:
 
 
 def _slow_extent(source: Source, function: Function, number: str, width: str) -> str | None:
-    """Returns an expression for the number of distinct values of ``number // width``; None if the text does not show
-    it."""
+    """Returns an expression for the number of distinct values of ``number // width``; None if unknown."""
     factors = {
         source.code(other)
         for product in source.every(cst.BinaryOperation, function)
@@ -207,8 +206,7 @@ def _slow_extent(source: Source, function: Function, number: str, width: str) ->
 
 
 def _total(source: Source, function: Function, name: str) -> str | None:
-    """Returns an expression for the number of distinct values of ``name`` over all blocks; None if the text does not
-    show it."""
+    """Returns an expression for the number of distinct values of ``name`` over all blocks; None if unknown."""
     for loop in source.every(cst.For, function):
         if dotted(loop.target) == name and isinstance(loop.iter, cst.Call):
             bounds = range_of(loop)
@@ -221,7 +219,7 @@ def _total(source: Source, function: Function, name: str) -> str | None:
 
 
 def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | None:
-    """Returns the pair with the row number as ``first``. A store depends on it with its earlier index.
+    """Returns the pair with the row number as ``first``: the name on which the earlier index of a store depends.
 
     Returns None if ``tiles.statements`` assign other names, too, or if no store has one index for each of the two
     names.

@@ -162,7 +162,7 @@ class Dtypes:
         return self.of(call.func.value) if isinstance(call.func, cst.Attribute) and method in _METHODS else None
 
     def _dtype(self, node: Expression | None) -> str | None:
-        """Returns the dtype that an argument such as ``ct.float32`` or ``x.dtype`` names; None if it is unknown."""
+        """Returns the dtype that an argument such as ``ct.float32`` or ``x.dtype`` names; None if unknown."""
         if isinstance(node, cst.Attribute) and node.attr.value == "dtype":
             return self.of(node.value)
         return dotted(node).split(".")[-1] or None if node is not None else None

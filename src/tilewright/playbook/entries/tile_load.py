@@ -1,10 +1,10 @@
 """Turns gathers and scatters of consecutive elements into loads and stores of tiles.
 
 A tile load uses TMA if the GPU has it: one instruction instead of an address, a bound check and a register for each
-element. The change applies to three kinds of index. They are ranges that begin at a multiple of their length, ragged
-segments (loaded from a view that begins with the segment), and pages with one id. A kernel that uses each element once
-can become slower, because TMA goes through shared memory. On TileGym's kernels and an H200 the change was kept in 1 of
-11 tries (bench/recorded/h200-tilegym-2026-11-21.json).
+element. The change applies to three kinds of index: ranges that begin at a multiple of their length, ragged segments,
+and pages with one id. A segment is loaded from a view that begins with the segment. A kernel that uses each element
+once can become slower, because TMA goes through shared memory. On TileGym's kernels and an H200 the change was kept in
+1 of 11 tries (bench/recorded/h200-tilegym-2026-11-21.json).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 SITES = 6
-Sizes: TypeAlias = Mapping[str, Value]  # tile → size
+Sizes: TypeAlias = Mapping[str, Value]  # the size of each tile, by name
 
 
 class TileSizes(Entry):

@@ -105,7 +105,8 @@ class Tokens(Entry):
 
 
 def _moves(source: Source, function: Function) -> Iterator[_Move]:
-    """Yields the moves of each load in a plain assignment over stores to its array, the shortest move first."""
+    """Yields the moves of each load to places before earlier stores to its array, the shortest move first. The load
+    must be in a plain assignment."""
     effects = Effects(source, function)
     for block in source.every(cst.IndentedBlock, function):
         for index, statement in enumerate(block.body):

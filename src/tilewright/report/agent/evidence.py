@@ -1,7 +1,7 @@
 """The evidence of a run of `agent`, from the ledger's records only: each change that was tried, with its outcome.
 
-The ids of its numbers begin with the id of a measurement, such as ``RUN/m3/ratio/centre``, or with ``items``,
-``changes``, ``ends``, ``findings`` or ``run`` (see `sourced`).
+Each number has an id (see `sourced`). The id begins with the id of a measurement, such as ``RUN/m3/ratio/centre``, or
+with the name of a list: ``items``, ``changes``, ``ends``, ``findings`` or ``run``.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class AgentEvidence:
         return next((item for item in self.parts.items if item.id == change.item), None)
 
     def tag(self, item: AgentItem) -> str:
-        """Returns the principle of an item: the stored one, or else the one recognised in its text and its changes."""
+        """Returns the principle of an item: stored, or else recognised in the item's text and changes."""
         names = (change.name for change in self.parts.changes_of(item.id))
         return item.tag or principle_of(" ".join((item.text, *names)))
 
     def measured(self, kind: str, change: str = "") -> AgentMeasurement | None:
-        """Returns the last measurement of this kind: of a change, or of the whole program."""
+        """Returns the last measurement of this kind. ``change``: the id of a change, or "" for the whole program."""
         found = [each for each in self.parts.measurements if each.kind == kind and each.change == change]
         return found[-1] if found else None
 

@@ -1,7 +1,8 @@
 """Reads a measurement of a program: latency and throughput before and after, their change, and the speed of light.
 
-A measurement of two versions has values named ``… before, µs`` and ``… after, µs``, and ``… speed of light before`` and
-``… speed of light after`` as shares from 0 to 1. A measurement of one version has ``…, µs`` and ``… speed of light``.
+A measurement of two versions has times named ``… before, µs`` and ``… after, µs``. It also has shares from 0 to 1 named
+``… speed of light before`` and ``… speed of light after``. A measurement of one version has ``…, µs`` and
+``… speed of light``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tilewright.report.cells import number
 from tilewright.report.sourced import NOT_MEASURED, Sourced, citing, ids_of, key
 
 UNITS = {"optimizer step": "steps/s", "forward call": "calls/s", "process": "runs/s"}
-"""What was timed → the unit of its throughput."""
+"""Maps a kind of timed work, such as a step, to the unit of its throughput."""
 Value = tuple[float, str] | None
 """A number and its ledger id."""
 
@@ -35,9 +36,7 @@ class PercentChange:
 
 @dataclass(frozen=True)
 class Impact:
-    """Two versions in one measurement, as formatted strings. A string is `NOT_MEASURED` if the measurement has no such
-    value.
-    """
+    """Two versions in one measurement, as formatted strings. A value that was not measured is `NOT_MEASURED`."""
 
     latency: tuple[str, str]
     throughput: tuple[str, str]
@@ -75,7 +74,7 @@ def impact_of(measurement: AgentMeasurement | None) -> Impact:
 
 
 def value_at(measurement: AgentMeasurement, *ends: str) -> Value:
-    """Returns the first value of a measurement whose name ends with one of these suffixes."""
+    """Returns a value of a measurement: the first value with a name that ends with one of ``ends``."""
     for name, value in measurement.values.items():
         if name.endswith(ends):
             return value, f"{measurement.id}/values/{key(name)}"
@@ -93,7 +92,7 @@ def whole(seconds: tuple[float, str]) -> str:
 
 
 def throughput(us: Value, measurement: AgentMeasurement) -> str:
-    """Formats a throughput: the steps, calls or runs per second, from the time of one of them in µs."""
+    """Formats the steps, calls or runs per second. ``us``: the time of one step, call or run in µs."""
     if us is None or us[0] <= 0:
         return NOT_MEASURED
     unit = UNITS.get(str(measurement.facts.get("unit")), "steps/s")
@@ -113,8 +112,10 @@ def _points(before: Value, after: Value) -> str:
 
 
 def change_of(measurement: AgentMeasurement, sense: int) -> PercentChange:
-    """Returns the change by the ratio of the paired rounds. ``sense``: 1 for the time, -1 for its inverse
-    (throughput)."""
+    """Returns the change in percent, from the ratio of the paired rounds.
+
+    sense: 1 for the change of the time, -1 for the change of the throughput.
+    """
     ratio = measurement.ratio
     if ratio is None or ratio.centre <= 0:
         return PercentChange(NOT_MEASURED)

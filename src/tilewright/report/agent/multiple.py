@@ -20,11 +20,11 @@ from tilewright.report.agent.sections import (
 from tilewright.report.sourced import NOT_MEASURED, Sourced, citing, joined, key
 
 LIGHT_SOURCE = "speed of light source"
-"""The fact of a measurement that says where its limit comes from."""
+"""The name of the fact that names the source of a measurement's limit."""
 VERDICTS = {
     "faster": "the user's own command is faster beyond the noise",
-    "tied": "no effect on the user's own command was shown: each gain is one of its change alone",
-    "slower": "the user's own command is slower: each gain is one of its change alone",
+    "tied": "no effect on the user's own command was shown: each gain was measured for its change alone",
+    "slower": "the user's own command is slower: each gain was measured for its change alone",
 }
 
 

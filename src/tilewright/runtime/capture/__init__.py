@@ -1,1 +1,1 @@
-"""Records the launches of a program, describes them as data, and makes tasks of them."""
+"""Records the launches of a program, describes each launch as data, and makes a task of a launch."""

@@ -1,6 +1,6 @@
 """Records the launches of a program: a hook for each language counts all launches and times a few.
 
-The hook examines the first launches of each kernel and later a random sample (`kinds`). The others only pass through.
+The hook examines the first launches of each kernel and later a random sample (`kinds`). Other launches pass unexamined.
 Each new kind of launch is described once (`described`). If recording fails, the launch is still made as usual.
 `tilewright capture` sets TILEWRIGHT_CAPTURE. Then Tilewright's start-up file calls `install` on `import cuda.tile` and
 on `import triton`.
@@ -25,11 +25,12 @@ from tilewright.runtime.capture.languages import LANGUAGES
 from tilewright.runtime.capture.recorder import Recorder
 
 VARIABLE = "TILEWRIGHT_CAPTURE"
-"""Path of the record. If it is set, a program that imports `cuda.tile` or `triton` is recorded."""
+"""An environment variable: the path of the record. If it is set, a program that imports `cuda.tile` or `triton` is
+recorded."""
 DATA_VARIABLE = "TILEWRIGHT_CAPTURE_DATA"
-"""How many MiB of array data may be kept beside the record. Default: none."""
+"""An environment variable: the MiB of array data that may be kept beside the record. Default: none."""
 EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
-"""If 1, every launch is examined, not a sample."""
+"""An environment variable. If it is 1, every launch is examined; otherwise only a sample is."""
 DESCRIBE_VARIABLE = "TILEWRIGHT_CAPTURE_DESCRIBE"
 """An environment variable. If it is 1, every launch is examined and recorded, but no kernel runs. So a program with CPU
 tensors can be recorded without a GPU. The outputs of its kernels stay as they were before the launch."""
@@ -168,8 +169,9 @@ class _Installed:
 
 
 def pause(age: float, took: float) -> float:
-    """Returns the seconds until the next write. Writing then costs a program at most 1 % of its time, and a worker that
-    is killed early loses about a fifth of its launches.
+    """Returns the seconds until the next write. With this pause, writing takes at most 1 % of a program's time.
+
+    A worker that is killed early loses about a fifth of its launches.
 
     age: seconds since the first launch.
     took: seconds of the last write.

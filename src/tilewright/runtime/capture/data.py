@@ -35,8 +35,11 @@ class Data:
         self._number = 0
 
     def keep(self, launch: DescribedLaunch, args: Sequence[CallValue]) -> dict[str, str]:
-        """Stores all arrays of the launch, and returns array → file. Stores none if they do not all fit. Waits for the
-        device, so it must not be called while launches are captured into a CUDA graph."""
+        """Stores all arrays of the launch, or none if there is too little space. Returns the file of each array, by
+        name.
+
+        Waits for the device, so it must not be called while launches are captured into a CUDA graph.
+        """
         names = [argument.name for argument in launch.arrays()]
         size, values = sum(array.spec.nbytes for array in launch.arrays()), dict(_values(launch.arguments, args))
         if not names or size > self.left:
@@ -77,7 +80,7 @@ def elements(value: CallValue) -> Elements:
 
 
 def read(file: str | Path, array: ArraySpec) -> Elements:
-    """Returns the elements of ``array``, read from ``file``, in its own dtype."""
+    """Returns the elements of ``array``, read from ``file``, in the array's own dtype."""
     stored: Elements = np.load(file)
     return stored.view(numpy_dtype(array.dtype)).reshape(array.shape)
 

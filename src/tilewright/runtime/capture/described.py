@@ -1,8 +1,8 @@
 """Describes a launch as data: its kernel, grid, arrays, constants and hints.
 
 A description has no addresses. It has only their effects: the alignment, which arrays share memory, and how far apart
-these are. The contents of small integer arrays are stored, because lengths and indices control what a kernel does.
-`rebuilding` makes the launch again; `task_file` makes a task file of it.
+these arrays are. The contents of small integer arrays are stored, because lengths and indices control what a kernel
+does. `rebuilding` makes the launch again; `task_file` makes a task file of it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Argument:
     """The value of a scalar or a constant, the name of a dtype, or the `repr` of another object."""
     array: ArraySpec | None = None
     storage: int = 0
-    """A number for the memory of an array. Arrays with equal numbers share memory."""
+    """The number of the storage (block of memory) that holds an array. Arrays with equal numbers share memory."""
     offset: int = 0
-    """Bytes from the first element of the lowest array of this storage to the first element of this array."""
+    """The distance in bytes from the storage's lowest array to this array, between the first elements."""
     contents: str | None = None
     """The elements of a small integer array, row-major and packed (see `unpacked`)."""
     items: tuple[Argument, ...] = ()
-    """The items of a list or a tuple. A descriptor has one: its array."""
+    """The items of a list or a tuple. A descriptor has one item, its array."""
     block_shape: tuple[int, ...] = ()
     """The shape of a descriptor's block."""
     padding: str = ""
@@ -91,7 +91,7 @@ class Autotuned:
     keys: tuple[str, ...]
     """The arguments whose values start a new search."""
     restored: tuple[str, ...]
-    """The arrays that get their elements back after each trial."""
+    """The arrays whose elements are restored after each trial."""
     zeroed: tuple[str, ...]
     """The arrays that are set to zero before each trial."""
 
@@ -110,17 +110,18 @@ class DescribedLaunch:
     arguments: tuple[Argument, ...]
     hints: Mapping[str, Value] = field(default_factory=dict)
     problem: str = ""
-    """Why this launch cannot be made again from its description; empty if it can."""
+    """The reason why this launch cannot be made again from its description; "" if there is none."""
     language: str = "cutile"
     """The name of the kernel's language."""
     autotuned: Autotuned | None = None
 
     def arrays(self) -> tuple[Argument, ...]:
-        """Returns all arrays in the order of the arguments, also those in lists and tuples."""
+        """Returns all arrays in the order of the arguments, including arrays in lists and tuples."""
         return tuple(array for argument in self.arguments for array in argument.arrays())
 
     def with_arrays(self, change: Callable[[Argument], Argument]) -> DescribedLaunch:
-        """Returns the launch with ``change(array)`` for each array. Calls ``change`` in the order of `arrays`."""
+        """Returns the launch with each array replaced by ``change(array)``. The order of the calls is that of
+        `arrays`."""
 
         def changed(argument: Argument) -> Argument:
             if argument.kind == "array":
@@ -138,13 +139,14 @@ class DescribedLaunch:
 
     @classmethod
     def from_json(cls, data: Json) -> DescribedLaunch:
-        """The inverse of `to_json`. Raises ValueError, with the name of the field, if ``data`` is wrong."""
+        """Reads a launch from the JSON of `to_json`. Raises ValueError, with the name of the field, if ``data`` is
+        wrong."""
         return codec.from_json(cls, data, defaults=True)
 
 
 def described(kernel: KernelObject, grid: Sequence[int], args: Sequence[CallValue]) -> DescribedLaunch:
     """Describes a launch of a cuTile kernel over ``grid`` on ``args``. Reads small integer arrays, and waits for the
-    device to do so. While launches are captured into a CUDA graph, it reads none."""
+    device to do so. While launches are captured into a CUDA graph, no array is read."""
     from tilewright.languages.cutile import private
 
     function, annotations = private.python_function(kernel), private.parameter_annotations(kernel)
@@ -158,7 +160,7 @@ def described_call(
 ) -> DescribedLaunch:
     """Describes a launch of the kernel with this Python function, without hints.
 
-    args: parameter → value.
+    args: the values of the parameters, by name.
     constants: the parameters that are constants.
     """
     addresses: list[int] = []
@@ -286,7 +288,7 @@ def _contents(value: CallValue, array: ArraySpec) -> str | None:
 
 
 def _problem(function: FunctionType, arguments: Sequence[Argument]) -> str:
-    """Returns why the launch cannot be made again; empty if it can."""
+    """Returns why the launch cannot be made again; empty without such a reason."""
     if not Path(function.__code__.co_filename).is_file():
         return f"the kernel is not in a file but in {function.__code__.co_filename}: write it to a module"
     if function.__name__ == "<lambda>":

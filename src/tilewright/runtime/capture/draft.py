@@ -34,9 +34,9 @@ class Dimensions:
     """The dimensions of a task.
 
     arrays: as the task declares them.
-    index_arrays: name of an array → facts about its non-decreasing integers.
-    products: integer argument → the extents whose product it is.
-    largest: name of an integer array with known contents → its largest element.
+    index_arrays: facts about arrays of non-decreasing integers, by the array's name.
+    products: maps an integer argument that is a product of extents to these extents.
+    largest: the largest element of each integer array with known contents, by the array's name.
     form: the form of the grid; None if no rule explains the grid.
     """
 
@@ -122,8 +122,8 @@ class Dimensions:
 
     @cached_property
     def _twice(self) -> dict[int, Derived]:
-        """Maps row lengths that are twice another row length to ``N * 2``. An example are rotary embeddings, where a
-        cosine row is half as long as a data row."""
+        """Maps row lengths that are twice another row length to ``N * 2``. For example, a cosine row of rotary
+        embeddings is half as long as a data row."""
         rows = {array.shape[-1] for array in self.arrays.values() if len(array.shape) > 1 and self.scaling.linked}
         doubled = {extent for extent in rows - self._constant if extent % 2 == 0 and extent // 2 in rows and extent > 2}
         return {extent: ("{} * 2", (extent // 2,)) for extent in doubled}
@@ -198,8 +198,8 @@ class TaskDraft:
 
     @cached_property
     def dimensions(self) -> Dimensions:
-        """The dimensions of the task. There are none if no rule explains the grid, or if an array is not a dense block
-        of memory: such a launch cannot be scaled."""
+        """The dimensions of the task. A launch that cannot be scaled has none: no rule explains its grid, or one of its
+        arrays is not a dense block of memory."""
         flat = any(declared.flat for _, declared in self.arrays.values())
         can_scale = not flat and (self.form is not None or self.captured.persistent)
         read = {name: array for name, (array, _) in self.arrays.items() if name not in self.captured.filled}
@@ -300,8 +300,7 @@ class TaskDraft:
         return self.launch.module == PROGRAM and not is_quiet(Path(self.launch.file))
 
     def _root(self) -> str | None:
-        """Returns the folder to import the kernel's package from; None if it is installed, or if there is no
-        package."""
+        """Returns the folder from which the kernel's package is imported; None for installed or missing packages."""
         if "." not in self.launch.module:
             return None
         import importlib.util
@@ -332,8 +331,8 @@ class TaskDraft:
         yield name, f"tw.Output({shape!r}, {dtype!r}{option})"
 
     def _distribution(self, argument: Argument) -> str:
-        """Returns the distribution from which a task draws an integer array, as text; empty for other arrays. It has
-        the captured range, so that an index stays a valid index."""
+        """Returns the distribution from which a task draws an integer array, as text; empty for other arrays. The
+        distribution has the captured range, so that an index stays valid."""
         if not argument.spec.dtype.startswith(WHOLE):
             return ""
         if not self.scaling.numbers and (numbers := facts.contents(argument)):
@@ -361,7 +360,7 @@ class TaskDraft:
         return repr(argument.value)
 
     def _block(self, extent: int) -> str:
-        """Returns an extent of a descriptor's block as text: the only constant that equals it, else the number."""
+        """Returns an extent of a descriptor's block as text: the only constant with this value, else the number."""
         equal = {self._argument(one) for one in self.launch.arguments if one.kind == "constant" and one.value == extent}
         return equal.pop() if len(equal) == 1 else str(extent)
 
@@ -404,7 +403,7 @@ class TaskDraft:
         return f"-(-{name} // {tile})"
 
     def _serves(self) -> str:
-        """Returns a lambda as text: whether dimensions are at most the captured extents, with the same divisors."""
+        """Returns the text of a lambda: whether dimensions are at most the captured extents, with the same divisors."""
         if not self.dims:
             return "lambda: True"
         conditions, sizes = [], facts.tiles(self.launch)

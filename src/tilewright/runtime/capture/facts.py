@@ -32,13 +32,13 @@ from tilewright.tileir.read.reader import read_bytecode
 
 ARCH = "sm_90"
 MOST_FACTORS = 3
-"""How many factors one axis of the grid may have."""
+"""The most factors of one axis of the grid."""
 RESERVED = (
     "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw",
 )  # fmt: skip
 """Names that a task file defines, and parameters of its launch function."""
 WRITTEN_OUT = 256
-"""A task file lists the captured numbers of an array, as values to draw from, if there are at most this many."""
+"""A task file lists the captured numbers of an array, as values to draw from, only up to this count."""
 LARGEST_STEP = 128
 """The largest step of sequence lengths in a task file. A larger common divisor counts as a coincidence."""
 
@@ -50,15 +50,15 @@ class CapturedLaunch:
     launch: DescribedLaunch
     touched: TouchedArrays
     persistent: bool
-    """Whether the kernel reads the number of blocks. If so, it works with any number of blocks."""
+    """Whether the kernel reads the number of blocks. If so, the kernel works with any number of blocks."""
     deterministic: bool
-    """Whether the outputs are the same for every order of the blocks. They are if there are no atomic operations."""
+    """Whether the outputs are the same for every order of the blocks, as in kernels without atomic operations."""
     index_arrays: Mapping[str, IndexArray]
     """The arrays that are only read and whose numbers never decrease."""
     products: Mapping[int, tuple[int, ...]]
-    """A stride or a number of elements that is an argument of the kernel → the extents of which it is the product."""
+    """Maps an argument that is a stride or a number of elements to the extents whose product the argument is."""
     passed: int
-    """How many arguments of the kernel a task passes by position."""
+    """The number of the kernel's arguments that a task passes by position."""
     configured: tuple[str, ...]
     """The other parameters, which the configuration names. Parameters that the kernel object computes are left out."""
     partly: frozenset[str] = frozenset()
@@ -122,7 +122,7 @@ def named(launch: DescribedLaunch) -> DescribedLaunch:
 
 
 def free_name(wanted: str, taken: Collection[str]) -> str:
-    """Returns ``wanted``, with underscores appended until no name in ``taken`` is equal."""
+    """Returns ``wanted``, with underscores appended until the name is not in ``taken``."""
     while wanted in taken:
         wanted += "_"
     return wanted
@@ -201,9 +201,10 @@ def _place(array: Argument) -> tuple[Hashable, ...]:
 
 @dataclass(frozen=True)
 class DeclaredArray:
-    """How a task declares a captured array: row-major, with the extents ``shape``. The kernel gets a view of it.
+    """The declaration of a captured array in a task: row-major, with the extents ``shape``. The kernel gets a view of
+    it.
 
-    order: for each axis of the view, the axis of the declared array; None if they are the same.
+    order: for each axis of the view, the axis of the declared array; None if both have the same order.
     flat: whether the array is not a dense block of memory. Then it is declared with one axis, and viewed with shape and
         strides.
     """
@@ -270,8 +271,10 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
 def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
     """Returns a sort key for forms of the grid: counts of unlikely properties, the most unlikely one first.
 
-    The counts are: tiles of an inner loop (K), contiguous axes without a tile, extents of no output, extents that are
-    used twice, extents without a tile, tiles that cover a contiguous axis, factors.
+    The counts are, in this order:
+    - tiles of an inner loop (K), and contiguous axes without a tile;
+    - extents of no output, extents that are used twice, and extents without a tile;
+    - tiles that cover a contiguous axis, and factors.
     """
     arrays = [(argument.name, argument.spec.shape) for argument in captured.launch.arrays() if argument.spec.shape]
     outputs = {extent for name, shape in arrays if name in captured.touched.written for extent in shape}
@@ -325,7 +328,7 @@ def contents(argument: Argument) -> tuple[int, ...]:
 
 
 def similar_numbers(numbers: tuple[int, ...], bound: str | int) -> str:
-    """Returns the `tw.integers(…)` of a task file for numbers like the captured ones, all less than ``bound``. If
+    """Returns the `tw.integers(…)` of a task file for numbers like the captured numbers, all less than ``bound``. If
     ``bound`` is an expression of dimensions, the lower bound is at most 1."""
     if isinstance(bound, int):
         return f"tw.integers({min(numbers)}, {bound}{_like(numbers) if len(set(numbers)) > 1 else ''})"
@@ -337,10 +340,10 @@ def _like(numbers: tuple[int, ...]) -> str:
 
 
 def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
-    """Returns the last number of an index array: an expression of dimensions if the number is an extent or an extent
-    minus 1, else the number.
+    """Returns the last number of an index array. If the number is an extent, or an extent minus 1, returns an
+    expression of dimensions.
 
-    extents: extent → the name of its dimension.
+    extents: maps an extent to the name of its dimension.
     """
     last = array.numbers[-1]
     is_index = array.most <= 1 or last not in extents

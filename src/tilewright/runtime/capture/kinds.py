@@ -1,7 +1,7 @@
 """Counts the launches of each kind, and samples how long they take on the GPU.
 
-Launches of one kind have equal kernels, hints and grids, equal shapes, strides, dtypes and alignments of their arrays,
-and equal other arguments. Floating-point scalars may differ, unless they are constants.
+Launches of one kind have equal kernels, hints and grids. Their arrays have equal shapes, strides, dtypes and
+alignments, and all other arguments are equal. Only floating-point scalars that are not constants may differ.
 
 Counting: finding the kind of a launch takes as long as the launch itself. So most launches are only counted, which is
 one step of an iterator. The first `EXACT` launches of a kernel are examined. Later launches are divided into blocks,
@@ -9,8 +9,8 @@ and one launch of each block, drawn at random, is examined. The draw must be ran
 layers of a model: every 64th launch might belong to one layer. Thanks to the blocks, every phase of the program counts.
 The other launches are assigned to kinds in proportion to the examined ones, so the counts add up to all launches.
 
-Timing: two events around a launch time it. The first launches of a kind are timed, then fewer and fewer (about eight
-times the logarithm of the count). The events are read without waiting, after the GPU has passed them. An idle GPU
+Timing: two events around a launch measure its time. The first launches of a kind are timed, then fewer and fewer (about
+eight times the logarithm of the count). The events are read without waiting, after the GPU has passed them. An idle GPU
 passes the first event before the launch is made, so the time includes the launch overhead. Such samples are kept apart.
 """
 
@@ -34,7 +34,7 @@ from tilewright.runtime.capture.record import Recorded, Times
 from tilewright.task.tensors import DIVISOR
 
 EXACT = 1000
-"""All of the first ``EXACT`` launches of a kernel are examined: twenty steps of a model with 50 layers."""
+"""The first launches of a kernel that are all examined. 1,000 launches are twenty steps of a model with 50 layers."""
 ALWAYS = sys.maxsize
 """A number of launches that no program reaches. With this value instead of `EXACT`, every launch is examined."""
 GROWTH, BLOCK = 64, 128
@@ -43,11 +43,11 @@ has at most BLOCK launches, because then examining costs less per launch than co
 are examined. If a kind has 10 % of these launches, its share is then known within 2 percentage points (95 %
 confidence)."""
 FIRST = 4
-"""All of the first ``FIRST`` launches of a kind are timed."""
+"""The first launches of a kind that are all timed."""
 SHARE = 8
 """After launch n, the next launch to be timed is n + n/SHARE. So timing disturbs at most one launch in SHARE."""
 WAITING = 16
-"""How many pairs of events of a kind may wait to be read. While this many wait, no launch is timed."""
+"""The most pairs of events of a kind that may wait to be read. While so many wait, no launch is timed."""
 ALIGNMENT = DIVISOR - 1
 """The bits of an address on which compiled code may depend, as a mask."""
 PLAIN = frozenset({int, bool, str, type(None)})
@@ -68,7 +68,8 @@ class LaunchCounter:
         self._exact, self._random = exact, random
         self.skip: repeat[None] = repeat(None, 0)
         self._before, self._length = 0, 0
-        """How many launches were counted before the present `skip` was made, and the length of this `skip`."""
+        """The number of launches that were counted before the present `skip` was made, and the length of this
+        `skip`."""
         self._block, self._size = exact, 1
         """The number of launches before the next block, and the size of the block with the next examined launch."""
 
@@ -77,7 +78,7 @@ class LaunchCounter:
         return self._before + self._length - length_hint(self.skip)
 
     def count(self) -> int:
-        """Counts a launch. Returns how many launches it represents; 0 if it need not be examined."""
+        """Counts a launch. Returns how many launches this launch represents; 0 if it need not be examined."""
         for _ in self.skip:  # the kernel object is new, or another thread has just made a new `skip`
             return 0
         size, number = self._size, self._before + self._length + 1
@@ -166,7 +167,7 @@ class Sampled:
     """The times of the other launches on an idle GPU."""
     waiting: list[_Events] = field(default_factory=list)
     lock: AbstractContextManager[bool] = field(default_factory=RLock)
-    """Reentrant, because a signal handler of the program may launch too."""
+    """This lock is reentrant, because a signal handler of the program may launch, too."""
 
     @property
     def idle(self) -> Times:
@@ -220,7 +221,7 @@ class Sampled:
                 self.later = self.later + time
 
     def _events(self, stream: Stream, first: bool) -> _Events | None:
-        """Returns two new events; None without a GPU, and if too many events wait to be read."""
+        """Returns two new events. Returns None without a GPU, or if too many events wait to be read."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
             return None
@@ -242,7 +243,7 @@ class LaunchKind:
     def __init__(self, launch: DescribedLaunch, data: dict[str, str]) -> None:
         self.launch, self.data, self.sampled = launch, data, Sampled()
         self.own, self.in_graph = Cell(), Cell()
-        """Counts of the launches that ran directly, and of those captured into a CUDA graph."""
+        """Counts of launches that ran directly, and of launches that were captured into a CUDA graph."""
         self.next = 1
         """The number of the next launch to time, among the examined launches in `own`."""
         self.failed = 0
@@ -250,7 +251,7 @@ class LaunchKind:
 
 
 class RecordedKernel:
-    """One kernel function with its hints. A program may make several kernel objects of it."""
+    """One kernel function with its hints. A program may make several kernel objects of one function."""
 
     def __init__(self, function: FunctionType, constants: tuple[bool, ...], counter: LaunchCounter) -> None:
         self.function = function
@@ -258,7 +259,7 @@ class RecordedKernel:
         self.constants = constants
         """For each parameter: whether it is a constant."""
         self.objects: dict[Hashable, Any] = {}
-        """Handle → kernel object, which is kept alive, because a handle may be its id."""
+        """The kernel objects by handle. They are kept alive, because a handle may be the id of its object."""
         self.forget(counter)
 
     def forget(self, counter: LaunchCounter) -> None:
@@ -286,7 +287,8 @@ class RecordedKernel:
 
 
 def key_of(grid: Sequence[int], args: Sequence[Any], constants: Sequence[bool]) -> LaunchKey:
-    """Returns a key that is equal for all launches of one kind. It has the types, because 1, 1.0 and True are equal."""
+    """Returns a key that is equal for all launches of one kind. The key has the types, because 1, 1.0 and True are
+    equal."""
     torch = sys.modules.get("torch")
     tensor = None if torch is None else torch.Tensor
     key: list[Hashable] = [*grid]

@@ -1,5 +1,4 @@
-"""The parts of capture that depend on the kernel language: where a program launches its kernels, and how to launch them
-again.
+"""The parts of capture that depend on the kernel language: finding a program's launches, and launching again.
 
 `start` and `stop` work in the user's program, so they import no more than that program has imported.
 """
@@ -51,7 +50,7 @@ class CapturedLanguage(ABC):
     module: str
     """The module that a program imports before it launches."""
     tried: Mapping[str, tuple[Value, ...]]
-    """Hint → the values that the space of a captured task tries in addition to the captured one."""
+    """The values of each hint that the space of a captured task tries in addition to the captured value."""
     where = ""
     """The Python source of a constraint on the hints, for the space of a captured task; empty for none."""
     has_pointers = False
@@ -69,7 +68,7 @@ class CapturedLanguage(ABC):
 
     @abstractmethod
     def function_of(self, kernel: Any) -> FunctionType:
-        """The kernel's Python function."""
+        """Returns the kernel's Python function."""
 
     @abstractmethod
     def described(self, launch: LiveLaunch) -> DescribedLaunch: ...
@@ -84,7 +83,7 @@ class CapturedLanguage(ABC):
         return handle
 
     def settings(self, kernel: Any) -> str:
-        """The kernel object's own hints as text. Default: none."""
+        """Returns the kernel object's own hints as text. Default: none."""
         return ""
 
     # From a description --------------------------------------------------------------------------------

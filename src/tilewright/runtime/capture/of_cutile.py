@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SIGNATURE = "(stream, grid, kernel, kernel_args, /, *, programmatic_dependent_launch=False)"
 """The signature of `ct.launch` in cuda-tile 1.7."""
 INSIDE = "cuda.tile.", "cutile_cache", "tilewright."
-"""Prefixes of the names of modules that keep the real `ct.launch`: modules inside cuda-tile, and Tilewright's."""
+"""Prefixes of the names of modules that keep the real `ct.launch`: modules of cuda-tile and of Tilewright."""
 
 Grid: TypeAlias = Sequence[int]
 Args: TypeAlias = Sequence[CallValue]
@@ -86,9 +86,9 @@ class CapturedCuTile(CapturedLanguage):
 def launch_hook(original: LaunchCall, skips: Skips, examine: LaunchCall, failed: LaunchCall) -> LaunchCall:
     """Returns the function that the program calls instead of `ct.launch`. It passes its arguments on to ``original``.
 
-    Most launches only pass through, so the function is as short as Python allows. ``skips`` has an iterator for each
-    kernel object. Each item lets one launch pass, because a loop takes an item in one step, without a call.
+    Most launches only pass through, so the function is as short as Python allows.
 
+    skips: an iterator for each kernel object. Each item lets one launch pass: taking an item needs no call.
     examine(stream, grid, kernel, args, keywords): makes the launch, if no item is left or the kernel is not known.
     failed(error, kernel, grid, args): is called if a launch that passed through raised.
     """

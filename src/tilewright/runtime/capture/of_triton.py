@@ -145,8 +145,8 @@ class CapturedTriton(CapturedLanguage):
 
 
 def called(kernel: JITFunction[FunctionType], args: Sequence[Any], given: Mapping[str, Any]) -> LiveLaunch | None:
-    """Returns the launch that a call of `JITFunction.run` makes. None if the arguments do not fit, so that triton
-    reports the error."""
+    """Returns the launch that a call of `JITFunction.run` makes. Returns None if the arguments do not fit, so that
+    triton reports the error."""
     try:
         keywords = {name: value for name, value in given.items() if name not in ("grid", "warmup")}
         grid, bound = given["grid"], dict(zip(kernel.arg_names, args, strict=False))

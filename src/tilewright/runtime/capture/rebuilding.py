@@ -42,7 +42,7 @@ def rebuilt(
     **launch.hints)``. Raises RequestError if the kernel is gone or has changed, and if the description cannot be
     launched.
     seed: for the random numbers in the arrays.
-    data: array → file with its elements, as `tilewright capture --data` stores them.
+    data: the file with the elements of each array, by name, as `tilewright capture --data` stores them.
     changed: whether to accept a kernel whose source has changed.
     """
     if launch.problem:
@@ -54,8 +54,10 @@ def rebuilt(
 
 
 def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
-    """Returns the kernel from its module, else from its file. Raises RequestError if it is gone, or has changed
-    although ``changed`` is False."""
+    """Returns the kernel from its module, or else from its file.
+
+    Raises RequestError if the kernel is gone. Unless ``changed`` is True, also raises if the source has changed.
+    """
     kernel = _attribute(_module(launch), launch.qualname)
     if not is_kernel(kernel):
         raise RequestError(f"{launch.file or launch.module} no longer defines a kernel '{launch.qualname}'")
@@ -155,7 +157,7 @@ def _filled(raw: LiveArray, argument: Argument, generator: Hashable, data: Mappi
 
 
 def torch_tensor(elements: npt.NDArray[np.generic], dtype: str, device: Hashable) -> LiveArray:
-    """Returns a torch tensor with the elements' bytes, because NumPy and torch share no bfloat16 or float8 dtype."""
+    """Returns a torch tensor with the bytes of ``elements``. NumPy and torch share no bfloat16 or float8 dtype."""
     import torch
 
     raw: LiveArray = torch.from_numpy(np.ascontiguousarray(elements).reshape(-1).view(np.uint8).copy())

@@ -45,7 +45,8 @@ class Recorded:
     launch: DescribedLaunch
     count: int
     in_graph: int = 0
-    """How many of ``count`` were captured into a CUDA graph. Replays of the graph are not counted."""
+    """The number of launches in ``count`` that were captured into a CUDA graph. Replays of the graph are not
+    counted."""
     failed: int = 0
     error: str = ""
     """The first error of a failed launch."""
@@ -56,11 +57,12 @@ class Recorded:
     host: Times = Times()
     """Samples of the host time of `ct.launch`, except the first launch, which compiles."""
     data: Mapping[str, str] = field(default_factory=dict)
-    """Array → the file with its elements."""
+    """The file with the elements of each stored array, by name."""
     others: int = 0
-    """Launches of further kinds of this kernel, which are not described."""
+    """The number of launches of other kinds of this kernel, which are not described."""
     estimated: int = 0
-    """How many of ``count`` were not examined, but assigned to this kind in proportion (see `kinds`)."""
+    """The number of launches in ``count`` that were not examined, but assigned to this kind in proportion (see
+    `kinds`)."""
 
     def __add__(self, other: Recorded) -> Recorded:
         added_up = ("count", "in_graph", "failed", "busy", "idle", "host", "others", "estimated")
@@ -69,7 +71,7 @@ class Recorded:
 
     @property
     def gpu(self) -> Times:
-        """The samples for the mean: `busy` if it has at least three, or if `idle` has none; else `idle`."""
+        """The samples for the mean: `busy` with at least three samples, or if `idle` has no sample; else `idle`."""
         return self.busy if self.busy.samples >= 3 or not self.idle.samples else self.idle
 
     @property
@@ -100,7 +102,7 @@ class ProcessRecord:
     seconds: float
     """Wall time since the first import of cuda.tile, in seconds."""
     finished: bool
-    """Whether the process ended normally. If it crashed, the part has the launches until the last write."""
+    """Whether the process ended normally. If the process crashed, the part has the launches until the last write."""
     launches: tuple[Recorded, ...]
 
 

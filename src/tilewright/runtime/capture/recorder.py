@@ -24,16 +24,16 @@ from tilewright.runtime.capture.language import CapturedLanguage, LiveLaunch, Ma
 from tilewright.runtime.capture.record import ProcessRecord
 
 KINDS = 256
-"""How many kinds of launch are described for a kernel. Launches of further kinds are counted with the last described
-kind."""
+"""The most kinds of launch that are described for a kernel. Launches of further kinds are counted with the last
+described kind."""
 OBJECTS = 8
-"""How many kernel objects are remembered for one function with its hints. Without this limit, a program that makes a
-new object for each launch (`replace_hints` on the hot path) would fill the memory."""
+"""The most kernel objects that are remembered for one function with its hints. Without this limit, a program that makes
+a new object for each launch (`replace_hints` on the hot path) would fill the memory."""
 SECONDS_FOR_SAMPLES = 2.0
-"""How long the end of a program waits for the GPU. The wait is limited, because the GPU may hang."""
+"""The longest wait for the GPU at the end of a program, in seconds. The wait is limited, because the GPU may hang."""
 
 Examined: TypeAlias = tuple[LaunchKind, Cell, int]
-"""The kind of an examined launch, the cell that counts it, and how many launches it represents."""
+"""The kind of an examined launch, the cell that counts the launch, and how many launches this launch represents."""
 
 
 class Recorder:

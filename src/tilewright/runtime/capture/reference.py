@@ -47,11 +47,11 @@ from tilewright.tileir.run.registry import Unsupported
 ARCH = "sm_90"
 """The architecture for the compiler's front end, which needs one. The results do not depend on it."""
 GPU_FLOP_FROM = 4e9
-"""Limit in FLOP. Above it, the reference is the captured kernel on the GPU, if there is one: the interpreter would take
-a minute. It is twice `verify.tolerance.REFERENCE_FLOP`."""
+"""A limit in FLOP: twice `verify.tolerance.REFERENCE_FLOP`. For more work, the interpreter would take more than a
+minute. So the reference is the captured kernel on the GPU, if the machine has a GPU."""
 Array = TypeVar("Array")
 Outputs: TypeAlias = Array | tuple[Array, ...]
-"""The output of a task, or a tuple if it has several."""
+"""The output of a task, or a tuple of its outputs if there are several."""
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Captured:
         return kernel
 
     def reference(self, **given: Any) -> Outputs[Elements]:
-        """Returns the outputs in float64, or in float32 if the inputs are. If the work exceeds `GPU_FLOP_FROM` and
+        """Returns the outputs in float64, or in float32 for float32 inputs. If the work exceeds `GPU_FLOP_FROM` and
         there is a GPU, these are the outputs of the unchanged kernel on the GPU."""
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}
@@ -100,7 +100,8 @@ class Captured:
         return _as_given(self._interpreted(dims, inputs, element))
 
     def trusted(self, **given: Any) -> Outputs[LiveArray]:
-        """Returns the outputs of the unchanged kernel: run on the GPU if the inputs are there, else interpreted."""
+        """Returns the outputs of the unchanged kernel. The kernel runs where the inputs are: on the GPU, or else in the
+        interpreter."""
         tensors = {name: given[name] for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in tensors}
         if next(iter(tensors.values())).is_cuda:
@@ -135,7 +136,7 @@ class Captured:
         return launch
 
     def _interpreted(self, dims: Dims, inputs: Mapping[str, Elements], element: str | None) -> list[Elements]:
-        """Interprets the kernel's Tile IR. element: a type for all floating-point numbers; None keeps their own."""
+        """Interprets the kernel's Tile IR. element: a type for all floating-point numbers; None keeps their types."""
         arrays = {name: _specification(name, declared, dims) for name, declared in self.tensors.items()}
         launch = self._launched(dims, arrays)
         config = Configuration.of(self.shipped)

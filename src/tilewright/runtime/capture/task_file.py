@@ -1,8 +1,8 @@
 """Generates a task file from a recorded launch, so that the kernel of a program can be tuned, checked and optimised.
 
-A task needs facts that a launch does not have: how the grid depends on the tiles, which tile sizes give the captured
-outputs, along which dimensions the outputs are independent, how the work grows. Guesses are tried in the interpreter on
-small shapes. Where no guess works, the captured numbers stay, and the file says so.
+A task needs facts that a launch does not have. These are the grid as a function of the tiles, the tile sizes that give
+the captured outputs, the independent dimensions of the outputs, and the growth of the work. Guesses are tried in the
+interpreter on small shapes. If no guess works, the captured numbers stay, and the file says so.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tilewright.verify.examining import UNWRITTEN
 from tilewright.verify.tolerance import draw, reference_outputs
 
 MOST_FORMS = 6
-"""How many forms of the grid are tried."""
+"""The most forms of the grid that are tried."""
 Points: TypeAlias = tuple[Mapping[str, Value], ...]
 """Configurations of an autotuner."""
 
 
 def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
-    """Returns the text of a task file for a captured launch. folder: where the file will be; drafts are written and
-    loaded there. Raises RequestError, with the reason, if the launch cannot become a task."""
+    """Returns the text of a task file for a captured launch. folder: the folder of the file; drafts are also written
+    there, and loaded. Raises RequestError, with the reason, if the launch cannot become a task."""
     launch = recorded.launch
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
@@ -59,8 +59,8 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
 
 
 def _with_contents(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
-    """Works as `_with_tiles`. But if the kernel does not write all elements of an output, the task gives that output
-    contents before the launch."""
+    """Returns the most general draft that works (`_with_tiles`). If the kernel does not write all elements of an
+    output, the task sets the output's contents before the launch."""
     try:
         return _with_tiles(captured, heading, folder)
     except RequestError as error:
@@ -74,7 +74,7 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
     """Returns the most general draft that works. Raises RequestError if none works.
 
     The guesses in `SCALINGS` are tried in order, until a draft works. The drafts of one guess differ in the form of the
-    grid. If several of them work, the result is the one that gives the captured outputs for the most tile sizes.
+    grid. If several of them work, the result is the draft that gives the captured outputs for the most tile sizes.
     """
     launch = captured.launch
     gets_block_count = any(facts.may_be_block_count(launch, argument) for argument in launch.arguments)
@@ -92,8 +92,8 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
         if best is not None:
             return best
     unread = (
-        f"; the numbers in '{name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB "
-        "or the launch went into a CUDA graph: capture it smaller, or outside of the graph"
+        f"; the numbers in '{name}' are not known, since the array is larger than {CONTENTS_BYTES >> 10} KiB, "
+        "or the launch was recorded into a CUDA graph: capture a smaller launch, or capture without the graph"
         for name in _unread(captured)
     )
     raise RequestError(reasons[-1] + "".join(unread))
@@ -177,8 +177,8 @@ def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
 
 
 def _with_points(fixed: TaskDraft, points: Points, folder: Path) -> tuple[TaskDraft, int]:
-    """Returns the draft with the configurations of the program's autotuner, and their number. Leaves out those that
-    cannot be written as hints, and those that do not give the captured outputs."""
+    """Returns the draft with the configurations of the program's autotuner, and their number. Leaves out
+    configurations that cannot be written as hints, or that do not give the captured outputs."""
     given = len(points)
     points = tuple(point for point in points if _has_hints(fixed.launch, point))
     values = _values(fixed.launch, points)
@@ -213,8 +213,8 @@ def _has_hints(launch: DescribedLaunch, point: Mapping[str, Value]) -> bool:
 
 
 def _covers(draft: TaskDraft, name: str, value: int) -> bool:
-    """Returns whether a tile of size ``value`` covers a whole axis: it is an extent, or less than twice an extent. A
-    tile that divides an axis of the grid never does."""
+    """Returns whether a tile of size ``value`` covers a whole axis: ``value`` equals an extent, or is less than twice
+    an extent. A tile that divides an axis of the grid never covers a whole axis."""
     if any(factor.tile == name for axis in draft.form or () for factor in axis):
         return False
     extents: set[int] = set()  # a list has the extents that all its arrays share
@@ -235,7 +235,7 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
     elif not draft.dims:
         notes.append("the launch did not work with other extents, so all stay as captured")
     elif not draft.scaling.index_arrays and draft.scaling.numbers:
-        notes.append("the numbers in its index arrays fit no other extents, so the extents that they index stay")
+        notes.append("the numbers in its index arrays fit no other extents, so the indexed extents stay as captured")
     if not draft.scaling.numbers:
         notes.append("the numbers in its integer arrays are valid only together, so each check uses the captured ones")
     if any(argument.kind == "list" for argument in captured.launch.arguments):
@@ -296,7 +296,7 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
 
 
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
-    """Returns whether a dimension can be cut to any size, and a NaN affects only the outputs at its index."""
+    """Returns whether a dimension can be cut to any size, and whether a NaN affects only outputs at the same index."""
     extent, tensors = dims[name], task.tensors
     axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
     often = any(spec.shape.count(name) > 1 for spec in tensors.values())
@@ -320,7 +320,7 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
 def outputs_of(
     task: Task, dims: dict[str, Value], rng: np.random.Generator, nans: dict[str, tuple[int, int]]
 ) -> list[Array]:
-    """Returns the outputs of the reference on drawn inputs. nans: input → the axis and the index that are NaN."""
+    """Returns the outputs of the reference on drawn inputs. nans: the axis and the index that are NaN, by input."""
     inputs, arrays = {}, task.arrays(dims)
     for name in task.inputs:
         inputs[name] = np.asarray(draw(task.distribution(name, dims), arrays[name].shape, rng), np.float64)

@@ -1,5 +1,4 @@
-"""Tries a drafted task in the interpreter: whether it gives the captured outputs on the shapes and numbers that it
-allows.
+"""Tries in the interpreter whether a drafted task gives the captured outputs on all allowed shapes and numbers.
 
 A draft is a guess from one launch. A wrong guess must not become a task, because a check of the task would then report
 an error that the kernel does not have.
@@ -36,7 +35,7 @@ DECLARED = ("declared",)
 OF_INTEGERS = (*DECLARED, "small integers", "large", "tiny", "mixed signs", "constant rows", "zeros", "rows of zeros")
 """The kinds of data for which integers are drawn in different ways."""
 GUESSES = 8
-"""How many cases with other shapes and numbers are tried for one draft. They take milliseconds each."""
+"""The most cases with other shapes and numbers that are tried for one draft. They take milliseconds each."""
 
 
 class NotAsCaptured(Exception):

@@ -6,7 +6,7 @@ The result has cuda-tile's own classes. If Tilewright cannot search here, one wa
 runs. A caller's mistake is a ValueError or a TypeError, as in cuda-tile. A look-up of a stored winner imports neither
 the compiler nor the search.
 
-The functions of a search may be closures over anything, so the key has their results instead of their sources: the
+The functions of a search may be closures over anything. So the key has their results instead of their sources: the
 grid, arguments and hints of every candidate, in order. It has neither the contents of arrays nor the values of floats.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 FORMAT = 1
-"""Increase it when the meaning of a part of the key changes: winners of another format are not found."""
+"""The format of the key. Increase it when the meaning of a part changes: winners of another format are not found."""
 WIDEN = "TILEWRIGHT_WIDEN"
 NEIGHBOURS_TRIED = 4
 """With `WIDEN`, a search also tries neighbours of the given configurations. A neighbour that does the same work as an
@@ -149,8 +149,8 @@ def _first(problem: Problem[Config], why: str) -> TuningResult[Config]:
 
 
 def _result(problem: Problem[Config], winner: Winner | None) -> TuningResult[Config] | None:
-    """Returns the `TuningResult` of a stored winner; None if there is no winner, or if its labels are not the labels of
-    this space.
+    """Returns the `TuningResult` of a stored winner. Returns None without a winner, or if its labels are not the labels
+    of this space.
     """
     from cuda.tile.tune import Measurement, TuningResult
 
@@ -288,9 +288,9 @@ class SharedDescriptions:
     sources: list[str] = field(default_factory=list)
     device: int | None = None
     _kept: list[object] = field(default_factory=list)
-    """Keeps the described objects alive, so that no new object gets the id of one of them."""
+    """Keeps the described objects alive, so that no new object gets the id of a described object."""
     _places: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The id of an array → its index in `arrays`, and its address."""
+    """Maps the id of an array to its index in `arrays`, and to its address."""
     _kernels: dict[int, int] = field(default_factory=dict)
 
     def candidate(self, trial: Trial | FailedTrial) -> dict[str, Json]:

@@ -7,7 +7,8 @@ import os
 import sys
 
 SAID = "TILEWRIGHT_TRITON_NOTE"
-"""An environment variable. It is set once the note was printed, so that child processes do not print it again."""
+"""An environment variable. It is set after the note was printed, so that child processes do not print the note
+again."""
 NOTE = (
     "tilewright: Triton kernels run as without Tilewright (`tilewright run` replaces the search of cuda.tile); "
     "to tune them: tilewright capture -- PROGRAM, then tilewright captured task"

@@ -2,7 +2,7 @@
 
 Only plain records of numbers have neighbours. Tile sizes are halved and doubled, occupancy and ``num_ctas`` take their
 usual values, and every other field keeps its value. A tile size never exceeds the largest given value of its field,
-because callers rely on their list: for example, they choose lengths that are multiples of the largest tile.
+because callers rely on their list. For example, they choose lengths that are multiples of the largest tile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Fields: TypeAlias = dict[str, Any]
 
 
 def fields_of(config: Any) -> Fields | None:
-    """Returns the fields of a configuration by name; None if it is not a record."""
+    """Returns the fields of a configuration by name; None if the configuration is not a record."""
     if isinstance(config, Mapping):
         return dict(config) if all(isinstance(name, str) for name in config) else None
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
@@ -46,7 +46,7 @@ def fields_of(config: Any) -> Fields | None:
 
 
 def named_values(config: Any) -> dict[str, Value] | None:
-    """Returns the fields of a configuration that is a record of numbers and texts only; None for any other."""
+    """Returns the fields of a configuration that is a record of numbers and strings only; None for any other."""
     fields = fields_of(config)
     plain = (int, float, str, type(None))
     return fields if fields and all(isinstance(value, plain) for value in fields.values()) else None

@@ -3,7 +3,7 @@
 The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. If arrays share memory, cuda-tile gets the
 tensors themselves, because sharing is part of a launch's signature. The cubins go into cuTile's own disk cache, where
 the launches find them. If there are few trials, only the headers of their machine code are read, because starting
-nvdisasm takes longer than launching them all. If there are more trials than can be raced, the instructions are read
+nvdisasm takes longer than launching all trials. If there are more trials than can be raced, the instructions are read
 too, to predict which trials are the fastest.
 """
 
@@ -57,7 +57,8 @@ class SpecifiedTrial:
     own_args: tuple[CallValue, ...] | None
 
     def counted(self, lowered: Lowered, seconds: float, blocks: int | None) -> CountedWork | None:
-        """Counts the work of a launch, on this many of its blocks or on all; None if that is impossible."""
+        """Returns the counted work of a launch on ``blocks`` blocks, or on all blocks; None if counting is
+        impossible."""
         from tilewright.inspect.work import count_launch
         from tilewright.tileir.run.launching import Runnable
 
@@ -134,7 +135,7 @@ class Building:
         self._pool.__exit__(*raised)
 
     def counted(self, index: int, seconds: float, blocks: int) -> CountedWork | None:
-        """Counts the work of a trial before it is compiled; None if that is impossible."""
+        """Returns the counted work of a trial before it is compiled; None if counting is impossible."""
         lowered = self._lowered.get(index)
         return None if lowered is None else self._described[index].counted(lowered, seconds, blocks)
 
@@ -150,7 +151,7 @@ class Building:
         yield from self._compiled()
 
     def _start(self) -> None:
-        """Lowers all trials and submits them to the compilers: the first one, then those that take longest."""
+        """Lowers all trials and submits them to the compilers: the trial `first`, then the trials that take longest."""
         efforts: dict[int, float] = {}
         for index, trial in enumerate(self._trials):
             described = trial if isinstance(trial, FailedTrial) else specified(trial)
@@ -178,7 +179,7 @@ class Building:
             return Failed("front end", in_one_line(error))
 
     def _compiled(self, index: int | None = None) -> Iterator[tuple[int, Ready | FailedTrial]]:
-        """Yields the trials as they are compiled, or the one with ``index``. Counts the time spent waiting."""
+        """Yields the trials as they are compiled, or only the trial with ``index``. Counts the time spent waiting."""
         started = time.perf_counter()
         for each, built, code in self._pool.outcomes(index):
             self.seconds["compile"] += time.perf_counter() - started
@@ -196,7 +197,7 @@ class Building:
 
 @lru_cache(maxsize=64)
 def _module(lowered: Lowered) -> TileModule | None:
-    """Decodes Tile IR; None, with a warning, if it cannot be read."""
+    """Decodes Tile IR. If the Tile IR cannot be read, warns and returns None."""
     try:
         module = read_bytecode(lowered.code)
         module.entry()

@@ -7,8 +7,8 @@ output's dtype:
 - For the worst element, ``WORST`` = 4 u: each configuration may be 2 u from the exact result (`tolerance.allowance`).
 - For the norm ‖a − b‖ / ‖b‖, ``TOTAL`` = 2 u. Rounding errors are independent, so two configurations that only round
   differently are below 1 u. A configuration that computes in a coarser dtype has errors in all elements, and is above.
-- float32 has the u of tf32 (2⁻¹¹): its products may be rounded to tf32, and tensor cores keep no more than 13 bits of
-  sums of float8 products.
+- float32 has the u of tf32 (2⁻¹¹), because its products may be rounded to tf32. Tensor cores keep no more than 13 bits
+  of sums of float8 products.
 - Integers and booleans must be equal. NaN and infinities must be at the same places.
 
 The shipped configuration runs twice. If its two outputs differ (atomic additions), ``AGAIN`` times this difference is
@@ -29,7 +29,7 @@ from tilewright.verify.tolerance import NO_ERROR, TRUSTED_AT_MOST, UNIT_ROUNDOFF
 
 WORST, TOTAL, AGAIN = 4.0, 2.0, 4.0
 COUNTS_AS = {"float32": "tf32", "float64": "float32"}
-"""dtype of an output → the dtype whose rounding errors are allowed, because the kernel may compute in it."""
+"""Maps an output's dtype to the dtype whose rounding errors are allowed, because the kernel may compute in that."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Expected:
     itself: Error = NO_ERROR
 
     def wrong(self, got: CallerArray) -> str | None:
-        """Returns why ``got`` is not the same output; None if it is."""
+        """Returns how ``got`` differs from the expected output, or why it cannot be compared; None if allowed."""
         out, ref = tensor_of(got), self.output
         if out.shape != ref.shape or out.dtype != ref.dtype:
             kinds = f"{_kind(out)}, where the shipped configuration writes {_kind(ref)}"

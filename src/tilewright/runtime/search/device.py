@@ -1,4 +1,4 @@
-"""The GPU of a search in the user's process: launches one trial and waits, or times several (the clock of the race).
+"""The GPU of a search in the user's process. It launches one trial and waits, or times several trials in a race.
 
 All work is queued on the caller's stream, after the caller's own work, and has ended before the search returns.
 `Device` is the protocol that a search needs; `CudaDevice` implements it for a GPU.
@@ -49,7 +49,7 @@ class Device(Protocol):
 
     @property
     def board(self) -> Board | None:
-        """The GPU product with its rates; None if it is not known."""
+        """The GPU product with its rates; None for an unknown product."""
 
     def active(self) -> AbstractContextManager[None]:
         """Selects the caller's device and stream inside the ``with`` block. The search does all its work in this

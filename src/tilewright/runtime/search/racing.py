@@ -29,7 +29,7 @@ from tilewright.worker.client import Contestant
 SECONDS = 1.5
 """The wall time of a race with its warm-up, unless `ROUNDS` take longer."""
 ROUNDS = 16
-"""The race of long kernels lasts this many rounds: fewer cannot bound a median with the confidence of a race."""
+"""A race has time for at least this many rounds. With fewer, it could not bound a median with enough confidence."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class BoundTrial:
 class TrialRunner:
     """Launches trials in the user's process. The first trial that works is the baseline of all comparisons.
 
-    ready: index → trial, as `contestant` names it.
-    errors: index → the class of the error that its launch raised.
-    times: index → µs in the last race.
+    ready: the trials by index, as `contestant` numbers them.
+    errors: the class of the error that a trial's launch raised, by index.
+    times: the time of each trial in the last race, in µs, by index.
     notes: remarks about the baseline and the races.
     """
 
@@ -178,7 +178,7 @@ class TrialRunner:
 
     @contextmanager
     def _run(self, ready: Ready, also: Collection[str]) -> Iterator[dict[str, CallerArray]]:
-        """Launches once. In the block, the written arrays and those in ``also`` can be read; its end restores them."""
+        """Launches once. In the block, written arrays and arrays in ``also`` can be read. Its end restores them."""
         bound = BoundTrial.of(ready)
         written = {name: bound.arrays[name] for name in bound.arrays if name in {*bound.written, *also}}
         with keeping(list(written.values())):
@@ -217,7 +217,7 @@ def _round_seconds(clock: Clock, n: int) -> float:
 @contextmanager
 def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[tuple[list[BoundTrial], list[Shot]]]:
     """Yields the trials of the race with their arguments, and a shot for each. The caller's function is called once for
-    each, even if each call would make new clones. Written arrays are restored afterwards."""
+    each trial, even if each call would make new clones. Written arrays are restored afterwards."""
     base = BoundTrial.of(field[0] if runner.baseline is None else runner.baseline)
     written = [base.arrays[name] for name in base.written]
     with keeping(written):
@@ -248,7 +248,7 @@ def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) ->
 
 
 def _shared(bound: BoundTrial, base: BoundTrial) -> BoundTrial:
-    """Replaces arrays that ``bound`` writes by the arrays of ``base`` that they are copies of."""
+    """If an array that ``bound`` writes is a copy of an array of ``base``, replaces it by the array of ``base``."""
     shared = [name for name in bound.written if name in base.arrays]
     copies = {name: base.arrays[name] for name in shared if _is_copy(bound.arrays[name], base.arrays[name])}
     if not copies:

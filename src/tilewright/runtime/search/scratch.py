@@ -16,8 +16,8 @@ from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_arra
 from tilewright.task.tensors import span
 
 SPARSE = 2
-"""If the extent of a view is more than this many times its bytes, it is copied element by element: between its elements
-may be gigabytes that the kernel does not use.
+"""A view is copied element by element if its extent is more than this many times its bytes. Between its elements may be
+gigabytes that the kernel does not use.
 """
 
 
@@ -30,7 +30,7 @@ class DeviceLost(MachineError):
 
 
 def arrays_of(args: Sequence[CallValue], names: Sequence[str]) -> dict[str, CallerArray]:
-    """Returns the arrays among ``args`` by parameter name; those in a list are ``name[0]``, ``name[1]`` …"""
+    """Returns the arrays among ``args`` by parameter name. Arrays in a list are called ``name[0]``, ``name[1]`` …"""
     arrays: dict[str, CallerArray] = {}
     for name, value in zip(names, args, strict=True):
         if is_array(value):
@@ -55,7 +55,7 @@ def extent(tensor: LiveArray) -> tuple[int, int]:
 
 
 def overlapping(arrays: Mapping[str, CallerArray], others: Collection[str]) -> frozenset[str]:
-    """Returns the names of all arrays that share memory with one of ``others``; these are names in ``arrays`` too."""
+    """Returns the names of all arrays that share memory with one of ``others``. ``others``: names in ``arrays``."""
     extents = {name: extent(tensor_of(array)) for name, array in arrays.items()}
     return frozenset(
         name
@@ -70,7 +70,7 @@ def have_overlaps(arrays: Mapping[str, CallerArray]) -> bool:
 
 
 class Kept:
-    """A copy of the contents of arrays. The constructor raises NoRoom if it does not fit."""
+    """A copy of the contents of arrays. The constructor raises NoRoom if the copy does not fit into memory."""
 
     def __init__(self, arrays: Sequence[CallerArray]) -> None:
         import torch
@@ -107,8 +107,8 @@ def keeping(arrays: Sequence[CallerArray]) -> Iterator[Kept]:
 
 
 def poison(array: CallerArray) -> None:
-    """Sets every bit of an array, so that elements that the next launch leaves out are noticed: they are NaN, -1 or the
-    largest integer. Booleans stay, because they have no invalid value."""
+    """Sets every bit of an array: its elements become NaN, -1 or the largest integer. So elements that the next launch
+    does not write are noticed. Booleans stay, because they have no invalid value."""
     import torch
 
     tensor = tensor_of(array)

@@ -22,7 +22,7 @@ from tilewright.runtime.search.building import Building, Ready, aligned
 COUNTED_BLOCKS = 32
 """The number of blocks on which the work of the shipped configuration is counted."""
 COUNT_SECONDS = {True: 1.0, False: 0.3}
-"""The most seconds for counting, about as long as the first compiler runs. The key tells whether times will be
+"""The most seconds for counting, about as long as the first compiler runs. The key is True if times will be
 predicted from the work."""
 EXACT_SECONDS = 5.0
 """The most seconds for counting all blocks of a launch, if its measured time is suspiciously short."""
@@ -51,10 +51,10 @@ class LiveScreen:
         return first, {index: why for index, why in (beyond | out).items() if index not in first}
 
     def too_fast(self, ready: Ready, us: float, baseline: Ready, policy: Policy) -> str | None:
-        """Returns why a trial cannot take this time in µs; None if it can.
+        """Returns why a trial cannot have taken this time in µs; None if the time is possible.
 
-        The work of the trial and of the baseline is counted on all blocks, but only if the time is too short for the
-        work that is known. It is not counted if arrays share memory, because shared bytes would count twice.
+        If the time is too short for the known work, the work of the trial and of the baseline is counted on all blocks.
+        It is not counted if arrays share memory, because shared bytes would count twice.
         """
         if self.board is None or self.work is None or ready.described.own_args or baseline.described.own_args:
             return None

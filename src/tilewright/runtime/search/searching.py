@@ -3,8 +3,8 @@
     lower → compile → screen → verify → race
 
 The stages are those of `tune`. Both use the same decisions (`compile.screen`, `race.protocol`) and the same records of
-verdicts and times (`worker.client`). They differ in the reference. Here it is the outputs of the shipped configuration
-on the caller's arrays (`TrialRunner`); in `tune` it is a float64 reference on random arrays.
+verdicts and times (`worker.client`). They differ in the reference. Here, the outputs of the shipped configuration
+on the caller's arrays are the reference (`TrialRunner`). In `tune`, float64 NumPy on random arrays is the reference.
 
 While compilers still run, the best trials so far are launched once, and their outputs are compared. The race begins
 when all trials are compiled, so its candidates depend only on the code and never on the load of the machine. Afterwards
@@ -42,7 +42,7 @@ CALL = "the caller's arrays"
 
 @dataclass(frozen=True)
 class SearchResult:
-    """``best`` and ``runner_up`` are indices of the space. ``seconds``: wall time of each stage."""
+    """The result of a search. ``best``, ``runner_up``: indices in the space. ``seconds``: wall time of each stage."""
 
     best: int
     runner_up: int | None
@@ -52,7 +52,7 @@ class SearchResult:
 
 
 class NothingWorks(TilewrightError):
-    """No configuration works. ``first``: the outcome of the first one that failed."""
+    """No configuration works. ``first``: the outcome of the first configuration that failed."""
 
     def __init__(self, outcomes: Sequence[TrialOutcome]) -> None:
         self.outcomes = tuple(outcomes)
@@ -95,9 +95,9 @@ def search(
 
 
 class _SearchRun:
-    """One search. Trials are known by index.
+    """One search. Trials are identified by their index.
 
-    representative: the identity of a trial's work → the trial with this work that was compiled first.
+    representative: maps the identity of a trial's work to the trial with this work that was compiled first.
     correct: the trials whose outputs agree with the reference; the baseline is the first.
     """
 
@@ -181,7 +181,7 @@ class _SearchRun:
         raise NothingWorks(self._in_order())
 
     def _compile_and_verify(self, building: Building) -> None:
-        """Waits until all trials are compiled, and then verifies the best of them.
+        """Waits until all trials are compiled, and then verifies the best trials.
 
         While compilers run, verifies the best trial so far, one at a time.
         """
@@ -245,7 +245,7 @@ class _SearchRun:
         return self._result(best, runner_up, outcomes, str(raced.record["why"]))
 
     def _too_fast(self, workload: str, contestant: Contestant, us: float) -> str | None:
-        """Returns why a trial cannot take as little time as measured; None if it can. A limit that the baseline also
+        """Returns why the measured time of a trial is too short; None if it is possible. A limit that the baseline also
         breaks is ignored.
         """
         baseline = self.correct[0]
@@ -270,7 +270,8 @@ class _SearchRun:
         self._set(index, "timed", finisher.reason, us=measured.us, error_margin_us=margin, samples=samples)
 
     def _with_equal_work(self, index: int) -> list[int]:
-        """Returns all trials with the same work, first the one to show: the shipped one, else the lowest index."""
+        """Returns all trials with the same work. The shipped trial is first, or else the trial with the lowest
+        index."""
         identity = self.ready[index].identity
         same = (i for i, ready in self.ready.items() if ready.identity == identity)
         return sorted(same, key=lambda i: (i != self.shipped, i))

@@ -53,9 +53,9 @@ Status: TypeAlias = Literal["timed", "duplicate", "pruned", "failed", "wrong"]
 class TrialOutcome:
     """The outcome of one configuration.
 
-    us: median of the samples, for a duplicate the median of its representative; None if it was not timed.
+    us: median of the samples, or for a duplicate the median of its representative; None if not timed.
     error_margin_us: half of the distribution-free 95 % interval of the median.
-    stage: where it failed: launch, front end, compile, machine code, verify or race.
+    stage: the stage that failed, such as ``front end``, ``compile`` or ``race``.
     """
 
     label: str
@@ -106,7 +106,7 @@ def trials(
 
 
 def checked_space(space: Sequence[Config]) -> list[Config]:
-    """Returns the configurations of a space. Raises RequestError, with the fix, if it is not a list of them."""
+    """Returns the configurations of a space. Raises RequestError, with the fix, if the space is empty or no list."""
     kind = f"the search space is a {type(space).__name__}"
     if isinstance(space, Mapping):
         fix = "pass list(space.values()), or one dict for each configuration in a list"

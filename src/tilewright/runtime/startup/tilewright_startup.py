@@ -101,8 +101,7 @@ def _installer(module: str, verb: str) -> Callable[[], None]:
 
 
 def _make_importable() -> None:
-    """Makes `import tilewright` work in an environment in which Tilewright is not installed, by loading only the
-    package of this file."""
+    """Makes `import tilewright` work where Tilewright is not installed: loads only the package of this file."""
     from importlib.util import find_spec, module_from_spec, spec_from_file_location
 
     if find_spec("tilewright") is not None:

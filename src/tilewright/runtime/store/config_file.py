@@ -4,10 +4,11 @@
      "rows": [its parts, config, times]}
 
 The file is read with `json` alone, without a database, a search or a GPU. A look-up compares the parts of a call's key.
-It finds the row with equal parts, else the nearest row. Without either, the caller launches the shipped configuration.
+It finds the row with equal parts, else the nearest row. If there is no such row, the caller launches the shipped
+configuration.
 
 The rule of the look-up is in the file, as text for people and as data. Only the parts that the rule names may differ.
-The toolkit is one of them, because it changes how fast a configuration is, not what it computes. Rows for another
+The toolkit is such a part, because it changes the speed of a configuration, but not its results. Rows for another
 source of the kernel cause one warning and are not used: their configurations were never compared on the present kernel.
 """
 
@@ -31,8 +32,8 @@ FORMAT = "tilewright tuned kernel"
 VERSION = 1
 NAME_IN_PYTHON = "TABLE"
 SOURCES = ("source", "sources", "functions")
-"""The names of the parts that contain source code: of the kernel (in winners of `tilewright run` it is ``sources``),
-and of the author's functions that make the grid and the arguments of a configuration.
+"""The names of the parts that contain source code. ``sources`` is the kernel's source in winners of `tilewright run`.
+The others are the sources of the kernel and of the author's functions for the grid and the arguments.
 """
 ARRAY = frozenset(("dtype", "shape", "strides", "alignment"))
 """The names of the items in an array's part of a key (`key.array_part`)."""
@@ -89,7 +90,7 @@ class ConfigData(TypedDict):
 
 @dataclass(frozen=True)
 class MatchRule:
-    """How a row is chosen for a call without an equal row. ``factor``: the largest ratio of two extents.
+    """The rule that chooses a row for a call without an equal row. ``factor``: the largest ratio of two extents.
     ``may_differ``: parts that need not be equal. If the space differs, the call's space must have the configuration."""
 
     factor: float = 2.0
@@ -201,8 +202,8 @@ def _distance(one: Layout, other: Layout, factor: float) -> float | None:
 
 
 def order_of(shape: Sequence[int], strides: Sequence[int]) -> Order:
-    """Returns the dimensions from the longest stride to the shortest, the dimensions with stride 0, and whether the
-    innermost dimension is dense. Dimensions of extent 1 are left out."""
+    """Returns the dimensions from the longest stride to the shortest, and the dimensions with stride 0. Also returns
+    whether the innermost dimension is dense. Dimensions of extent 1 are left out."""
     real = [dim for dim, extent in enumerate(shape) if extent > 1]
     repeated = tuple(dim for dim in real if strides[dim] == 0)
     order = sorted((dim for dim in real if strides[dim]), key=lambda dim: (-abs(strides[dim]), dim))
@@ -242,8 +243,8 @@ def canonical(value: Json | Parts) -> str:
 
 
 def load(given: Path | str | Mapping[str, Json]) -> ConfigFile:
-    """Reads a config file: a path to ``.json`` or ``.py`` (parsed, not run), or a mapping such as the ``TABLE`` of an
-    exported module. Raises `RequestError` for anything else."""
+    """Reads a config file. ``given``: a path to ``.json`` or ``.py`` (parsed, not run), or a mapping such as the
+    ``TABLE`` of an exported module. Raises `RequestError` for anything else."""
     if isinstance(given, Mapping):
         return _config_file(dict(given), f"the config file of {given.get('kernel', 'a kernel')}")
     path = Path(given)

@@ -72,7 +72,7 @@ def launches_of(trials: Sequence[Trial | FailedTrial], result: SearchResult) -> 
 
 
 def winner_us(winner: Winner) -> float | None:
-    """Returns the winner's measured time in µs; None if it is not known."""
+    """Returns the winner's measured time in µs; None if the time is not known."""
     return _us(winner, winner.index, "us")
 
 
@@ -214,7 +214,8 @@ class Kernels:
 
 def _full_name(winner: Winner, modules: set[str]) -> str:
     """Returns the module and name of the winner's kernel. ``modules``: the modules with a kernel of this name. An
-    imported winner may have no module. It gets the only one in ``modules``, or ``unknown`` if there are several."""
+    imported winner may have no module. It then gets the only module in ``modules``, or ``unknown`` if there are
+    several."""
     inside = module(winner)
     if not inside and modules:
         inside = next(iter(modules)) if len(modules) == 1 else "unknown"

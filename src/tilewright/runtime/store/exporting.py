@@ -1,7 +1,7 @@
 """Exports winners from the store to a config file that a library ships, and imports such files into the store.
 
 A winner of `tilewright run` has a key made of all candidates' arguments. Its row in the file has only the arguments
-that all candidates share, because those are the caller's. A look-up can use such a row. An import leaves it out,
+that all candidates share, because the caller passes these. A look-up can use such a row. An import leaves it out,
 because the key cannot be computed from the row.
 """
 
@@ -78,8 +78,9 @@ def _row(winner: Winner, parts: Parts, common: Parts) -> ConfigRow:
 
 
 def _of_bucket(part: Json | Parts) -> bool:
-    """Returns whether parts describe a bucket. Winners of buckets are not exported; the tuned call in the bucket has
-    its own winner, which is.
+    """Returns whether parts describe a bucket. Winners of buckets are not exported.
+
+    The tuned call in the bucket has its own winner, which is exported.
     """
     if isinstance(part, Mapping):
         return "up_to" in part or any(map(_of_bucket, part.values()))

@@ -30,8 +30,8 @@ NO_FILE = -1
 
 _guard = threading.Lock()
 _held_locks: dict[str, int] = {}
-"""The path of each lock that a thread of this process holds → the descriptor of the locked file; `NO_FILE` if no file
-is locked."""
+"""The locks that threads of this process hold: maps the path to the descriptor of the locked file. If no file is
+locked, the descriptor is `NO_FILE`."""
 
 
 @contextmanager

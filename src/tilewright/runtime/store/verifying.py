@@ -1,8 +1,8 @@
 """Races stored winners again on this machine with this toolkit, for use after a driver or compiler has changed.
 
-For each winner, up to three launches are made again from their stored descriptions, on equal random data: the winner's,
-the runner-up's and the shipped configuration's. The outputs of the winner are compared with those of the shipped
-configuration. Then all are timed in interleaved rounds. Ratios of times are judged by their 99 % intervals.
+Up to three launches are made again from their stored descriptions: winner, runner-up and shipped configuration. All run
+on equal random data. The outputs of winner and shipped configuration are compared. Then all launches are timed in
+interleaved rounds. Ratios of times are judged by their 99 % intervals.
 
     holds     equal outputs, and no other configuration is certainly faster by more than the tie band
     drifted   another configuration is certainly faster
@@ -81,8 +81,8 @@ class Against:
 
 @dataclass(frozen=True)
 class Verified:
-    """The verdict on a stored winner. ``us``: its present time in µs. ``tuned_with``: its toolkit, if not the present
-    one."""
+    """The verdict on a stored winner. ``us``: the winner's present time in µs. ``tuned_with``: the winner's toolkit, if
+    this is not the present toolkit."""
 
     winner: Winner
     verdict: Verdict
@@ -160,8 +160,8 @@ def _launches(winner: Winner, here: Here) -> dict[str, DescribedLaunch]:
 
 
 def source_problem(winner: Winner) -> str:
-    """Returns how the kernel's present source differs from the tuned one: it is missing or changed. Empty if it is the
-    same, or if no launch was stored. Imports the kernel's module."""
+    """Returns how the kernel's present source differs from the tuned one: it is missing or changed. Empty if the
+    source is the same, or if no launch was stored. Imports the kernel's module."""
     try:
         for launch in (winner.launches or {}).values():
             loaded_kernel(DescribedLaunch.from_json(launch))

@@ -5,8 +5,8 @@
 * The key of a row is the digest of every part that may change the winner (`key.digest`). A search never changes a row:
   the first writer wins, so all processes, threads and ranks launch the same configuration.
 * A row has the outcome of every configuration, and the launches as data for `tilewright tuned verify`.
-* In the user's program, no problem of this file raises an exception. A store that is corrupt, newer, of another
-  program, locked or out of reach causes one warning per process, and then counts as empty.
+* In the user's program, no problem of this file raises an exception. A store may be corrupt, locked or out of reach, or
+  be written by a newer version or by another program. It then causes one warning per process, and counts as empty.
 * The file has a rollback journal and no write-ahead log. So it can be read in a read-only folder, and it may be in a
   home directory that is shared over a network.
 * Each call opens a connection, so threads and forked processes may share a `Winners`.
@@ -32,7 +32,7 @@ from tilewright.runtime.store.warn_once import warn_once
 VARIABLE = "TILEWRIGHT_TUNED"
 NAME = "tuned.db"
 HURRIED_SECONDS = 2.0
-"""How long the user's program waits for another process to finish writing; a write takes milliseconds."""
+"""Seconds that the user's program waits for another process to finish writing; a write takes milliseconds."""
 
 TUNED = Schema(
     table="tilewright_tuned_schema",
@@ -48,7 +48,7 @@ TUNED = Schema(
     journal="DELETE",
 )
 Replaces = Callable[["Winner", "Winner"], bool]
-"""(new winner, earlier winner of the same key) → whether the new one replaces the earlier one."""
+"""Returns whether a new winner (first argument) replaces an earlier winner of the same key (second argument)."""
 _JSON = frozenset(("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine"))
 
 
@@ -60,7 +60,7 @@ class Winner:
     config, shipped, runner_up: configurations; None if they have no named fields.
     index: the winner's position in the space. label: the winner as text.
     origin: ``wrapper``, ``run`` or ``import``.
-    machine: GPU, toolkit, host and seconds of the search; of an imported winner, its GPU, module and times.
+    machine: GPU, toolkit, host and seconds of the search. For an imported winner: GPU, module and times.
     outcomes: a `searching.TrialOutcome` as JSON for each configuration.
     launches: a `described.DescribedLaunch` as JSON for each of ``winner``, ``runner_up`` and ``shipped``.
     created: ISO 8601 in UTC; if empty, `Winners.put` writes the current time.
@@ -96,7 +96,7 @@ def folder() -> Path:
     if named is not None:
         return named.absolute()
     cache_home = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(cache_home):  # the specification says to ignore a relative one
+    if os.path.isabs(cache_home):  # the specification says to ignore a relative path
         return Path(cache_home) / "tilewright"
     home = os.path.expanduser("~")
     if not os.path.isabs(home):

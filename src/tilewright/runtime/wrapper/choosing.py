@@ -75,7 +75,7 @@ class Chooser:
 
     def _in_store(self, call: MissedCall) -> Choice | None:
         """Returns the stored winner of the exact call. If there is none, and the bucket's winner is the shipped
-        configuration, returns that: it needs no check."""
+        configuration, returns the shipped configuration, which needs no check."""
         winner = self._winner(call, call.key)
         if winner is not None:
             return Choice(winner, "stored", f"key {call.key[:12]}")

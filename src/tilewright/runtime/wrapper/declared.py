@@ -1,7 +1,8 @@
 """The author's declaration of a tuned kernel, validated once, and the launches that follow from it.
 
-A configuration names constants of the kernel and compiler hints. By default, a parameter of the kernel gets its value
-from the configuration if the configuration names it, else from a function in ``arguments``, else from the call.
+A configuration names constants of the kernel and compiler hints. A parameter of the kernel gets its value from the
+configuration, if the configuration names the parameter. Otherwise the value comes from a function in ``arguments``, or
+else from the call.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 PLAIN = (type(None), bool, int, float, str)
 """Types of constants that may be kept for the next launch."""
 CallFunction: TypeAlias = Callable[..., Any]
-"""A function of a call and a configuration that returns an argument of the kernel, or all of them."""
+"""A function of a call and a configuration that returns one argument of the kernel, or all arguments."""
 
 
 class Call:
@@ -137,8 +138,8 @@ class Declared:
 
     @cached_property
     def layout(self) -> Layout:
-        """The layout of the launches that `entry` prepares. Its list of arguments is empty if a single function returns
-        all arguments.
+        """The layout of the launches that `entry` prepares. The layout's list of arguments is empty if a single
+        function returns all arguments.
         """
         return Layout(self.parameters, self.kernel_parameters if self.arguments is None else ())
 
@@ -173,8 +174,8 @@ class Declared:
 def _settled(value: CallValue, keyed: bool) -> bool:
     """Returns whether all calls with the same key have the same value for this argument.
 
-    Returns False in two cases: the key holds only the argument's type, or the argument is an object that is compared by
-    identity, so its attributes may change.
+    Returns False if the key holds only the argument's type. Also returns False for an object that is compared by
+    identity, because its attributes may change.
     """
     kind, by_identity = kind_of(value, keyed), getattr(type(value), "__hash__", None) is object.__hash__
     changing = by_identity and bool(type(value).__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE: a class made in Python

@@ -20,13 +20,14 @@ from tilewright.runtime.wrapper import tensor_guards
 MOST_KEYS = 4096
 """The most keys of one `KnownCalls`. A further key replaces the oldest one. The store keeps all winners."""
 MOST_CHECKS = 16
-"""The most checks made for one key. Calls that alternate between grad modes would otherwise make one each time."""
+"""The most checks made for one key. Calls that alternate between grad modes would otherwise make a check each time."""
 
 Key: TypeAlias = tuple[Hashable, ...]
 Entry: TypeAlias = tuple[Any, ...]
-"""The launch: (grid, kernel, *constants), or (a function of the stream and the arguments, None, …)."""
+"""The launch: a tuple (grid, kernel, *constants). Or (function, None, …), with a function of the stream and the
+arguments."""
 Facts: TypeAlias = tuple[Any, ...]
-"""(check, *items of the key, *entry). The hot path of `signature` unpacks this tuple."""
+"""A tuple of a `Known`: (check, *items of the key, *entry). The hot path of `signature` unpacks this tuple."""
 
 
 @dataclass(frozen=True)

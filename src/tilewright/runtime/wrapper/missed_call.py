@@ -22,12 +22,14 @@ from tilewright.runtime.wrapper.signature import KeyKind, kind_of
 from tilewright.source.digest import source_of
 
 FORMAT = 1
-"""Increase it when the meaning of a part of the key changes."""
+"""The format of the key. Increase it when the meaning of a part of the key changes."""
 
 
 class MissedCall:
-    """One call that the hot path does not know. ``hot_key``: its key on the hot path. ``known_calls``: tuning mode →
-    the cache of its calls.
+    """One call that the hot path does not know.
+
+    hot_key: the key of the call on the hot path.
+    known_calls: the cache of calls for each tuning mode.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class MissedCall:
 
     @cached_property
     def dims(self) -> dict[str, Value]:
-        """The values for the space's predicates: the author's ``dims``, else the integers, flags and texts."""
+        """The values for the space's predicates: the author's ``dims``, else the integers, flags and strings."""
         declared = self.declared
         if declared.dims is not None:
             return dict(declared.dims(self.call))

@@ -32,8 +32,8 @@ from tilewright.task.tensors import DIVISOR
 
 
 class KeyKind(Enum):
-    """How an argument enters the key. ``ARRAYS``: a list of arrays, or an array of another library than torch. A
-    function reads such an argument, which is slower. ``TYPE``: the key has only the type."""
+    """The way in which an argument enters the key. ``ARRAYS``: a list of arrays, or an array of another library than
+    torch. A function reads such an argument, which is slower. ``TYPE``: the key has only the type."""
 
     ARRAY = "array"
     ARRAYS = "arrays"
@@ -61,10 +61,10 @@ def kind_of(value: CallValue, keyed: bool = True) -> KeyKind:
 
 
 def arrays_key(value: CallValue) -> tuple[CallValue, ...]:
-    """Returns what the key has of an argument of the kind `KeyKind.ARRAYS`.
+    """Returns the items of the key for an argument of the kind `KeyKind.ARRAYS`.
 
-    For an array, these are its dtype, shape, strides and alignment. For a list or tuple, these are the same of each
-    array in it, and any other element itself. Raises TypeError if ``value`` is none of these.
+    For an array, the items are dtype, shape, strides and alignment. For a list or tuple, they are the same properties
+    of each array, and all other elements unchanged. Raises TypeError if ``value`` is neither array, list nor tuple.
     """
     if isinstance(value, (list, tuple)):
         return tuple(arrays_key(item) if is_array(item) else item for item in value)
@@ -106,7 +106,7 @@ class Pattern:
 
     @cached_property
     def items(self) -> dict[str, str]:
-        """Name → expression, for each item of the key other than the tensors' properties."""
+        """The expression of each item of the key, by name, without the tensors' properties."""
         form = {KeyKind.ARRAYS: "_arrays_key({0})", KeyKind.VALUE: "{0}", KeyKind.TYPE: "{0}.__class__"}
         items = {name: form[kind].format(name) for name, kind in self.by_name.items() if kind is not KeyKind.ARRAY}
         for name in self.arrays:
@@ -182,8 +182,8 @@ _known = _at.last.next
 
 @dataclass(frozen=True)
 class Layout:
-    """Which of the kernel's parameters get their values from the call. ``names``: the call's parameters. ``arguments``:
-    the kernel's parameters."""
+    """The parameters of the kernel (``arguments``) and of the call (``names``). A parameter of the kernel that is in
+    ``names`` gets its value from the call."""
 
     names: tuple[str, ...]
     arguments: tuple[str, ...]
@@ -224,7 +224,7 @@ def hot_function(
 ) -> Callable[..., None]:
     """Generates the function that handles calls with one pattern of arguments. Its first parameter is the stream.
 
-    known_calls: name of a tuning mode → the cache of calls in this mode.
+    known_calls: the cache of calls for each tuning mode, by the mode's name.
     default: the mode that the author chose.
     otherwise: handles a call whose key is not known, or whose arguments have another pattern.
     """

@@ -50,14 +50,16 @@ def tuned(
     """Returns a function ``(stream, *arguments)`` that launches ``kernel`` in its fastest configuration.
 
     space: a `Space`, or a list of mappings whose first one is the shipped configuration.
-    grid: a function of ``call, config`` → 1 to 3 numbers. ``call`` has the arguments by name, and ``call.hardware``.
+    grid: a function of ``call, config`` that returns 1 to 3 numbers. ``call`` has the arguments by name, and
+        ``call.hardware``.
     outputs: names of the arrays that the kernel writes.
-    arguments: functions of ``call, config``, each under the name of the kernel's parameter that it returns; or one
+    arguments: functions of ``call, config``, by the name of the kernel's parameter whose value they return. Or one
         function that returns all arguments of the kernel. Other parameters get their values from the configuration if
         it names them, else from the call.
     parameters: the names of the call's arguments, in order; by default the kernel's parameters that need a value.
-    dims: a function of ``call`` → values for the space's predicates; by default the call's integers, flags and texts.
-    buckets: argument → `powers_of_two`, another function of an extent, or one function per axis (None: exact).
+    dims: a function of ``call`` that returns values for the space's predicates; by default the call's integers, flags
+        and strings.
+    buckets: for each argument, `powers_of_two`, another function of an extent, or one function per axis (None: exact).
     unkeyed: arguments that change neither the fastest configuration nor the grid, and so are left out of the key.
     launch: ``"graph"`` if the kernel is deployed inside CUDA graphs; its winners are tuned and stored separately.
     mode: ``now`` (default), ``background``, ``stored`` or ``off``; `TILEWRIGHT_TUNING` overrides it.

@@ -1,4 +1,4 @@
-"""Finds the arguments with which a program calls its functions: runs a copy of it with a decorator that records calls.
+"""Finds the arguments of a program's function calls: runs a copy of the program with a decorator that records calls.
 
 The source does not contain the dtypes, shapes and layouts of the arguments. The copy runs on the device that the
 program chooses. Without a GPU this is the CPU, if the program supports that.
@@ -34,14 +34,15 @@ class CalledTensor:
     contiguous: bool
     gradient: bool
     plain: bool
-    """Whether it is a plain tensor or a parameter. False for other subclasses."""
+    """Whether the object is a plain tensor or a parameter. False for other subclasses."""
 
 
 @dataclass(frozen=True)
 class ObservedCall:
     """One kind of call of a function.
 
-    tensors, values: argument → tensor, or Python text of its value. Attributes of ``self`` are named ``self.NAME``.
+    tensors: the tensors among the arguments, by name. Attributes of ``self`` are named ``self.NAME``.
+    values: the Python text of the other plain arguments, by name.
     others: arguments of other types.
     seconds: the time of all such calls in the recorded run, on its device.
     """

@@ -1,4 +1,4 @@
-"""Finds functions of a program that compute on tensors and may become one kernel each, by its syntax tree."""
+"""Finds functions on tensors in a program's syntax tree. Each function may become one kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HotFunction:
     """A function or method that one kernel may compute.
 
     name: as in the file, ``rms_norm`` or ``RMSNorm.forward``.
-    attributes: the attributes of ``self`` that it reads.
+    attributes: the attributes of ``self`` that the method reads.
     """
 
     file: Path
@@ -43,7 +43,7 @@ class HotFunction:
         return tuple(names[1:] if self.is_method else names)
 
     def named_in(self, text: str) -> bool:
-        """Whether a string contains the function's name: ``rms_norm``, or ``RMSNorm`` for the method
+        """Returns whether a string contains the function's name: ``rms_norm``, or ``RMSNorm`` for the method
         ``RMSNorm.forward``.
         """
         parts = [part for part in self.name.split(".") if part not in ("forward", "__call__")]
@@ -98,7 +98,7 @@ def _defined(module: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def _is_plain(file: SourceFile, node: ast.FunctionDef) -> bool:
-    """Whether the body only assigns names and returns. Then a call has no effect besides its result.
+    """Returns whether the body only assigns names and returns. Then a call has no effect besides its result.
 
     An assignment such as ``x += 1`` does not count, because it may change an argument in place.
     """
@@ -124,7 +124,7 @@ def _operations(node: ast.FunctionDef) -> int:
 
 
 def _attributes(node: ast.FunctionDef) -> dict[str, None]:
-    """Returns the attributes of the first parameter that the body reads, in order."""
+    """Returns the names of attributes that the body reads from the first parameter, in order."""
     arguments = (*node.args.posonlyargs, *node.args.args)
     own = arguments[0].arg if arguments else ""
     found = (

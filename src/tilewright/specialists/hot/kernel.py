@@ -43,7 +43,7 @@ class HotKernel:
     line: int
 
     def named_in(self, text: str) -> bool:
-        """Whether a string contains the kernel's name as a word."""
+        """Returns whether a string contains the kernel's name as a word."""
         return re.search(rf"\b{self.name}\b", text) is not None
 
 
@@ -61,7 +61,7 @@ def kernels_of(files: Iterable[Path], language: str) -> list[HotKernel]:
 def proposed_kernels(
     wanted: Sequence[HotKernel], command: ProgramCommand, *, measured: bool, until: float = math.inf
 ) -> list[ProgramProposal | NoProposal]:
-    """Optimises kernels. Those with the longest total time come first.
+    """Optimises kernels. The kernels with the longest total time come first.
 
     measured: whether there is a GPU.
     until: time of `time.monotonic` after which no further step is begun.
@@ -163,8 +163,9 @@ def _task_file(recorded: Recorded) -> Path:
 
 
 def _to_confirm(kernel: HotKernel, result: Optimized, task: Path) -> NoProposal:
-    """Returns the result of a run without a GPU. The gains of its changes are only predicted, so no change is applied.
-    The result contains the path of their file.
+    """Returns the result of a run without a GPU: no proposal, because the gains are only predicted.
+
+    The result has the path of the patch with the changes, and the command that confirms them on a GPU.
     """
     names = [*(each.optimization for each in result.kept), *(name for _, name, _ in result.to_confirm)]
     if not names:

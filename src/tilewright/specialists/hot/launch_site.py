@@ -13,7 +13,7 @@ from tilewright.source.source_file import Function, Named, SourceFile, keywords,
 from tilewright.space import knobs
 
 Edit = tuple[ast.AST, str]
-"""A node and the text that replaces it. An empty ``ast.Tuple`` marks a place for insertion."""
+"""A node and the text that replaces the node. An empty ``ast.Tuple`` marks a place for insertion."""
 
 
 class NotWritable(RequestError):

@@ -23,7 +23,7 @@ from tilewright.specialists.writing.attempting import CorrectTask, GaveUp, first
 from tilewright.specialists.writing.expression import OutsideForms
 
 MOST = 3
-"""The most functions for which kernels are written in one delegation. Those with the longest total time come first."""
+"""The most functions of one delegation that get kernels. Functions with the longest total time come first."""
 
 
 def proposed_operations(
@@ -73,7 +73,7 @@ def _proposed(
 
 
 def _unfit(call: ObservedCall) -> str:
-    """Returns why a call cannot be replaced by a written kernel; "" if it can."""
+    """Returns why a written kernel cannot replace a call; "" if a kernel can replace it."""
     if call.needs_gradient:
         return (
             "gradients are recorded in its calls, and a written kernel has no backward; inference needs torch.no_grad()"

@@ -50,7 +50,7 @@ def proposals(delegation: Delegation, language: str) -> tuple[ProgramProposal, .
 
 
 def command_of(delegation: Delegation) -> ProgramCommand:
-    """Returns the command of a delegation's program: its workload if that runs its file, else only the file.
+    """Returns the command of a delegation's program: the workload if it runs the delegation's file, else only the file.
 
     Raises RequestError if there is no command.
     """

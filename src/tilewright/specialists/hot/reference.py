@@ -1,4 +1,4 @@
-"""Makes a reference of a function that a program calls: its own body, with the shapes, dtypes and numbers of a call.
+"""Makes a reference from a function of a program: its own body, with the shapes, dtypes and numbers of a call.
 
 def forward(self, x):                                    def rms_norm(x: "bfloat16[M, N]", weight: "bfloat16[N]", *,
     return x * rsqrt(… + self.eps) * self.weight    →                 eps=1e-06):
@@ -32,10 +32,10 @@ TAKEN = {
 class HotReference:
     """A reference made from a function of the program. The function's tensors and numbers become its parameters.
 
-    tensors: parameter → the expression in the function that it replaces, such as ``self.weight``.
-    values: the same for numbers, such as ``self.eps``.
-    shapes: parameter → the names of its extents.
-    numbers: parameter → Python text of its value.
+    tensors: the expression in the function that each tensor parameter replaces, such as ``self.weight``.
+    values: the expression that each number parameter replaces, such as ``self.eps``.
+    shapes: the names of the extents of each tensor parameter.
+    numbers: the Python text of the value of each number parameter.
     """
 
     source: ReferenceSource
@@ -50,7 +50,8 @@ class HotReference:
 
 
 def references_of(function: HotFunction, call: ObservedCall) -> Iterator[HotReference]:
-    """Yields the references of a call. They differ in which of the equal extents are the same dimension."""
+    """Yields the references of a call. If extents are equal, the references differ in whether they are one
+    dimension."""
     expressions = [*function.parameters, *(f"self.{each}" for each in function.attributes)]
     names = _names(function, expressions)
     tensors = {names[each]: each for each in expressions if each in call.tensors}
@@ -127,7 +128,8 @@ def _text(
 def _shapes(tensors: Mapping[str, CalledTensor]) -> Iterator[tuple[dict[str, Shape], dict[str, int]]]:
     """Yields names for the extents of all tensors.
 
-    First by their position from the right, as in broadcasting; then by their size, as in a matrix product.
+    The first result names extents by their position from the right, as in broadcasting. The second result names them
+    by size, as in a matrix product.
     """
     for named in (_by_place, _by_size):
         dims: dict[str, int] = {}

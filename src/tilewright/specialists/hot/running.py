@@ -22,8 +22,8 @@ PAUSE = 0.25
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """How a program ended. ``code``: the exit code; None if the time limit was reached. ``last_line``: the last line of
-    its standard error.
+    """The end of a program. ``code``: the exit code; None if the time limit was reached. ``last_line``: the last line
+    of its standard error.
     """
 
     code: int | None
@@ -46,7 +46,7 @@ def started(
 
     changes: changed environment variables.
     has_begun: returns whether something was recorded.
-    Raises RequestError if it cannot be started.
+    Raises RequestError if the program cannot be started.
     """
     environment = {**program.environment(), **changes}
     with TemporaryFile() as errors:

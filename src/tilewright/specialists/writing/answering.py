@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def reference_in(delegation: Delegation) -> ReferenceSource | None:
     """Returns the reference of a delegation; None if its file is a task, which already has a kernel.
 
-    Without a file, it is the reference of the operation that the task's text names. If the file is
-    ``FILE.py:FUNCTION``, it is that function.
+    Without a file, returns the reference of the operation that the task's text names. If the file is
+    ``FILE.py:FUNCTION``, returns that function.
     """
     if not delegation.file:
         return source_of(delegation.task)
@@ -82,5 +82,5 @@ def _measures(run: TuningResult, shipped: Configuration) -> Iterator[Measure]:
 
 
 def unwritten(delegation: Delegation, reason: str | OutsideForms) -> SpecialistAnswer:
-    """Returns the result that a model or a person must write the kernel. It contains the delegation as text."""
+    """Returns the result that asks a model or a person to write the kernel. It contains the delegation as text."""
     return SpecialistAnswer("not applied", f"needs a proposer: {reason}\n\n{delegation}", ())

@@ -27,7 +27,7 @@ class CorrectTask:
 
 @dataclass(frozen=True)
 class GaveUp:
-    """All attempts were incorrect. There is one sentence for each."""
+    """All attempts were incorrect. ``reasons``: one sentence for each attempt."""
 
     reasons: tuple[str, ...]
 
@@ -67,7 +67,7 @@ def tuned(
     """Tunes a written task on its first workload. Returns the run, and the configuration that the file now ships.
 
     If the best configuration was measured, the file ships it. Without a GPU, the file changes only if its own
-    configuration did not pass the screen: predictions are too coarse to choose among those that pass.
+    configuration did not pass the screen. Predictions are too coarse to choose among configurations that pass.
 
     allowed: whether the file may ship a configuration.
     """

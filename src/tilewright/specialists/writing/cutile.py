@@ -19,7 +19,7 @@ FUNCTIONS = {
     "where": "ct.where({}, {}, {})",
 }  # fmt: skip
 COMBINED = {"sum": "{0} + {1}", "max": "ct.maximum({0}, {1})", "min": "ct.minimum({0}, {1})"}
-"""Reduction → the expression that combines two partial results."""
+"""The expression of each reduction that combines two partial results."""
 HELPERS = {
     "erf": '''
 def erf(x):
@@ -45,7 +45,7 @@ def expm1(x):
     return ct.where(ct.abs(x) < 0.3, near, ct.exp(x) - 1.0)
 ''',
 }
-"""Function that cuTile lacks → its code in terms of other functions."""
+"""The functions that cuTile lacks, each with code that uses other functions."""
 ABOUT_ROW = "One block computes one row of at most {tile} columns."
 ABOUT_LONG = "One block computes one row of any length, {tile} columns at a time."
 

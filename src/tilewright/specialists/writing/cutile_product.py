@@ -1,6 +1,4 @@
-"""Generates the cuTile code of a product of two matrices, with the epilogue that is computed before the result is
-stored.
-"""
+"""Generates the cuTile code of a product of two matrices, with the epilogue that is computed before the store."""
 
 from __future__ import annotations
 

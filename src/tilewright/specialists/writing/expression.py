@@ -29,10 +29,12 @@ class OutsideForms(RequestError):
 class Expression:
     """One operation. In one `Graph`, equal operations are the same object.
 
-    op: ``input``, ``number``, ``extent`` (the size of a dimension), ``index`` (the coordinate along a dimension),
-        ``expand`` (inserts an axis of extent 1), ``drop`` (removes the last axis, of extent 1), ``transpose``,
-        ``product`` (of two matrices), one of `REDUCTIONS` (of the last axis, which keeps extent 1), or the name or sign
-        of an element-wise function.
+    op: one of these:
+        ``input``, ``number``, ``transpose``, and ``product`` of two matrices;
+        ``extent``, the size of a dimension; ``index``, the coordinate along a dimension;
+        ``expand``, which inserts an axis of extent 1; ``drop``, which removes the last axis, of extent 1;
+        one of `REDUCTIONS` of the last axis, which keeps extent 1;
+        the name or sign of an element-wise function.
     value: the name of an input or dimension, the number, the axis of ``expand``, or None.
     dtype: the dtype of an input; ``bool`` for tests, ``int64`` for indices, otherwise ``float``.
     """
@@ -96,7 +98,8 @@ def spelled(shape: Shape) -> str:
 
 
 def below(expressions: Sequence[Expression]) -> Iterator[Expression]:
-    """Yields the expressions and all their operands, directly or indirectly. Operands come first, each one once."""
+    """Yields the expressions and all their direct and indirect operands. Each expression comes once, after its
+    operands."""
     seen: set[Expression] = set()
     open_ = [(each, False) for each in reversed(expressions)]
     while open_:

@@ -37,12 +37,12 @@ class KernelForm:
         return self.axes[-1]
 
     def varies(self, expression: Expression) -> bool:
-        """Whether an expression has a value for each column. If not, it has one value for the row."""
+        """Returns whether an expression has a value for each column. Otherwise it has one value for the row."""
         return self.columns in expression.shape
 
     @property
     def same_shapes(self) -> bool:
-        """Whether all tensors have all axes. Each of them is then one contiguous range of memory."""
+        """Whether all tensors have all axes. Each tensor is then one contiguous range of memory."""
         tensors = [*self.computation.inputs, *(operand for operand, _ in self.computation.outputs)]
         return all(each.shape == self.axes for each in tensors)
 
@@ -89,7 +89,8 @@ def form_of(computation: Computation) -> KernelForm:
 
 
 def _axes(shapes: list[Shape]) -> tuple[str, ...]:
-    """Returns the axes of the longest shape. Raises OutsideForms unless each other shape has some of them, in order."""
+    """Returns the axes of the longest shape. Raises OutsideForms unless each other shape has some of these axes, in
+    order."""
     widest = broadcast([max(shapes, key=lambda shape: (len(shape), sum(each != 1 for each in shape)))])
     axes = tuple(each for each in widest if isinstance(each, str))
     for shape in shapes:

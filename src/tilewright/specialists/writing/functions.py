@@ -22,7 +22,7 @@ DIRECT = {
     "negative": "neg", "neg": "neg", "where": "where", "less": "<", "greater": ">", "logical_and": "&",
     "logical_or": "|", "logical_not": "not", "lt": "<", "gt": ">", "le": "<=", "ge": ">=", "eq": "==", "ne": "!=",
 }  # fmt: skip
-"""Function → operation with the same operands."""
+"""Maps a function to the operation with the same operands."""
 SAME = ("float", "to", "type", "astype", "contiguous", "asarray", "float32", "float64", "double", "ascontiguousarray")
 """Functions that do not change the values, because kernels compute in float32."""
 

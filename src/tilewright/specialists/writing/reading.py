@@ -26,7 +26,7 @@ ROLES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("labels", "target", "targets", "label"), ("int64", "M")),
     "mask": ("bool", "M, N"),
 }
-"""Name of a parameter without an annotation → its dtype ("": the dtype of the other tensors) and its extents."""
+"""The dtype and the extents of parameters without an annotation, by name. "": the dtype of the other tensors."""
 WHOLE = ("bool", "int8", "int16", "int32", "int64", "uint8")
 SIGNS: Mapping[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.BitAnd: "&", ast.BitOr: "|", ast.Lt: "<",
@@ -307,7 +307,7 @@ class ReferenceReader:
         return (result, None) if name in ("max", "min") and self._gives_places(len(arguments), options) else result
 
     def _gives_places(self, arguments: int, options: Mapping[str, Any]) -> bool:
-        """Whether a call of ``max`` or ``min`` is torch's call with an axis, which returns values and indices."""
+        """Returns whether a call of ``max`` or ``min`` is torch's, with an axis: it returns values and indices."""
         return "dim" in options or (arguments > 1 and "torch" in self.imported and "axis" not in options)
 
     def _callee(self, node: ast.expr, names: Mapping[str, Any]) -> tuple[str, list[Any]]:

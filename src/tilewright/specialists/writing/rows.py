@@ -1,5 +1,6 @@
-"""Generates the code of a row operation whose row does not fit into one tile: a loop over tiles for each level of
-reductions, and one for the outputs.
+"""Generates the code of a row operation for rows that do not fit into one tile.
+
+Each level of reductions gets a loop over tiles. The outputs get the last loop.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tilewright.specialists.writing.forms import KernelForm
 from tilewright.specialists.writing.statements import IDENTITY, levels, of_the_row
 
 PARTIAL = {"sum": "sums", "max": "maxima", "min": "minima"}
-"""Reduction → the name of its accumulators."""
+"""The name of the accumulators of each reduction."""
 
 
 class RowStatements(Protocol):
@@ -25,7 +26,7 @@ class RowStatements(Protocol):
     indent: str
     inf: str
     combined: Mapping[str, str]
-    """Reduction → the expression that combines two partial results."""
+    """The expression of each reduction that combines two partial results."""
 
     def add(self, line: str) -> None: ...
     def text(self, expression: Expression) -> str: ...

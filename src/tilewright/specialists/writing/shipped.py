@@ -19,7 +19,7 @@ def with_shipped(text: str, changes: Mapping[str, Value]) -> str:
 def with_tiles(text: str, chosen: Callable[[Sequence[int]], int]) -> str:
     """Returns the text of a task file that ships one of the listed values for each tile size.
 
-    chosen: list of values → the value to ship.
+    chosen: a function that returns the value to ship from a list of values.
     """
     (space,) = (each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Call) and _is_space(each))
     listed = {each.arg: each.value for each in space.keywords}["constants"]

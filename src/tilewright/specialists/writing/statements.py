@@ -20,9 +20,9 @@ ATOM, UNARY = 10, 8
 STRENGTH = {
     "*": 7, "/": 7, "+": 6, "-": 6, "&": 4, "|": 3, "<": 2, "<=": 2, ">": 2, ">=": 2, "==": 2, "!=": 2,
 }  # fmt: skip
-"""Operator → its precedence. Operands with a lower precedence get parentheses."""
+"""The precedence of each operator. Operands with a lower precedence get parentheses."""
 IDENTITY = {"sum": "0.0", "max": "-{inf}", "min": "{inf}"}
-"""Reduction → its neutral value."""
+"""The neutral value of each reduction."""
 LONG = 60
 """The most characters of an expression that is not assigned to a variable."""
 
@@ -34,7 +34,7 @@ class Statements(ABC):
     module: str
     """The short name of the language's module."""
     inf: str
-    """How the language writes infinity."""
+    """Infinity as the language writes it."""
 
     def __init__(self, form: KernelForm, taken: Iterable[str]) -> None:
         self.form, self.lines, self.indent = form, list[str](), "    "
@@ -158,7 +158,7 @@ class Statements(ABC):
 
 
 DEFAULT_NAMES = {"sum": "total", "max": "largest", "min": "least", "exp": "powers", "erf": "erf", "tanh": "tanh"}
-"""Operation → the name of the variable for its result, if the reference gives no name."""
+"""The name of the variable for the result of each operation, if the reference gives no name."""
 
 
 def _read_next(name: str, lines: list[str]) -> bool:

@@ -82,7 +82,7 @@ def text_of(
 ) -> str:
     """Returns the text of the task file.
 
-    dims: the extents of a workload that the user gave; it becomes the first one.
+    dims: the extents of the user's workload, which becomes the first workload.
     """
     computation = form.computation
     names = _dims(form)
@@ -168,7 +168,8 @@ def _tensor(operand: Operand, is_output: bool, limits: Mapping[str, str]) -> str
 
 
 def _workloads(form: KernelForm, names: list[str], given: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Returns the user's workload, a large one, one with odd extents, and one whose rows do not fit into a tile."""
+    """Returns workloads: the user's, with large extents, with odd extents, and with rows that do not fit into a
+    tile."""
     rank = len(form.axes)
     large: tuple[int, ...]
     odd: tuple[int, ...]

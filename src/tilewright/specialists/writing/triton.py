@@ -19,7 +19,7 @@ FUNCTIONS = {
     "where": "tl.where({}, {}, {})",
 }  # fmt: skip
 COMBINED = {"sum": "{0} + {1}", "max": "tl.maximum({0}, {1})", "min": "tl.minimum({0}, {1})"}
-"""Reduction → the expression that combines two partial results."""
+"""The expression of each reduction that combines two partial results."""
 
 
 class TritonStatements(Statements):

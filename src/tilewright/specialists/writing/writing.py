@@ -22,7 +22,7 @@ WRITERS: Mapping[str, tuple[Rows, Products]] = {
     "cutile": (cutile.write, cutile_product.write_product),
     "triton": (triton.write, triton_product.write_product),
 }
-"""Language → its writer of element-wise and row computations, and its writer of matrix products."""
+"""Two writers for each language: one for element-wise and row computations, one for matrix products."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ ATTEMPTS = (
     WritingAttempt("in the smallest tiles", smallest=True),
     WritingAttempt("as one plain kernel", smallest=True, plain=True),
 )
-"""The attempts in order. Each is tried only if the check found the earlier ones incorrect."""
+"""The attempts in order. An attempt is made only if the check found the earlier attempts incorrect."""
 
 
 @dataclass(frozen=True)

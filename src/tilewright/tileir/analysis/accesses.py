@@ -1,6 +1,7 @@
-"""Describes memory operations by traits that can be compared, and finds the first difference between two kernels.
+"""Describes how memory operations access memory, and finds the first difference between two kernels.
 
-The traits say how an operation accesses memory, and with which shape, padding, order and hints.
+A description consists of traits, such as the shape, the padding, the memory order and the hints. Two operations are
+compared trait by trait.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ PASSED = (
     "make_partition_view", "make_strided_view", "make_gather_scatter_view", "make_tensor_view", "assume",
     "reshape", "broadcast", "offset", "ptr_to_ptr", "permute",
 )  # fmt: skip
-"""Operations that make an address from another address. The other address is one of the operands `ADDRESSES`."""
+"""Operations that make an address from another address, which is the operand named in `ADDRESSES`."""
 ADDRESSES = ("tensor_view", "base", "value", "source", "ptr")
 SHOWN = 4  # a description shows at most this many values of a constant
 DEFAULTS: tuple[tree.Attribute, ...] = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero", None, (), {})
 
 
 class Definitions:
-    """The definitions of a kernel's values. ``tensors``: parameter (with its %) → name of the array in the source."""
+    """Finds the definitions of a kernel's values.
+
+    tensors: maps a parameter's name, with its ``%``, to the name of the array in the source.
+    """
 
     def __init__(self, entry: tree.KernelEntry, tensors: Mapping[str, str]) -> None:
         self._tensors = tensors
@@ -47,7 +51,7 @@ class Definitions:
         self._parameters = {name for name, _ in entry.parameters}
 
     def tensor(self, op: Op) -> str | None:
-        """Returns the array that ``op`` accesses, or None if its address is not made from one parameter only."""
+        """Returns the name of the array that ``op`` accesses, or None if no single parameter determines the address."""
         name = op.address or ""
         for _ in range(len(self._ops)):
             if name in self._parameters:
@@ -62,8 +66,10 @@ class Definitions:
         return None
 
     def constant(self, name: str) -> str:
-        """If all elements of the value ``name`` equal one constant, returns this constant. Otherwise returns the string
-        ``a value``."""
+        """Returns the constant to which all elements of the value ``name`` are equal, as a string.
+
+        Returns the string ``a value`` if there is no such constant.
+        """
         definition = self._ops.get(name)
         while definition is not None and definition.name in ("reshape", "broadcast"):
             definition = self._ops.get(definition.operands["source"][0])
@@ -72,7 +78,7 @@ class Definitions:
 
 
 def direction(op: Op) -> str:
-    """Returns ``load``, ``store`` or ``atomic``, or the operation's name if it is none of these (``print_tko``)."""
+    """Returns ``load``, ``store`` or ``atomic``. Returns the name of any other operation, such as ``print_tko``."""
     for word in ("atomic", "load", "store"):
         if word in op.name:
             return word
@@ -139,7 +145,7 @@ def first_difference(
     after: tree.KernelEntry,
     globals_: tuple[Sequence[tree.Global], Sequence[tree.Global]] = ((), ()),
 ) -> Op | None:
-    """Returns the first operation of ``after`` that differs from ``before``, or None if both kernels do the same.
+    """Returns the first operation of ``after`` that differs from ``before``, or None if both kernels are equal.
 
     If ``after`` ends early, returns its last operation. Does not compare the hints of the kernels.
     globals_: the globals of both modules.
@@ -153,7 +159,7 @@ def first_difference(
 
 
 def details(op: Op) -> str:
-    """Returns the attributes that are not the default, as ``name=value``."""
+    """Returns the attributes that differ from their defaults, as ``name=value``."""
     others = ((name, value) for name, value in op.attributes.items() if value not in DEFAULTS and value is not False)
     return " ".join(f"{name}={_shown(value)}" for name, value in others)
 
@@ -178,7 +184,13 @@ def _shown(value: tree.Attribute) -> str:
 
 
 def _lines(entry: tree.KernelEntry, globals_: Sequence[tree.Global]) -> Iterator[tuple[str, Op | None]]:
-    """Yields a string for each operation. Its values are numbered in order, so their names do not matter."""
+    """Yields pairs of a string and an operation, for the entry, for each operation and for each region.
+
+    The operation of a region is the operation around the region. The operation of the entry is the first operation.
+
+    The strings contain numbers instead of the values' names. So two kernels that differ only in names give equal
+    strings.
+    """
     numbers: dict[str, int] = {}
 
     def define(names: Sequence[str]) -> None:

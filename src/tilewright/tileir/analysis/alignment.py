@@ -1,7 +1,7 @@
 """Matches the lines of two versions of a source, although the line numbers shift.
 
-The lines of the two kernels are matched with one another. The lines around the kernels are matched separately. So two
-kernels of one file match line by line, and so do kernels that were moved.
+The lines inside the two kernels are matched with one another. The lines outside are matched separately. So the match
+also works for two different kernels of one file, and for a kernel that was moved in its file.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 from tilewright.source.source_file import SourceFile
 
 ALIKE = 0.4  # the least difflib ratio of two changed lines that count as versions of one line
-PAIRED_LINES = 2500  # lines before × lines after of a changed block; in larger blocks, lines are paired in order
+PAIRED_LINES = 2500  # a changed block with more pairs of an old and a new line is paired in order, without comparison
 
 
 def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int = 0) -> dict[int, int]:
     """Maps line numbers in ``before`` to line numbers in ``after`` (both from 1), for lines that are equal or similar.
 
     kernel_before, kernel_after: a line inside each kernel, or 0 if unknown.
-    Indentation is ignored, so a line that moved into a loop still matches.
+    Indentation is ignored, so a line that was moved into a loop still matches.
     """
     old, new = before.splitlines(), after.splitlines()
     inside_old, inside_new = _function(before, kernel_before), _function(after, kernel_after)
@@ -28,7 +28,7 @@ def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int =
         return _matched(old, new, range(1, len(old) + 1), range(1, len(new) + 1))
     outside_old = [line for line in range(1, len(old) + 1) if line not in inside_old]
     outside_new = [line for line in range(1, len(new) + 1) if line not in inside_new]
-    if before == after:  # two kernels of one file: the lines around both have kept their numbers
+    if before == after:  # two kernels of one file: the lines outside the kernels have kept their numbers
         around = {line: line for line in outside_old if line not in inside_new}
     else:
         around = _matched(old, new, outside_old, outside_new)
@@ -65,7 +65,11 @@ def _matched(
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns pairs of similar lines in ascending order, with the greatest possible sum of similarities."""
+    """Returns pairs of indices (old, new) of similar lines, in ascending order.
+
+    The sum of the pairs' similarities is the greatest possible. Very large inputs are paired in order instead
+    (`PAIRED_LINES`).
+    """
     if len(old) * len(new) > PAIRED_LINES:
         return [(n, n) for n in range(min(len(old), len(new)))]
     ratios = [[_similarity(one, other) for other in new] for one in old]

@@ -23,7 +23,7 @@ class Version:
     """A version of a kernel.
 
     source: the text of its source file.
-    tensors: parameter that holds an array's address (with its ``%``) → name of the array.
+    tensors: maps the parameter with an array's address (the name has a ``%``) to the name of the array.
     """
 
     entry: KernelEntry
@@ -34,8 +34,10 @@ class Version:
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the kernel, 0 if unknown. ``helper_line``: if the line calls a function of the same file, the line in
-    this function."""
+    """A position in the kernel's source. ``line``: the line in the kernel, 0 if unknown.
+
+    helper_line: the line in a helper function, if ``line`` calls a helper function of the same file.
+    """
 
     line: int
     helper_line: int | None = None
@@ -51,10 +53,10 @@ class Place:
 
 @dataclass(frozen=True)
 class OperationChange:
-    """How often a line has an operation, before and after.
+    """The number of times that a line has an operation, in the old and in the new version.
 
     type: the type of the operation's first result, or of the tile that the operation stores.
-    details: the attributes that are not the default, e.g. ``value=128``.
+    details: the attributes that differ from their defaults, e.g. ``value=128``.
     """
 
     operation: str
@@ -66,7 +68,7 @@ class OperationChange:
 
 @dataclass(frozen=True)
 class LineChange:
-    """A line whose operations differ. ``before`` or ``after`` is None if this version lacks the line."""
+    """A line whose operations differ. ``before`` or ``after`` is None if the old or new version lacks the line."""
 
     before: Place | None
     after: Place | None
@@ -92,8 +94,10 @@ class Reference:
 
 @dataclass(frozen=True)
 class MemoryOperation:
-    """A memory operation of one version. ``chain``: how many memory operations must run one after another before it, in
-    one iteration."""
+    """A memory operation of one version.
+
+    chain: the number of memory operations that must run one after another before this operation, in one iteration.
+    """
 
     operation: str
     tensor: str | None
@@ -116,7 +120,7 @@ class TraitChange:
 
 @dataclass(frozen=True)
 class AccessChange:
-    """A memory operation that accesses memory differently in the two versions, or that only one version has."""
+    """A memory operation that only one version has, or that accesses memory differently in the two versions."""
 
     before: MemoryOperation | None
     after: MemoryOperation | None
@@ -125,8 +129,11 @@ class AccessChange:
 
 @dataclass(frozen=True)
 class ChainChange:
-    """A memory operation that waits for other operations than in the old version. ``lost`` has lines of the old
-    version."""
+    """A memory operation whose waits differ between the two versions.
+
+    gained, lost: the operations for which only the new or only the old version waits. The lines in ``lost`` are lines
+    of the old version.
+    """
 
     before: MemoryOperation
     after: MemoryOperation
@@ -241,7 +248,7 @@ class _Indexed:
 def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
     """Returns the same place in the other version; None if the other version has no such place.
 
-    lines: line → line in the other version.
+    lines: maps a line to the line in the other version.
     """
     if place.line == 0:
         return place
@@ -270,8 +277,10 @@ def _lines(a: _Indexed, b: _Indexed, same: Mapping[Place, Place | None]) -> Iter
 
 
 def _paired(a: _Indexed, b: _Indexed, same: Mapping[Place, Place | None]) -> dict[Op, Op]:
-    """Pairs the memory operations of both versions. First pairs those with equal line and array, then those with equal
-    line, then those with equal array. Each time, pairs in the order of the text."""
+    """Pairs the memory operations of both versions, in three passes, each in the order of the text.
+
+    The first pass pairs operations with equal line and array, the second with equal line, the third with equal array.
+    """
     pairs: dict[Op, Op] = {}
     for by in ((True, True), (True, False), (False, True)):
         paired = set(pairs.values())
@@ -286,8 +295,10 @@ def _paired(a: _Indexed, b: _Indexed, same: Mapping[Place, Place | None]) -> dic
 
 
 def _pairing_key(access: MemoryOperation, place: Place | None, line: bool, array: bool) -> object:
-    """Returns a key that is equal for both operations of a pair; None if it is unknown. ``line``, ``array``: whether
-    the line, and the array, are part of the key."""
+    """Returns a key that is equal for both operations of a pair; None if the line or the array is unknown.
+
+    line, array: whether the line, and whether the array, are part of the key.
+    """
     if (line and place is None) or (array and access.tensor is None):
         return None
     return access.operation, place if line else None, access.tensor if array else None
@@ -305,8 +316,11 @@ def _accesses(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[Acce
 
 
 def _chains(a: _Indexed, b: _Indexed, pairs: Mapping[Op, Op]) -> Iterator[ChainChange]:
-    """Yields changed waits. Operations are compared, not their lines, so a shifted line is no change. It is no change
-    either if an operation still waits for another one, but now only indirectly, through a third operation."""
+    """Yields the operations whose waits changed.
+
+    The comparison uses operations, not lines, so a shifted line is no change. A direct wait that became an indirect
+    wait, through a third operation, is no change either.
+    """
     for old, new in sorted(pairs.items(), key=lambda pair: pair[1].text_line):
         formerly = {(pairs.get(w.op, w.op), w.earlier_iteration) for w in a.chains.all_before(old)}
         now = {(w.op, w.earlier_iteration) for w in b.chains.all_before(new)}
@@ -323,8 +337,7 @@ def _differences(before: Mapping[str, Trait], after: Mapping[str, Trait]) -> tup
 
 
 def _flat(entry: KernelEntry) -> dict[str, Trait]:
-    """Returns the values of the kernel's hints by name. The name begins with the architecture unless that is
-    ``default``."""
+    """Returns the values of the kernel's hints by name. A hint for one architecture is named ``sm_100.occupancy``."""
     return {
         hint if architecture == "default" else f"{architecture}.{hint}": value
         for architecture, hints in entry.hints.items()

@@ -1,8 +1,8 @@
 """Rewrites a kernel so that all its floating-point numbers have one precision.
 
-In float64 the interpreter then computes the kernel almost without rounding errors. The result is a reference for
-kernels that have none. Extents, strides and indices do not change, because Tile IR counts in elements. Kernels that use
-the bits of numbers are refused.
+With float64, the interpreter computes the rewritten kernel almost without rounding errors. The result is a reference
+for kernels that have no reference. Extents, strides and indices do not change, because Tile IR counts in elements.
+Kernels that use the bits of numbers are refused.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ def _changed(value: Any, element: str) -> Any:
 
 
 def _operations(op: Op, element: str) -> tuple[Op, ...]:
-    """Returns ``op`` in the new precision. ``fma`` becomes a product and a sum, because a float64 ``fma`` with a single
-    rounding is slow, and the second rounding makes no difference here."""
+    """Returns ``op`` in the new precision. ``fma`` becomes a product and a sum.
+
+    A float64 ``fma`` with a single rounding is slow, and the second rounding makes no difference here.
+    """
     kinds = (*op.operand_types["source"], *op.result_types) if op.name == "bitcast" else ()
     if op.name in OF_BITS or any(isinstance(kind, TileType) and is_float(kind.element) for kind in kinds):
         place = f" ({op.location})" if op.location else ""

@@ -16,8 +16,11 @@ from tilewright.tileir.read.tree import KernelEntry, Op, TokenType
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait for ``op``. ``earlier_iteration``: only for the execution of ``op`` in an earlier iteration of a loop
-    around both operations."""
+    """A wait for ``op``.
+
+    earlier_iteration: whether the wait is only for the execution of ``op`` in an earlier iteration. A loop must then be
+        around both operations.
+    """
 
     op: Op
     earlier_iteration: bool
@@ -28,7 +31,7 @@ class TokenChains:
 
     def __init__(self, entry: KernelEntry) -> None:
         self._makers: dict[str, Op] = {}
-        # Token → the tokens from which it may come, and whether from the previous iteration.
+        # For each token: the tokens from which it may come, each with a flag: whether from the previous iteration.
         self._sources: dict[str, list[tuple[str, bool]]] = defaultdict(list)
         self._collect(entry.body, None)
         self._waits: dict[Op, tuple[Wait, ...]] = {}
@@ -111,11 +114,11 @@ class TokenChains:
 
 
 def is_ordered(op: Op) -> bool:
-    """Tells whether tokens order this operation: it can take a token, and is no ``join_tokens``."""
+    """Tells whether tokens order this operation. They order all operations with a token, except ``join_tokens``."""
     return op.name.endswith("_tko") or "token" in op.operands
 
 
 def _carried(loop: Op) -> tuple[str, ...]:
-    """Returns the names, inside the loop, of the values that the loop carries."""
+    """Returns the names that the loop's carried values have inside the loop."""
     names = tuple(name for name, _ in loop.regions[0].arguments)
     return names[1:] if loop.name == "for" else names

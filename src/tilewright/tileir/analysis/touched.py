@@ -16,22 +16,24 @@ from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tileir.run.slicing import flows
 
 ORIGIN = {"make_tensor_view": "base", "offset": "ptr", "extract": "source"}
-"""Operation that makes an address from another address → the operand with the other address."""
+"""Maps an operation that makes an address from another address to the operand with the other address."""
 LIST, ARRAY = 0, 1
-"""Number of loads between a list parameter and an address: 0 for the memory of the list itself, 1 for an array in the
-list."""
+"""Number of loads between a list parameter and an address. The list's own memory has 0, an array in the list has 1."""
 
 
 @dataclass(frozen=True)
 class TouchedArrays:
-    """Names of arrays. An atomic operation counts as both reading and writing."""
+    """The names of the arrays that a kernel reads and writes. An atomic operation counts as both."""
 
     read: frozenset[str]
     written: frozenset[str]
 
 
 def touched(entry: KernelEntry, arguments: Sequence[Argument]) -> TouchedArrays:
-    """Returns the arrays that ``entry`` touches. ``arguments``: from `Language.arguments`, one for each parameter."""
+    """Returns the arrays that ``entry`` reads and writes.
+
+    arguments: the result of `Language.arguments`, one for each parameter.
+    """
     every = frozenset(name for argument in arguments for name in _names(argument))
     if len(arguments) != len(entry.parameters):
         return TouchedArrays(every, every)
@@ -60,8 +62,10 @@ class _Origins:
                     self._carried.setdefault(target, set()).update(sources)
 
     def arrays(self, place: str) -> frozenset[str] | None:
-        """Returns the arrays into which the address ``place`` may point; empty for a list's own memory, None if
-        unknown."""
+        """Returns the names of the arrays into which the address ``place`` may point.
+
+        The result is empty for a list's own memory, and None if the arrays are unknown.
+        """
         found: set[str] = set()
         waiting, seen = [(place, 0)], set()  # type: list[tuple[str, int]], set[tuple[str, int]]
         while waiting:

@@ -1,7 +1,7 @@
 """Reads constants, assumptions and hints in the text of Tile IR.
 
-The text writes a floating-point number in decimal, with enough digits to identify the element, or as the element's bits
-in hexadecimal (19 bits for tf32). More than 100 elements are written as one string of bytes in hexadecimal.
+A floating-point number is written in decimal, with enough digits to identify the element, or as bits in hexadecimal (19
+bits for tf32). More than 100 elements are written as one string of bytes in hexadecimal.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ FLOATS = {
     "f64": (11, 52, 2047 << 52), "f8E4M3FN": (4, 3, 0x7F), "f8E5M2": (5, 2, 31 << 2), "f8E8M0FNU": (8, 0, 0xFF),
     "f4E2M1FN": (2, 1, 8), "fnv8E5M3FNU": (5, 3, 0xFF),
 }  # fmt: skip
-"""Element → (bits of the exponent, bits of the fraction, the lowest code that is no finite number; a code is the bits
-without the sign). A final U in the element's name means that the format has no sign."""
+"""Maps an element to (bits of the exponent, bits of the fraction, lowest code of a number that is not finite).
+
+A code is the element's bits without the sign. A final U in the element's name means that the format has no sign.
+"""
 
 _NUMBER = re.compile(r"-?\d{1,400}(?:\.\d{1,400}(?:[eE][-+]?\d{1,3})?)?(?![\w.])")
 _BITS = re.compile(r"0x[0-9A-Fa-f]{1,16}(?!\w)")
@@ -33,7 +35,7 @@ Number = int | float
 
 
 def read_constant(scanner: Scanner, type_: Callable[[], TileType]) -> tuple[Constant, TileType]:
-    """Reads ``<f32: …> : tile<4xf32>``. ``type_`` reads the type after the last colon."""
+    """Reads a constant such as ``<f32: …> : tile<4xf32>``. ``type_``: reads the type after the last colon."""
     start = scanner.at
     scanner.expect("<")
     element = read_element(scanner)
@@ -94,7 +96,7 @@ def read_assumption(scanner: Scanner) -> Assumption:
 
 
 def read_hints(scanner: Scanner) -> Hints:
-    """Reads ``= <sm_100 = {latency = 3}>``: architecture (or ``default``) → hint → number or bool."""
+    """Reads hints such as ``= <sm_100 = {latency = 3}>``. Returns them by architecture (or ``default``) and name."""
 
     def named(value: Callable[[], T]) -> tuple[str, T]:
         name = scanner.word()
@@ -155,7 +157,7 @@ def _fitting(scanner: Scanner, start: int, number: int, low: int, end: int) -> i
 
 
 def _constant(element: str, numbers: list[Number]) -> Constant:
-    """Returns the constant. If the text gives any element as bits, all elements are kept as bits."""
+    """Returns the constant with these elements. If the text has the bits of any element, all are kept as bits."""
     if any(isinstance(number, _Bits) for number in numbers):
         return Constant(element, tuple(_as_bits(number, element) for number in numbers), is_bits=True)
     return Constant(element, tuple(numbers))

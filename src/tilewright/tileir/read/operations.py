@@ -1,5 +1,5 @@
-"""Reads operations without regions. `syntax.TABLE` has a line for each operation; its parts are read one after
-another."""
+"""Reads operations without regions. `syntax.TABLE` has a line for each operation. The parts of the line are read one
+after another."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ Value: TypeAlias = tuple[str, Type]
 
 @dataclass
 class Reading:
-    """The state of reading a kernel entry: the position in the text, and the values that are defined there. Two regions
-    may use one name for two values. The second value gets a number (``%arg3@2``), so that names are unique."""
+    """The state of reading a kernel entry: the position in the text, and the values that are defined there.
+
+    Two regions may use one name for two values. The second value then gets a number (``%arg3@2``), so that names are
+    unique.
+    """
 
     scanner: Scanner
     places: Places
@@ -120,11 +123,10 @@ def read_plain(reading: Reading, draft: Draft) -> Op:
 
 
 def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
-    """Finds out whether a load's only optional operand is the mask or the padding value, and stores the operand under
-    that name.
+    """Decides whether a load's only optional operand is the mask or the padding value, and renames the operand.
 
-    The text writes both in the same position, so the operand's type decides. In a load of booleans both have the same
-    type; then raises ReadError.
+    The text writes both in the same position, so the operand's type decides. Raises ReadError for a load of booleans,
+    because there the mask and the padding value have the same type.
     """
     mask, padding = draft.operands["mask"], draft.operands["paddingValue"]
     if not mask or padding:
@@ -133,7 +135,7 @@ def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
     element = source.element if isinstance(source, TileType) else None
     pointee = element.pointee if isinstance(element, PointerType) else None
     if pointee == "i1":
-        raise reading.scanner.error("a mask cannot be told from a padding value of booleans", draft.start)
+        raise reading.scanner.error("a load of booleans: its mask and its padding value look alike", draft.start)
     if isinstance(kind, TileType) and kind.element == pointee:
         draft.operands["mask"], draft.operands["paddingValue"] = padding, mask
 
@@ -215,7 +217,7 @@ def _read_types(reading: Reading, draft: Draft, line: str) -> None:
 
 
 def _expanded(draft: Draft, slots: str) -> list[list[int | Value]]:
-    """Returns a list for each type in the text: the results (by position) and values that have this type."""
+    """Returns a list for each type in the text. The list has the results (by position) and operands of this type."""
     found: list[list[int | Value]] = []
     for slot in filter(None, (slot.strip() for slot in slots.split(","))):
         if slot == "all":
@@ -274,5 +276,5 @@ def _make_tensor_view(reading: Reading, draft: Draft) -> None:
     if not isinstance(type_, TensorViewType):
         raise scanner.error("expected a tensor_view", start)
     if (written["dynamicShape"], written["dynamicStrides"]) != (type_.shape, type_.strides):
-        raise scanner.error("the shape and strides are not those of the type", start)
+        raise scanner.error("the shape and strides differ from the type", start)
     draft.results[0] = type_

@@ -1,4 +1,4 @@
-"""Reads Tile IR 13.1 to 13.4: bytecode → the text that ``tileirdisasm`` prints → `tree.TileModule`.
+"""Reads Tile IR 13.1 to 13.4: disassembles bytecode with ``tileirdisasm``, and reads the text into a `tree.TileModule`.
 
 `syntax` describes how each operation is written. Any other text raises `ReadError`, which names the line. Every type in
 the text is compared with the type of its value, to make sure that no operand is mistaken for another.
@@ -186,7 +186,7 @@ def _loop(reading: Reading, draft: Draft) -> None:
         scanner.expect(":")
         start = scanner.at
         if reading.types() != [type_ for _, type_ in carried]:
-            raise scanner.error("other types than those of the carried values", start)
+            raise scanner.error("the types differ from the types of the carried values", start)
     if scanner.accept("->" if carried else ":"):
         draft.results.update(enumerate(reading.types()))
     draft.regions.append(_body(reading, carried, "continue"))
@@ -214,7 +214,7 @@ def _reduce(reading: Reading, draft: Draft) -> None:
     scanner.expect(":")
     start = scanner.at
     if reading.types() != [type_ for _, type_ in draft.operands["operands"]]:
-        raise scanner.error("other types than those of the operands", start)
+        raise scanner.error("the types differ from the types of the operands", start)
     scanner.expect("->")
     draft.results.update(enumerate(reading.types()))
     start, arguments = scanner.at, _parameters(reading)

@@ -1,4 +1,4 @@
-"""Splits the text of Tile IR into literals, names, numbers and strings. Its errors show the line."""
+"""Splits the text of Tile IR into literals, names, numbers and strings. The message of an error shows the line."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Scanner:
         return _literal(literal).match(self.text, self.at) is not None
 
     def accept(self, literal: str) -> bool:
-        """Moves past ``literal`` if it comes next. Tells whether it did. A word matches only a whole word."""
+        """Returns whether ``literal`` comes next in the text, and then moves past it. Words match only whole words."""
         return self.match(_literal(literal)) is not None
 
     def expect(self, *literals: str) -> None:
@@ -97,7 +97,7 @@ class Scanner:
         return int(found[0])
 
     def value(self) -> str:
-        """Reads the name of a value, with its ``%``. The name of one of several results ends in ``#1``."""
+        """Reads the name of a value, such as ``%3``. If an operation has several results, the name is ``%3#1``."""
         return self.need(_VALUE, "a value (%…)")[0]
 
     def string(self) -> str:

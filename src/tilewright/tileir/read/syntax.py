@@ -114,8 +114,8 @@ TABLE: Mapping[str, str] = {
     "store_view_tko": f"{_ORDERED} %tile , %view [ %index* ] {_HINTED} @inbounds : tile, view, index+ -> 0",
     "trunci": "%from_ ~overflow : from_ -> 0",
 }
-"""Operation → line. `operations` reads `constant` and `make_tensor_view` itself. `reader` reads operations with
-regions."""
+"""The line of each operation. Two operations have code in `operations` instead: `constant` and `make_tensor_view`.
+Operations with regions have code in `reader` instead."""
 
 
 @dataclass(frozen=True)

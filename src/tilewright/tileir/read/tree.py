@@ -59,8 +59,8 @@ class TensorViewType:
 class PartitionViewType:
     """A tensor divided into adjacent tiles. Axis a of a tile is along the tensor's axis ``dim_map[a]``.
 
-    padding: the value outside the tensor: ``zero``, ``neg_zero``, ``nan``, ``pos_inf`` or ``neg_inf``. With None, the
-        value is undefined.
+    padding: the value of elements outside the tensor: ``zero``, ``neg_zero``, ``nan``, ``pos_inf`` or ``neg_inf``. None
+        means that the value is undefined.
     """
 
     tile: tuple[int, ...]
@@ -96,7 +96,7 @@ Type: TypeAlias = TileType | TokenType | TensorViewType | ViewType
 
 @dataclass(frozen=True)
 class Location:
-    """A position in the source. ``caller``: the position of the call, for a line of an inlined function."""
+    """A position in the source. ``caller``: the position of the call, if this position is in an inlined function."""
 
     file: str
     line: int
@@ -145,12 +145,12 @@ class Assumption:
 
 Attribute: TypeAlias = "str | int | float | Constant | Assumption | tuple[Attribute, ...] | Hints | None"
 Hints: TypeAlias = Mapping[str, Mapping[str, int | bool]]
-"""Architecture (or ``default``) → compiler hint → value."""
+"""The values of compiler hints, by architecture (or ``default``) and name of the hint."""
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """The operations inside another operation. ``arguments``: names, with their ``%``, and types."""
+    """A list of operations inside another operation. ``arguments``: pairs of a name, with its ``%``, and a type."""
 
     arguments: tuple[tuple[str, Type], ...]
     body: tuple[Op, ...]
@@ -160,7 +160,7 @@ class Region:
 class Op:
     """One operation. Values are named as in the text, with their ``%``. A name is unique in its kernel entry.
 
-    operands: the dialect's name of the operand → names of its values; () if the operand is absent.
+    operands: maps the dialect's name of an operand to the names of its values; () if the operand is absent.
     text_line: line in the text, from 1.
     """
 

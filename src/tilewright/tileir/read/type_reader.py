@@ -38,7 +38,7 @@ def read_element(scanner: Scanner) -> str:
 
 def _tile(scanner: Scanner) -> tree.TileType:
     start = scanner.at
-    extents = _known(scanner, start, _shape(scanner), "the extents of a tile are known numbers")
+    extents = _known(scanner, start, _shape(scanner), "the extents of a tile must be known numbers")
     scanner.accept("!cuda_tile.")
     if not scanner.accept("ptr"):
         return tree.TileType(extents, read_element(scanner))
@@ -72,7 +72,7 @@ def _view(scanner: Scanner, kind: str) -> tree.ViewType:
         scanner.expect(",")
     padding, start, tensor = _padding(scanner), scanner.at, read_type(scanner)
     if not isinstance(tensor, tree.TensorViewType):
-        raise scanner.error("a view is of a tensor_view", start)
+        raise scanner.error("a view must be of a tensor_view", start)
     if kind == "gather_scatter_view":
         scanner.expect(",", "sparse_dim", "=")
         return tree.GatherScatterViewType(tile, scanner.integer(), padding, tensor)
@@ -110,7 +110,7 @@ def _known(scanner: Scanner, start: int, numbers: tuple[int | None, ...], otherw
 
 
 def _list(scanner: Scanner) -> tuple[int, ...]:
-    return _known(scanner, scanner.at, _numbers(scanner), "numbers that are known")
+    return _known(scanner, scanner.at, _numbers(scanner), "the numbers must be known")
 
 
 def _numbers(scanner: Scanner) -> tuple[int | None, ...]:

@@ -35,7 +35,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "addf": operator.add, "subf": operator.sub, "mulf": operator.mul, "divf": operator.truediv, "sqrt": np.sqrt,
     "fma": lambda a, b, c: a * b + c,
 }  # fmt: skip
-"""Operation → function, of arrays or (except for the square root) of fractions."""
+"""The function that computes each operation on arrays. All except the square root also take fractions."""
 FUNCTIONS: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "rsqrt": lambda values: 1.0 / np.sqrt(values), "atan2": np.arctan2, "fpowf": np.power, "fpowi": np.power,
@@ -96,8 +96,10 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
-    """Returns a float64 result of f32 operands. Rounded to f32, it gives the same number or signed zero as the exact
-    result."""
+    """Returns a float64 result of f32 operands that rounds correctly to f32.
+
+    Rounding this result by ``mode`` gives the same number or signed zero as rounding the exact result.
+    """
     if name == "mulf":
         return wide[0] * wide[1]
     if name in ("divf", "sqrt"):
@@ -143,7 +145,7 @@ def remf(op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements("absf", "negf")
 def change_sign(op: Op, source: Array) -> Array:
-    """Clears or flips the sign, also of zeros and NaN."""
+    """Clears or flips the sign bit, also for zeros and NaN."""
     _element(op)
     bits = source.view(f"u{source.dtype.itemsize}")
     sign = np.array(1 << (8 * source.dtype.itemsize - 1), bits.dtype)
@@ -152,8 +154,11 @@ def change_sign(op: Op, source: Array) -> Array:
 
 @implements("maxf", "minf")
 def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
-    """Computes the maximum or minimum of IEEE 754-2019. -0 is less than +0. If one operand is NaN, the result is NaN
-    with ``propagate_nan`` (maximum, minimum), else the other operand (maximumNumber, minimumNumber)."""
+    """Computes the maximum or minimum of IEEE 754-2019. -0 is less than +0.
+
+    If one operand is NaN, the result depends on ``propagate_nan``. With the flag, the result is NaN (IEEE's maximum and
+    minimum). Without the flag, the result is the other operand (IEEE's maximumNumber and minimumNumber).
+    """
     element = _element(op)
     largest = op.name == "maxf"
     with np.errstate(all="ignore"):
@@ -183,7 +188,7 @@ def whole(op: Op, source: Array) -> Array:
 
 @implements("cmpf")
 def cmpf(op: Op, lhs: Array, rhs: Array) -> Array:
-    """Compares. With a NaN operand, an ordered comparison is false and an unordered comparison is true."""
+    """Compares numbers. With a NaN operand, an ordered comparison is false and an unordered comparison is true."""
     _element(op)
     with np.errstate(all="ignore"):
         first, second = _single(lhs), _single(rhs)
@@ -239,9 +244,10 @@ def directed_sum(a: Array, b: Array, mode: str) -> Array:
 
 
 def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: str) -> Array:
-    """Computes the operation ``name`` on float64 ``operands`` with fractions, and rounds once by ``mode``.
+    """Computes the operation ``name`` on float64 ``operands`` exactly, as fractions, and rounds once by ``mode``.
 
-    near: the result of float64 arithmetic. It is kept if an operand is infinite or NaN, and for divisions by zero.
+    near: the result of float64 arithmetic. It is the result if an operand is infinite or NaN, and for a division by
+        zero.
     """
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
     columns = [np.broadcast_to(operand, shape).ravel() for operand in operands]
@@ -263,8 +269,11 @@ def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: s
 
 
 def _zero(name: str, numbers: list[float], mode: str) -> float:
-    """Returns +0 or -0 for a result that is exactly zero. A product or quotient has the product of the signs. A sum has
-    the terms' common sign; if the signs differ, ``mode`` decides."""
+    """Returns +0 or -0 for a result that is exactly zero.
+
+    A product or quotient has the product of the operands' signs. A sum has the terms' common sign. If the terms have
+    different signs, ``mode`` decides.
+    """
     product = math.copysign(1.0, numbers[0]) * math.copysign(1.0, numbers[1])
     if name in ("mulf", "divf"):
         return math.copysign(0.0, product)

@@ -1,4 +1,4 @@
-"""Makes many atomic updates at once, with the same result as one after another.
+"""Makes many atomic updates at once, with the same result as if they were made one after another.
 
 If no element is updated twice, one pass over arrays makes all updates. Otherwise the updates are made in rounds: the
 first update of every element, then the second update of every element, and so on. If a few elements get many updates,
@@ -24,9 +24,9 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("xchg", "cas"), ("int32", "int64", "float32", "float64")),
     "addf": ("float16", "bfloat16", "float32", "float64"),
 }
-"""Mode → element types of Tile IR; also ``addf`` of bf16."""
+"""Maps a mode to the NumPy types of the elements that Tile IR allows."""
 Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, Mask | None]]"
-"""(Old elements, values, comparands) → new elements, and which of them were written (None for all)."""
+"""Takes old elements, values and comparands. Returns new elements, and a mask of the written elements (None: all)."""
 
 
 def check(operation: str, mode: str, dtype: DType) -> None:
@@ -40,8 +40,10 @@ def update(
 ) -> tuple[Array, Mask]:
     """Updates ``elements[at]`` in the order of ``at``. ``elements`` and ``values`` have the same type.
 
-    Returns the element before each update (undefined unless ``wanted``), and whether the update wrote. A
-    compare-and-swap writes only if the comparison is true.
+    Returns the element before each update, and a mask of the updates that wrote. A compare-and-swap writes only if the
+    comparison is true.
+
+    wanted: whether the caller needs the elements before the updates. If not, they are undefined.
     """
     bits = np.dtype(f"u{elements.itemsize}")
     if mode == "cas":
@@ -102,7 +104,10 @@ def _in_rounds(elements: Array, at: Indices, values: Array, compare: Array | Non
 
 
 def _rounds(size: int, at: Indices) -> Sequence[Indices | slice]:
-    """Divides the positions in ``at`` into rounds. The values within a round differ; equal values keep their order."""
+    """Divides the positions in ``at`` into rounds, so that the values of ``at`` within a round differ.
+
+    The positions of equal values are in ascending order over the rounds.
+    """
     if not _repeats(size, at):
         return [slice(None)]
     order, firsts = _ordered(at)
@@ -113,7 +118,7 @@ def _rounds(size: int, at: Indices) -> Sequence[Indices | slice]:
 
 
 def _ordered(at: Indices) -> tuple[Indices, Indices]:
-    """Sorts the positions in ``at`` by value, stably. Returns the positions, and where in them each value begins."""
+    """Sorts the positions in ``at`` by value, stably. Returns them, and the index at which each value begins."""
     order = np.argsort(at, kind="stable")
     values = at[order]
     return order, np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))

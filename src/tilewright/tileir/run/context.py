@@ -1,4 +1,4 @@
-"""Holds the part of the interpreter that handlers use: which blocks run, their memory, and where to report.
+"""Holds the part of the interpreter that handlers use: the running blocks, their memory, and the collected findings.
 
 `World` is the state of one run of a grid. `Context` gives a handler this state and the blocks that run the operation.
 """
@@ -46,15 +46,16 @@ class World:
     checks_assumptions: whether false assumptions are findings.
     undefined: locations of loads that returned undefined elements: outside a view without padding, or masked out. Such
         a load is a mistake only if a result depends on the elements.
-    wait: called after each iteration of a ``loop``, in which a block may wait for another. Lets other blocks run.
+    wait: called after each iteration of a ``loop``, because a block may wait there for another block. Lets other blocks
+        run.
     stopped: whether the run has ended, so that no block continues a loop.
     decisions: records the ``recorded`` values and the lengths of loops, by block.
-    recorded: the value → whether it is telling (`dependence.BlockValue`).
+    recorded: maps the name of a value to whether the value is telling (`dependence.BlockValue`).
     samples: the data that all blocks load, in a run without memory; None in all other runs.
     until: the time, by `time.monotonic`, after which a loop ends the run.
     on_progress: called with the share of the run that is done (0 to 1).
     literals: the results of operations without operands, such as constants. All blocks share them.
-    batch: the share of the run before the current batch of blocks, and the share of this batch.
+    batch: the share of the run (0 to 1) before the current batch of blocks, and the share of this batch.
     """
 
     grid: Grid
@@ -87,7 +88,7 @@ class World:
 
 
 class Context:
-    """The part of a run that a handler gets.
+    """The state that a handler of an operation gets: the run, and the blocks that run the operation.
 
     blocks: the number of each active block.
     run_region: runs a region on arrays, and returns the values that the region yields. The arrays' first axis need not
@@ -102,8 +103,11 @@ class Context:
         self.run_region = run_region
 
     def loads(self, op: Op, addresses: Array, mask: Array | None = None) -> bool:
-        """Tells whether a dry run loads from ``addresses``. It does if addresses or control flow depend on the result,
-        the access has no memory order, and the data is known."""
+        """Tells whether a dry run loads from ``addresses``.
+
+        Three conditions must be true: addresses or control flow depend on the result, the access has no memory order,
+        and the data is known.
+        """
         if self.world.needed.isdisjoint(op.results) or access_of(self, op).order != "weak":
             return False
         if mask is not None:
@@ -112,7 +116,7 @@ class Context:
         return self.memory.has_data(addresses)
 
     def sampled(self, addresses: Callable[[Array], Array], dtype: DType) -> Elements | None:
-        """Returns the data that the first block loads, for all blocks; None if each block loads its own data.
+        """Returns the data that the first block loads, to be used for all blocks. None if each block loads its own.
 
         addresses: returns the addresses of some blocks, given by their positions in ``blocks``.
         """

@@ -23,18 +23,20 @@ from tilewright.tileir.watch.decisions import Decisions
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18  # a ``loop`` with more iterations than this is reported as endless
 VARIADIC = frozenset({"index", "dynamicShape", "dynamicStrides", "operands", "args", "indices"})
-"""Operands that a handler gets as a tuple. A handler gets no tokens, and no operands that are absent."""
+"""Operands that a handler gets as a tuple. Tokens and absent operands are not passed to a handler."""
 
 Value = Any
-"""An array whose first axis is the blocks (length 1 if they share the value), a view, `Unknown`, or None for a
-token."""
+"""An array, a view, `Unknown`, or None for a token. The first axis of an array is the blocks; its length is 1 if all
+blocks share the value."""
 
 _ABSENT = object()
 
 
 class Frame:
-    """The values of some blocks, by name. ``lanes``: the blocks' positions in the batch, in ascending order. A value
-    that is not in the frame is looked up in the parent, and cut down to the blocks of this frame."""
+    """The values of some blocks, by name. ``lanes``: the blocks' positions in the batch, in ascending order.
+
+    A value that is not in the frame is taken from the parent frame, for the blocks of this frame only.
+    """
 
     __slots__ = ("_cut", "_parent", "_values", "lanes")
 
@@ -92,8 +94,11 @@ def merged(exits: Sequence[Exit]) -> tuple[Array, tuple[Value, ...]]:
 
 
 def _joined(values: Sequence[Value], counts: Sequence[int], order: Array) -> Value:
-    """Joins the ``values`` of several exits for one operand. ``counts``: the number of blocks of each exit. ``order``
-    sorts all blocks."""
+    """Joins the ``values`` of several exits for one operand.
+
+    counts: the number of blocks of each exit.
+    order: the permutation that sorts the blocks of all exits.
+    """
     first = values[0]
     if all(value is first for value in values) and (first is None or isinstance(first, Unknown)):
         return first
@@ -138,7 +143,7 @@ class BlockExecutor:
     """Runs one batch of blocks."""
 
     def __init__(self, world: World, blocks: Array) -> None:
-        """``blocks``: the number of each block of the batch."""
+        """Prepares one batch. ``blocks``: the number of each block of the batch."""
         self.world, self.blocks = world, blocks
         self._latest: _FrameContext | None = None
         self._loops = 0
@@ -202,13 +207,15 @@ class BlockExecutor:
         return () if not op.results else (result,)
 
     def _unknown(self, op: Op, values: dict[str, Value]) -> tuple[Value, ...] | None:
-        """Returns unknown results for an operation that a dry run skips, or None if it must be computed. A dry run
-        skips an operation if an operand is unknown, or if no address and no branch needs the results."""
+        """Returns `Unknown` results for an operation that a dry run skips, or None for an operation to compute.
+
+        A dry run skips an operation if an operand is unknown, or if no address and no branch needs the results.
+        """
         flat = [part for value in values.values() for part in (value if isinstance(value, tuple) else (value,))]
         is_needed = not op.results or not self.world.needed.isdisjoint(op.results)
         if is_needed and not any(isinstance(part, Unknown) for part in flat):
             return None
-        if is_needed and op.name == "make_tensor_view":  # accesses through it need the address
+        if is_needed and op.name == "make_tensor_view":  # accesses through the view need the address
             raise NeedsData(op.name)
         return tuple(
             Unknown((1, *kind.shape), dtype_of(kind.element)) if isinstance(kind, TileType) else None
@@ -221,7 +228,10 @@ class BlockExecutor:
         return self._latest
 
     def region(self, region: Region, arguments: Sequence[Array], outer: Frame) -> tuple[Array, ...]:
-        """Runs the region of a reduction or a scan on arrays, whose first axis need not be the blocks."""
+        """Runs the region of a reduction or a scan on ``arguments``. Returns the values that the region yields.
+
+        The arrays' first axis need not be the blocks.
+        """
         values: dict[str, Value] = dict(zip((name for name, _ in region.arguments), arguments, strict=True))
         scope = _RegionScope(values, outer)
         for op in region.body:
@@ -324,8 +334,10 @@ class BlockExecutor:
 
 
 CONTROL = {"if": BlockExecutor._if, "for": BlockExecutor._for, "loop": BlockExecutor._loop}
-"""Operation → method that runs it, and returns the exits. The blocks of a ``yield`` continue after the operation. Other
-blocks also leave the body that contains the operation."""
+"""The method that runs each operation and returns the exits.
+
+The blocks of a ``yield`` continue after the operation. Other blocks also leave the body that contains the operation.
+"""
 
 
 class _FrameContext(Context):

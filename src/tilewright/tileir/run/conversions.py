@@ -27,8 +27,11 @@ def _float(op: Op, element: Element) -> str:
 
 @implements("ftof")
 def ftof(op: Op, from_: Array) -> Array:
-    """Rounds once, in the direction of ``rounding_mode``. For numbers out of range see `numbers.round_to`. The compiler
-    converts f64 to 8 or fewer bits by way of f32, so a GPU might round twice."""
+    """Converts floating-point numbers, and rounds once, in the direction of ``rounding_mode``.
+
+    For numbers out of range see `numbers.round_to`. The compiler converts f64 to 8 or fewer bits by way of f32, so a
+    GPU might round twice.
+    """
     source, result = (_float(op, element) for element in _elements(op, "from_"))
     if source == "f8E8M0FNU" and result in NARROW:
         raise Unsupported(f"ftof from {source} to {result} is not supported")
@@ -37,10 +40,10 @@ def ftof(op: Op, from_: Array) -> Array:
 
 @implements("itof")
 def itof(op: Op, from_: Array) -> Array:
-    """Rounds once. Numbers out of range follow IEEE 754 if the result has 16 bits or more.
+    """Converts integers to floating-point numbers, and rounds once.
 
-    With narrower results, numbers out of range raise Unsupported: the dialect says infinity or NaN, but the compiler
-    (tileiras 13.4) saturates.
+    Numbers out of range follow IEEE 754 if the result has 16 bits or more. With narrower results, numbers out of range
+    raise Unsupported, because the dialect says infinity or NaN, but the compiler (tileiras 13.4) saturates.
     """
     source, result = _elements(op, "from_")
     name = _float(op, result)
@@ -73,10 +76,11 @@ def _parts(integers: Array) -> tuple[Array, Array]:
 
 @implements_in_context("ftoi")
 def ftoi(context: Context, op: Op, from_: Array) -> Array:
-    """Rounds towards zero. Numbers out of range become the least or greatest number of the result type, NaN becomes 0.
+    """Converts floating-point numbers to integers, and rounds towards zero. NaN becomes 0.
 
-    Without ``saturating``, NaN and numbers out of range are reported, because the compiler gives another result: the
-    low bits of a wider conversion (tileiras 13.4, f32 to i8).
+    Numbers out of range become the least or greatest number of the result type. Without ``saturating``, a GPU gives
+    other results for NaN and for numbers out of range, so they are reported as findings. For example, tileiras 13.4
+    converts f32 to i8 by the low bits of a wider conversion.
     """
     source, result = _elements(op, "from_")
     _float(op, source)
@@ -103,14 +107,14 @@ def ftoi(context: Context, op: Op, from_: Array) -> Array:
 
 @implements("exti")
 def exti(op: Op, from_: Array) -> Array:
-    """Widens, and fills the new bits with the sign or with zeros."""
+    """Widens integers, and fills the new bits with the sign or with zeros."""
     (number,) = read(op, (from_,), element_of(op, "from_"))
     return numbers.wrapped(number, element_of(op))
 
 
 @implements_in_context("trunci")
 def trunci(context: Context, op: Op, from_: Array) -> Array:
-    """Keeps the low bits."""
+    """Narrows integers: keeps the low bits. Reports overflows that the operation excludes."""
     source, result = element_of(op, "from_"), element_of(op)
     narrow = numbers.wrapped(from_, result)
 

@@ -24,7 +24,7 @@ COMPACT_AT = 1 << 20  # with more address ranges than this, overlapping ranges a
 
 
 class Counter:
-    """Counts while a grid runs. The keys are the ``id`` of the operations."""
+    """Collects the counts while a grid runs. The keys are the ``id`` of the operations."""
 
     def __init__(self) -> None:
         self._ops: dict[int, Op] = {}
@@ -47,7 +47,10 @@ class Counter:
             self._runs[way].add(starts, run_bytes)
 
     def counts(self, blocks: int, grid_blocks: int) -> Counts:
-        """Returns the counts so far. ``blocks`` of the ``grid_blocks`` in the grid have run."""
+        """Returns the counts of all blocks that ran.
+
+        blocks: the number of blocks that ran. grid_blocks: the number of blocks in the grid.
+        """
 
         def moved(key: int, direction: str) -> int:
             return self._moved.get((key, direction), 0) + self._moved.get((key, "atomic"), 0)

@@ -1,7 +1,7 @@
-"""Finds the values of a kernel in which blocks may differ from one another, apart from the addresses of their data.
+"""Finds the values of a kernel, other than addresses of data, in which blocks may differ from one another.
 
-A value may depend on the block number alone, or on the block number and on loaded data. The second kind matters, too: a
-kernel may compute a zero from data, add it to the block number, and then compare the sum.
+A value may depend on the block number alone, or on the block number and on loaded data. Both kinds matter. For example,
+a kernel may compute a zero from data, add the zero to the block number, and then compare the sum.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from tilewright.tileir.run.slicing import DECIDING, LOADS, behind, flows
 DISTINGUISHING = frozenset(
     {"cmpi", "cmpf", "mini", "maxi", "minf", "maxf", "divi", "remi", "andi", "ori", "xori", "shri"}
 )
-"""Operations that can give one block another result than all others."""
+"""Operations whose result in one block can differ from the result in all other blocks."""
 PRODUCTS = frozenset({"muli", "mulf", "fma", "mmai", "mmaf"})
 LINEAR = frozenset({"addi", "subi", "addf", "subf", "select", "itof"})
-"""Operations that keep a function of the block number linear, unless they wrap around or are rounded. Two linear
-functions that agree for a few blocks agree for nearly all blocks. A product of two functions of the block number is not
-linear: it may agree for the compared blocks only."""
+"""Operations that keep a function of the block number linear, unless the result wraps around or is rounded.
+
+Two linear functions that agree for a few blocks agree for nearly all blocks. A product of two functions of the block
+number is not linear, so two products may agree for the compared blocks only.
+"""
 CARRYING = frozenset({
     "negi", "negf", "exti", "assume", "offset", "bitcast", "pack", "unpack", "broadcast", "reshape", "permute",
     "insert", "cat", "ptr_to_int", "int_to_ptr", "ptr_to_ptr",
 })  # fmt: skip
-"""Operations whose results tell blocks apart just as their operands do."""
+"""Operations whose results distinguish the same blocks as the operands."""
 ROUNDING = frozenset({"ftof"})
 
 
@@ -33,11 +35,11 @@ ROUNDING = frozenset({"ftof"})
 class BlockValue:
     """A value in which blocks may differ.
 
-    axes: the axes of the grid (0 to 2) along which blocks may differ in it. All blocks with the same position along
-        these axes have the same value, if they have the same data.
-    mixed: whether it depends on loaded data, too.
-    telling: whether it can distinguish one block from all others, or from the compared blocks. Sums and products are
-        not telling: blocks that differ become equal in them only where they wrap around or are rounded.
+    axes: the axes of the grid (0 to 2) along which the value may differ. Blocks with the same position along these axes
+        have the same value, if the blocks have the same data.
+    mixed: whether the value also depends on loaded data.
+    telling: whether the value can distinguish one block from all others, or from the compared blocks. Sums and products
+        are not telling: different inputs give equal results only if the result wraps around or is rounded.
     """
 
     name: str
@@ -47,7 +49,7 @@ class BlockValue:
 
 
 def block_values(entry: KernelEntry, in_parts: bool) -> list[BlockValue]:
-    """Returns the values that may tell one block from others. Values that only pass on another value are omitted.
+    """Returns the values that may distinguish a block from others. Mere copies of another value are omitted.
 
     in_parts: whether blocks also differ in the parts of tiles that they load.
     """
@@ -68,7 +70,7 @@ def block_values(entry: KernelEntry, in_parts: bool) -> list[BlockValue]:
         mixed = name in data
         if mixed:
             tells = name in numbers and name not in shallow
-        else:  # a comparison may tell blocks apart that took different branches before
+        else:  # a comparison may distinguish blocks that took different branches before
             tells = bool(axes) if bends else name in numbers
         if tells:
             values.append(BlockValue(name, frozenset(axes), mixed, bends))
@@ -76,8 +78,10 @@ def block_values(entry: KernelEntry, in_parts: bool) -> list[BlockValue]:
 
 
 def needed_for(entry: KernelEntry, names: Iterable[str], in_parts: bool) -> frozenset[str]:
-    """Returns the names of the values that ``names`` and control flow depend on. Masks of loads are omitted, except if
-    blocks differ in the padding, or in the parts of tiles that they load (``in_parts``)."""
+    """Returns the names of the values that ``names`` and control flow depend on.
+
+    Masks of loads are omitted, unless blocks differ in the padding, or in the loaded parts of tiles (``in_parts``).
+    """
     ops = list(entry.walk())
     numbers = reached(ops, {name for op in ops if op.name == "get_tile_block_id" for name in op.results})
     roots = {name for op in ops for what in DECIDING.get(op.name, ()) for name in op.operands.get(what, ())}
@@ -92,8 +96,11 @@ def needed_for(entry: KernelEntry, names: Iterable[str], in_parts: bool) -> froz
 
 
 def reached(ops: Sequence[Op], roots: Iterable[str], in_parts: bool = False) -> set[str]:
-    """Returns the names of all values that depend on the values in ``roots``, also through control flow. A loaded value
-    depends on its padding, and ``in_parts`` on what decides about the loaded part of a tile, but not on its address."""
+    """Returns the names of all values that depend on the values in ``roots``, also through control flow.
+
+    A loaded value counts as dependent on its padding, but not on its address. With ``in_parts``, the loaded value also
+    depends on the operands that decide which part of the tile is loaded.
+    """
     found = set(roots)
     carried = [flow for op in ops for flow in _flows(op)]
     size = -1
@@ -113,8 +120,9 @@ def reached(ops: Sequence[Op], roots: Iterable[str], in_parts: bool = False) -> 
 
 
 def _flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
-    """Yields the flows of `slicing.flows`, and the flows from the condition of a branch or the bounds of a loop to its
-    results.
+    """Yields the flows of `slicing.flows`, and the flows through control.
+
+    The condition of a branch flows to its results, and the bounds of a loop flow to its results.
     """
     yield from flows(op)
     if op.name in DECIDING or op.name == "loop":

@@ -52,8 +52,8 @@ def report(context: Context, op: Op, violated: Array, message: str) -> None:
 def check_wrap(context: Context, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]) -> None:
     """Reports the overflows that the operation excludes.
 
-    signed_wrap, unsigned_wrap: return which elements wrap around.
-    A dry run reports every signed overflow of a value that an address or a branch depends on.
+    signed_wrap, unsigned_wrap: return a mask of the elements that wrap around.
+    A dry run also reports every signed overflow of a value on which an address or a branch depends.
     """
     overflow = op.attributes.get("overflow", "none")
     if overflow in ("no_signed_wrap", "no_wrap"):
@@ -128,7 +128,7 @@ def _high_product(a: Array, b: Array) -> Array:
 
 @implements("absi")
 def absi(op: Op, source: Array) -> Array:
-    """Returns the magnitude. The least signed number stays the same, as its magnitude 2**(width-1) wraps around."""
+    """Returns the magnitude. The magnitude of the least signed number wraps around to this number itself."""
     with np.errstate(over="ignore"):
         return wrapped(np.abs(signed(source)), element_of(op))
 
@@ -142,7 +142,7 @@ def negi(context: Context, op: Op, source: Array) -> Array:
 
 
 def _check_division(context: Context, op: Op, a: Array, b: Array) -> tuple[Array, Array]:
-    """Reports undefined divisions. Returns where the divisor is zero, and where the quotient overflows."""
+    """Reports undefined divisions. Returns a mask of zero divisors, and a mask of quotients that overflow."""
     zero = b == 0
     report(context, op, zero, f"{op.name} by zero")
     overflows = np.zeros((1,) * max(a.ndim, 1), np.bool_)
@@ -187,7 +187,7 @@ def combined(op: Op, lhs: Array, rhs: Array) -> Array:
 
 
 def _amount(context: Context, op: Op, rhs: Array) -> tuple[Array, Array]:
-    """Reports shifts by the width or more. Returns the amounts limited to width - 1, and which amounts were larger."""
+    """Reports shifts by the width or more. Returns the amounts limited to width - 1, and a mask of larger amounts."""
     element = element_of(op)
     amount, width = unsigned(rhs, element), width_of(element)
     beyond = amount >= width

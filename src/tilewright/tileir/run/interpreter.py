@@ -50,7 +50,7 @@ BATCH_ELEMENTS = 1 << 21  # elements of the kernel's largest tile times blocks i
 IDLE_ROUNDS = 4  # if every block has waited this many times without a change in memory, the blocks are in a deadlock
 LARGE_GRID = 1 << 22
 AWAKE = np.iinfo(np.int64).max  # in place of the first address that a sleeping block has read
-AT_MOST = 4096  # the most blocks of a run in which blocks may wait for one another
+AT_MOST = 4096  # the limit of blocks in a run whose blocks may wait for one another
 
 
 def may_wait(entry: KernelEntry) -> bool:
@@ -64,23 +64,26 @@ class Deadlock(Endless):
 
 
 class Turns:
-    """Runs functions in threads, only one at a time. The running function lets the next function run by `wait`.
+    """Runs functions in threads, only one at a time. A running function calls `wait` to let the next function run.
 
-    If memory has not changed, the waiting function sleeps. It wakes when another function writes to an address that it
-    has read with a memory order. If all functions sleep, all are woken, since a loop may also end by a count.
+    If memory has not changed, the waiting function sleeps. A write by another function wakes the sleeper if the sleeper
+    has read the written address with a memory order. If all functions sleep, all are woken, since a loop may also end
+    by a count.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._own = threading.local()
         self._ready: deque[int] = deque()
-        self._sleeping: dict[int, list[tuple[int, int]]] = {}  # function → (first, last) addresses that it has read
+        self._sleeping: dict[int, list[tuple[int, int]]] = {}  # by function: the (first, last) addresses of its reads
         self._idle, self._version = 0, -1
         self._failure: BaseException | None = None
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Runs all functions to their end. Raises the first error of a function, or `Deadlock`. Leaves no thread
-        behind, even if interrupted."""
+        """Runs all functions to their end. Raises the first error of a function, or `Deadlock`.
+
+        Ends all threads, also if it is interrupted.
+        """
         self._low, self._high = np.full((2, len(jobs)), AWAKE)
         self._turns: list[SimpleQueue[None]] = [SimpleQueue() for _ in (*jobs, self)]  # the last is for this thread
         self._jobs, self._begun, self._threads = jobs, set[int](), list[threading.Thread]()
@@ -149,8 +152,11 @@ class Turns:
         return reads
 
     def _pass_on(self, free: bool) -> int | None:
-        """Lets the next function run. Returns the function's number if this thread must run it: if the function has not
-        begun and this thread is ``free``. Otherwise returns None."""
+        """Lets the next function run.
+
+        Returns the number of a function that this thread must run. This happens if the next function has not begun and
+        this thread is ``free``. Otherwise returns None.
+        """
         if not self._ready:
             self._ready.extend(self._sleeping)
             self._sleeping.clear()
@@ -216,11 +222,11 @@ def run(
     poison: the byte that undefined values consist of.
     changed_padding: the location of a load whose undefined elements consist of another byte than ``poison``.
     seconds: the time limit of the run. After it, a loop raises Unsupported.
-    decisions: records the ``recorded`` values, the lengths of loops, and which parts of the tiles that are loaded lie
-        inside their tensors, by block.
-    recorded: value → whether it is telling (`dependence.BlockValue`).
-    samples: a dry run with samples computes only the ``recorded`` values and control flow. All blocks load what the
-        middle block loads, from the samples.
+    decisions: records three things by block: the ``recorded`` values, the lengths of loops, and the parts of loaded
+        tiles that lie inside their tensors.
+    recorded: maps the name of a value to whether the value is telling (`dependence.BlockValue`).
+    samples: a dry run with samples computes only the ``recorded`` values and control flow. All blocks load the elements
+        of one block, which is in the middle of the list of blocks, from the samples.
     checks_assumptions: False omits findings about false assumptions, for a run that only counts.
     on_progress: called with the share of the run that is done (0 to 1): after each batch of blocks, and after each
         iteration of the kernel's outermost loops.

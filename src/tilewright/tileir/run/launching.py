@@ -1,4 +1,4 @@
-"""Makes a launch of any front end runnable: lowers the kernel to Tile IR, reads the text, and binds the arguments."""
+"""Prepares a launch of any language for the interpreter: lowers the kernel, reads the Tile IR, binds the arguments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class Runnable:
     ) -> tuple[Executed, tuple[Allocation, ...]]:
         """Runs the kernel, but computes only addresses and control flow. The tensors get addresses without memory.
 
-        data: name of a tensor that addresses or control flow depend on → its elements, or None if they are not known.
+        data: takes the name of a tensor on which addresses or control flow depend. Returns the tensor's elements, or
+            None if the elements are not known.
         Other parameters and errors are the same as in `interpreter.run`.
         Returns the observations, and the allocations of the tensors and lists.
         """

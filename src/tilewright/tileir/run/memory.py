@@ -53,7 +53,7 @@ class _Picked(NamedTuple):
     blocks: Blocks | None
 
     def of(self, values: Array) -> Array:
-        """Returns the picked elements of ``values``, which broadcasts to ``shape``, as an array with one axis."""
+        """Returns the picked elements as an array with one axis. ``values`` must broadcast to ``shape``."""
         flat = np.broadcast_to(values, self.shape).reshape(-1)
         return flat if self.where is None else flat[self.where]
 
@@ -77,7 +77,7 @@ class _Part(NamedTuple):
     aligned: bool
 
     def of_these(self, values: Array) -> Array:
-        """Returns the values of this part's elements. ``values``: a value for each picked element."""
+        """Returns the entries of ``values`` for the elements of this part. ``values`` has all picked elements."""
         return values if self.of is None else values[self.of]
 
     def bits(self) -> Array:
@@ -92,8 +92,8 @@ class Memory:
     poison: the byte that undefined values consist of.
     version: a number that grows with each store, and with each atomic update that changes memory.
     exchanges: the elements that threads of a block exchange; None if the code that runs has no threads.
-    ordered: the accesses since `Turns` last took this list: writes, and reads with a memory order. Each is (writes,
-        first address, last address). None if no blocks wait for one another.
+    ordered: the writes, and the reads with a memory order, since `Turns` last took this list. Each item is (whether the
+        access writes, first address, last address). None if no blocks wait for one another.
     """
 
     def __init__(self, watch: bool = True, poison: int = 0xFF) -> None:
@@ -107,7 +107,7 @@ class Memory:
         self.lists: list[Allocation] = []  # allocated and filled before the kernel runs, so a dry run may read them
         self._starts: list[int] = []
         self._known: set[int] = set()  # first addresses of the allocations from which a dry run may load
-        self._data: dict[int, Callable[[], Array | None]] = {}  # first address of a reserved tensor → maker of its data
+        self._data: dict[int, Callable[[], Array | None]] = {}  # by first address of a reserved tensor
         self._watch = Watch(self.findings)
         self._next = BASE
 
@@ -154,7 +154,7 @@ class Memory:
     def reserve(self, name: str, size: int, data: Callable[[], Array | None] = lambda: None) -> Allocation:
         """Gives a tensor of ``size`` bytes an address, but no memory, for a dry run.
 
-        data: makes the elements, when addresses or control flow depend on them; returns None if it cannot.
+        data: returns the elements, or None if they are not known. Called if addresses or control flow depend on them.
         """
         new = Allocation(name, np.empty(0, np.uint8), self._place(size), 0, size, 0, (size,), (1,), 1, Shadow(0, 1, 0))
         self._data[new.start] = data
@@ -162,7 +162,7 @@ class Memory:
 
     def has_data(self, addresses: Array) -> bool:
         """Tells whether a dry run may load from all of ``addresses``. Lists always have data. The data of a reserved
-        tensor is made here when it is first needed."""
+        tensor is made here, when it is first needed."""
         for place in np.unique(np.searchsorted(np.array(self._starts), addresses, side="right") - 1):
             if place < 0:
                 return False
@@ -255,7 +255,7 @@ class Memory:
         return self._filled(picked, bits.view(dtype), None if fill is None else np.asarray(fill, dtype))
 
     def _filled(self, picked: _Picked, found: Array, fill: Array | None) -> Array:
-        """Returns a whole tile: the picked elements ``found``, and ``fill`` (or poison) in place of the others."""
+        """Returns a whole tile. Picked elements are ``found``, all other elements are ``fill`` or poison."""
         if picked.where is None:
             return found.reshape(picked.shape)
         if fill is None:
@@ -285,11 +285,11 @@ class Memory:
         self, access: Access, addresses: Array, mask: Array | None, values: Array, mode: str,
         compare: Array | None = None,
     ) -> Array:  # fmt: skip
-        """Updates the elements at ``addresses`` as ``mode`` says; ``cas`` compares with ``compare``. Several updates of
-        one element are made one after another: block by block, and within a block's tile in row-major order.
+        """Updates the elements at ``addresses`` as ``mode`` says. The mode ``cas`` compares with ``compare``.
 
-        Returns the element before each update, (L, *tile); undefined if the operation has no such result. Where
-        ``mask`` is false, no element is updated, and the result is ``compare``, or poison without ``compare``.
+        Several updates of one element are made one after another: block by block, and within a block's tile in
+        row-major order. Returns the element before each update, (L, *tile), undefined if the operation has no such
+        result. Where ``mask`` is false, the result is ``compare``, or poison without ``compare``.
         """
         dtype, lanes = values.dtype, (len(access.blocks), *(1,) * (addresses.ndim - 1))
         picked = _picked(access, UPDATE, dtype, addresses, mask, np.broadcast_shapes(values.shape, lanes))
@@ -383,8 +383,8 @@ def _outside(touched: Touched) -> Mask:
 
 
 def _foreign(touched: Touched) -> Mask | None:
-    """Returns a mask of the accesses that hit a gap between the tensor's elements, or an element of another block. All
-    accesses must lie between the tensor's first and last byte. Returns None if there are no gaps and no owners."""
+    """Returns a mask of the accesses that hit a gap between elements, or an element of another block. All accesses must
+    lie inside the tensor. Returns None if the allocation has no gaps and no owners (`Allocation`)."""
     allocation = touched.allocation
     if allocation.gaps is None and allocation.owners is None:
         return None
@@ -406,7 +406,7 @@ def _picked(
         raise Unsupported(f"{access.op.name}: elements of type {dtype.name} in memory are not supported")
     shape = np.broadcast_shapes(addresses.shape, shape, () if mask is None else mask.shape)
     lanes, rows = len(access.blocks), shape[0]
-    assert rows in (1, lanes), f"{access.op.name}: {rows} rows for {lanes} lanes"
+    assert rows in (1, lanes), f"{access.op.name}: {rows} rows for {lanes} blocks"
     where = None
     if mask is not None and not mask.all():
         where = np.flatnonzero(np.broadcast_to(mask, shape).reshape(-1))

@@ -27,12 +27,15 @@ STORAGE: Mapping[str, DType] = {
         "f4E2M1FN": ml_dtypes.float4_e2m1fn,
     }.items()
 }  # fmt: skip
-"""Element type → NumPy type that stores it. An i4 is stored as a sign-extended int8, an f4E2M1FN in the low four bits
-of a byte, a tf32 as a float32 whose low 13 bits are zero."""
+"""Maps an element type to the NumPy type that stores it.
+
+An i4 is a sign-extended int8. An f4E2M1FN is in the low four bits of a byte. A tf32 is a float32 whose low 13 bits are
+zero.
+"""
 
 SUB_BYTE_BITS = {"i4": 4, "f4E2M1FN": 4}
-"""Element type → bits in memory, where two elements share a byte. The first is in the low half (`packed`). An i1 takes
-a byte, 0 or 1."""
+"""Maps an element type to its bits in memory, if two elements share a byte. The first element is in the low half
+(`packed`). An i1 is absent: it takes a byte, 0 or 1."""
 WITHOUT_ADDRESS = ("i4", "f4E2M1FN", "tf32")
 """Elements that the interpreter does not load or store. A 4-bit element has no address of its own. The specification
 does not define the layout of tf32 in memory: memory holds 23 bits of fraction, a value only 10."""
@@ -122,7 +125,7 @@ def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
 
 
 def _tf32(values: Array, mode: str) -> Array:
-    """Rounds float32 to tf32: adds to the low 13 bits, so that a carry rounds up, and then clears the low 13 bits."""
+    """Rounds float32 to tf32. Adds to the low 13 bits, so that a carry rounds up, and then clears the low 13 bits."""
     bits = values.view(np.uint32)
     if mode == "nearest_even":
         bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
@@ -186,8 +189,10 @@ def _round_to_powers_of_two(values: Array, mode: str) -> Array:
 
 
 def odd_float32(values: Array) -> Array:
-    """Rounds float64 to float32, to odd. Infinity and NaN stay. A too large magnitude becomes the largest number, a too
-    small magnitude the smallest."""
+    """Rounds float64 to float32, to odd. Infinity and NaN do not change.
+
+    A too large magnitude becomes the largest finite number, a too small magnitude becomes the smallest number.
+    """
     near = np.asarray(values.astype(np.float32))
     back = near.astype(np.float64)
     bits = near.view(np.int32)
@@ -268,7 +273,7 @@ def packed(values: Array) -> Array:
 
 
 def unpacked(data: Array, element: str) -> Array:
-    """Unpacks bytes into i4 or f4E2M1FN, two from each byte. The inverse of `packed`."""
+    """Unpacks bytes into i4 or f4E2M1FN, two elements from each byte, first the low four bits."""
     halves = np.stack([data.view(np.uint8) & np.uint8(0xF), data.view(np.uint8) >> np.uint8(4)], -1)
     halves = halves.reshape(*data.shape[:-1], -1)
     return wrapped(halves.view(np.int8), element) if element == "i4" else halves.view(dtype_of(element))

@@ -85,7 +85,7 @@ def load_ptr_tko(
 def store_ptr_tko(
     context: Context, op: Op, destination: Elements, value: Elements, mask: Elements | None = None
 ) -> None:
-    """Stores ``value``, shape (L, *tile), where the pointers point. Returns None, which stands for a token."""
+    """Stores ``value``, shape (L, *tile), where the pointers point. Returns None, because tokens are None."""
     addresses, chosen, _ = _accessed(context, op, "destination", destination, mask)
     if not context.dry:
         assert not isinstance(value, Unknown)
@@ -97,8 +97,11 @@ def atomic(
     context: Context, op: Op, pointers: Elements, mask: Elements | None = None, *, cmp: Elements | None = None,
     **values: Elements,
 ) -> Loaded:  # fmt: skip
-    """Combines each element with ``arg``. With ``cmp``, instead replaces an element by ``val`` if its bits equal
-    ``cmp``. Returns the elements before the update (``cmp`` where masked out), and a token."""
+    """Combines each element with ``arg``, or compares and swaps.
+
+    With ``cmp``, an element is replaced by ``val`` if its bits equal ``cmp``. Returns the elements before the update
+    (``cmp`` where masked out), and a token.
+    """
     addresses, chosen, dtype = _accessed(context, op, "pointers", pointers, mask)
     if context.dry:
         return Unknown((1, *addresses.shape[1:]), dtype), None
@@ -108,7 +111,7 @@ def atomic(
 
 
 def _padded(context: Context, data: Elements, mask: Elements | None, padding: Elements | None) -> Elements:
-    """Returns sampled data, padded if blocks differ in the padding or in the parts that they load."""
+    """Returns sampled data. If blocks differ in the padding or in the loaded parts, masked-out elements are padded."""
     if isinstance(data, Unknown) or mask is None or isinstance(mask, Unknown) or isinstance(padding, Unknown):
         return data
     if padding is None:

@@ -26,18 +26,18 @@ ACCUMULATORS = {
     **dict.fromkeys(("bf16", "tf32", "f32"), ("f32",)),
     "f64": ("f64",),
 }
-"""Element type of an input → possible element types of the accumulator (cuda.tile.mma's documentation, 1.7.0)."""
+"""The accumulator's possible element types, by the element type of an input (documentation of cuda.tile.mma, 1.7.0)."""
 SCALED = {
     ("f8E4M3FN", "f8E8M0FNU"): (32,), ("f8E5M2", "f8E8M0FNU"): (32,),
     ("f4E2M1FN", "f8E8M0FNU"): (16, 32), ("f4E2M1FN", "f8E4M3FN"): (16,),
 }  # fmt: skip
-"""(Type of input, type of scale) → possible numbers of elements along K that share a scale (documentation of
-cuda.tile.mma_scaled, 1.7.0)."""
+"""Possible numbers of elements along K that share a scale, by (type of input, type of scale). Source: documentation of
+cuda.tile.mma_scaled, 1.7.0."""
 
 
 @implements("mmaf")
 def mmaf(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
-    """Computes lhs · rhs + acc for tiles of M×K, K×N and M×N, or with one leading batch axis each."""
+    """Computes lhs · rhs + acc for tiles of M×K, K×N and M×N. All three may have a leading batch axis."""
     left, right, into = (_element(op, operand) for operand in ("lhs", "rhs", "acc"))
     if any(into not in ACCUMULATORS.get(side, ()) for side in (left, right)):
         raise Unsupported(f"mmaf of {left} and {right} into {into} is not supported")
@@ -48,7 +48,7 @@ def mmaf(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 
 @implements("mmai")
 def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
-    """Computes lhs · rhs + acc of 8-bit integers, each side signed or unsigned, modulo 2**32.
+    """Computes lhs · rhs + acc of 8-bit integers, modulo 2**32. Each of lhs and rhs may be signed or unsigned.
 
     A product of two elements is below 2**16 in magnitude. So the sums are exact in float32 up to K = 256, and in
     float64 for any tile. Both are faster than NumPy's integer products.
@@ -95,8 +95,8 @@ def _element(op: Op, operand: str) -> str:
 def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
     """Returns the matrix product in ``dtype`` for each block and each index of the batch axis.
 
-    `np.matmul` broadcasts a side that blocks share, and calls BLAS for each block. A single large product of all
-    blocks' rows would round each row by its position. Then a block's bits would depend on the order of the blocks.
+    `np.matmul` broadcasts an operand that blocks share, and calls BLAS for each block. In a single large product of all
+    blocks' rows, the rounding would depend on the position of a row. Then the bits would depend on the block order.
     """
     return np.asarray(np.matmul(_for_blas(lhs, dtype), _for_blas(rhs, dtype)))
 

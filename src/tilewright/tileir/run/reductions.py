@@ -23,12 +23,12 @@ from tilewright.tileir.run.context import Context
 from tilewright.tileir.run.registry import Array, implements_in_context
 
 Combine = Callable[[Sequence[Array], Sequence[Array]], tuple[Array, ...]]
-"""(Combinations so far by operand, current elements by operand) → new combinations by operand."""
+"""Takes the combinations so far and the current elements, both by operand. Returns the new combinations by operand."""
 
 WRAPPING: dict[str, np.ufunc] = {
     "addi": np.add, "muli": np.multiply, "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
 }  # fmt: skip
-"""Bodies on integers whose result depends neither on the order nor (except for i1 and i4) on the signedness."""
+"""Bodies on integers whose result does not depend on the order. The signedness matters only for i1 and i4."""
 EXTREMES: dict[str, np.ufunc] = {"maxi": np.maximum, "mini": np.minimum}
 LARGEST = {"maxf": (np.fmax, np.maximum), "minf": (np.fmin, np.minimum)}  # without and with ``propagate_nan``
 ROUNDING: dict[str, np.ufunc] = {"addf": np.add, "mulf": np.multiply}
@@ -36,7 +36,7 @@ ROUNDING: dict[str, np.ufunc] = {"addf": np.add, "mulf": np.multiply}
 
 @implements_in_context("reduce")
 def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
-    """Combines all elements along the axis ``dim``, which the results lack. Takes any number of operands."""
+    """Combines all elements along the axis ``dim``. The results do not have this axis. Takes any number of operands."""
     axis = 1 + int(op.attributes["dim"])
     single = single_operation(op)
     if single is not None and (result := _reduced_by_numpy(single, operands[0], axis)) is not None:
@@ -55,7 +55,7 @@ def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array, 
 def scan(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
     """Replaces each element by the combination of all elements up to and including it, along the axis ``dim``.
 
-    With ``reverse``, starts from the end. Each step of the general case doubles the number of combined elements.
+    With ``reverse``, starts from the end. In the general case, each step doubles the number of combined elements.
     """
     axis, reverse = 1 + int(op.attributes["dim"]), bool(op.attributes["reverse"])
     values = [np.flip(value, 0) if reverse else value for value in _along_first(operands, axis)]

@@ -1,4 +1,4 @@
-"""Gives all blocks of a run the data of one block, so that blocks differ only in what depends on their block number."""
+"""Gives all blocks of a run the data of one block, so that only the block number makes blocks differ."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from tilewright.tileir.watch.arrays import DType
 
 
 class Samples:
-    """The data that all blocks of a run load. The first block of each batch, which is always the same one, loads it.
+    """The data that all blocks of a run load. It is the data of one block, which is the first block of each batch.
 
-    of: tensor → its first elements, or None if they are not known. All elements of a tensor repeat them.
-    in_parts: whether each block loads only its own part of a tile: what is inside its tensor, and not masked out.
+    of: returns the first elements of a tensor, given its name; None if the elements are not known. The other elements
+        of the tensor repeat these elements.
+    in_parts: whether each block loads only its own part of a tile: the elements inside the tensor that are not masked
+        out.
     """
 
     def __init__(self, of: Callable[[str], Array | None], in_parts: bool) -> None:
@@ -23,8 +25,10 @@ class Samples:
         self._elements: dict[str, Array | None] = {}
 
     def loaded(self, memory: Memory, addresses: Array, dtype: DType) -> Elements | None:
-        """Returns the data at ``addresses``, shape (1, *tile). Returns `Unknown` if it is not known, and None
-        for list arguments, which each block loads itself."""
+        """Returns the data at ``addresses``, shape (1, *tile).
+
+        Returns `Unknown` if the data is not known. Returns None for list arguments, which each block loads itself.
+        """
         middle = int(addresses.flat[addresses.size // 2]) if addresses.size else 0  # the ends may lie outside
         tensor = next((each for each in reversed(memory.allocations) if each.start <= middle), None)
         if tensor is None:

@@ -26,8 +26,9 @@ def needed(entry: KernelEntry) -> frozenset[str]:
 
 
 def behind(ops: Sequence[Op], roots: set[str], of_load: Callable[[Op], Iterable[str]]) -> frozenset[str]:
-    """Returns ``roots`` and all values that they depend on. ``of_load``: returns those operands of a load that are
-    followed.
+    """Returns ``roots`` and all values on which ``roots`` depend.
+
+    of_load: returns the operands of a load on which its result counts as dependent.
     """
     carried = [flow for op in ops for flow in flows(op)]
     size = -1
@@ -44,8 +45,10 @@ def behind(ops: Sequence[Op], roots: set[str], of_load: Callable[[Op], Iterable[
 
 
 def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
-    """Yields a pair for each value that an operation with regions passes in or out: the names that receive the value,
-    and the names from which it may come."""
+    """Yields a pair of sets for each value that an operation with regions passes into or out of a region.
+
+    The first set has the names that receive the value, the second set has the names from which the value may come.
+    """
     if op.name in ("reduce", "scan"):
         ends = op.regions[0].body[-1].operands.get("operands", ())
         inside = {name for name, _ in op.regions[0].arguments}

@@ -130,13 +130,13 @@ def pack(op: Op, source: Array) -> Array:
 
 @implements("unpack")
 def unpack(op: Op, source: Array) -> Array:
-    """Reverses `pack`."""
+    """Returns the elements of a 1-D tile of bytes, little-endian. This is the inverse of `pack`."""
     element, whole = _packable(op, op.tile()), np.ascontiguousarray(source)
     return numbers.unpacked(whole, element) if numbers.bits_of(element) == 4 else whole.view(numbers.dtype_of(element))
 
 
 def _packable(op: Op, kind: TileType) -> str:
-    """Returns the element type. Raises Unsupported if the stored elements do not have the bits to pack."""
+    """Returns the element type. Raises Unsupported unless ``kind`` is 1-D and is stored with its bits in memory."""
     if len(kind.shape) != 1 or isinstance(kind.element, PointerType) or kind.element in ("i1", "tf32"):
         raise Unsupported(f"{op.name} of {kind} is not supported")
     return kind.element
@@ -157,16 +157,18 @@ def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
 
 @implements("make_token", "join_tokens", "memory_fence_alias_tko", "gdc_wait_tko", "gdc_launch_dependents_tko")
 def token(op: Op) -> None:
-    """Does nothing. A fence orders accesses that alias, which are in the order of the text anyway (see the module). The
-    gdc operations order grids. Here, grids run one after another."""
+    """Does nothing, because accesses already run in the order of the text, and grids run one after another.
+
+    A fence orders accesses that alias. The gdc operations order grids.
+    """
 
 
 @implements_in_context("assert")
 def check(context: Context, op: Op, condition: Elements) -> None:
-    """Reports each block with a false element, and the index of its first false element. The block continues.
+    """Reports each block in which ``condition`` has a false element, with the index of the first. The block continues.
 
-    A dry run checks only conditions that it computes. It does not compute one that depends on data, or one on which no
-    address and no branch depends.
+    A dry run checks only the conditions that it computes. It does not compute a condition that depends on data. It also
+    omits a condition if no address and no branch depends on it.
     """
     if op.attributes["message"] == BARRIER and context.memory.exchanges is not None:
         context.memory.exchanges.barrier(context.blocks)
@@ -178,7 +180,7 @@ def check(context: Context, op: Op, condition: Elements) -> None:
 
 
 def _first_false(holds: Array) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yields the positions of the blocks with a false element, and the index of the first false element in each."""
+    """Yields the position of each block with a false element, and the index of the block's first false element."""
     for lane in np.flatnonzero(~holds.reshape(len(holds), -1).all(1)):
         index = np.unravel_index(int(np.argmin(holds[lane])), holds.shape[1:])
         yield int(lane), tuple(map(int, index))
@@ -198,13 +200,13 @@ def print_tko(context: Context, op: Op, args: Sequence[Array] = ()) -> None:
 def formatted(text: str, tiles: Sequence[Array], elements: Sequence[Element]) -> str:
     """Replaces each expression of ``text`` by a tile of one block: ``[[1, 2], [3, 4]]`` for a 2×2 tile.
 
-    The output is that of an H200 (tileiras 13.4). Integers below 32 bits are sign-extended to 32 bits before they are
-    printed as unsigned; an infinity or a NaN is padded with blanks. One difference: a 64-bit integer needs no ``ll``
-    here, while the GPU prints other digits without ``ll``.
+    The output is the same as on an H200 (tileiras 13.4). Integers below 32 bits are sign-extended to 32 bits before
+    they are printed as unsigned. An infinity or a NaN is padded with blanks. There is one difference: a 64-bit integer
+    needs no ``ll`` here, but on the GPU it is printed wrongly without ``ll``.
 
-    Integers print as d i u o x X, floating-point numbers as e E f F g G a A. The dialect leaves the output of other
-    pairs undefined, so they raise `Unsupported`. If the numbers of expressions and tiles differ, also raises
-    `Unsupported`.
+    Integers can be printed as d i u o x X, floating-point numbers as e E f F g G a A. The dialect leaves the output of
+    other pairs undefined, so they raise `Unsupported`. Also raises `Unsupported` if the number of expressions differs
+    from the number of tiles.
     """
     arguments = iter(zip(tiles, elements, strict=True))
     done = EXPRESSION.sub(lambda match: "%" if match["kind"] == "%" else _printed(match, arguments), text)
@@ -228,7 +230,7 @@ def _printed(match: re.Match[str], arguments: Iterator[tuple[Array, Element]]) -
 
 
 def _nested(value: Nested, flags: str, size: str, kind: str) -> str:
-    """Formats numbers as C's printf does, also in the cases where Python's ``%`` differs from it."""
+    """Formats numbers as C's printf does, also where Python's ``%`` gives another result."""
     if isinstance(value, list):
         return f"[{', '.join(_nested(part, flags, size, kind) for part in value)}]"
     if kind in UNSIGNED:
@@ -282,15 +284,15 @@ def assume(context: Context, op: Op, value: Array | TensorView) -> Array | Tenso
 
 
 NO_ADDRESS = 0
-"""The value in `assumed_strides` for a stride on which no address depends. Other values are the bits of an element."""
+"""The value in `assumed_strides` for a stride on which no address depends. Other values are numbers of bits."""
 
 
 def assumed_strides(kernel: KernelEntry) -> dict[str, int]:
-    """Maps the results of ``assume`` that are strides of tensor views to the bits of an element.
+    """Maps each result of ``assume`` that is a stride of a tensor view to the number of bits of an element.
 
-    For an axis of extent 1, cuTile 1.7 always assumes that the stride is a multiple of 16 bytes, so that the compiler
-    takes another axis as the contiguous axis. The assumption may be false, but no address depends on it. So it is not a
-    mistake of the program. Numbers that are used only for such strides get `NO_ADDRESS`.
+    For an axis of extent 1, cuTile 1.7 always assumes that the stride is a multiple of 16 bytes. The compiler then
+    takes another axis as the contiguous axis. The assumption may be false. This is no mistake of the program, because
+    no address depends on such a stride. Numbers that are used only for such strides get `NO_ADDRESS`.
     """
     used: Counter[str] = Counter()
     idle: Counter[str] = Counter()
@@ -329,8 +331,8 @@ def _holds(predicate: Assumption, integers: Array, kind: TileType) -> Array:
 def divisible(integers: Array, predicate: Assumption, step: int) -> Array:
     """Returns, for each element, whether ``div_by`` is true. The divisor is a power of two.
 
-    Without groups every element must be divisible. With groups of ``every`` elements along the axis ``along``, the
-    first element of a group must be divisible, and each next element must be larger by ``step``.
+    Without groups, every element must be divisible. Groups have ``every`` elements along the axis ``along``. With
+    groups, the first element of a group must be divisible, and each next element must be larger by ``step``.
     """
     even = (integers & np.int64(predicate.divisor - 1)) == 0
     if predicate.every in (None, 1) or predicate.along is None:
@@ -357,14 +359,14 @@ def _report(
 
 
 def _in_bytes(predicate: Assumption, bits: int) -> str:
-    """Describes, in the terms of tensor descriptors, the consequence of a false assumption about a stride."""
+    """Describes the effect of a false assumption about a stride on tensor descriptors. The text begins a message."""
     if predicate.kind != "div_by":
         return ""
     return f"a stride of a tensor descriptor is no multiple of {predicate.divisor * bits // 8} bytes: "
 
 
 def described(predicate: Assumption) -> str:
-    """Returns the predicate as Tile IR writes it."""
+    """Returns the predicate in the text form of Tile IR."""
     if predicate.kind == "div_by":
         groups = f", every {predicate.every} along {predicate.along}" if predicate.every is not None else ""
         return f"div_by<{predicate.divisor}{groups}>"

@@ -1,12 +1,12 @@
 """Defines views of memory at run time, and the handlers of the operations that make, measure and access views.
 
-A `TensorView` holds where a tensor lies in memory. A `TileView` holds how the tensor is divided into tiles. Both have
-one number for each of the L blocks of a batch: int64 arrays of shape (L,), or of shape (1,) if the number is the same
-for all blocks.
+A `TensorView` has the position of a tensor in memory. A `TileView` has the division of the tensor into tiles. Their
+fields are int64 arrays of shape (L,), with one number for each of the L blocks of a batch. The shape is (1,) if all
+blocks share the number.
 
 Elements inside a view are accessed through `memory`, which checks allocations, races and initialisation. Elements
-outside are never accessed: a load returns the view's padding for them (poison if it has none), and a store skips them.
-An access outside is a finding only if the operation declares the axis to be in bounds.
+outside are never accessed. A load returns the view's padding for these elements, or poison if the view has no padding.
+A store skips these elements. An access outside is a finding only if the operation declares the axis to be in bounds.
 
 All blocks are computed at once, from a few numbers for each axis. The address of an element is the address of the
 tile's first element plus an offset. Blocks with the same strides share the offsets. Along each axis the elements inside
@@ -32,7 +32,8 @@ from tilewright.tileir.watch.arrays import Array, DType
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 
 FARTHEST = 2**62
-"""Limit of a tile's first element along an axis: outside every tensor, but addresses do not overflow."""
+"""The position of a tile's first element along an axis is limited to this number. The number is outside every tensor,
+but small enough that addresses do not overflow."""
 STARTS = 1 << 20  # `runs` yields at most this many start addresses at once; a tile may have a run for each element
 PADDINGS = {"zero": 0.0, "neg_zero": -0.0, "nan": math.nan, "pos_inf": math.inf, "neg_inf": -math.inf}
 
@@ -87,8 +88,10 @@ class AxisRange:
         return np.asarray((place >= self.low[:, None]) & (place < self.high[:, None]))
 
     def first_outside(self) -> tuple[int, int]:
-        """Returns the position of the first block with an element outside, and the element's position along the
-        tensor's axis."""
+        """Returns the position of the first block with an element outside the view.
+
+        Also returns the position of this element along the tensor's axis.
+        """
         outside = ~self.mask()
         lane, element = divmod(int(outside.argmax()), outside.shape[1])
         start = self.start[lane if len(self.start) > 1 else 0]
@@ -149,10 +152,11 @@ class Tiles:
         return max(map(len, (self.base, *arrays)))
 
     def runs(self) -> Iterator[tuple[int, Array, int]]:
-        """Yields the contiguous runs of bytes that the tiles cover: (bytes, start addresses, length of each run).
+        """Yields items (bytes, start addresses, length) for the contiguous runs of bytes that the tiles cover.
 
-        ``bytes`` counts every block; it is 0 if an earlier item has counted them. Equal tiles of several blocks make
-        one run. Blocks whose part inside the view has the same shape and strides share an item.
+        All runs of an item have the same length. An item has the runs of all blocks whose parts inside the view have
+        the same shape and strides. Equal tiles of several blocks give only one start address, but ``bytes`` is the
+        traffic of all blocks. If a group of blocks needs several items, the later items have 0 bytes.
         """
         first, dense = self._parts(self.lanes)
         counts = [count for count, _ in dense]
@@ -168,7 +172,9 @@ class Tiles:
                 yield (0 if begin else moved), starts.reshape(-1), run
 
     def _parts(self, lanes: int) -> tuple[Array, list[tuple[Array, Array]]]:
-        """Divides the tiles into P parts. A part is a block's tile; with a sparse axis, its elements for one index.
+        """Divides the tiles into P parts. A part is a block's tile.
+
+        With a sparse axis, a part is the elements of a block's tile at one index of this axis.
 
         Returns the address of each part's first element inside the view, (P,). Also returns, for each dense axis, the
         count of elements and the stride in bytes, each (P,) or (1,).
@@ -221,7 +227,7 @@ def _pattern(shape: Sequence[tuple[int, int]], itemsize: int) -> tuple[Array, in
 
 @dataclass(frozen=True, eq=False)
 class TensorView:
-    """A tensor in memory: the byte address of its first element, extents, and strides in elements; each is (L,)."""
+    """A tensor in memory: byte address of the first element, extents and strides (elements). Each number is (L,)."""
 
     type: TensorViewType
     base: Array
@@ -249,8 +255,11 @@ class TileView:
 
     @property
     def axes(self) -> tuple[TileAxis, ...]:
-        """The axes of a tile. An index along a dense axis of a gather/scatter view counts elements, not tiles (cuTile's
-        `load_advanced_indexing`: a slice begins at "a runtime element-space offset")."""
+        """The axes of a tile.
+
+        An index along a dense axis of a gather/scatter view counts elements, not tiles (cuTile's
+        `load_advanced_indexing`: a slice begins at "a runtime element-space offset").
+        """
         kind = self.type
         if isinstance(kind, GatherScatterViewType):
             return tuple(TileAxis(a, n, 1, a == kind.sparse_dim) for a, n in enumerate(kind.tile))
@@ -262,8 +271,10 @@ class TileView:
 def make_tensor_view(
     context: Context, op: Op, base: Array, dynamicShape: Sequence[Array] = (), dynamicStrides: Sequence[Array] = ()
 ) -> TensorView:
-    """Makes a tensor at ``base``. ``dynamicShape``, ``dynamicStrides``: in order, the extents and strides that the type
-    leaves open."""
+    """Makes a tensor at ``base``.
+
+    dynamicShape, dynamicStrides: the extents and strides that are unknown in the type, in order.
+    """
     type_ = op.result_types[0]
     assert isinstance(type_, TensorViewType)
     if type_.element in WITHOUT_ADDRESS:
@@ -283,7 +294,7 @@ def _filled(static: Sequence[int | None], dynamic: Sequence[Array]) -> tuple[Arr
 
 @implements("make_partition_view", "make_strided_view", "make_gather_scatter_view")
 def make_tile_view(op: Op, tensor_view: TensorView) -> TileView:
-    """Divides a tensor into tiles: the handler of all three kinds of tile view, which differ only in their type."""
+    """Divides a tensor into tiles. All three kinds of tile view share this handler, because only their types differ."""
     type_ = op.result_types[0]
     assert isinstance(type_, ViewType)
     return TileView(type_, tensor_view)
@@ -296,8 +307,10 @@ def get_tensor_shape(op: Op, src: TensorView) -> Array | tuple[Array, ...]:
 
 @implements("get_index_space_shape")
 def get_index_space_shape(op: Op, src: TileView) -> Array | tuple[Array, ...]:
-    """Returns the number of tiles that start inside the tensor, along each axis of the tile: ceil(extent / step), also
-    if the tiles overlap or leave gaps. tileiras computes the same (steps of 1 and 3, tiles of 8)."""
+    """Returns the number of tiles that start inside the tensor, ceil(extent / step), for each axis of the tile.
+
+    The tiles may overlap or leave gaps. tileiras computes the same (seen with steps of 1 and 3, tiles of 8).
+    """
     if isinstance(src.type, GatherScatterViewType):
         raise Unsupported("get_index_space_shape of a gather_scatter_view is not supported")
     extents = [np.maximum(src.tensor.extents[axis.of], 0) for axis in src.axes]
@@ -339,7 +352,7 @@ def load_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Arra
 
 @implements_in_context("store_view_tko")
 def store_view_tko(context: Context, op: Op, tile: Elements, view: TileView, index: Sequence[Array]) -> None:
-    """Stores the elements of ``tile``, (L, *tile), that are inside the view. Returns None, which stands for a token."""
+    """Stores the elements of ``tile``, (L, *tile), that are inside the view. Returns None, because tokens are None."""
     tiles = _tiles(context, op, view, index, "store")
     if not context.dry:
         assert not isinstance(tile, Unknown)
@@ -348,7 +361,7 @@ def store_view_tko(context: Context, op: Op, tile: Elements, view: TileView, ind
 
 @implements_in_context("atomic_red_view_tko")
 def atomic_red_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Array], value: Elements) -> None:
-    """Combines each element inside the view with ``value``, (L, *tile), atomically. Returns None for a token."""
+    """Combines each element inside the view with ``value``, (L, *tile), atomically. Returns None as the token."""
     tiles = _tiles(context, op, view, index, "atomic")
     if not context.dry:
         assert not isinstance(value, Unknown)
@@ -357,10 +370,11 @@ def atomic_red_view_tko(context: Context, op: Op, view: TileView, index: Sequenc
 
 
 def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], direction: str) -> Tiles:
-    """Returns the tiles at ``index``: one array per axis, of shape (L,), or (L, length) if the axis is sparse.
+    """Returns the tiles at ``index``, and counts their traffic. Does not access the memory.
 
-    Counts the tiles' traffic. Reports each axis along which a tile exceeds the tensor although the operation declares
-    the axis to be in bounds. Does not access the memory. Raises NeedsData if a dry run does not know an index.
+    index: one array per axis of the tile, of shape (L,), or (L, length) if the axis is sparse.
+    Reports each axis along which a tile exceeds the tensor although the operation declares the axis to be in bounds.
+    Raises NeedsData if a dry run does not know an index.
     """
     if any(isinstance(along, Unknown) for along in index):
         raise NeedsData(op.name)

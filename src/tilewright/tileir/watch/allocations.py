@@ -11,7 +11,7 @@ from tilewright.tileir.watch.arrays import Array, Bytes, DType, Indices, Int32s,
 from tilewright.tileir.watch.shadow import Shadow
 
 WORDS: dict[int, DType] = {width: np.dtype(f"u{width}") for width in (1, 2, 4, 8)}
-"""Bytes of an element → unsigned integer type that holds the element's bits."""
+"""Maps the bytes of an element to the unsigned integer type that holds the element's bits."""
 
 
 @dataclass(eq=False)
@@ -21,8 +21,9 @@ class Allocation:
     low, high: the tensor's elements are in the bytes ``low`` to ``high`` of ``raw``.
     offset: byte of element (0, …) in ``raw``. It is more than ``low`` if a stride is negative.
     strides: in bytes.
-    gaps: which granules of the ``shadow`` belong to no element; None if the elements fill ``low`` to ``high``.
-    owners: for each granule, the number (from 1) of the only block that may access it; None if all blocks may.
+    gaps: a mask of the ``shadow``'s granules that belong to no element; None if there are no gaps.
+    owners: for each granule, the number (from 1) of the only block that may access the granule; None if all blocks may
+        access all granules.
     bit: identifies the tensor among the tensors in the same memory.
     """
 
@@ -78,8 +79,7 @@ class Allocation:
         return np.asarray(self.raw[offsets[:, None] + np.arange(width)].reshape(-1).view(WORDS[width]))
 
     def scatter(self, offsets: Indices, values: Array, aligned: bool) -> None:
-        """Writes the bits ``values`` to the elements at ``offsets``. If an element gets several values, the last
-        stays."""
+        """Writes the bits ``values`` to the elements at ``offsets``. An element keeps the last of several values."""
         width = values.itemsize
         if aligned:
             self.words(width)[offsets >> (width.bit_length() - 1)] = values

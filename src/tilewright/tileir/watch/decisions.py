@@ -1,10 +1,10 @@
 """Finds blocks whose decisions differ from the decisions of most blocks in the grid.
 
-A run records, by block, the lengths of loops, which parts of the loaded tiles lie inside their tensors, and the values
-of `run.dependence`. These values are results of comparisons, minima, divisions and bit operations, and functions of the
-block number that are not linear. They also include sums and products, which may wrap around or be rounded. If a kernel
-treats one block differently, such a value, or two of them together, must differ for this block. So the blocks with rare
-values are the ones to run on data.
+A run records three things for each block: the lengths of loops, the parts of loaded tiles that lie inside their
+tensors, and the values of `run.dependence`. These values are results of comparisons, minima, divisions and bit
+operations, and other nonlinear functions of the block number. Sums and products are recorded, too, because they may
+wrap around or be rounded. If a kernel treats one block differently, a recorded value or a pair of recorded values must
+differ for this block. So the blocks with rare values are chosen to run on data.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ from tilewright.tileir.watch.arrays import Array
 BITS = 64  # for the results of one operation; results of an operation that share a bit count as equal
 MOST_BLOCKS = 1 << 20  # a larger grid needs more than 8 MiB for each operation
 RARE = 1 / 8
-"""A decision is rare if the number of its blocks, times the number of different decisions of the operation, is at most
-this share of the grid. For an operation that decides differently in each block, the share is 1.
+"""A decision with at most this share is rare. The share is n · d / g for n blocks with this decision, d different
+decisions of the operation, and g blocks in the grid. If an operation decides differently in each block, the share is 1.
 """
 FEW_WAYS = 8  # only operations with at most this many different decisions are combined in pairs
-MOST_PATTERNS = 8  # the most different combinations of loaded parts of which one block each is run
-MOST_PAIRED = 32  # the most operations that are combined; those with the fewest different decisions
+MOST_PATTERNS = 8  # limit of different combinations of loaded parts; one block of each combination is run
+MOST_PAIRED = 32  # limit of operations that are combined in pairs; operations with the fewest decisions come first
 
 
 @dataclass(frozen=True)
 class _Decision:
-    """One decision of an operation, or of a pair of operations. ``blocks``: returns, for each block, whether it decides
-    so.
+    """One decision of an operation, or of a pair of operations.
+
+    blocks: returns a mask over the grid: True for each block with this decision.
+    count: the number of blocks with this decision.
+    ways: the number of different decisions of the operation or pair.
+    telling: whether a block with this decision may be chosen even if the decision is not rare.
     """
 
     blocks: Callable[[], Array]
@@ -43,12 +47,14 @@ class _Decision:
 
 
 class Decisions:
-    """The decisions of each block of a grid. A decision is the result of one operation. Each result sets one of `BITS`
-    bits; ``seed`` draws which one."""
+    """The decisions of each block of a grid. A decision is the result of one operation.
+
+    A hash, drawn with ``seed``, maps each result to one of `BITS` bits.
+    """
 
     def __init__(self, blocks: int, seed: int) -> None:
         self._blocks, self._rng = blocks, np.random.default_rng(seed)
-        self._taken: dict[str, Array] = {}  # operation → the bits of its results, by block
+        self._taken: dict[str, Array] = {}  # for each operation, the bits of its results, by block
         self._weights: dict[str, Array] = {}
         self._telling: set[str] = set()
         self._patterns: set[str] = set()
@@ -56,9 +62,12 @@ class Decisions:
         """An operation whose result could not be computed, so that it is not recorded."""
 
     def add(self, name: str, results: Array, blocks: Array, *, telling: bool = True, pattern: bool = False) -> None:
-        """Records the ``results`` of the operation ``name``. Their first axis is the blocks; it has length 1 if all
-        blocks share the result. ``telling``: whether a block may be chosen by such a result even if it is not rare.
-        ``pattern``: whether the results are the part of a tile that is loaded."""
+        """Records the ``results`` of the operation ``name``.
+
+        results: the first axis is the blocks. Its length is 1 if all blocks share the result.
+        telling: whether a block may be chosen by such a result even if the result is not rare.
+        pattern: whether the results describe the loaded part of a tile.
+        """
         bits = results if results.dtype == object else results.view(f"u{results.dtype.itemsize}")  # floats, too
         rows = bits.reshape(len(bits), -1).astype(np.uint64)
         if name not in self._taken:
@@ -73,7 +82,10 @@ class Decisions:
         self._taken[name][blocks] |= np.uint64(1) << bit
 
     def join(self, others: Decisions, same: Array) -> None:
-        """Adds decisions of some blocks. ``same``: for each block of the grid, the block that decides as it does."""
+        """Adds the decisions that were recorded for some blocks only.
+
+        same: for each block of the grid, the recorded block with the same decisions.
+        """
         for name, taken in others._taken.items():
             if name not in self._taken:
                 self._taken[name] = taken[same]
@@ -89,12 +101,13 @@ class Decisions:
         return np.split(order, np.cumsum(np.bincount(group.reshape(-1)))[:-1])
 
     def unusual(self, most: int, others: Sequence[int], most_rare: int = 0) -> list[int]:
-        """Returns blocks, those with the rarest decisions first: at most ``most``, or up to ``most_rare`` if the
-        decisions are `RARE`.
+        """Returns the numbers of unusual blocks. The blocks with the rarest decisions come first.
 
-        Each block has made a decision that no earlier block in the result, and no block in ``others``, has made. If an
-        operation gives many different results, such as a product that differs in every block, its decisions count as
-        less rare.
+        Each block in the result has a decision that no earlier block in the result has, and no block in ``others``. The
+        decisions of an operation with many different results, such as a product, count as less rare.
+
+        most: the largest number of blocks.
+        most_rare: replaces ``most`` for blocks with rare decisions (`RARE`), if larger.
         """
         found = [*self._single(), *self._paired()]
         self._rng.shuffle(found)  # equally rare decisions are then chosen at random, not in the order of the operations
@@ -107,7 +120,7 @@ class Decisions:
         return chosen
 
     def _single(self) -> Iterator[_Decision]:
-        """Yields the decisions of each operation."""
+        """Yields the decisions of all single operations."""
         for name, taken in self._taken.items():
             words, counts = np.unique(taken, return_counts=True)
             bits = [np.uint64(1) << np.uint64(bit) for bit in range(BITS)]
@@ -118,8 +131,8 @@ class Decisions:
                     yield _Decision(partial(_with_bit, taken, bit), count, ways, name in self._telling)
 
     def _paired(self) -> Iterator[_Decision]:
-        """Yields the rare combinations of the decisions of two operations."""
-        few: dict[bytes, tuple[int, Array]] = {}  # division of the blocks → number of decisions, decision of each block
+        """Yields the rare combinations of two operations' decisions."""
+        few: dict[bytes, tuple[int, Array]] = {}  # by division of the blocks: (decisions, decision of each block)
         for taken in self._taken.values():
             words, first, word = np.unique(taken, return_index=True, return_inverse=True)
             if 1 < len(words) <= FEW_WAYS:

@@ -1,9 +1,9 @@
 """Finds elements that two threads of a block access without a barrier between them, if one of the threads writes.
 
 In Tile IR, tokens order the accesses of a block. Other compilers divide the elements of a tile among threads, and order
-only the accesses of one thread. Here the position of an element in its tile stands for its thread. Tiles of equal shape
-and width that are accessed in the same way are assumed to be divided equally. For each line that accesses an element of
-memory, the last thread is kept.
+only the accesses of one thread. The real division is not known here. So each position in a tile is assumed to have a
+thread of its own. Tiles with equal shape, element width and way of access are assumed to be divided among threads in
+the same way. For each source line and each element of memory, the last thread is kept.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilewright.tileir.watch.arrays import Array, Indices, Mask
 from tilewright.tileir.watch.watch import READ, UPDATE, Touched
 
 SEVERAL = -1
-"""Stands for the thread if several threads accessed an element."""
+"""The thread number that is recorded if several threads accessed an element."""
 ANOTHER = -2
-"""Stands for the thread of an atomic update. It counts as different from every thread that loads or stores."""
+"""The thread number of every atomic update. It differs from the number of every thread that loads or stores."""
 
 
 @dataclass(frozen=True)
 class AccessSide:
-    """One of two accesses: how it accesses memory, and its source line (file name without folder, line number)."""
+    """A kind of access and its source line. ``place``: the name of the file without the folder, and the line number."""
 
     how: Literal["reads", "writes", "updates"]
     place: tuple[str, int]
@@ -60,8 +60,10 @@ class _Last:
 
 @dataclass
 class Exchanges:
-    """The elements that threads of one run exchange without a barrier. ``found``: the first exchange of each pair of
-    lines."""
+    """The elements that threads of one run exchange without a barrier.
+
+    found: the first exchange of each pair of accesses (`AccessSide`).
+    """
 
     found: dict[tuple[AccessSide, AccessSide], Exchange] = field(default_factory=dict)
     _tiles: dict[object, int] = field(default_factory=dict)

@@ -24,8 +24,8 @@ KINDS = (OUT_OF_BOUNDS, UNINITIALISED, PADDING, RACE, ALIAS, MISALIGNED, ASSUMPT
 class Finding:
     """A mistake of the kernel.
 
-    index: the first wrong element of ``tensor``.
-    count: how often all blocks together made the mistake.
+    index: the index of the first wrong element of ``tensor``.
+    count: the number of times that the mistake occurred, over all blocks.
     """
 
     kind: str

@@ -1,14 +1,14 @@
 """Records the accesses to a piece of memory for the sanitizer: by which block, and through which tensor.
 
 The memory is divided into granules of the size of the tensor's elements. There are four kinds of access: weak and
-strong (atomic, or with a memory order) reads and writes. For each kind, a `Trace` keeps the last block that accessed a
-granule. One block is enough: of two ordered accesses of a kind, only the later access matters. If accesses are not
-ordered, the granule's entry becomes ``MANY`` or ``LISTED``. Two accesses of different blocks conflict if one of them
-writes and one of them is weak.
+strong reads and writes. A strong access is atomic or has a memory order. For each kind, a `Trace` keeps the last block
+that accessed a granule. One block is enough, because only the later of two ordered accesses matters. If accesses are
+not ordered, the granule's entry becomes ``MANY`` or ``LISTED``. Two accesses of different blocks conflict if at least
+one access writes and at least one access is weak.
 
-Vector clocks show the order. A block's clock advances with each release. The release leaves, at the granule, a snapshot
-of all clocks that the block knows. A block that acquires the granule then knows these clocks too. The epoch of an
-access is its block's clock at that time.
+Vector clocks show the order. A block's clock advances with each release. The release stores, at the granule, a snapshot
+of all clocks that the block knows. A block that acquires the granule then knows these clocks, too. The epoch of an
+access is the clock of the accessing block at the time of the access.
 """
 
 from __future__ import annotations
@@ -54,16 +54,18 @@ class Clocks:
         return self._own[block]
 
     def before(self, block: int, others: Int32s, epochs: Int32s) -> Mask:
-        """Returns a mask over accesses of other blocks: True if the access is ordered before an access by ``block``
-        now. others: the block of each access. epochs: its clock at the access.
+        """Returns a mask over accesses of other blocks: True if ordered before an access by ``block`` at this time.
+
+        others: the block of each access.
+        epochs: the clock of this block at the time of the access.
         """
         known = _longer(self._known.get(block, self._own[:0]), int(others.max(initial=0)) + 1)
         return np.asarray(known[others] > epochs)
 
     def acquire(self, block: int, snapshots: Int32s) -> None:
-        """Makes ``block`` know the clocks in the snapshots of the elements that it read.
+        """Adds the clocks in ``snapshots`` to the clocks that ``block`` knows.
 
-        snapshots: numbers of snapshots, 0 for none.
+        snapshots: the numbers of the snapshots at the elements that the block read; 0 for no snapshot.
         """
         for snapshot in np.unique(snapshots):
             if snapshot:
@@ -72,8 +74,8 @@ class Clocks:
     def release(self, block: int, earlier: int = 0) -> int:
         """Makes a snapshot when ``block`` releases, and returns the snapshot's number.
 
-        earlier: the number of an older snapshot, whose clocks the new one includes; 0 for none. A read-modify-write
-            gives the number of the element's snapshot.
+        earlier: the number of an older snapshot, whose clocks the new snapshot includes; 0 for none. A
+            read-modify-write passes the number of the element's snapshot.
         """
         self.active = True
         self._own = _longer(self._own, block + 1)
@@ -89,7 +91,7 @@ class Clocks:
         return self._last
 
     def numbers(self, size: int) -> Int32s:
-        """Returns an array in which a piece of memory keeps the number of each granule's snapshot."""
+        """Returns a new array for the number of each granule's snapshot. ``size``: the number of granules."""
         new = np.zeros(size, np.int32)
         self._numbers.append(new)
         return new
@@ -131,8 +133,10 @@ class Trace:
         self._listed: dict[tuple[int, int, int, int], list[Indices]] = {}
 
     def others(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Int32s | None:
-        """Returns, for each granule, a block with an earlier access that is not ordered before this access; 0 if there
-        is no such block. Returns None instead of an array of zeros."""
+        """Returns, for each granule, a block whose earlier access is not ordered before the access by ``blocks``.
+
+        The number is 0 if there is no such block. Returns None instead of an array of zeros.
+        """
         who = np.take(self.who, granules)
         if not who.any():
             return None
@@ -145,8 +149,8 @@ class Trace:
     def record(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Mask | None:
         """Records that ``blocks[i]`` touches ``granules[i]``, for each element i of an access.
 
-        Two elements of one access may touch the same granule for different blocks, and then one record replaces the
-        other. Returns the mask of the elements whose record was replaced so; None if there are none.
+        Two elements of one access may touch the same granule for different blocks. Then one record replaces the other
+        record. Returns the mask of the elements whose record was replaced; None if no record was replaced.
         """
         old = np.take(self.who, granules)
         now: Blocks = blocks
@@ -253,7 +257,10 @@ class Shadow:
         self.size = (self._nbytes + self._pad + grain - 1) // grain
 
     def fit(self, element_bytes: int, offset: int) -> bool:
-        """Makes the granules small enough for another tensor, before the kernel runs. Tells whether they changed."""
+        """Makes the granules small enough for another tensor, before the kernel runs.
+
+        Returns whether the size of the granules changed.
+        """
         grain = min(self.grain, element_bytes)
         if (offset + self._pad) % grain:
             grain = 1
@@ -291,7 +298,7 @@ class Shadow:
         self._snapshots = self._through = None
 
     def granules(self, offsets: Indices, width: int) -> tuple[Indices, int]:
-        """Returns the granules of the elements of ``width`` bytes at ``offsets``, and the number per element."""
+        """Returns the granules of the elements of ``width`` bytes at ``offsets``, and the granules per element."""
         begin = offsets + self._pad if self._pad else offsets
         count = max(width // self.grain, 1)
         inside = min(width, self.grain) - 1
@@ -313,10 +320,10 @@ class Shadow:
     def enter(
         self, kind: int, blocks: Blocks, granules: Indices, clocks: Clocks
     ) -> tuple[list[tuple[int, Int32s]], Mask | None]:
-        """Records an access of one kind. Returns the conflicts, and which granules other blocks write too in this
-        access (None if there are none).
+        """Records an access of one kind. Returns the conflicts with earlier accesses, and a mask of granules.
 
-        A conflict is the kind of an earlier access, and the block that made it at each granule (0 for none).
+        A conflict is the kind of the earlier access, and for each granule the block that made the earlier access (0
+        for none). The mask has the granules to which one weak write writes for several blocks; None if there are none.
         """
         conflicts = []
         for other in CONFLICTS[kind]:
@@ -330,7 +337,7 @@ class Shadow:
         return conflicts, again if kind == WEAK_WRITE else None
 
     def shared_by(self, blocks: list[int]) -> None:
-        """Records that all these blocks made the recorded accesses, before the clocks were active."""
+        """Records that all of ``blocks`` made the recorded accesses, before the clocks were active."""
         for trace in filter(None, self._traces):
             trace.early.update(blocks)
 
@@ -366,6 +373,6 @@ class Shadow:
             self._snapshots[granules[before == earlier] if update else granules] = new
 
     def overwrite(self, granules: Indices) -> None:
-        """Records a write that neither releases nor continues a release."""
+        """Records a write that does not release and does not continue an earlier release."""
         if self._snapshots is not None:
             self._snapshots[granules] = 0

@@ -33,7 +33,7 @@ class Access:
     """An access to memory by an operation, with its memory order and scope.
 
     blocks: the linear numbers of all blocks of the access, even if they all access the same elements.
-    context: has the grid, from which findings compute a block's coordinates.
+    context: has the size of the grid, which findings need to compute a block's coordinates.
     """
 
     op: Op
@@ -44,7 +44,7 @@ class Access:
 
     @property
     def strong(self) -> bool:
-        """Whether strong accesses of other blocks may access the element at the same time."""
+        """Whether the access has a memory order for a scope wider than the block. Two strong accesses do not race."""
         return self.order != "weak" and self.scope != "tl_blk"
 
     @property
@@ -64,8 +64,8 @@ class Touched:
     blocks: the block of each element, or the only block; None if all blocks of the access touch all elements.
     wrote: which elements an update wrote; None for all.
     changed: the elements that did not have the stored value before; None for all.
-    lost: the elements that do not have the stored value afterwards, because another lane stored another value there;
-        None for all.
+    lost: the elements that do not have the stored value afterwards, because the same access also stored another value
+        there; None for all.
     """
 
     access: Access
@@ -105,14 +105,14 @@ class Touched:
 
 
 class Watch:
-    """The sanitizer of one memory. It keeps the clocks, and adds the findings."""
+    """The sanitizer of one run's memory. It keeps the clocks of the blocks, and collects the findings."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self._clocks = Clocks()
 
     def restart(self) -> None:
-        """Starts anew for the next kernel: all accesses so far are ordered before all later accesses."""
+        """Prepares for the next kernel. All accesses so far are ordered before all later accesses."""
         self._clocks = Clocks()
 
     def show(self, touched: Touched) -> None:
@@ -128,7 +128,7 @@ class Watch:
                 self._show(part)
         else:
             # All blocks make the same access. Before the clocks are active, the shadow distinguishes only one block
-            # from several, so two blocks are enough. The others are noted in case the kernel synchronises later.
+            # from several, so two blocks are enough. `shared_by` records the others, if the kernel synchronises later.
             for part in itertools.islice(_equal_stores(touched), 2):
                 self._show(part)
             touched.allocation.shadow.shared_by((access.blocks + 1).tolist())
@@ -179,8 +179,10 @@ class Watch:
             shadow.overwrite(granules)
 
     def _kinds(self, touched: Touched, per_element: int) -> Iterator[tuple[int, Mask | None]]:
-        """Yields the kinds of the access, each with the granules that it concerns (None for all). If an update did not
-        write an element, it counts as a read of the element."""
+        """Yields the kinds of the access, each with a mask of its granules (None for all).
+
+        An update that did not write an element counts as a read of the element.
+        """
         read, write = (STRONG_READ, STRONG_WRITE) if touched.access.strong else (WEAK_READ, WEAK_WRITE)
         if touched.how == READ:
             yield read, None
@@ -219,7 +221,9 @@ class Watch:
         self.report(RACE, touched, elements, f", which {name} {_WORDS[kind]} without synchronisation between them")
 
     def written_twice(self, touched: Touched, lost: Indices) -> None:
-        """Reports elements to which one block stores twice. Elements to which two blocks store are reported as races.
+        """Reports elements to which one block stores twice in one access, with different values.
+
+        If two blocks store to an element, the element is reported by other methods, as a race.
 
         lost: positions in ``touched`` of the elements that no longer have the value that the store wrote there.
         """
@@ -232,7 +236,7 @@ class Watch:
         np.maximum.at(high, which.reshape(-1), blocks)
         own = lost[np.isin(touched.offsets[lost], places[low == high])]
         if len(own):
-            self.report(RACE, touched, own, ": one store writes it twice, with different values")
+            self.report(RACE, touched, own, ": one store writes this element twice, with different values")
 
     def _aliased(
         self, touched: Touched, writes: bool, granules: Indices, element: Indices | None, per_element: int
@@ -249,14 +253,18 @@ class Watch:
 
 
 def _equal_stores(touched: Touched) -> Iterator[Touched]:
-    """Yields the parts of an access that all blocks make alike. Every block but the first finds its own values."""
+    """Yields the access of each block, for a store in which all blocks store the same values.
+
+    Only the first block changes memory. Every later block finds the stored values already there.
+    """
     for number, part in enumerate(touched.by_block()):
         yield replace(part, changed=part.lost) if number else part
 
 
 def _only(found: Array, elements: Mask | None, per_element: int) -> Array:
-    """Returns what was found at the granules of ``elements`` (None for all), and zeros elsewhere.
+    """Returns ``found`` with zeros for the granules outside ``elements`` (None keeps all granules).
 
-    Two blocks may store an element if they store equal bits: the result does not depend on their order.
+    elements: the mask of the elements that a store changed. If two blocks store equal bits, the result does not depend
+        on their order, so this is no race.
     """
     return found if elements is None else np.where(np.repeat(elements, per_element), found, found.dtype.type(0))

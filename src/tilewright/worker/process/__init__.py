@@ -1,3 +1,4 @@
-"""The process that uses the GPU. Some of its modules import torch at their top. No other module of the package does,
-and a task that needs no torch loads none of them.
+"""The process that uses the GPU. Only modules of this folder import torch at their top.
+
+For a task that needs no torch, none of the modules that import torch is loaded.
 """

@@ -1,4 +1,4 @@
-"""What a check and a race need of the GPU: memory, arithmetic on its contents, streams, events and graphs.
+"""Defines the GPU operations of checks and races: memory, arithmetic on its contents, streams, events and graphs.
 
     torch_backend.TorchBackend      torch's memory; draws, checksums and comparisons on the device
     host_backend.HostBackend        the driver's memory; draws, checksums and comparisons on the host, with NumPy
@@ -22,7 +22,7 @@ Runner = Callable[[int | None], None]  # launches once on a stream, given by its
 
 
 class Backend(Protocol):
-    """The GPU of a check or a race. Work is queued on the current stream."""
+    """The operations of a check or a race on a GPU. Work is queued on the current stream."""
 
     @property
     def arrays(self) -> Arrays:
@@ -35,8 +35,11 @@ class Backend(Protocol):
     # Memory
 
     def full(self, nbytes: int, byte: int) -> Bytes:
-        """Allocates memory and fills it. Has the methods ``data_ptr``, ``numel``, ``fill_``, ``copy_``, ``clone`` and
-        slices, as torch's tensors of bytes."""
+        """Allocates memory and fills it with ``byte``.
+
+        The result has slices and the methods ``data_ptr``, ``numel``, ``fill_``, ``copy_`` and ``clone`` of a torch
+        tensor of bytes.
+        """
 
     def tensor(self, memory: Bytes, shape: tuple[int, ...], dtype: str) -> Tensor:
         """Returns a row-major tensor in ``memory``."""
@@ -51,33 +54,35 @@ class Backend(Protocol):
         """Returns the size of the memory in bytes."""
 
     def release(self) -> None:
-        """Gives memory that is kept for later use back to the driver."""
+        """Returns unused memory, which is kept for later allocations, to the driver."""
 
-    # Arithmetic on its contents
+    # Arithmetic on the contents of memory
 
     def draw(self, tensors: Sequence[tuple[Tensor, Distribution]], seed: int) -> None:
         """Fills tensors with values. Equal seeds give equal values."""
 
     def is_filled(self, memory: Bytes, byte: int) -> bool:
-        """Returns whether all bytes have this value."""
+        """Returns whether all bytes of ``memory`` equal ``byte``."""
 
     def checksum(self, memory: Bytes) -> int:
         """Returns a checksum of the bytes and their order."""
 
     def fetched(self, tensor: Tensor) -> Array:
-        """Returns the elements where `arrays` compares them."""
+        """Returns the elements as an array for the operations in `arrays`, on the host or the device."""
 
     def kept(self, array: Array) -> Array:
-        """Returns fetched elements that no later run changes."""
+        """Returns a fetched array that no later run changes, which may be a copy."""
 
     def cut(self, array: Array, axes: Mapping[int, Sequence[int]], whole: bool) -> Array:
-        """Copies a slice of fetched elements to the host, in float64, or in int64 if ``whole``. ``axes``: axis → its
-        indices."""
+        """Copies a slice of fetched elements to the host, in float64, or in int64 if ``whole``.
+
+        axes: the indices of the slice along each axis.
+        """
 
     # Work
 
     def run(self, runner: Runner) -> None:
-        """Runs a launch after all other work, and waits. Raises the error of any launch."""
+        """Runs a launch after all other work, and waits for its end. Raises the error of any launch so far."""
 
     def stream(self) -> Any:
         """Returns a new stream."""

@@ -93,8 +93,10 @@ class Buffers:
         return {name: self.backend.checksum(self.all[name].middle) for name in self.task.inputs}
 
     def slice_of(self, name: str, fetched: Array, part: Slice) -> Array:
-        """Copies a slice of a tensor to the host, in float64, or in int64 for an integer dtype. ``fetched``: its
-        elements from `Backend.fetched`."""
+        """Copies a slice of a tensor to the host, in float64, or in int64 for an integer dtype.
+
+        fetched: all elements of the tensor, from `Backend.fetched`.
+        """
         spec = self.task.tensors[name]
         return self.backend.cut(fetched, axes_of(spec.shape, part), is_whole(spec.dtype))
 
@@ -106,8 +108,8 @@ class Buffers:
 class InputSets:
     """Two sets of inputs that alternate at the same addresses while candidates are timed.
 
-    If an input is larger than `SWAPPED_BYTES`, only its first bytes alternate. Arrays of offsets do not alternate: a
-    mixture of two would not be valid, and the work may depend on them.
+    If an input is larger than `SWAPPED_BYTES`, only its first bytes alternate. Arrays of offsets do not alternate,
+    because the work may depend on the offsets, and a mixture of two arrays would not be valid.
 
     seeds: the seeds of the two sets. The second set is used first.
     """

@@ -15,7 +15,10 @@ HOST_ELEMENTS = 1 << 26
 
 
 def needs_torch(task: Task, dims: Dims) -> bool:
-    """Returns whether a workload is verified with torch: for the task's trusted implementation, or if it is large."""
+    """Returns whether a workload is verified with torch.
+
+    This is so if the task has a trusted implementation, or if the workload is large and torch is installed.
+    """
     if task.trusted is not None:
         return True
     elements = sum(prod(array.shape) for array in task.arrays(dims).values())

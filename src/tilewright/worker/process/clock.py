@@ -1,8 +1,9 @@
 """The clock of a race on a GPU: one launch per candidate and round, timed by CUDA events (`race.event_timer`).
 
-Graph launch (the default): the CUDA graph of a candidate poisons the outputs, flushes the L2, records an event, runs
-the kernel and records another event. Eager launch: the same steps without a graph, so host time between the events
-counts too. A whole round is queued before the clock waits. Every round has other inputs than the round before.
+Each timed launch has these steps: poison the outputs, flush the L2, record an event, run the kernel, record another
+event. In a graph launch (the default), a CUDA graph contains the steps. An eager launch runs the steps without a graph,
+so host time between the events counts, too. A whole round is queued before the clock waits. Every round has other
+inputs than the round before.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tilewright.worker.process.buffers import InputSets
 
 
 class GpuClock:
-    """Times runners. They may contain a second copy of a kernel for the A/A check.
+    """Times runners. One runner may be a second copy of another runner's kernel, for the A/A check.
 
     sets: the inputs of all runners.
     announce: called with each index before its first launch, to identify a kernel that hangs.

@@ -77,7 +77,7 @@ def _torch_in_use() -> ModuleType | None:
 
 
 def free_and_total() -> tuple[int, int]:
-    """Returns the numbers of free bytes and of all bytes of the GPU's memory."""
+    """Returns the number of free bytes and the total number of bytes of the GPU's memory."""
     free, total = checked(driver().cuMemGetInfo())
     return int(free), int(total)
 
@@ -93,7 +93,7 @@ def allocated(nbytes: int, owner: object) -> int:
 
 
 class DriverContext:
-    """The context that torch uses too. New work goes to the stream ``current``, a CUDA handle."""
+    """The CUDA context, which torch uses, too. New work goes to the stream ``current``, a CUDA handle."""
 
     def __init__(self) -> None:
         checked(driver().cuInit(0))
@@ -159,7 +159,7 @@ class Event:
 
 
 class CapturedGraph:
-    """An executable graph. ``captured``: the captured graph, which is destroyed."""
+    """An executable CUDA graph. ``captured``: the graph from which it is made, and which is destroyed afterwards."""
 
     def __init__(self, context: DriverContext, captured: CUgraph) -> None:
         self._context = context
@@ -178,7 +178,7 @@ class CapturedGraph:
 class DeviceBytes:
     """Bytes on the device. A slice shares the memory, which is freed with its last slice.
 
-    All methods work on the current stream. Those that take or return bytes of the host also wait for it.
+    All methods work on the current stream. Methods that take or return bytes of the host also wait for this stream.
     """
 
     def __init__(self, context: DriverContext, address: int, nbytes: int, owner: object) -> None:
@@ -234,4 +234,4 @@ class DeviceBytes:
 
 
 class _Owner:
-    """Stands for an allocation. It ends with the last `DeviceBytes` of the allocation."""
+    """The owner of an allocation. All `DeviceBytes` of the allocation refer to it. Its end frees the memory."""

@@ -1,6 +1,6 @@
 """Launches a `Program` through the CUDA driver: a cubin, a grid and parameters, without Python code of a candidate.
 
-A tile kernel is launched as cuda-tile launches it: with one thread per block, because the driver reads the threads, the
+A tile kernel is launched with one thread per block, as by cuda-tile. The driver reads the real number of threads, the
 cluster and the shared memory from the cubin. This was observed with cuda-tile 1.7's own hook on `cuLaunchKernel`. A GPU
 test compares both launches. Other kernels need `records.LaunchFacts` and are launched as Triton's launcher does it.
 """
@@ -85,7 +85,7 @@ class ProgramLaunch:
         _checked(driver.cuLaunchKernel(self._kernel, *self._grid, 1, 1, 1, 0, driver.CUstream(stream), address, 0))
 
     def _prepare(self) -> None:
-        """Permits the shared memory and the cluster size of the launch."""
+        """Sets the attributes of the kernel that permit large shared memory and large clusters."""
         driver, allowed = cuda.driver(), cuda.driver().CUfunction_attribute
         device, kernel = _checked(driver.cuCtxGetDevice()), driver.CUkernel(int(self._kernel))
         wanted = {}
@@ -141,7 +141,7 @@ class ProgramLaunch:
 
 
 def _attributes(driver: ModuleType, facts: LaunchFacts, cluster: int) -> list[CUlaunchAttribute]:
-    """Returns the attributes of a launch: the ones that Triton's launcher sets, in the same order."""
+    """Returns the attributes that Triton's launcher sets for a launch, in the same order."""
     known, found = driver.CUlaunchAttributeID, list["CUlaunchAttribute"]()
 
     def attribute(which: CUlaunchAttributeID) -> CUlaunchAttributeValue:

@@ -1,8 +1,8 @@
 """Runs candidates on poisoned, guarded buffers and judges their outputs.
 
 A `DeviceExaminer` judges all candidates of a workload. It draws inputs twice. For each draw, it has the float64
-reference of a slice of the outputs, and the whole outputs of the trusted implementation if the task has one. If it has
-none, the reference in float32 sets the allowed error, as in `tilewright check`.
+reference of a slice of the outputs. If the task has a trusted implementation, the examiner also has this
+implementation's whole outputs. Otherwise the reference in float32 sets the allowed error, as in `tilewright check`.
 """
 
 from __future__ import annotations
@@ -66,14 +66,15 @@ class DeviceExaminer:
     def check(self, bind: Callable[[Tensors], Runner]) -> Checked:
         """Judges a candidate on each draw of inputs. ``bind``: makes the candidate's runner for given tensors.
 
-        If an output of the task may overwrite an input, judges the candidate once more with both in the same memory.
+        If an output of the task may overwrite an input, judges the candidate again, with output and input in the same
+        memory.
         """
         worst, cases = 0.0, []
         try:
             for draw in self.draws:
                 tensors = self.buffers.tensors()
                 worst = max(worst, self._examined(draw, tensors, bind(tensors)))
-                cases.append(f"seed {draw.seed}: {draw.part}; every element written and near the others'")
+                cases.append(f"seed {draw.seed}: {draw.part}; every element was written and compared")
             if self.task.in_place:
                 tensors = self.buffers.tensors(in_place=True)
                 worst = max(worst, self._examined(self.draws[0], tensors, bind(tensors), in_place=True))
@@ -158,7 +159,7 @@ class DeviceExaminer:
         return worst.share
 
     def _judge_whole(self, draw: Draw, outputs: NamedArrays) -> None:
-        """Compares whole outputs with the trusted implementation's, or else with the first correct candidate's."""
+        """Compares the whole outputs with those of the trusted implementation, or of the first correct candidate."""
         whose, others = "the trusted implementation", draw.trusted
         if others is None:
             whose, others = "the first correct candidate", self._agreed.get(draw.seed, outputs)
@@ -171,10 +172,11 @@ class DeviceExaminer:
 # The examiners of several workloads ------------------------------------------------------------------
 
 
-SHARE = 0.5  # of the memory that is free or that examiners hold; the rest is for launches and comparisons
+SHARE = 0.5  # share of the memory for examiners; the rest is for launches and comparisons
 COPIES_OF_OUTPUTS = 4
-"""The most copies of the outputs that an examiner holds besides its buffers: two draws of the outputs of the trusted
-implementation or the first correct candidate, and as many while these are computed."""
+"""The largest number of copies of the outputs that an examiner holds besides its buffers. Two copies are kept: for each
+draw, the outputs of the trusted implementation or of the first correct candidate. Two more exist while these are
+computed."""
 
 
 class Prepared:
@@ -192,7 +194,7 @@ class Prepared:
         self._passing: int | None = None
 
     def too_large(self, workload: str) -> str | None:
-        """Returns why a workload is too large. Returns None if it is not.
+        """Returns the reason why a workload is too large; None if it fits.
 
         Its tensors must fit into the memory of the GPU, and the compared slice into the memory of the machine.
         """
@@ -207,8 +209,9 @@ class Prepared:
     def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
         """Returns the examiner, and whether it was made now.
 
-        passing: the seed is used only once, as in a confirmation. Then the examiner has only one draw of inputs,
-            because the candidates were already checked on two draws. It is removed when another such seed is used.
+        passing: whether the seed is used only once, as in a confirmation. Then the examiner has only one draw of
+            inputs, because the candidates were already checked on two draws. The examiner is removed when another
+            passing seed is used.
         """
         if passing and seed != self._passing:
             for key in [key for key in self._held if key[1] == self._passing]:

@@ -83,7 +83,7 @@ class HostBackend:
         return free_and_total()[1]
 
     def release(self) -> None:
-        """Does nothing: unused memory is already given back to the driver."""
+        """Does nothing, because memory returns to the driver as soon as it is unused."""
 
     def draw(self, tensors: Sequence[tuple[DeviceArray, Distribution]], seed: int) -> None:
         for place, (array, how) in enumerate(tensors):
@@ -144,7 +144,8 @@ class HostBackend:
 class Drawn:
     """The bytes of drawn inputs.
 
-    limit: the most bytes to keep. Beyond it, the inputs used longest ago are dropped, and drawn again when needed.
+    limit: the most bytes to keep. Beyond this limit, the least recently used inputs are dropped, and drawn again when
+        needed.
     """
 
     def __init__(self, limit: int) -> None:
@@ -166,7 +167,7 @@ class Drawn:
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Returns the results for all items, in order. Long loops of NumPy run side by side."""
+    """Returns ``function(item)`` for each item, in order. Runs the calls in threads."""
     threads = min(len(items), THREADS, os.cpu_count() or 1)
     if threads <= 1:
         return [*map(function, items)]

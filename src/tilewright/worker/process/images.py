@@ -1,8 +1,8 @@
 """Launches kernels on memory images on the device, for `verify.on_gpu` and `once`.
 
-An image is a file of raw bytes that contains a tensor; its dtype, shape, strides (elements) and offset (bytes) are
-given. The bytes are copied to the device and back. They are judged in another process, in which the candidate's code
-does not run.
+An image is a file of raw bytes that contains a tensor. The request has the tensor's dtype, shape, strides (elements)
+and offset (bytes). The bytes are copied to the device and back. Another process judges the bytes, and the candidate's
+code does not run there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOM = 1 << 16  # extra bytes of an allocation, e.g. for an image that is shifte
 
 
 class Images:
-    """Device memory for images. It stays allocated, so that the caller can choose the addresses of an image."""
+    """Device memory for images. The memory stays allocated, so that a request can choose the addresses of an image."""
 
     def __init__(self, device: str = "cuda") -> None:
         self.device = device
@@ -93,8 +93,10 @@ class Images:
         return self._held[name]
 
     def _touched(self, step: RunImages, placed: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
-        """Returns the outputs that changed since they were uploaded. They are compared on the host, which starts no
-        kernel."""
+        """Returns the names of the outputs that changed since they were uploaded.
+
+        The comparison is on the host, because it must not start a kernel.
+        """
         if step.exact:
             return []
         uploaded = {image.name: np.fromfile(image.file, np.uint8) for image in step.images}
@@ -106,8 +108,9 @@ class Images:
             torch.cuda.synchronize()
 
     def _watched(self, work: Callable[[], None]) -> tuple[list[str] | None, str]:
-        """Returns the names of the kernels and uploads that the device ran during ``work``, in order; or None and the
-        reason.
+        """Returns the names of the kernels and uploads that the device ran during ``work``, in order.
+
+        Returns None and the reason if the names are not known.
 
         A kernel of Tilewright runs last, to show whether the profiler works on this machine.
         """
@@ -140,8 +143,7 @@ def started_profiler() -> tuple[torch.profiler.profile | None, str]:
 
 
 def kernel_names(events: EventList | None) -> list[str]:
-    """Returns the names of the kernels and of the copies from the host in a profile, in the order of their start
-    times."""
+    """Returns the names of the kernels and of the copies from the host in a profile, by start time."""
     on_device = [event for event in events or () if event.device_type == torch.autograd.DeviceType.CUDA]
     on_device.sort(key=lambda event: event.time_range.start)
     names = [str(event.name) for event in on_device]

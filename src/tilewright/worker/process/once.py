@@ -1,9 +1,10 @@
-"""Runs one case once in its own process, for a tool that watches a whole process, such as compute-sanitizer.
+"""Runs one case once in a separate process, for a tool that watches a whole process, such as compute-sanitizer.
 
     python -m tilewright.worker.process.once REQUEST.json
 
-The request is a `messages.RunOnce`. The allocation of every tensor ends with its last element. The tool reports only
-addresses, so the addresses of the tensors are written to the request's ``addresses`` file before the launch.
+The request is a `messages.RunOnce`. The allocation of every tensor ends with the tensor's last element. The tool
+reports only addresses, so the addresses of the tensors are written to the request's ``addresses`` file before the
+launch.
 """
 
 from __future__ import annotations

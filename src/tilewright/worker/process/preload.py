@@ -1,4 +1,4 @@
-"""Imports torch while the worker does something else. Imports little itself, because it comes first."""
+"""Imports torch while the worker does something else. The worker loads this module first, so it imports little."""
 
 import gc
 import sys

@@ -3,8 +3,8 @@
 Triton's code is in triton/backends/nvidia: ``make_tensordesc_arg`` in driver.py, ``fillTMADescriptor`` (3.6) and
 ``fillTMADescriptorTiled`` (3.9) in driver.c.
 
-The driver is called without cuda-bindings. In some versions, its object for a tensor map was not aligned to 64 bytes,
-which ends the process (NVIDIA/cuda-python, pull request 1692).
+The driver is called without cuda-bindings. Some versions of cuda-bindings did not align a tensor map to 64 bytes, which
+ends the process (NVIDIA/cuda-python, pull request 1692).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PROMOTE_TO_128_BYTES = 2
 FILL_ZEROS, FILL_NANS = 0, 1
 """CU_TENSOR_MAP_FLOAT_OOB_FILL_*: NONE, and NAN_REQUEST_ZERO_FMA."""
 SMALL_BYTES, LAST_WRONG_DRIVER, WRONG_BIT = 128 << 10, 13010, 1 << 21
-"""Up to driver version `LAST_WRONG_DRIVER`, the driver sets the wrong bit `WRONG_BIT` in the second word of the map of
-a tensor with fewer than `SMALL_BYTES`. Triton 3.9 and CUTLASS clear this bit."""
+"""Drivers up to version `LAST_WRONG_DRIVER` set a wrong bit in the map of a tensor with fewer than `SMALL_BYTES` bytes.
+The bit is `WRONG_BIT` in the second word. Triton 3.9 and CUTLASS clear this bit."""
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
 
 

@@ -22,7 +22,7 @@ TENSORS = Tensors(torch)
 
 
 class TorchBackend:
-    """``device``: as torch names it. On ``cpu``, nothing can be timed."""
+    """The operations with torch. ``device``: torch's name of the device. On ``cpu``, nothing can be timed."""
 
     arrays = TENSORS
     out_of_memory = torch.cuda.OutOfMemoryError

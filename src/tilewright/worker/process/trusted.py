@@ -1,7 +1,7 @@
 """A process that runs a task's trusted implementation, so that the checking process need not import torch.
 
-`verify.trusted` is the other side. A step has the dimensions, and the names of the files with the raw, row-major bytes
-of the inputs. The outputs are written to such files in their declared dtypes.
+`verify.trusted` is the parent's side. A step has the dimensions, and the names of the files with the raw, row-major
+bytes of the inputs. The outputs are written to files of the same form, in their declared dtypes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tilewright.worker.messages import private_stdout, receive, send
 def computed(task: Task, dims: Dims, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Runs the trusted implementation of a task that has one. Returns the outputs by name, in any dtype.
 
-    Raises TaskError unless it returns tensors of the declared shapes. Exceptions of the task's own code are not caught.
+    Raises TaskError if the results are not tensors of the declared shapes. Exceptions of the task's own code are not
+    caught.
     """
     assert task.trusted is not None
     what = f"trusted of task '{task.name}'"
@@ -61,7 +62,7 @@ def write(tensor: torch.Tensor, file: str) -> None:
 
 
 def serve(requests: IO[str], out: IO[str]) -> None:
-    """Answers requests until there are no more. The first request names the task."""
+    """Answers requests until the input ends. The first request names the task."""
     first = receive(requests)
     if not isinstance(first, ask.OpenTask):
         return

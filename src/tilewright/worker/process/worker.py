@@ -1,8 +1,8 @@
 """The process that uses the GPU. It verifies and races candidates, which may crash it.
 
-It answers the steps of `worker.messages`, which arrive one per line. `session.Session` is the other side. All
-candidates are judged by the tensors, references and tolerances of the task as it was opened. A failure that breaks the
-CUDA context ends the process, and the parent starts another.
+It answers the steps of `worker.messages`, which arrive one per line. `session.Session` is the parent's side. All
+candidates are judged by the tensors, references and tolerances of the opened task. A failure that breaks the CUDA
+context ends the process, and the parent starts a new process.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 AA_ROUNDS = 40
 FEW_ROUNDS = 5
 CAPTURE_WARMUP = 1  # first rounds of a capture that do not count, if there are several captures
-SLOW = 3.0  # a candidate that is so many times slower than the fastest gets only `FEW_ROUNDS`
+SLOW = 3.0  # a candidate that takes this many times as long as the fastest gets only `FEW_ROUNDS`
 
 
 class Worker:
@@ -87,8 +87,10 @@ class Worker:
         return ask.OutputsChecked(self._judge.check(lambda tensors: self._runner(step.source, tensors)))
 
     def race(self, step: ask.RaceField) -> ask.FieldRaced:
-        """Runs the A/A check, then the race, on one clock. The check times the shipped candidate. If it is absent, it
-        times the first."""
+        """Runs the A/A check, then the race, on one clock.
+
+        The check times two copies of the shipped candidate, or of the first candidate if the shipped one is absent.
+        """
         base, policy, count = step.shipped or 0, step.policy, len(step.sources)
         rng, monitor, sets = np.random.default_rng(policy.seed), Monitor(), self._judge.timing_sets()
         runners, announce = self._runners(step.sources, base), self._announcing(base, count)
@@ -142,8 +144,8 @@ class Worker:
     def _captured(self, step: ask.TimeRounds, order: Sequence[int], monitor: Monitor, sets: InputSets) -> GpuClock:
         """Captures all candidates of the step in the order of ``order``.
 
-        If there are several captures, each loads the code anew. So neither the address of the code nor the order
-        favours a candidate.
+        If there are several captures, each capture loads the code anew. So the address of the code and the order do not
+        favour a candidate.
         """
         sources = step.sources if step.copied is None else (*step.sources, step.sources[step.copied])
         tensors, own_code = self._judge.buffers.tensors(), step.captures > 1
@@ -183,11 +185,11 @@ class Worker:
         send(self.out, message)
 
     def _announcing(self, copied: int | None, count: int) -> Callable[[int], None]:
-        """Returns a function that announces the candidate of an index. The copy has the index ``count``."""
+        """Returns a function that announces a candidate by its index. The copy has the index ``count``."""
         return lambda index: self._say(ask.Running(index if index < count else copied))
 
     def _runners(self, sources: Sequence[ask.Source], copied: int | None = None) -> list[Runner]:
-        """Returns the runners of the sources on the timing buffers. The last one copies the source at ``copied``."""
+        """Returns the runners of the sources on the timing buffers, and last a copy of the source at ``copied``."""
         again = () if copied is None else (sources[copied],)
         tensors = self._judge.buffers.tensors()
         return [self._runner(source, tensors) for source in (*sources, *again)]
@@ -214,7 +216,7 @@ def _drop_the_slow(rounds: Rounds) -> bool:
 
 
 class OneByOne:
-    """A clock that announces and runs one candidate at a time, to find the one that hangs."""
+    """A clock that announces and runs one candidate at a time, to find the candidate that hangs."""
 
     def __init__(self, clock: protocol.Clock, announce: Callable[[int], None]) -> None:
         self.clock, self.announce = clock, announce
@@ -262,7 +264,7 @@ def context_is_broken() -> bool:
 
 
 def main() -> None:
-    """Loads the task of the first message, and answers steps until there are no more."""
+    """Loads the task of the first message, and answers steps until the input ends."""
     if WITH_TORCH not in sys.argv:  # else the thread that imports torch does this
         gc.freeze()
         gc.enable()
