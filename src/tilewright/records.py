@@ -163,11 +163,6 @@ class CodeLoop:
     copies: Mapping[str, int]
     tensor_flops: float
     """FLOP of the tensor instructions per warp. 0 if the instructions do not show their shape."""
-    float_flops: float = 0.0
-    """FLOP of the float32 instructions per thread: two for an FFMA, one for an FADD or FMUL. 0 in records of earlier
-    versions."""
-    drains: bool = False
-    """Whether an iteration waits until all its warpgroup products have ended. False in records of earlier versions."""
 
 
 @dataclass(frozen=True)

@@ -104,16 +104,10 @@ class Executions:
     def total(self, of: Callable[[CodeLoop], float]) -> float:
         return sum(runs * of(region) for runs, region in zip(self.runs, self.regions, strict=True))
 
-    def drained_flops(self) -> float:
-        """Returns the FLOP of the launch in loops that wait for their products in each iteration."""
-        loops = zip(self.runs, self.regions, strict=True)
-        each = sum(runs * loop.tensor_flops for runs, loop in loops if loop.drains)
-        return each * self.warps * self.ctas
-
-    def tiles(self) -> float:
-        """Returns how many tiles a CTA stores one after the other: the runs of the loop that stores, at least 1."""
+    def iterations(self) -> float:
+        """Returns the iterations of all loops, without loops of only a few instructions."""
         loops = zip(self.runs[1:], self.regions[1:], strict=True)
-        return max(1.0, *(runs for runs, loop in loops if self._stored(loop) and not copies_only(loop)), 1.0)
+        return sum(runs for runs, loop in loops if sum(loop.mix.values()) > WARP / 2)
 
     def _runs(self, outside: CodeLoop, loops: Sequence[CodeLoop]) -> list[float]:
         around = {loop.inside for loop in loops}
@@ -146,7 +140,7 @@ class Executions:
         read = max(0.0, self.work.bytes - (self.work.written or self.work.bytes / 2)) / self.ctas
         floats, size = loop.mix.get("float32", 0), sum(loop.mix.values()) - spills(loop)
         if self.code.tensor_path == "none" and floats > size / 2 and self.work.flops > DENSE * self.work.bytes:
-            return self.work.flops / (self.ctas * self.consumers * (loop.float_flops or 2 * floats))
+            return self.work.flops / (self.ctas * self.consumers * 2 * floats)
         if loaded := width(loop.copies, *LOADS):
             return max(1.0, read / (loaded * self.threads))
         if uses_tma(self.code) and size > WARP and (loaded := width(loop.copies, "LDS")):
@@ -200,16 +194,6 @@ def copies_only(loop: CodeLoop) -> bool:
     return copies and not loop.tensor_flops and loop.mix.get("float32", 0) < WARP
 
 
-def columns_at_a_time(code: MachineCode) -> float:
-    """Returns the columns of the product of one warpgroup instruction, from its FLOP: 64 rows × columns × 16 (at 16
-    bits). 128 if unknown."""
-    if code.tensor_path not in _WARPGROUP_PATHS:
-        return 128.0
-    outside, loops = parts(code)
-    most = max((outside, *loops), key=lambda part: part.tensor_flops)
-    return (most.tensor_flops / max(1, most.mix.get("tensor", 1)) / 512) or 128.0
-
-
 def tile_elements(code: MachineCode, shape: Shape) -> float:
     """Returns the number of two-byte elements of the tile that a CTA writes."""
     stores = boxes(code, "UTMASTG")
@@ -234,16 +218,9 @@ def staged_share(code: MachineCode, shape: Shape) -> float:
         return 2 / math.sqrt(tile_elements(code, shape))
     columns = 64 * _stored_boxes(code)
     area = tile_elements(code, shape) * (code.cluster if any("MULTICAST" in kind for kind in code.copies) else 1)
-    return (0.0 if _softmax(code) else 1 / columns) + columns / max(area, columns)
-
-
-def _softmax(code: MachineCode) -> bool:
-    """Whether special functions stand between products: in an innermost loop of products. Around the loop they belong
-    to the epilogue, which may stand beside products of the first iteration."""
     outside, loops = parts(code)
-    around = {loop.inside for loop in loops if loop.tensor_flops}
-    inner = [loop for place, loop in enumerate(loops) if loop.tensor_flops and place not in around] or [outside]
-    return any(part.tensor_flops and part.mix.get("special function", 0) >= 8 for part in inner)
+    softmax = any(part.tensor_flops and part.mix.get("special function", 0) >= 8 for part in (outside, *loops))
+    return (0.0 if softmax else 1 / columns) + columns / max(area, columns)
 
 
 def _stored_boxes(code: MachineCode) -> int:

@@ -1,15 +1,13 @@
 """Predicts the time of a compiled kernel from its machine code, without running it.
 
-The model is a roofline with more terms. The first five terms overlap. They are combined by a power norm (the root of
+The model is a roofline with more terms. The first four terms overlap. They are combined by a power norm (the root of
 the sum of their powers), which is a little more than the longest term. The last two are added:
 
-    memory     the work's bytes at the achievable bandwidth
-    tensor     the work's FLOP at the achievable rate of the code's tensor instructions, longer for narrow instructions
-               and a partly filled last wave
-    issue      the other instructions, each at the rate of its unit (`CLOCKS`)
+    memory     the work's bytes at the achievable bandwidth, longer if few warps take turns in loading and storing
+    compute    the work's FLOP at the achievable rate of the code's tensor instructions, longer for small tiles and a
+               partly filled last wave; and the other instructions, each at the rate of its unit (`CLOCKS`)
     staging    loads of the products' operands from the L2
-    latency    waves × the duration of one CTA, with what a CTA does one after the other: it loads, computes and stores
-               its tile, and it waits for its products. More CTAs on an SM overlap these
+    latency    waves × the duration of one CTA; this term is long if an SM has few CTAs
     spill      local loads and stores, as traffic of L2 and memory
     launch     launch, start and end of a grid
 
@@ -22,6 +20,7 @@ for the fit; the results are in bench/recorded/README.md. On other GPUs the orde
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.hardware.architectures import KIB, SUB_PARTITIONS, WARP, architecture
@@ -32,43 +31,57 @@ from tilewright.hardware.executions import (
     Executions,
     Work,
     by_width,
-    columns_at_a_time,
     shape_of,
     spills,
     staged_share,
+    tile_elements,
     uses_tma,
     width,
 )
 from tilewright.records import CodeLoop, MachineCode, PredictedTime, TensorPath
 
-# The fitted coefficients: bench/fit_predictions.py, 2026-11-24.
-LAUNCH_US = 4.81
+# The fitted coefficients: bench/fit_predictions.py, 2026-11-22.
+LAUNCH_US = 5.03
 """Launch, start and end of a grid with cold L2. It is the time of the smallest kernels minus the time that their bytes
 take."""
-START_US = 0.327
+START_US = 0.4
 """Time from the start of a CTA until its first data arrive."""
-CLOCKS_PER_INSTRUCTION = 3.74
+CLOCKS_PER_INSTRUCTION = 3.6
 """Clocks between two instructions of one warp, on average."""
-SYNC_US = 0.00392
-"""Time of one synchronisation of a warp: arriving at a barrier, or finding it open."""
-WAIT_US = 2.53
+ITERATION_US = 0.033
+"""Time of one loop iteration in addition to its instructions: barriers, and the wait for the last result."""
+WAIT_US = 3.46
 """Wait for memory while the loads of a thread fill its registers once. Registers limit the loads in flight."""
-TURN_US = 0.681
-"""Time to fill and store a CTA's shared memory once in a TMA pipeline."""
-ISSUED_SHARE = 0.432
+TURN_US = 0.96
+"""Time to fill, use and store a CTA's shared memory once in a TMA pipeline."""
+TURNS_OF_WARPS = 0.35
+"""Relative extra time of memory without TMA, if an SM has 8 warps. Such warps load, compute and store in turn."""
+ISSUED_SHARE = 0.69
 """Factor for the time of all instructions other than tensor instructions: the sum of their times at peak rates. It is
 below 1 because units overlap.
 """
-NARROW = 1.74
+NARROW = 1.45
 """Extra clocks of an SM for a load or store of less than 32 bits per thread, as a multiple of the clocks of a wide
 one."""
-CACHE_RATE = 2.89
-"""Ratio of the rate of staging tiles from the L2 to the rate of memory."""
-SPILLED_L1, SPILLED_L2 = 0.258, 0.802
+TOGETHER = 1.94
+"""Exponent that combines the time of tensor instructions with the time of all others. With 1 they run one after the
+other; a larger exponent means more overlap.
+"""
+ONE_AFTER_OTHER = 0.57
+"""Share of the shorter time that is added if an SM has only one warpgroup. One warpgroup does not overlap tensor
+instructions with others."""
+ALONE = 0.3
+"""Relative extra time of the products if the tiles on an SM have 8192 elements in total. Smaller tiles hide less
+latency."""
+CACHE_RATE = 4.56
+"""Ratio of the rate of staging tiles from the L2 to the rate of memory. It is fitted, and higher than the L2's real
+rate."""
+SPILLED_L1, SPILLED_L2 = 0.26, 1.23
 """Time of local loads and stores, relative to the time for as many bytes of memory. The first number applies if all of
 them fit into the caches. The second is added as their footprint outgrows half of the L2."""
-OVERLAP = 3.28
-"""Exponent that combines memory, tensor instructions, other instructions, staging and latency."""
+OVERLAP, OVERLAP_STRAIGHT = 2.52, 6
+"""Exponents that combine memory, compute, staging and latency. The second is for code without TMA and tensor
+instructions."""
 
 CLOCKS: Mapping[str, float] = {
     "float32": 1, "special function": 8, "conversion": 2, "integer": 2, "uniform": 0.5, "control": 0.5, "tensor": 0,
@@ -115,27 +128,25 @@ class Launched:
         self.narrow_us = SUB_PARTITIONS * executed.total(_narrow) * lanes / clocks_per_us
         self.path_us = executed.total(lambda region: sum(region.mix.values())) / board.boost_clock_mhz
         """Time of the instructions of one warp, at one clock each."""
-        self.syncs = executed.total(lambda region: region.mix.get("synchronisation", 0))
+        self.iterations = executed.iterations()
         self.refills = executed.total(_loaded_registers) / max(code.registers, WARP // 2)
         """How often the loads of a thread fill all its registers."""
         self.spilled_bytes = 4 * WARP * lanes * executed.total(spills)
         self.spilled_us = self.spilled_bytes / bytes_per_us
         self.footprint = code.stack_bytes * shape.threads * shape.resident * board.sms
-        self.turns = self.products_us = self.drained_us = self.staged_us = self.rate = 0.0
-        self.stages = self.narrowness = 1.0
-        self.in_turn = code.tensor_path == "none"
-        """Whether a CTA loads, computes and stores a tile in turn. A pipeline of products loads ahead."""
-        if not self.in_turn:
+        self.warps_on_sm = max(1.0, shape.resident * executed.warps)
+        self.straight = code.tensor_path == "none" and not uses_tma(code)
+        """Whether the code uses neither TMA nor tensor instructions. Then a CTA loads, computes and stores in turn."""
+        self.turns = self.products_us = self.staged_us = self.rate = 0.0
+        self.tile = 1.0
+        if code.tensor_path != "none":
             self.rate = _achievable(code, work, board)
             self.products_us = work.flops / (self.rate * 1e6)
-            self.drained_us = executed.drained_flops() / (self.rate * 1e6)
             self.staged_us = work.flops * staged_share(code, shape) / bytes_per_us
-            self.narrowness = max(1.0, 0.5 + 32 / columns_at_a_time(code))
+            self.tile = math.inf if code.unread else tile_elements(code, shape) * shape.resident
+            """Number of elements of all tiles on an SM."""
         elif uses_tma(code):
             self.turns = work.bytes / (shape.ctas * max(code.shared_bytes, KIB))
-            tiles = executed.tiles()
-            self.stages = min(max(1.0, tiles / self.turns), tiles)
-            """Tiles that fit into the shared memory of a CTA at a time."""
 
     def predicted(self) -> PredictedTime:
         together = self.together_us()
@@ -149,9 +160,20 @@ class Launched:
         return self.together_us() + self.spill_us() + LAUNCH_US
 
     def together_us(self) -> float:
-        """Returns the combined time of memory, instructions, staging and latency. It is less than their sum because
-        they overlap."""
-        return _power(OVERLAP, self.bytes_us, self.tensor_us(), self.others_us(), self.staging_us(), self.latency_us())
+        """Returns the combined time of memory, compute, staging and latency. It is less than their sum because they
+        overlap."""
+        terms = (self.memory_us(), self.compute_us(), self.staging_us(), self.latency_us())
+        return _power(OVERLAP_STRAIGHT if self.straight else OVERLAP, *terms)
+
+    def memory_us(self) -> float:
+        return self.bytes_us * (1 + TURNS_OF_WARPS * 8 / self.warps_on_sm if self.straight else 1.0)
+
+    def compute_us(self) -> float:
+        """Returns the time of tensor and other instructions. Several warps overlap them; a single warpgroup runs one
+        after the other."""
+        tensor, others = self.tensor_us(), self.others_us()
+        alone = ONE_AFTER_OTHER * min(tensor, others) / max(1.0, self.warps_on_sm / 4)
+        return _power(TOGETHER, tensor, others) + alone
 
     def tensor_us(self) -> float:
         return self.products_us * self._longer()
@@ -164,12 +186,8 @@ class Launched:
         return self.staged_us / CACHE_RATE
 
     def latency_us(self) -> float:
-        """Returns the time of all waves, as if a CTA had the units of its SM for itself; and the CTA's share of the
-        time of memory and products, if it waits for them."""
-        path, turns = CLOCKS_PER_INSTRUCTION * self.path_us + SYNC_US * self.syncs, TURN_US * self.turns
-        life = START_US + WAIT_US * self.refills + max(path, turns) + min(path, turns) / self.stages
-        waits = self.bytes_us / self.stages if self.in_turn else self.drained_us / self.shape.busy
-        return self.shape.waves * life + waits / self.shape.resident
+        life = START_US + CLOCKS_PER_INSTRUCTION * self.path_us + ITERATION_US * self.iterations
+        return self.shape.waves * (life + WAIT_US * self.refills + TURN_US * self.turns)
 
     def spill_us(self) -> float:
         outgrown = self.footprint / (self.footprint + self.board.l2_bytes / 2)
@@ -177,22 +195,23 @@ class Launched:
 
     def terms(self) -> Iterator[Term]:
         """Yields the terms that overlap, each with the text that explains it."""
-        shape, memory, others, latency = self.shape, self.bytes_us, self.others_us(), self.latency_us()
+        shape, memory, others, latency = self.shape, self.memory_us(), self.others_us(), self.latency_us()
         yield memory, f"{_us(memory)} memory at {self.board.achievable_bandwidth() / 1e3:.2g} TB/s"
         warps = f"{shape.ctas * shape.threads // WARP} warps"
         yield others, f"{_us(others)} issue of {self.code.instructions} instructions by {warps}"
         if self.products_us:
             at = f"{self.code.tensor_path} at {self.rate:.0f} TFLOP/s ×{self._longer():.2f}"
-            yield self.tensor_us(), f"{_us(self.tensor_us())} {at}"
+            tile = "" if self.code.unread else f" ({self.tile:,.0f} elements an SM)"
+            yield self.tensor_us(), f"{_us(self.tensor_us())} {at}{tile}"
             yield self.staging_us(), f"{_us(self.staging_us())} staging of tiles from the L2"
         waves = "1 wave" if shape.waves == 1 else f"{shape.waves} waves"
         ctas = "1 CTA" if shape.resident == 1 else f"{shape.resident} CTAs"
         yield latency, f"{_us(latency)} latency ({waves} of {_us(latency / shape.waves)}, {ctas} an SM)"
 
     def _longer(self) -> float:
-        """Returns the factor by which the products take longer than ideal: warpgroup instructions of few columns wait
-        for shared memory, which moves 64 rows for them, too; and the last wave may be partly filled."""
-        return self.narrowness / self.shape.busy
+        """Returns the factor by which the products take longer than ideal: small tiles hide less latency, and the last
+        wave may be partly filled."""
+        return (1 + ALONE * 8192 / self.tile) / self.shape.busy
 
 
 def _achievable(code: MachineCode, work: Work, board: Board) -> float:

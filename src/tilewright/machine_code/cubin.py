@@ -113,9 +113,7 @@ def _region(counts: Counter[str], inside: int | None) -> CodeLoop:
         if kind := _copy_kind(opcode):
             copies[kind] += count
     flops = sum(count * _tensor_flops(opcode) for opcode, count in counts.items())
-    floats = sum(count * _FLOAT_FLOPS.get(opcode.partition(".")[0], 0.0) for opcode, count in counts.items())
-    drains = flops > 0 and any(re.fullmatch(_DRAIN, opcode) for opcode in counts)
-    return CodeLoop(inside, instruction_mix(counts), dict(sorted(copies.items())), flops, floats, drains)
+    return CodeLoop(inside, instruction_mix(counts), dict(sorted(copies.items())), flops)
 
 
 @functools.cache
@@ -299,10 +297,6 @@ def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> child.Finished:
     return child.run(command, DISASSEMBLY_SECONDS, file.parent, fix=FIX, once=True)
 
 
-_FLOAT_FLOPS: Mapping[str, float] = {"FFMA": 2.0, "FADD": 1.0, "FMUL": 1.0, "FFMA2": 4.0, "FADD2": 2.0, "FMUL2": 2.0}
-"""FLOP per thread of the float32 instructions that a product on the CUDA cores is made of."""
-_DRAIN = r"WARPGROUP\.DEPBAR\.LE\.0x0"
-"""Waits until no warpgroup product is open."""
 _TEXT_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
 _TENSOR = re.compile(r"[HIDQO]MMA|[HQI]GMMA|UTC\w*MMA")
 _PLACE = re.compile(r"File: '?(.*?)'?, Line: (\d+)")

@@ -33,8 +33,6 @@ class Instruction:
     def of(cls, listed: Mapping[str, object]) -> Instruction:
         """Reads an instruction as ``nvdisasm -json`` lists it."""
         opcode = str(listed["opcode"])
-        if opcode.startswith("WARPGROUP.DEPBAR"):  # the number of groups that may still be open is an operand
-            return _plain(f"{opcode}.{str(listed.get('operands', '')).rpartition(',')[2]}")
         if not opcode.startswith(("BRA", "EXIT", "RET")):
             return _plain(opcode)
         operands = str(listed.get("operands", ""))
