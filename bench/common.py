@@ -30,7 +30,7 @@ EXAMPLES = BENCH.parent / "examples"
 
 
 def file_of(kernel: str) -> Path:
-    """The file of a recorded kernel: ``aside/dropout`` is below bench/, others, such as ``matmul``, below examples/."""
+    """The file of a recorded kernel: ``aside/transpose`` is below bench/, others, as ``matmul``, below examples/."""
     return (BENCH if kernel.startswith("aside/") else EXAMPLES) / f"{kernel}.py"
 
 

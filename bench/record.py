@@ -1,12 +1,12 @@
-"""Times the configurations of 22 kernels on this machine's GPU, also those that a screen would drop.
+"""Times the configurations of 21 kernels on this machine's GPU, also those that a screen would drop.
 
     python bench/record.py OUT.json.gz [--parts DIR] [--processes 4] [--seconds 30] [--rounds 25] [KERNEL …]
     python bench/record.py --list
 
 The kernels are the five examples and the eight plain kernels of examples/naive, with more workloads and, for the plain
-ones, more configurations than their files have (`EXTRA`); and the nine kernels of bench/aside, on which no prediction
+ones, more configurations than their files have (`EXTRA`); and the eight kernels of bench/aside, on which no prediction
 was ever fitted. Each kernel runs in a process of its own: it compiles, then waits for the GPU, which one process holds
-at a time. After --seconds on the GPU a kernel takes up no further workload; 22 times 30 s is 11 minutes. What is done
+at a time. After --seconds on the GPU a kernel takes up no further workload; 21 times 30 s is 10.5 minutes. What is done
 lies in --parts: the same command goes on from there. The result is what `tests/compile/test_screen_recorded.py` and
 bench/fit_predictions.py read: per workload and configuration the machine code's facts, the verdict on its outputs, and
 the samples.
@@ -65,7 +65,7 @@ EXTRA: Mapping[str, Mapping[str, Mapping[str, int | bool]]] = {
     "naive/dual_gemm": {"square": {"M": 2048, "N": 2048, "K": 2048}},
     **{f"aside/{name}": {} for name in (
         "online_softmax", "layer_norm_rows", "linear_gelu", "weight_gradient", "batched_matmul", "column_sum",
-        "dropout", "transpose", "cross_entropy",
+        "transpose", "cross_entropy",
     )},
 }  # fmt: skip
 """The kernels below examples/ and bench/, and the workloads that are recorded besides those in their files."""
