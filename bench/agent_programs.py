@@ -1,9 +1,9 @@
-"""`tilewright agent "speed up MAIN" --yes` on copies of four programs with known problems: what it finds, and the gain.
+"""`tilewright agent "speed up MAIN" --yes` on copies of programs with known problems: what it finds, and the gain.
 
     python bench/agent_programs.py OUT.json [PROGRAM …] [--work DIR] [--state FILE.tar.gz] [--seconds 570] [--rounds 7]
 
-The programs are examples/slow_training and the three of bench/programs/unseen, which nobody looked at who worked on the
-agent. Each is copied into a git repository of its own, and goes through four stages:
+The programs are examples/slow_training, and those of bench/programs/unseen and bench/programs/later, which nobody
+looked at who worked on the agent. Each is copied into a git repository of its own, and goes through four stages:
 
     agent    the command, as a user starts it; ended at the end of --seconds, and then resumed by the next call
     outputs  the untouched and the final program, with the same seed: the numbers that they print are compared
@@ -56,10 +56,10 @@ def known_programs() -> dict[str, tuple[Path, str, tuple[Problem, ...]]]:
     ours = json.loads((PROGRAMS / "slow_training.json").read_text())
     patterns = {each["id"]: each["patterns"] for each in ours["problems"]}
     found = {"slow_training": (EXAMPLES / "slow_training", ours["main"], problems_of(ours["problems"], patterns))}
-    unseen = PROGRAMS / "unseen"
-    kinds = json.loads((unseen / "KINDS.json").read_text())
-    for each in json.loads((unseen / "PROBLEMS.json").read_text())["programs"]:
-        found[each["program"]] = (unseen / each["program"], each["main"], problems_of(each["problems"], kinds))
+    for folder in (PROGRAMS / "unseen", PROGRAMS / "later"):
+        kinds = json.loads((folder / "KINDS.json").read_text())
+        for each in json.loads((folder / "PROBLEMS.json").read_text())["programs"]:
+            found[each["program"]] = (folder / each["program"], each["main"], problems_of(each["problems"], kinds))
     return found
 
 
