@@ -1,0 +1,232 @@
+"""The record of the operations of a run, as `runtime.operations` wrote it, with what rules ask of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from tilewright.program.findings.loops import Loop, loops_of
+
+BESIDE_US = 15.0
+"""The time in µs that the recording takes for an operation beside what it measures itself."""
+VIEWS = frozenset((
+    "view", "_unsafe_view", "reshape", "t", "transpose.int", "permute", "expand", "unsqueeze", "squeeze", "squeeze.dim",
+    "slice.Tensor", "select.int", "alias", "detach", "lift_fresh", "clone", "_to_copy", "unbind.int", "split.Tensor",
+    "chunk", "as_strided", "view_as_real", "split_with_sizes",
+))  # fmt: skip
+"""Operations whose result has values of their first input, unchanged but for their type."""
+GRADIENTS, BACKWARD = 1, 2
+
+
+class Line(NamedTuple):
+    """A line of the program, and the function that it is in."""
+
+    file: str
+    function: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class Type(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    parameter: bool
+    """Whether it is a leaf that gets gradients."""
+
+    @property
+    def numel(self) -> int:
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation. ``us``: its time. ``number``: equal for results that are computed alike from equal values.
+
+    via: the function of a library that the innermost line called, and in which the operation is; "" if the line itself
+    computes.
+    """
+
+    part: int
+    at: int
+    name: str
+    via: str
+    lines: tuple[Line, ...] = field(repr=False)
+    flags: int
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    number: int
+    us: float
+
+    @property
+    def line(self) -> Line | None:
+        return self.lines[0] if self.lines else None
+
+    @property
+    def base(self) -> str:
+        """The name without its overload and without the mark of an operation in place."""
+        return self.name.partition(".")[0].rstrip("_")
+
+    @property
+    def backward(self) -> bool:
+        return bool(self.flags & BACKWARD)
+
+    @property
+    def gradients(self) -> bool:
+        """Whether it was recorded for a backward pass."""
+        return bool(self.flags & GRADIENTS)
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """A call of Python: ``kind`` is ``read``, ``moved``, ``backward``, or ``sized`` for an operation whose result has a
+    size that the host waits for. ``moved``: whether the value is on the program's device, or would be with a GPU.
+    """
+
+    part: int
+    at: int
+    kind: str
+    name: str
+    via: str
+    lines: tuple[Line, ...] = field(repr=False)
+    ins: tuple[int, ...]
+    moved: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What ran between two steps. ``count``: how many operations; ``operations`` is empty if it is like other parts."""
+
+    index: int
+    us: float
+    count: int
+    operations: tuple[Operation, ...] = field(repr=False)
+    events: tuple[Event, ...] = field(repr=False)
+    host: tuple[tuple[tuple[Line, ...], float], ...] = field(repr=False)
+
+    @cached_property
+    def step_us(self) -> float:
+        """The time of the part without the recording's own."""
+        return max(1.0, sum(each.us for each in self.operations), self.us - BESIDE_US * self.count)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRun:
+    """The record of one process."""
+
+    parts: tuple[Part, ...]
+    types: tuple[Type, ...] = field(repr=False)
+    """The type of each value."""
+    loops: tuple[Loop, ...] = field(default=(), repr=False)
+    """The loops of the program's files."""
+
+    @classmethod
+    def read(cls, path: Path, root: Path) -> RecordedRun:
+        """Reads the record of a process. root: the folder of the program."""
+        record = json.loads(path.read_text())
+        return replace(cls.of(record), loops=tuple(loops_of(root, record["files"])))
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> RecordedRun:
+        kinds = [Type(tuple(shape), dtype, device, leaf) for shape, dtype, device, leaf in record["kinds"]]
+        files = record["files"]
+        stacks = [
+            (via, tuple(Line(files[file], name, line) for file, name, line in lines))
+            for via, lines in record["stacks"]
+        ]
+        parts = tuple(_part(n, part, stacks, record["names"]) for n, part in enumerate(record["parts"]))
+        return cls(parts, tuple(kinds[each] for each in record["types"]))
+
+    @cached_property
+    def stored(self) -> tuple[Part, ...]:
+        """The parts whose operations are stored."""
+        return tuple(part for part in self.parts if part.operations)
+
+    @cached_property
+    def steps(self) -> tuple[Part, ...]:
+        """The stored parts that are steps. The first part has the preparation of the program, and the last one what
+        follows the last step. A part with an evaluation is longer than its step, and is left out.
+        """
+        inner = [part for part in self.stored if 0 < part.index < len(self.parts) - 1]
+        if not inner:
+            return self.stored
+        usual = median(part.count for part in inner)
+        return tuple(part for part in inner if part.count <= 1.5 * usual) or tuple(inner)
+
+    @cached_property
+    def step_us(self) -> float:
+        """The median time of a step."""
+        return median(part.step_us for part in self.steps) if self.steps else 1.0
+
+    @cached_property
+    def scenes(self) -> tuple[Part, ...]:
+        """The parts that rules look at: one typical step, and the parts that are no steps, if they take as long."""
+        if not self.steps:
+            return ()
+        usual = median(part.count for part in self.steps)
+        typical = min(self.steps, key=lambda part: (abs(part.count - usual), part.index))
+        others = [part for part in self.stored if part not in self.steps and part.step_us >= self.step_us]
+        return (typical, *others)
+
+    @cached_property
+    def producers(self) -> Mapping[int, Operation]:
+        """Value → the operation that made it."""
+        return {out: each for part in self.stored for each in part.operations for out in each.outs}
+
+    @cached_property
+    def consumers(self) -> Mapping[int, Sequence[Operation]]:
+        """Value → the operations that use it."""
+        found: dict[int, list[Operation]] = {}
+        for part in self.stored:
+            for each in part.operations:
+                for value in dict.fromkeys(each.ins):
+                    found.setdefault(value, []).append(each)
+        return found
+
+    def type_of(self, value: int) -> Type:
+        return self.types[value]
+
+    def numel_of(self, made: Operation) -> int:
+        """Returns the number of elements of an operation's first result."""
+        return self.types[made.outs[0]].numel if made.outs else 0
+
+    def origin(self, value: int) -> int:
+        """Returns the value of which a value is a view or a copy."""
+        while (made := self.producers.get(value)) is not None and made.name in VIEWS and made.ins:
+            value = made.ins[0]
+        return value
+
+    def maker(self, value: int) -> Operation | None:
+        """Returns the operation that computed a value, behind views and copies."""
+        return self.producers.get(self.origin(value))
+
+    def users(self, value: int) -> Iterator[Operation]:
+        """Yields the operations that use a value, behind views and copies."""
+        for each in self.consumers.get(value, ()):
+            if each.name in VIEWS and each.outs:
+                yield from self.users(each.outs[0])
+            else:
+                yield each
+
+
+def _part(index: int, part: Mapping[str, Any], stacks: Sequence[Any], names: Sequence[str]) -> Part:
+    operations = tuple(
+        Operation(index, at, names[name], *stacks[stack], flags, tuple(ins), tuple(outs), number, us)
+        for at, (stack, name, flags, ins, outs, number, us) in enumerate(part["rows"])
+    )
+    events = tuple(
+        Event(index, at, kind, name, *stacks[stack], tuple(ins), moved)
+        for at, kind, name, stack, ins, moved in part["events"]
+    )
+    host = tuple((stacks[stack][1], us) for stack, us in part["host"])
+    return Part(index, part["us"], part["operations"], operations, events, host)

@@ -1,0 +1,90 @@
+"""Finds the loops of a program that run the same operations again and again in one step, each time independently."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.program.findings.loops import Loop
+from tilewright.program.findings.record import VIEWS, Line, Operation, Part, RecordedRun
+
+NEAR = 400
+"""The most operations that are followed from one pass to the next."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A loop in one part. ``passes``: how often its operation that runs most often ran in the part.
+
+    independent: the operations that use no result of the pass before.
+    """
+
+    loop: Loop
+    lines: tuple[Line, ...]
+    passes: int
+    operations: tuple[Operation, ...]
+    independent: tuple[Operation, ...]
+
+
+def repeated(run: RecordedRun, part: Part) -> Iterator[Repeated]:
+    """Yields the innermost loop of each group of operations that some loop repeats. Loops over steps are left out."""
+    outer = _stepping(run, part)
+    found: dict[Loop, list[tuple[Operation, Line]]] = defaultdict(list)
+    for each in part.operations:
+        if not each.backward and (at := _loop_of(each, run.loops, outer)) is not None:
+            found[at[0]].append((each, at[1]))
+    for loop, members in found.items():
+        operations = tuple(each for each, _ in members)
+        groups = _groups(operations)
+        if not groups:
+            continue
+        passes = max(map(len, groups.values()))
+        most = [group for group in groups.values() if 2 * len(group) >= passes]
+        alone = tuple(each for group in most if independent(run, part, group) for each in group)
+        lines = tuple(sorted({line for _, line in members}))
+        yield Repeated(loop, lines, passes, operations, alone)
+
+
+def _stepping(run: RecordedRun, part: Part) -> set[Loop]:
+    """Returns the loops whose passes are steps: those around a backward pass, or around almost all of a part."""
+    lines = [line for one in run.stored for event in one.events if event.kind == "backward" for line in event.lines]
+    if not lines:
+        usual = run.steps[0].operations if run.steps else ()
+        counts = Counter(line for each in usual for line in set(each.lines))
+        lines = [line for line, count in counts.items() if 2 * count > len(usual)]
+    return {loop for loop in run.loops for line in lines if loop.has(line.file, line.line)}
+
+
+def _loop_of(each: Operation, loops: Sequence[Loop], outer: set[Loop]) -> tuple[Loop, Line] | None:
+    """Returns the innermost loop that runs an operation, and the line in it."""
+    for line in each.lines:
+        around = [loop for loop in loops if loop.has(line.file, line.line) and loop.function in (line.function, "<module>")
+                  or (loop.has(line.file, line.line) and line.function.startswith("<"))]  # fmt: skip
+        around = [loop for loop in around if loop not in outer]
+        if around:
+            return min(around, key=lambda loop: loop.last - loop.first), line
+    return None
+
+
+def _groups(operations: Sequence[Operation]) -> Mapping[tuple[object, ...], list[Operation]]:
+    """Groups operations that are alike but for the pass: computing ones at the same lines, with the same name."""
+    groups: dict[tuple[object, ...], list[Operation]] = defaultdict(list)
+    for each in operations:
+        if each.name not in VIEWS and each.outs:
+            groups[each.lines, each.name].append(each)
+    return {key: group for key, group in groups.items() if len(group) > 1}
+
+
+def independent(run: RecordedRun, part: Part, group: Sequence[Operation]) -> bool:
+    """Whether most operations of a group use no result of the one before them."""
+    pairs = list(zip(group, group[1:], strict=False))[:32]
+    return 2 * sum(_reaches(run, part, one, two) for one, two in pairs) < len(pairs)
+
+
+def _reaches(run: RecordedRun, part: Part, one: Operation, two: Operation) -> bool:
+    reached = set(one.outs)
+    for each in part.operations[one.at + 1 : min(two.at, one.at + NEAR)]:
+        if not reached.isdisjoint(each.ins):
+            reached.update(each.outs)
+    return not reached.isdisjoint(two.ins)

@@ -1,0 +1,64 @@
+"""Values that are computed again in each step, and never change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tilewright.program.findings.base import FindingRule, RunFinding, Threshold, lines_of
+from tilewright.program.findings.record import VIEWS, Operation, RecordedRun
+
+STEPS = 2
+"""A value is constant if so many steps compute it, and no step another one at that line."""
+MOST_OF_ALL = 0.5
+"""If more of a step's time is constant, the program repeats one input as a benchmark does, and nothing is said."""
+
+
+class Constants(FindingRule):
+    name = "constant-in-each-step"
+    about = "a value that never changes is computed again in each step"
+    threshold = Threshold(share=0.004, count=2)
+    order = 30
+    covers = ("made-on-host",)
+
+    def look(self, run: RecordedRun) -> Iterator[RunFinding]:
+        constant, written = _constant(run), _written(run)
+        step = run.scenes[0] if run.scenes else None
+        if step is None:
+            return
+        found: dict[tuple[str, str], list[Operation]] = defaultdict(list)
+        for each in step.operations:
+            if each.lines and not each.via and each.number in constant and not (
+                each.backward or any(run.origin(out) in written for out in each.outs)
+            ):  # fmt: skip
+                found[each.lines[0].file, each.lines[0].function].append(each)
+        if self.share(run, (each for group in found.values() for each in group)) > MOST_OF_ALL:
+            return
+        for group in found.values():
+            computed = [each for each in group if each.name not in VIEWS or each.name == "lift_fresh"]
+            share = self.share(run, group)
+            if computed and self.threshold.reached(share, len(group)):
+                yield RunFinding(
+                    self.name, lines_of(computed),
+                    f"{len(group)} operations compute the same constant values again in each step",
+                    "compute them once, on the device, and keep them: as a buffer of the module, or in a table",
+                    share, {"operations a step": len(group)},
+                    ("cached_constants", "constants_once", "made_on_device"),
+                )  # fmt: skip
+
+
+def _constant(run: RecordedRun) -> set[int]:
+    """Returns the numbers of the values that all steps compute."""
+    if len(run.steps) < STEPS:
+        return set()
+    parts = [{each.number for each in part.operations if not each.backward} for part in run.steps]
+    return set.intersection(*parts)
+
+
+def _written(run: RecordedRun) -> set[int]:
+    """Returns the values that are written to later."""
+    writing = (each for part in run.steps for each in part.operations if each.name.partition(".")[0].endswith("_"))
+    return {run.origin(each.ins[0]) for each in writing if each.ins}
+
+
+RULE = Constants()

@@ -1,0 +1,36 @@
+"""Tensors that are made on the host in each step, and copied to the device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tilewright.program.findings.base import FindingRule, RunFinding, Threshold
+from tilewright.program.findings.record import Event, Line, RecordedRun
+
+FACTORIES = ("arange", "zeros", "ones", "full", "eye", "linspace", "tril", "triu", "zeros_like", "ones_like", "outer",
+             "scalar_tensor", "fill", "tril_indices", "triu_indices")  # fmt: skip
+
+
+class MadeOnHost(FindingRule):
+    name = "made-on-host"
+    about = "a tensor is made on the host in each step, and then copied to the device"
+    threshold = Threshold(count=1)
+    order = 55
+
+    def look(self, run: RecordedRun) -> Iterator[RunFinding]:
+        found: dict[Line, list[Event]] = defaultdict(list)
+        for part in run.scenes[:1]:
+            for each in part.events:
+                made = run.maker(each.ins[0]) if each.kind == "moved" and not (each.moved or each.via) else None
+                if made is not None and each.lines and made.base in FACTORIES and made.part == each.part:
+                    found[each.lines[0]].append(each)
+        for line, events in found.items():
+            yield RunFinding(
+                self.name, (line,), f"{len(events)} tensors a step are made on the host, and copied to the device",
+                "make them on the device: give the device to the function that makes them", 0.0,
+                {"times a step": len(events)}, ("made_on_device",),
+            )  # fmt: skip
+
+
+RULE = MadeOnHost()
