@@ -20,6 +20,7 @@ from tilewright.ledger.agent_runs import AgentLedger
 from tilewright.ledger.records import Risk
 from tilewright.optimize.versions.journal import Journal
 from tilewright.profile.figures import Profile
+from tilewright.program.findings.base import RunFinding
 from tilewright.program.trial import ChangeTrial, Texts
 from tilewright.race.interval import Interval
 from tilewright.specialists.delegation import Delegation
@@ -85,6 +86,7 @@ class ScriptedJudge:
     seen: list[tuple[str, Texts]] = field(default_factory=list)
     asked: list[bool] = field(default_factory=list)
     profiles: list[Profile] = field(default_factory=list)
+    found: list[RunFinding] = field(default_factory=list)
 
     def baseline(self, original: Texts, incumbent: Texts) -> AgentMeasurement:
         self.before_each("baseline")
@@ -93,6 +95,9 @@ class ScriptedJudge:
 
     def profile(self, incumbent: Texts) -> Profile | None:
         return self.profiles.pop(0) if self.profiles else None
+
+    def findings(self, incumbent: Texts) -> tuple[RunFinding, ...]:
+        return tuple(self.found)
 
     def judge(self, change: AgentChange, incumbent: Texts, asked: bool, seconds: float) -> ChangeTrial:
         self.before_each(change.name)

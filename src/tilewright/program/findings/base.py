@@ -55,11 +55,14 @@ class RunFinding:
     def place(self) -> Line:
         return self.lines[0]
 
+    @property
+    def at(self) -> frozenset[tuple[str, int]]:
+        """The files and the numbers of the lines."""
+        return frozenset((each.file, each.line) for each in self.lines)
+
     def meets(self, other: RunFinding) -> bool:
         """Whether a line of this finding is one of another."""
-        return not {(each.file, each.line) for each in self.lines}.isdisjoint(
-            (each.file, each.line) for each in other.lines
-        )
+        return not self.at.isdisjoint(other.at)
 
 
 class FindingRule(ABC):
@@ -84,7 +87,7 @@ class FindingRule(ABC):
         if not operations:
             return 0.0
         whole = run.parts[operations[0].part].step_us
-        return sum(each.us for each in operations) / whole
+        return sum(each.cost for each in operations) / whole
 
 
 def lines_of(operations: Iterable[Operation]) -> tuple[Line, ...]:

@@ -62,7 +62,7 @@ def users_of(run: RecordedRun, made: Operation) -> tuple[Operation, ...]:
 
 def norm(root: Operation, run: RecordedRun) -> Iterator[tuple[str, Chain]]:
     """A root of the mean of squares, by which something is divided."""
-    reduced = back(run, root.ins[0], ADDED + ("div", "mul", "reciprocal"), ("mean", "sum", "var", "std", "var_mean"))
+    reduced = back(run, root.ins[0], (*ADDED, "div", "mul", "reciprocal"), ("mean", "sum", "var", "std", "var_mean"))
     if not reduced:
         return
     reduce = reduced[-1]
@@ -76,10 +76,24 @@ def norm(root: Operation, run: RecordedRun) -> Iterator[tuple[str, Chain]]:
     added = [each for each in users_of(run, root) if each.base in ("add", "clamp", "clamp_min")]
     scaled += [more for each in added for more in users_of(run, each) if more.base == "div"]
     if not scaled:
+        if reduce.base == "sum" and (cosine := _of_two_norms(run, root)):
+            yield "cosine", (*squared, *reduced, root, *cosine)
         return
-    centred = _centred(run, source) or _centred(run, scaled[0].ins[0])
+    top = scaled[0].ins[0]
+    centred = _centred(run, source) or _centred(run, top) or _subtracted(run, top)
     chain = (*squared, *reduced, root, *added, *scaled[:1], *centred)
-    yield _norm_name(run, reduce, source, bool(centred)), chain
+    if centred or reduce.base == "mean":
+        yield _norm_name(run, source, reduce, bool(centred)), chain
+
+
+def _of_two_norms(run: RecordedRun, root: Operation) -> Chain:
+    """Returns the product of a root with another one, and the division by it."""
+    for each in users_of(run, root):
+        if each.base == "mul" and all(behind(run, value, ("sqrt",), 1) for value in each.ins[:2]):
+            after = [each, *users_of(run, each)]
+            divided = [two for one in after for two in (one, *users_of(run, one)) if two.base == "div"]
+            return (each, divided[0]) if divided else ()
+    return ()
 
 
 def deviation(std: Operation, run: RecordedRun) -> Iterator[tuple[str, Chain]]:
@@ -88,14 +102,14 @@ def deviation(std: Operation, run: RecordedRun) -> Iterator[tuple[str, Chain]]:
     divided = [each for one in around for each in users_of(run, one) if each.base == "div"]
     divided += [each for each in around[1:] if each.base == "div"]
     for each in divided:
-        if centred := (_centred(run, each.ins[0]) or _subtracted(run, each.ins[0])):
-            yield _norm_name(run, std, std.ins[0], True), (std, each, *centred)
+        if each.ins and (centred := (_centred(run, each.ins[0]) or _subtracted(run, each.ins[0]))):
+            yield _norm_name(run, std.ins[0], std, True), (std, each, *centred)
             return
 
 
-def _norm_name(run: RecordedRun, reduce: Operation, source: int, centred: bool) -> str:
+def _norm_name(run: RecordedRun, source: int, reduce: Operation, centred: bool) -> str:
     if not centred:
-        return "RMS norm" if reduce.base == "mean" else "cosine or normalised vectors"
+        return "RMS norm"
     before, after = run.type_of(source).shape, run.type_of(reduce.outs[0]).shape
     if len(after) == len(before):
         kept = [n for n, size in enumerate(after) if size == before[n] != 1]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from tilewright.program.findings.loops import Loop, loops_of
 
-BESIDE_US = 15.0
-"""The time in µs that the recording takes for an operation beside what it measures itself."""
+CALL_US = 5.0
+"""The time in µs that Python and torch need to call an operation, beside the operation itself; a usual value."""
 VIEWS = frozenset((
     "view", "_unsafe_view", "reshape", "t", "transpose.int", "permute", "expand", "unsqueeze", "squeeze", "squeeze.dim",
     "slice.Tensor", "select.int", "alias", "detach", "lift_fresh", "clone", "_to_copy", "unbind.int", "split.Tensor",
@@ -69,6 +69,11 @@ class Operation:
     us: float
 
     @property
+    def cost(self) -> float:
+        """The time in µs of the operation and of its call."""
+        return self.us + CALL_US
+
+    @property
     def line(self) -> Line | None:
         return self.lines[0] if self.lines else None
 
@@ -116,8 +121,8 @@ class Part:
 
     @cached_property
     def step_us(self) -> float:
-        """The time of the part without the recording's own."""
-        return max(1.0, sum(each.us for each in self.operations), self.us - BESIDE_US * self.count)
+        """The time of the part without the recording's own: of its operations, and of the host between them."""
+        return max(1.0, sum(each.cost for each in self.operations) + sum(us for _, us in self.host))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +146,7 @@ class RecordedRun:
         kinds = [Type(tuple(shape), dtype, device, leaf) for shape, dtype, device, leaf in record["kinds"]]
         files = record["files"]
         stacks = [
-            (via, tuple(Line(files[file], name, line) for file, name, line in lines))
-            for via, lines in record["stacks"]
+            (via, tuple(Line(files[file], name, line) for file, name, line in lines)) for via, lines in record["stacks"]
         ]
         parts = tuple(_part(n, part, stacks, record["names"]) for n, part in enumerate(record["parts"]))
         return cls(parts, tuple(kinds[each] for each in record["types"]))
@@ -221,11 +225,13 @@ class RecordedRun:
 
 def _part(index: int, part: Mapping[str, Any], stacks: Sequence[Any], names: Sequence[str]) -> Part:
     operations = tuple(
-        Operation(index, at, names[name], *stacks[stack], flags, tuple(ins), tuple(outs), number, us)
+        Operation(
+            index, at, names[name], stacks[stack][0], stacks[stack][1], flags, tuple(ins), tuple(outs), number, us
+        )
         for at, (stack, name, flags, ins, outs, number, us) in enumerate(part["rows"])
     )
     events = tuple(
-        Event(index, at, kind, name, *stacks[stack], tuple(ins), moved)
+        Event(index, at, kind, name, stacks[stack][0], stacks[stack][1], tuple(ins), moved)
         for at, kind, name, stack, ins, moved in part["events"]
     )
     host = tuple((stacks[stack][1], us) for stack, us in part["host"])

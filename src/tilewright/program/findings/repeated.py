@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tilewright.program.findings.loops import Loop
 from tilewright.program.findings.record import VIEWS, Line, Operation, Part, RecordedRun
@@ -59,9 +60,7 @@ def _stepping(run: RecordedRun, part: Part) -> set[Loop]:
 def _loop_of(each: Operation, loops: Sequence[Loop], outer: set[Loop]) -> tuple[Loop, Line] | None:
     """Returns the innermost loop that runs an operation, and the line in it."""
     for line in each.lines:
-        around = [loop for loop in loops if loop.has(line.file, line.line) and loop.function in (line.function, "<module>")
-                  or (loop.has(line.file, line.line) and line.function.startswith("<"))]  # fmt: skip
-        around = [loop for loop in around if loop not in outer]
+        around = [loop for loop in loops if loop.has(line.file, line.line) and loop not in outer]
         if around:
             return min(around, key=lambda loop: loop.last - loop.first), line
     return None
@@ -78,7 +77,7 @@ def _groups(operations: Sequence[Operation]) -> Mapping[tuple[object, ...], list
 
 def independent(run: RecordedRun, part: Part, group: Sequence[Operation]) -> bool:
     """Whether most operations of a group use no result of the one before them."""
-    pairs = list(zip(group, group[1:], strict=False))[:32]
+    pairs = list(pairwise(group))[:32]
     return 2 * sum(_reaches(run, part, one, two) for one, two in pairs) < len(pairs)
 
 

@@ -36,7 +36,7 @@ class Places:
 
     def key(self, frame: FrameType | None) -> Stack:
         """Returns the stack of a frame."""
-        via, lines = "", []
+        via, lines = "", list[Line]()
         while frame is not None and len(lines) < DEEPEST:
             code = frame.f_code
             file = self._codes.get(code)

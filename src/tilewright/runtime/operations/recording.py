@@ -16,8 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.runtime import observing
+from tilewright.runtime import copied, observing
 from tilewright.runtime.operations.recorder import Part, Recorder
+from tilewright.runtime.seeding import SEED
 
 VARIABLE = "TILEWRIGHT_OPERATIONS"
 """The name of an environment variable with the folder of the program, whose lines are recorded."""
@@ -35,9 +36,9 @@ def install() -> None:
     """Seeds torch, and records the operations of this process."""
     import torch
 
-    torch.manual_seed(observing.SEED)
-    if os.environ.get(observing.copied.VARIABLE):
-        observing.copied.save_to_own_files(torch)
+    torch.manual_seed(SEED)
+    if os.environ.get(copied.VARIABLE):
+        copied.save_to_own_files(torch)
     RecordingObserver(json.loads(os.environ[observing.VARIABLE]), os.environ[VARIABLE]).begin()
 
 
@@ -49,7 +50,6 @@ class RecordingObserver(observing.Observer):
         self.recorder = Recorder(root)
         self._sampler = threading.Thread(target=self._sample, args=(threading.get_ident(),), daemon=True)
         self._ended, self._waiting, self._late, self._evaluates = False, False, 0.0, False
-        self._passes = 0
 
     def begin(self) -> None:
         """Sets the hooks, and begins to record."""
@@ -79,15 +79,14 @@ class RecordingObserver(observing.Observer):
     def _backward(self) -> None:
         """Ends a step at a backward pass, if nothing else ends steps."""
         if self.unit == "process":
-            self._passes += 1
-            self._step_ended()
+            self.recorder.mark()
 
     def _step_ended(self) -> None:
         if self._evaluates or (self._waiting and time.monotonic() > self._late):
             self._end()
         if not self._waiting:
             self.recorder.mark()
-            if max(self.steps, self._passes) >= RECORDED:
+            if self.steps >= RECORDED:
                 self._waiting = True
                 now = time.monotonic()
                 self._late = now + AFTER * (now - self.began)

@@ -83,7 +83,7 @@ class Values:
         return value
 
     def _keep(self, tensor: Tensor, value: Value) -> None:
-        tensor._tilewright = value  # type: ignore[attr-defined]
+        tensor._tilewright = value
         if tensor.layout is self._strided and not tensor._is_view():
             self._owners[tensor.untyped_storage()._cdata] = ref(tensor)
 
@@ -115,7 +115,6 @@ class Values:
         if tensor.device.type != "cpu" or size > HASHED_BYTES or not tensor.is_contiguous():
             return self.fresh()
         return hash((ctypes.string_at(tensor.data_ptr(), size) if size else b"", str(tensor.dtype), tensor.shape))
-
 
 
 def _nothing() -> None:

@@ -32,14 +32,14 @@ class AttentionByHand(FindingRule):
                     group = _attention(each, run)
                     if group:
                         found.setdefault(lines_of(group), []).extend(group)
-            for lines, operations in found.items():
+            for operations in found.values():
                 share = self.share(run, operations)
                 times = sum(_is_softmax(each, run) for each in operations)
                 if self.threshold.reached(share, times):
                     yield RunFinding(
                         self.name, lines_of(operations),
                         f"attention by hand runs {times} times: the scores are written and read as a whole",
-                        "call torch.nn.functional.scaled_dot_product_attention (flash attention), for all heads at once",
+                        "call scaled_dot_product_attention (flash attention), for all heads at once",
                         share, {"times": times}, ("scaled_dot_product_attention",),
                     )  # fmt: skip
 
@@ -51,9 +51,7 @@ def _is_softmax(each: Operation, run: RecordedRun) -> bool:
     if each.base != "div" or len(each.ins) < 2:
         return False
     top, bottom = (run.maker(value) for value in each.ins[:2])
-    return bool(
-        top and bottom and top.base == "exp" and bottom.base == "sum" and run.origin(each.ins[0]) in bottom.ins
-    )
+    return bool(top and bottom and top.base == "exp" and bottom.base == "sum" and run.origin(each.ins[0]) in bottom.ins)
 
 
 def _attention(softmax: Operation, run: RecordedRun) -> tuple[Operation, ...]:
@@ -71,7 +69,7 @@ def _attention(softmax: Operation, run: RecordedRun) -> tuple[Operation, ...]:
 
 def _back(softmax: Operation, run: RecordedRun) -> tuple[Operation, ...]:
     """Follows the scores back to the product of two values that are no parameters."""
-    reached, waiting = [], list(softmax.ins[:1])
+    reached, waiting = list[Operation](), list(softmax.ins[:1])
     for _ in range(MOST):
         if not waiting:
             return ()
@@ -87,7 +85,7 @@ def _back(softmax: Operation, run: RecordedRun) -> tuple[Operation, ...]:
 
 
 def _forward(softmax: Operation, run: RecordedRun) -> tuple[Operation, ...]:
-    reached, waiting = [], list(softmax.outs[:1])
+    reached, waiting = list[Operation](), list(softmax.outs[:1])
     for _ in range(MOST):
         if not waiting:
             return ()

@@ -14,7 +14,7 @@ CALLS = {
     "group norm": "torch.nn.functional.group_norm, or layer_norm",
     "batch norm": "torch.nn.functional.batch_norm",
     "RMS norm": "torch.nn.functional.rms_norm",
-    "cosine or normalised vectors": "torch.nn.functional.normalize or cosine_similarity",
+    "cosine": "torch.nn.functional.cosine_similarity",
     "softmax": "torch.softmax",
     "sigmoid": "torch.sigmoid",
     "SiLU": "torch.nn.functional.silu",
@@ -35,7 +35,7 @@ class FunctionsByHand(FindingRule):
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         for part in run.scenes:
-            found: dict[tuple[object, ...], list[Operation]] = defaultdict(list)
+            found: dict[tuple[str, str, str], list[Operation]] = defaultdict(list)
             for each in part.operations:
                 if each.backward or not each.lines:
                     continue
@@ -43,7 +43,7 @@ class FunctionsByHand(FindingRule):
                     place = chain[-1].lines[0]
                     found[name, place.file, place.function].extend(chain)
             for (name, *_), operations in found.items():
-                yield from self._finding(run, str(name), list(dict.fromkeys(operations)))
+                yield from self._finding(run, name, list(dict.fromkeys(operations)))
 
     def _finding(self, run: RecordedRun, name: str, operations: list[Operation]) -> Iterator[RunFinding]:
         share = self.share(run, operations)

@@ -71,7 +71,11 @@ def _reached(run: RecordedRun) -> set[int]:
             continue
         reached.add(value)
         made = run.producers.get(value)
-        if made is not None and made.base not in CUTS and run.type_of(value).dtype.startswith(("float", "bfloat", "compl")):
+        if (
+            made is not None
+            and made.base not in CUTS
+            and run.type_of(value).dtype.startswith(("float", "bfloat", "compl"))
+        ):
             waiting += made.ins
     return reached
 

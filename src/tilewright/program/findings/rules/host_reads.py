@@ -59,8 +59,6 @@ class HostReads(FindingRule):
         )  # fmt: skip
 
 
-
-
 def _results(by_part: dict[int, list[Event]], run: RecordedRun) -> bool:
     """Whether a program that only computes results reads one of them, as it must."""
     few = all(len({each.ins for each in events}) <= 2 for events in by_part.values())

@@ -24,8 +24,12 @@ class LoopsOverRows(FindingRule):
         for part in run.scenes:
             for each in repeated(run, part):
                 share = self.share(run, each.operations)
-                if self.threshold.reached(share, each.passes) and not _again(each, run) and not over_parameters(each, run):
-                    alone = sum(one.us for one in each.independent) / max(1e-9, _computing(each))
+                if (
+                    self.threshold.reached(share, each.passes)
+                    and not _again(each, run)
+                    and not over_parameters(each, run)
+                ):
+                    alone = sum(one.cost for one in each.independent) / max(1e-9, _computing(each))
                     if alone >= HALF:
                         yield RunFinding(
                             self.name, each.lines,
@@ -39,7 +43,7 @@ class LoopsOverRows(FindingRule):
 
 
 def _computing(each: Repeated) -> float:
-    return sum(one.us for one in each.operations if one.name not in VIEWS)
+    return sum(one.cost for one in each.operations if one.name not in VIEWS)
 
 
 def _again(each: Repeated, run: RecordedRun) -> bool:

@@ -35,7 +35,9 @@ class LoopsOverParameters(FindingRule):
 def _advice(each: Repeated) -> str:
     if any(one.base in NORMS for one in each.operations):
         return "compute the norm of all parameters by torch._foreach_norm, or use clip_grad_norm_ or weight_decay"
-    return "update all parameters at once: torch._foreach_ functions, a fused optimizer, or AveragedModel for an average"
+    return (
+        "update all parameters at once: torch._foreach_ functions, a fused optimizer, or AveragedModel for an average"
+    )
 
 
 RULE = LoopsOverParameters()

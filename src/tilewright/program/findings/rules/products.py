@@ -29,7 +29,8 @@ class RowsByProduct(FindingRule):
                     share = self.share(run, (*ones, each))
                     if ones and self.threshold.reached(share, 1):
                         yield RunFinding(
-                            self.name, lines_of((*ones, each)), "rows of a table are chosen by a product with a one-hot matrix",
+                            self.name, lines_of((*ones, each)),
+                            "rows of a table are chosen by a product with a one-hot matrix",
                             "index the table with the labels: embedding, gather or table[index]", share,
                             {"share of the step": share}, ("rows_by_index",),
                         )  # fmt: skip
@@ -62,7 +63,9 @@ class ReducedBroadcasts(FindingRule):
                 share = self.share(run, chain)
                 if chain and self.threshold.reached(share, 1):
                     what = "a distance" if each.base == "sub" else "a product"
-                    advice = "cdist, or products and norms" if each.base == "sub" else "a matrix product (matmul, einsum)"
+                    advice = (
+                        "cdist, or products and norms" if each.base == "sub" else "a matrix product (matmul, einsum)"
+                    )
                     yield RunFinding(
                         self.name, lines_of(chain),
                         f"{what} of all pairs is broadcast to {run.numel_of(each)} elements, and then added up",

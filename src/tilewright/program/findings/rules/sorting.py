@@ -26,10 +26,11 @@ class SortsForTheBest(FindingRule):
                 few = users and all(
                     user.name in ("slice.Tensor", "select.int") and run.numel_of(user) <= FEW * whole for user in users
                 )
-                share = self.share(run, (one for one in part.operations if one.lines == each.lines and one.name == each.name))
+                alike = [one for one in part.operations if one.lines == each.lines and one.name == each.name]
+                share = self.share(run, alike)
                 if few and self.threshold.reached(share, 1):
                     yield RunFinding(
-                        self.name, lines_of((each,)), f"{whole} values are sorted, and at most {FEW:.0%} of them are used",
+                        self.name, lines_of((each,)), f"{whole} values are sorted, and few of them are used",
                         "call topk, which finds the best without a whole sort", share, {"values": whole},
                     )  # fmt: skip
 

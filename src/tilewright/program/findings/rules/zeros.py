@@ -16,7 +16,9 @@ class FilledGradients(FindingRule):
 
     def look(self, run: RecordedRun) -> Iterator[RunFinding]:
         for part in run.scenes[:1]:
-            filled = [each for each in part.operations if each.base in ("zero", "_foreach_zero") and each.via == "zero_grad"]
+            filled = [
+                each for each in part.operations if each.base in ("zero", "_foreach_zero") and each.via == "zero_grad"
+            ]
             if filled:
                 yield RunFinding(
                     self.name, lines_of(filled), "zero_grad fills all gradients with zeros in each step",
